@@ -1,0 +1,310 @@
+//! The one acquire loop: try, subscribe, try, wait for a message or the timer, try.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::{Core, Path};
+use crate::clock::Moment;
+use crate::error::{AcquireError, Outage, Rejection};
+use crate::hold::{Grant, Hold, HoldState, as_acquire_error, reenter};
+use crate::lease::Lease;
+use crate::options::{AcquireOptions, HoldTerms};
+use crate::owner::{Owner, WireOwner};
+use crate::primitive::{Request, Synchronizer, Verdict};
+use crate::release::sweep_in_background;
+use crate::runner::Persistent;
+use crate::transport::Failure;
+use crate::waiting::{Entries, Entry, Ticket, Turn};
+
+/// What one request brought.
+enum Attempt {
+    Granted(Hold),
+    Busy(Option<Duration>),
+    Late,
+    /// Granted, but the answer took longer than the lease; it is being released.
+    Stale,
+    NotNow(Outage),
+    Unanswered(Outage),
+    Rejected(Rejection),
+}
+
+/// One logical acquire: the owner it asks for, and what it may have left on the server.
+struct Asking {
+    core: Arc<Core>,
+    sync: Arc<dyn Synchronizer>,
+    owner: WireOwner,
+    terms: HoldTerms,
+    /// P3: an unanswered request of ours may run until then. Swept when this is dropped.
+    unanswered_until: Moment,
+    /// The server has been out of reach since.
+    outage_since: Option<Moment>,
+}
+
+impl Asking {
+    fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, terms: HoldTerms) -> Self {
+        Self {
+            core: Arc::clone(core),
+            sync: Arc::clone(sync),
+            owner: core.next_wire_owner(),
+            terms,
+            unanswered_until: Moment::ZERO,
+            outage_since: None,
+        }
+    }
+
+    /// Asks once. Dropped while under way, the request is waited for in the background and a grant is released.
+    async fn attempt(&mut self, entry: &Arc<Entry>, deadline: Moment) -> Option<Attempt> {
+        let (core, sync, entry, owner) = (Arc::clone(&self.core), Arc::clone(&self.sync), Arc::clone(entry), self.owner.clone());
+        let (terms, before) = (self.terms, self.unanswered_until);
+        let runner = Arc::clone(&core.runner);
+        // The clean-up of an unanswered request rides in the value that is dropped.
+        let work = Persistent::new(&runner, async move {
+            let mut asking = Self { core, sync, owner, terms, unanswered_until: Moment::ZERO, outage_since: None };
+            let outcome = asking.ask(&entry, before).await;
+            (outcome, asking)
+        });
+        let (outcome, mut asked) = core_timeout(&self.core, deadline, work).await?;
+        self.unanswered_until = self.unanswered_until.max(std::mem::replace(&mut asked.unanswered_until, Moment::ZERO));
+        match &outcome {
+            Attempt::NotNow(_) | Attempt::Unanswered(_) => {
+                let now = self.core.clock.now();
+                self.outage_since.get_or_insert(now);
+            }
+            Attempt::Late => self.core.link(Path::Direct).synchronise().await,
+            // The hold sees to it from here.
+            Attempt::Granted(_) => self.unanswered_until = Moment::ZERO,
+            // R1: the release under way is for this owner, so it must not ask again.
+            Attempt::Stale => {
+                self.unanswered_until = Moment::ZERO;
+                self.owner = self.core.next_wire_owner();
+            }
+            Attempt::Busy(_) | Attempt::Rejected(_) => self.outage_since = None,
+        }
+        Some(outcome)
+    }
+
+    async fn ask(&mut self, entry: &Arc<Entry>, unanswered_before: Moment) -> Attempt {
+        let core = Arc::clone(&self.core);
+        let sent = core.clock.now();
+        let request = Request { owner: &self.owner, lease: self.terms.lease, not_after: core.not_after(sent) };
+        let call = self.sync.acquire(&request);
+        match core.link(Path::Direct).call(&call).await {
+            Ok(reply) => match Verdict::read(&reply) {
+                Some(Verdict::Granted(token)) => {
+                    let grant = Grant { owner: self.owner.clone(), token, terms: self.terms, sent, unanswered_until: unanswered_before };
+                    let hold = HoldState::begin(&core, &self.sync, entry, grant);
+                    if hold.is_held() { Attempt::Granted(hold) } else { Attempt::Stale }
+                }
+                Some(Verdict::Busy(ttl)) => Attempt::Busy(ttl.map(Duration::from_millis)),
+                Some(Verdict::Late) => Attempt::Late,
+                Some(Verdict::Gone) | None => Attempt::Rejected(Rejection::Other { detail: format!("an unexpected reply: {reply:?}") }),
+            },
+            Err(Failure::Unanswered(outage)) => {
+                self.unanswered_until = core.ends_by(sent);
+                Attempt::Unanswered(outage)
+            }
+            Err(Failure::NotNow(outage)) => Attempt::NotNow(outage),
+            Err(Failure::Rejected(rejection)) => Attempt::Rejected(rejection),
+        }
+    }
+
+    /// An upper bound on how long a leftover can live.
+    fn free_by(&self) -> Duration {
+        self.terms.lease.length() + self.core.config.response_timeout * 2
+    }
+
+    fn leftover(&self) -> Option<Duration> {
+        (self.unanswered_until > Moment::ZERO).then(|| self.free_by())
+    }
+
+    fn failed(&self, outage: Outage) -> AcquireError {
+        let name = self.sync.name().clone();
+        match self.leftover() {
+            Some(free_by) => AcquireError::Ambiguous { name, free_by, outage },
+            None => AcquireError::Unavailable { name, outage },
+        }
+    }
+
+    fn rejected(&self, rejection: Rejection) -> AcquireError {
+        AcquireError::Rejected { name: self.sync.name().clone(), rejection }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        // P3, rule R2.
+        if self.unanswered_until > Moment::ZERO {
+            sweep_in_background(&self.core, &self.sync, &self.owner, self.terms.lease, self.unanswered_until);
+        }
+    }
+}
+
+/// `work`, unless `deadline` comes first.
+async fn core_timeout<T>(core: &Core, deadline: Moment, work: impl Future<Output = T>) -> Option<T> {
+    if deadline == Moment::FAR {
+        return Some(work.await);
+    }
+    tokio::time::timeout(deadline.since(core.clock.now()), work).await.ok()
+}
+
+fn check(sync: &dyn Synchronizer, options: &AcquireOptions, lease: Lease) -> Result<HoldTerms, AcquireError> {
+    if let Some(max_hold) = options.max_hold
+        && max_hold < Lease::MIN.length()
+    {
+        let rule = format!("max_hold {} is shorter than the shortest lease, 10ms", humantime::format_duration(max_hold));
+        return Err(AcquireError::Rejected { name: sync.name().clone(), rejection: Rejection::InvalidOption { rule } });
+    }
+    Ok(HoldTerms { lease: options.lease.unwrap_or(lease), renewal: options.renewal, max_hold: options.max_hold })
+}
+
+/// Acquires, waiting as `options` say.
+pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    options: AcquireOptions,
+    lease: Lease,
+) -> Result<Hold, AcquireError> {
+    let terms = check(&**sync, &options, lease)?;
+    let started = core.clock.now();
+    let deadline = options.timeout.map_or(Moment::FAR, |timeout| started + timeout);
+    let found = match &options.owner {
+        None => return wait(core, sync, terms, started, deadline).await,
+        Some(owner) => as_owner(core, sync, owner, deadline, async || wait(core, sync, terms, started, deadline).await.map(Some)).await?,
+    };
+    found.ok_or_else(|| AcquireError::TimedOut { name: sync.name().clone(), waited: core.clock.now().since(started), free_by: None })
+}
+
+/// Re-enters what `owner` holds, or acquires for it with `anew`. One owner's calls for one name take turns.
+async fn as_owner(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    owner: &Owner,
+    deadline: Moment,
+    anew: impl AsyncFnOnce() -> Result<Option<Hold>, AcquireError>,
+) -> Result<Option<Hold>, AcquireError> {
+    let seat = owner.seat(sync.channel());
+    let Some(mut seat) = core_timeout(core, deadline, seat.lock()).await else { return Ok(None) };
+    if let Some(state) = seat.upgrade().filter(|state| state.is_held()) {
+        match core_timeout(core, deadline, reenter(&state)).await {
+            None => return Ok(None),
+            Some(Ok(hold)) => return Ok(Some(hold)),
+            Some(Err(error)) => {
+                if let Some(error) = as_acquire_error(error, state.free_by()) {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    let hold = anew().await?;
+    if let Some(hold) = &hold {
+        hold.adopt(owner);
+        *seat = hold.weak();
+    }
+    Ok(hold)
+}
+
+async fn wait(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    terms: HoldTerms,
+    started: Moment,
+    deadline: Moment,
+) -> Result<Hold, AcquireError> {
+    let mut asking = Asking::new(core, sync, terms);
+    let mut ticket = Entries::join(core, sync.channel(), terms);
+    // A deadline of now still asks once, if nobody here is known to hold.
+    let patience = deadline.max(started + FIRST_ASK);
+    loop {
+        let timed_out = |free_by| AcquireError::TimedOut { name: sync.name().clone(), waited: core.clock.now().since(started), free_by };
+        let turn = core_timeout(core, deadline, next_turn(core, &mut ticket)).await;
+        match turn {
+            None => return Err(timed_out(asking.leftover())),
+            Some(None) => return Err(AcquireError::Shutdown { name: sync.name().clone() }),
+            Some(Some(Turn::Handed(hold))) => return Ok(hold),
+            Some(Some(Turn::Try)) => {}
+        }
+        let Some(attempt) = asking.attempt(ticket.entry(), patience).await else {
+            return Err(timed_out(Some(asking.free_by())));
+        };
+        match attempt {
+            Attempt::Granted(hold) => {
+                ticket.acquired(&hold);
+                return Ok(hold);
+            }
+            Attempt::Busy(ttl) => ticket.busy(ttl),
+            Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
+            Attempt::Late | Attempt::Stale => ticket.again(),
+            Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
+                let now = core.clock.now();
+                if asking.outage_since.is_some_and(|since| now.since(since) >= core.config.outage_tolerance) {
+                    return Err(asking.failed(outage));
+                }
+                if now >= deadline {
+                    // The caller's question was "within this time?"; the server could not be asked.
+                    return Err(asking.failed(outage));
+                }
+                core.recover(deadline.min(now + core.config.outage_tolerance)).await;
+                if core.clock.now() >= deadline {
+                    return Err(asking.failed(outage));
+                }
+                ticket.again();
+            }
+        }
+    }
+}
+
+/// How long the one question of a call without patience may take.
+const FIRST_ASK: Duration = Duration::from_millis(45);
+
+/// The next turn; `None` when the client is shut down.
+async fn next_turn(core: &Core, ticket: &mut Ticket) -> Option<Turn> {
+    if ticket.must_wait() {
+        core.subscriptions.want(ticket.entry());
+    }
+    tokio::select! {
+        biased;
+        turn = ticket.turn() => Some(turn),
+        () = core.closing.cancelled() => None,
+    }
+}
+
+/// Asks once; `None` when somebody else holds.
+pub(crate) async fn try_acquire(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    options: AcquireOptions,
+    lease: Lease,
+) -> Result<Option<Hold>, AcquireError> {
+    let terms = check(&**sync, &options, lease)?;
+    let deadline = core.clock.now() + options.timeout.unwrap_or(core.config.operation_timeout);
+    match &options.owner {
+        None => once(core, sync, terms, deadline).await,
+        Some(owner) => as_owner(core, sync, owner, deadline, async || once(core, sync, terms, deadline).await).await,
+    }
+}
+
+async fn once(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, terms: HoldTerms, deadline: Moment) -> Result<Option<Hold>, AcquireError> {
+    let visit = Entries::visit(core, sync.channel());
+    let mut asking = Asking::new(core, sync, terms);
+    loop {
+        let outage = match asking.attempt(visit.entry(), deadline).await {
+            Some(Attempt::Granted(hold)) => {
+                visit.entry().acquired(&hold);
+                return Ok(Some(hold));
+            }
+            Some(Attempt::Busy(_)) => return Ok(None),
+            Some(Attempt::Rejected(rejection)) => return Err(asking.rejected(rejection)),
+            Some(Attempt::Late | Attempt::Stale) => Outage::Unanswered { detail: "requests reached the server too late".into() },
+            Some(Attempt::NotNow(outage) | Attempt::Unanswered(outage)) => outage,
+            None => {
+                let detail = format!("nothing within {}", humantime::format_duration(core.config.operation_timeout));
+                let name = sync.name().clone();
+                return Err(AcquireError::Ambiguous { name, free_by: asking.free_by(), outage: Outage::Unanswered { detail } });
+            }
+        };
+        if core.clock.now() >= deadline {
+            return Err(asking.failed(outage));
+        }
+        core.recover(deadline).await;
+    }
+}

@@ -1,0 +1,397 @@
+//! The client: connections, identity, and everything that holds of one process share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::acquire;
+use crate::clock::{BootClock, Clock, Moment};
+use crate::config::{Background, ClientConfig, ServerUrl};
+use crate::error::{AcquireError, ConnectError, LostReason, Outage, QueryError};
+use crate::hold::{Hold, HoldState};
+use crate::lease::Lease;
+use crate::name::{InvalidName, Name, Placement};
+use crate::options::AcquireOptions;
+use crate::owner::{Owner, WireOwner};
+use crate::primitive::{Call, Reply, Synchronizer};
+use crate::runner::Runner;
+use crate::server::ServerInfo;
+use crate::timetable::{self, Timetable};
+use crate::transport::connector_for;
+use crate::transport::link::{Link, Phase, ServerClock};
+use crate::transport::Failure;
+use crate::waiting::{Entries, Subscriptions};
+
+/// A connection to one Redis or Valkey, shared by all synchronizers made from it. Cheap to clone.
+///
+/// # What it runs
+/// Two connections for commands (one on the runtime that connects, one in the background), one for messages, and a
+/// thread for renewals, messages and the releases of dropped guards. Needs a tokio runtime with time enabled.
+///
+/// # When it goes
+/// The last clone, guard or synchronizer to be dropped closes the connections. Guards dropped just before the process
+/// exits may not be released in time, and then end with their leases: call [`Client::shutdown`] first.
+#[derive(Clone)]
+pub struct Client {
+    core: Arc<Core>,
+}
+
+/// Whether a request may run more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resend {
+    /// Until it is answered.
+    UntilAnswered,
+    /// Only when it is known not to have run.
+    Never,
+}
+
+/// Which connection a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// Straight from the caller's runtime.
+    Direct,
+    /// Where the caller's runtime cannot stop it.
+    Background,
+}
+
+/// What the parts of a client share.
+pub(crate) struct Core {
+    id: Uuid,
+    next_owner: AtomicU64,
+    pub(crate) config: ClientConfig,
+    pub(crate) clock: Arc<dyn Clock>,
+    server_clock: Arc<ServerClock>,
+    direct: Link,
+    background: Link,
+    server: OnceLock<ServerInfo>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    pub(crate) entries: Entries,
+    pub(crate) timetable: Arc<Timetable>,
+    pub(crate) runner: Arc<Runner>,
+    rng: Mutex<fastrand::Rng>,
+    /// Nothing new is acquired.
+    pub(crate) closing: CancellationToken,
+    /// Connections and thread end.
+    closed: CancellationToken,
+}
+
+impl Client {
+    /// Connects to the server of a URL, see [`ClientConfig::url`](crate::ClientConfig#structfield.url).
+    ///
+    /// # Errors
+    /// [`ConnectError`], within the connect timeout (2 s).
+    pub async fn connect(url: impl Into<ServerUrl>) -> Result<Self, ConnectError> {
+        Self::connect_with(ClientConfig::new(url)).await
+    }
+
+    /// Connects as `config` says, and checks the server's version, placement and eviction policy.
+    ///
+    /// # Errors
+    /// [`ConnectError`]: a bad configuration before anything is sent, an unreachable or refusing server within
+    /// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout).
+    pub async fn connect_with(config: ClientConfig) -> Result<Self, ConnectError> {
+        let endpoint = config.endpoint()?;
+        let connector = connector_for(&config, &endpoint)?;
+        let clock = config.seams.clock.clone().unwrap_or_else(|| Arc::new(BootClock));
+        let closed = CancellationToken::new();
+        // Whatever fails from here on ends what has been started.
+        let guard = closed.clone().drop_guard();
+        let runner = Runner::start(config.background, closed.clone()).await.map_err(|e| ConnectError::Unreachable {
+            server: endpoint.route.to_string(),
+            detail: format!("cannot start the background thread: {e}"),
+        })?;
+        let server_clock = Arc::new(ServerClock::default());
+        let subscriptions = Subscriptions::new(Arc::clone(&clock), config.subscription_linger);
+        let link = |on_push| Link::new(&config, &endpoint, Arc::clone(&connector), Arc::clone(&clock), Arc::clone(&server_clock), on_push);
+        let supervise = |link: &Link, home: &Handle| runner.serve(link.clone().supervise(home.clone(), closed.clone()));
+        let background = link(None);
+        supervise(&background, runner.handle());
+        let direct = match config.background {
+            Background::OwnThread => {
+                let direct = link(None);
+                supervise(&direct, &Handle::current());
+                direct
+            }
+            Background::CurrentRuntime => background.clone(),
+        };
+        let subscriber = link(Some(subscriptions.on_push()));
+        supervise(&subscriber, runner.handle());
+        for link in [&direct, &background, &subscriber] {
+            first_connection(link).await?;
+        }
+        let server = ServerInfo::ask(&direct).await?;
+        runner.serve(Arc::clone(&subscriptions).serve(subscriber, closed.clone()));
+        let rng = config.seams.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let core = Arc::new(Core {
+            id: Uuid::new_v4(),
+            next_owner: AtomicU64::new(1),
+            config,
+            clock,
+            server_clock,
+            direct,
+            background,
+            server: OnceLock::from(server),
+            subscriptions,
+            entries: Entries::default(),
+            timetable: Arc::default(),
+            runner: Arc::new(runner),
+            rng: Mutex::new(rng),
+            closing: CancellationToken::new(),
+            closed: guard.disarm(),
+        });
+        core.runner.serve(timetable::run(Arc::downgrade(&core), Arc::clone(&core.timetable), core.closed.clone()));
+        Ok(Self { core })
+    }
+
+    /// The client's identity: the first part of every owner it makes.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.core.id
+    }
+
+    /// The client's clock, which `valid_until` of guards refers to.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.core.clock.now()
+    }
+
+    /// A new owner, for acquires that re-enter each other.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.core.next_wire_owner())
+    }
+
+    /// What was learnt about the server when connecting.
+    #[must_use]
+    pub fn server(&self) -> &ServerInfo {
+        self.core.server()
+    }
+
+    /// Whether a request would find a connection now.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.core.direct.is_up() || self.core.background.is_up()
+    }
+
+    /// How many calls wait in this process's queues now.
+    #[must_use]
+    pub fn waiters(&self) -> usize {
+        self.core.entries.waiters()
+    }
+
+    /// `name` with the client's key prefix, checked for the server's placement of keys.
+    ///
+    /// # Errors
+    /// [`InvalidName`]; nothing is sent.
+    pub fn name(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
+        Name::new(&self.core.config.key_prefix, name, self.core.server().placement)
+    }
+
+    /// Stops acquiring, waits up to `grace` for releases under way, and closes.
+    ///
+    /// Calls that wait end with [`AcquireError::Shutdown`]. Guards that are still alive are lost
+    /// ([`LostReason::Shutdown`]) and reported; their holds are not released, because the work under them may still
+    /// run: they end with their leases.
+    pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
+        let core = &self.core;
+        core.closing.cancel();
+        let unfinished = core.runner.drain(grace).await;
+        let mut abandoned = Vec::new();
+        for hold in core.timetable.holds() {
+            if hold.is_held() {
+                abandoned.push(AbandonedHold { name: hold.sync.name().clone(), owner: hold.owner.clone(), free_by: hold.free_by() });
+            }
+            hold.lose(LostReason::Shutdown);
+            hold.unschedule();
+        }
+        core.closed.cancel();
+        ShutdownReport { unfinished, abandoned }
+    }
+
+    /// For primitives: acquires, waiting as `options` say; `lease` applies where they say nothing.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub async fn acquire(&self, sync: &Arc<dyn Synchronizer>, options: AcquireOptions, lease: Lease) -> Result<Hold, AcquireError> {
+        self.open(sync)?;
+        acquire::acquire(&self.core, sync, options, lease).await
+    }
+
+    /// For primitives: asks once. `Ok(None)`: somebody else holds.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub async fn try_acquire(&self, sync: &Arc<dyn Synchronizer>, options: AcquireOptions, lease: Lease) -> Result<Option<Hold>, AcquireError> {
+        self.open(sync)?;
+        acquire::try_acquire(&self.core, sync, options, lease).await
+    }
+
+    /// For primitives: runs a script until it is answered or the operation timeout has passed. One that must not run
+    /// twice is not sent again after its answer was lost.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn query(&self, call: &Call, resend: Resend) -> Result<Reply, QueryError> {
+        let core = &self.core;
+        let timeout = core.config.operation_timeout;
+        let until = core.clock.now() + timeout;
+        let asking = async {
+            loop {
+                match core.link(Path::Direct).call(call).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(Failure::Rejected(rejection)) => return Err(QueryError::Rejected { rejection }),
+                    Err(Failure::Unanswered(outage)) if resend == Resend::Never => return Err(QueryError::Unanswered { outage }),
+                    Err(Failure::Unanswered(outage) | Failure::NotNow(outage)) => {
+                        if core.clock.now() >= until {
+                            return Err(QueryError::Unavailable { outage });
+                        }
+                    }
+                }
+                core.recover(until).await;
+            }
+        };
+        tokio::time::timeout(timeout, asking).await.unwrap_or_else(|_| {
+            let detail = format!("nothing within {}", humantime::format_duration(timeout));
+            Err(QueryError::Unavailable { outage: Outage::Unanswered { detail } })
+        })
+    }
+
+    fn open(&self, sync: &Arc<dyn Synchronizer>) -> Result<(), AcquireError> {
+        if self.core.closing.is_cancelled() { Err(AcquireError::Shutdown { name: sync.name().clone() }) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("id", &self.core.id).field("server", &self.core.direct.server()).finish_non_exhaustive()
+    }
+}
+
+/// What [`Client::shutdown`] left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Releases and clean-ups that had not been confirmed within the grace; their leases end them.
+    pub unfinished: usize,
+    /// Guards that were still alive.
+    pub abandoned: Vec<AbandonedHold>,
+}
+
+impl ShutdownReport {
+    /// Whether nothing was left behind.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.unfinished == 0 && self.abandoned.is_empty()
+    }
+}
+
+/// A hold whose guard outlived its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AbandonedHold {
+    /// What was held.
+    pub name: Name,
+    /// By whom.
+    pub owner: WireOwner,
+    /// After this long the lease has ended.
+    pub free_by: Duration,
+}
+
+async fn first_connection(link: &Link) -> Result<(), ConnectError> {
+    let mut phase = link.phase();
+    // OK: the sender lives in the link, which is borrowed here.
+    match phase.wait_for(|phase| *phase != Phase::Starting).await.as_deref() {
+        Ok(Phase::Down(error)) => Err(error.clone()),
+        Ok(Phase::Ended) | Err(_) => Err(ConnectError::Unreachable { server: link.server().into(), detail: "the runtime is shutting down".into() }),
+        Ok(_) => Ok(()),
+    }
+}
+
+impl Core {
+    /// A wire owner that nobody has had.
+    pub(crate) fn next_wire_owner(&self) -> WireOwner {
+        WireOwner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The link for `path`, or another that is up.
+    pub(crate) fn link(&self, path: Path) -> &Link {
+        let (first, second) = match path {
+            Path::Direct => (&self.direct, &self.background),
+            Path::Background => (&self.background, &self.direct),
+        };
+        if !first.is_up() && second.is_up() { second } else { first }
+    }
+
+    fn server(&self) -> &ServerInfo {
+        self.server.get_or_init(ServerInfo::default)
+    }
+
+    /// P3: the server time after which a request sent at `sent` must refuse itself. By then its caller has given up on
+    /// its connection.
+    pub(crate) fn not_after(&self, sent: Moment) -> u64 {
+        self.server_clock.at((sent + self.config.response_timeout * 2).micros())
+    }
+
+    /// When, by our clock, the server has passed the `not_after` of a request sent at `sent`.
+    pub(crate) fn ends_by(&self, sent: Moment) -> Moment {
+        // The server's clock is known up to one round trip, which the connect timeout bounds.
+        sent + self.config.response_timeout * 2 + self.server_clock.uncertainty() + Duration::from_millis(2)
+    }
+
+    pub(crate) fn slot_of(&self, name: &Name) -> u16 {
+        match self.server().placement {
+            Placement::Anywhere => 0,
+            Placement::Slots => name.slot(),
+        }
+    }
+
+    pub(crate) fn schedule_hold(&self, hold: &Arc<HoldState>, at: Moment) {
+        hold.schedule(at);
+    }
+
+    pub(crate) fn poll_interval(&self) -> Duration {
+        self.config.poll_interval - self.jitter(self.config.poll_interval / 10)
+    }
+
+    /// A random part of `most`.
+    pub(crate) fn jitter(&self, most: Duration) -> Duration {
+        most.mul_f64(self.rng.lock().unwrap_or_else(PoisonError::into_inner).f64())
+    }
+
+    /// Waits until trying again makes sense: a connection is there, a short pause has passed; at most until `until`.
+    /// Uses no timer of the caller's runtime, which may have ended.
+    pub(crate) async fn recover(&self, until: Moment) {
+        let left = until.since(self.clock.now());
+        let pause = Duration::from_millis(10) + self.jitter(Duration::from_millis(30));
+        self.runner.sleep(pause.min(left)).await;
+        if self.direct.is_up() || self.background.is_up() {
+            return;
+        }
+        let (mut direct, mut background) = (self.direct.phase(), self.background.phase());
+        let up = |phase: &Phase| matches!(phase, Phase::Up(_));
+        let left = until.since(self.clock.now()).min(Duration::from_millis(250));
+        tokio::select! {
+            _ = direct.wait_for(up) => {}
+            _ = background.wait_for(up) => {}
+            () = self.runner.sleep(left) => {}
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("id", &self.id).finish_non_exhaustive()
+    }
+}

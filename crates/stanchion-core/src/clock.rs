@@ -1,0 +1,118 @@
+//! The client's clock: what leases are measured with.
+//!
+//! Decisions ("is the lock still mine?") compare this clock; timers only wake somebody to compare again. The default
+//! counts through a suspended machine, which `std::time::Instant` does not (rust-lang/rust#87906).
+
+use std::fmt;
+use std::ops::Add;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A point on a [`Clock`]: nanoseconds since an origin that only that clock knows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    pub(crate) const ZERO: Self = Self(0);
+    pub(crate) const FAR: Self = Self(u64::MAX);
+
+    /// The moment `since_origin` after the clock's origin.
+    #[must_use]
+    pub fn from_origin(since_origin: Duration) -> Self {
+        // 584 years of nanoseconds; a clock beyond that saturates.
+        Self(u64::try_from(since_origin.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Time since the clock's origin: comparable between processes of one machine that use the default clock.
+    #[must_use]
+    pub fn since_origin(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+
+    /// How long after `earlier` this moment is; zero when it is not after it.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) const fn micros(self) -> u64 {
+        self.0 / 1_000
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, after: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.since_origin())
+    }
+}
+
+/// A monotonic clock. The default is [`BootClock`]; tests inject [`TokioClock`] or their own.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The current moment. Never goes back.
+    fn now(&self) -> Moment;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Moment {
+        (**self).now()
+    }
+}
+
+/// Time since boot, counting suspension (`CLOCK_BOOTTIME`); where the platform has none, `std::time::Instant`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn now(&self) -> Moment {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let secs = u64::try_from(now.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+        Moment(secs * 1_000_000_000 + nanos)
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock the rule points to")]
+    fn now(&self) -> Moment {
+        use std::sync::OnceLock;
+        use std::time::Instant;
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        Moment::from_origin(ORIGIN.get_or_init(Instant::now).elapsed())
+    }
+}
+
+/// tokio's clock, which `tokio::time::pause` turns into virtual time. Tell the time only inside that runtime.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    origin: tokio::time::Instant,
+}
+
+impl TokioClock {
+    /// A clock that starts now. One day is added, so that the origin is never a special value.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { origin: tokio::time::Instant::now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        Moment::from_origin(self.origin.elapsed() + Duration::from_secs(86_400))
+    }
+}

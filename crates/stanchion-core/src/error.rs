@@ -1,0 +1,367 @@
+//! Errors that say what may now be true on the server (P8).
+//!
+//! | class | what is true on the server | what to do |
+//! |---|---|---|
+//! | not acquired (`TimedOut`) | nothing of this call; or, with `free_by`, a leftover that is being removed | try again when you like |
+//! | ambiguous | it may have happened; what should not stay is being removed, and is gone by `free_by` at the latest | treat as not done, or wait until `free_by` |
+//! | lost | the hold is over; somebody else may hold | stop the work that needed it |
+//! | unavailable | nothing of this call | worth retrying |
+//! | rejected | nothing of this call | fix the configuration |
+
+use std::time::Duration;
+
+use crate::lease::InvalidLease;
+use crate::name::{InvalidName, Name};
+
+/// Why the server could not be reached, or could not answer, for now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Outage {
+    /// No connection, and reconnecting has not succeeded yet.
+    #[error("no connection to {server}: {detail}")]
+    Disconnected {
+        /// The server, without credentials.
+        server: String,
+        /// What the last try said.
+        detail: String,
+    },
+    /// The request was sent and its answer never came.
+    #[error("no answer: {detail}")]
+    Unanswered {
+        /// What happened to the connection.
+        detail: String,
+    },
+    /// The server refused for now (`LOADING`, `READONLY`, `CLUSTERDOWN`, …). The request was not executed.
+    #[error("the server refuses for now: {code} {detail}")]
+    Refused {
+        /// The error code.
+        code: String,
+        /// The rest of the server's message.
+        detail: String,
+    },
+}
+
+/// The server understood and said no. Retrying will not help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// The key exists and belongs to something else. It was not touched.
+    #[error("the key holds another kind of value and was left untouched: {detail}")]
+    WrongType {
+        /// The server's message.
+        detail: String,
+    },
+    /// `NOAUTH`, `WRONGPASS`: credentials are missing or wrong.
+    #[error("not authenticated: {detail}")]
+    Unauthenticated {
+        /// The server's message.
+        detail: String,
+    },
+    /// `NOPERM`: the user lacks a right. `docs/operations.md` lists the rights that are needed.
+    #[error("not permitted: {detail}")]
+    NotPermitted {
+        /// The server's message.
+        detail: String,
+    },
+    /// `maxmemory` is reached. Nothing was written; releases and renewals still work.
+    #[error("the server is out of memory: {detail}")]
+    OutOfMemory {
+        /// The server's message.
+        detail: String,
+    },
+    /// The server is one of a cluster and this client was not told so, or keys fell into different slots.
+    #[error("the server is part of a cluster: {detail}")]
+    Cluster {
+        /// The server's message.
+        detail: String,
+    },
+    /// Another error of the server.
+    #[error("the server answered: {detail}")]
+    Other {
+        /// The server's message, or what was wrong with its answer.
+        detail: String,
+    },
+    /// An option does not fit the others or the rules; nothing was sent.
+    #[error("invalid option: {rule}")]
+    InvalidOption {
+        /// The option, its value and the rule.
+        rule: String,
+    },
+}
+
+/// Why a hold ended before it was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// No renewal succeeded in time: the lease is over by this client's conservative count.
+    #[error("the lease ran out without a successful renewal")]
+    Expired,
+    /// The server said that this owner holds nothing: forced away, deleted, evicted, or lost in a failover.
+    #[error("the server no longer knows this hold")]
+    Gone,
+    /// The hold reached `max_hold`.
+    #[error("the hold reached its maximum duration")]
+    MaxHold,
+    /// The client was shut down.
+    #[error("the client was shut down")]
+    Shutdown,
+}
+
+/// The hold ended before the work did; the work was dropped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("lost {name}: {reason}")]
+#[non_exhaustive]
+pub struct LeaseLost {
+    /// What was held.
+    pub name: Name,
+    /// Why it ended.
+    pub reason: LostReason,
+}
+
+/// An acquire that gave no guard.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The deadline passed first.
+    #[error("timed out after {} waiting for {name}{}", humantime::format_duration(*.waited), Leftover(*.free_by))]
+    TimedOut {
+        /// What was asked for.
+        name: Name,
+        /// How long the call waited.
+        waited: Duration,
+        /// `None`: nothing of this call is on the server. Otherwise a request was under way: it is being undone, and
+        /// even if the server stays silent its effect is gone after this long.
+        free_by: Option<Duration>,
+    },
+    /// Requests went unanswered, so the server may have granted. The grant is being removed.
+    #[error("cannot tell whether {name} was acquired ({outage}); it is being released and is free in {} at the latest", humantime::format_duration(*.free_by))]
+    Ambiguous {
+        /// What was asked for.
+        name: Name,
+        /// After this long the leftover is gone whatever happens.
+        free_by: Duration,
+        /// The last failure.
+        outage: Outage,
+    },
+    /// The server was out of reach; nothing of this call is on it. Worth retrying.
+    #[error("unavailable while acquiring {name}: {outage}")]
+    Unavailable {
+        /// What was asked for.
+        name: Name,
+        /// The last failure.
+        outage: Outage,
+    },
+    /// The request cannot succeed as it is. Nothing was changed.
+    #[error("rejected while acquiring {name}: {rejection}")]
+    Rejected {
+        /// What was asked for.
+        name: Name,
+        /// Why.
+        rejection: Rejection,
+    },
+    /// The client was shut down.
+    #[error("cannot acquire {name}: the client was shut down")]
+    Shutdown {
+        /// What was asked for.
+        name: Name,
+    },
+}
+
+/// Writes the second half of the time-out message.
+struct Leftover(Option<Duration>);
+
+impl std::fmt::Display for Leftover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(by) => write!(f, "; a request was under way and is being undone, free in {} at the latest", humantime::format_duration(by)),
+        }
+    }
+}
+
+/// A release that was not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The hold had already ended: somebody else may have held meanwhile. Nothing of theirs was touched.
+    #[error("released too late: {0}")]
+    Lost(#[from] LeaseLost),
+    /// No answer yet. The release goes on in the background; the lock is free after `free_by` at the latest.
+    #[error("the release of {name} is unconfirmed; it goes on in the background and {name} is free in {} at the latest", humantime::format_duration(*.free_by))]
+    Ambiguous {
+        /// What was held.
+        name: Name,
+        /// When the lease ends.
+        free_by: Duration,
+    },
+    /// The server refused the release. The lease will end it.
+    #[error("the release of {name} was refused, its lease ends it: {rejection}")]
+    Rejected {
+        /// What was held.
+        name: Name,
+        /// Why.
+        rejection: Rejection,
+    },
+}
+
+/// A renewal or re-entry that did not happen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RenewError {
+    /// The hold is over.
+    #[error(transparent)]
+    Lost(#[from] LeaseLost),
+    /// No answer in time. The hold stands as before, until its `valid_until`.
+    #[error("unavailable while renewing {name}, still held: {outage}")]
+    Unavailable {
+        /// What is held.
+        name: Name,
+        /// The last failure.
+        outage: Outage,
+    },
+    /// The server refused. The hold stands as before, until its `valid_until`.
+    #[error("rejected while renewing {name}: {rejection}")]
+    Rejected {
+        /// What is held.
+        name: Name,
+        /// Why.
+        rejection: Rejection,
+    },
+}
+
+/// A question to the server, or an administrative command, that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// No answer in time.
+    #[error("unavailable: {outage}")]
+    Unavailable {
+        /// The last failure.
+        outage: Outage,
+    },
+    /// It was sent, and may have been done: the answer was lost.
+    #[error("sent, but the answer was lost: {outage}")]
+    Unanswered {
+        /// The failure.
+        outage: Outage,
+    },
+    /// The server said no.
+    #[error("rejected: {rejection}")]
+    Rejected {
+        /// Why.
+        rejection: Rejection,
+    },
+}
+
+/// A configuration that cannot be used. Nothing was sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The URL cannot be understood.
+    #[error("invalid URL {url:?}: {rule}")]
+    InvalidUrl {
+        /// The URL, its password masked.
+        url: String,
+        /// What is wrong with it.
+        rule: String,
+    },
+    /// The URL's scheme is none of ours.
+    #[error("unknown scheme {scheme:?} in {url:?}: use one of {known}")]
+    UnknownScheme {
+        /// The scheme.
+        scheme: String,
+        /// The URL, its password masked.
+        url: String,
+        /// The schemes of this build.
+        known: &'static str,
+    },
+    /// The scheme is ours, but this build has no support for it.
+    #[error("{url:?} needs the crate feature `{feature}`")]
+    MissingFeature {
+        /// The URL, its password masked.
+        url: String,
+        /// The feature.
+        feature: &'static str,
+    },
+    /// A setting is out of its range.
+    #[error("invalid {setting} {value}: {rule}")]
+    InvalidSetting {
+        /// Its name in [`crate::ClientConfig`].
+        setting: &'static str,
+        /// As given.
+        value: String,
+        /// The rule.
+        rule: String,
+    },
+}
+
+/// A client that could not be connected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The configuration is wrong; nothing was sent.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The server cannot be reached, or does not answer as a Redis server.
+    #[error("cannot reach {server}: {detail}")]
+    Unreachable {
+        /// The server, without credentials.
+        server: String,
+        /// What happened.
+        detail: String,
+    },
+    /// TLS failed: the certificate, its name or its issuer is not accepted, or the port does not speak TLS.
+    #[error("TLS with {server} failed: {detail}")]
+    Tls {
+        /// The server.
+        server: String,
+        /// What happened.
+        detail: String,
+    },
+    /// The server refused this client.
+    #[error("{server} rejected this client: {rejection}")]
+    Rejected {
+        /// The server, without credentials.
+        server: String,
+        /// Why.
+        rejection: Rejection,
+    },
+    /// The server is too old: `PEXPIRE … GT` needs Redis ≥ 7.0 or Valkey ≥ 7.2.
+    #[error("{server} runs {version}; Redis 7.0 or Valkey 7.2 is the oldest that works")]
+    UnsupportedServer {
+        /// The server.
+        server: String,
+        /// Its version.
+        version: String,
+    },
+}
+
+/// Any error of this crate, for callers who do not care which call it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// See [`ConnectError`].
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// See [`InvalidName`].
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// See [`InvalidLease`].
+    #[error(transparent)]
+    Lease(#[from] InvalidLease),
+    /// See [`AcquireError`].
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+    /// See [`ReleaseError`].
+    #[error(transparent)]
+    Release(#[from] ReleaseError),
+    /// See [`RenewError`].
+    #[error(transparent)]
+    Renew(#[from] RenewError),
+    /// See [`QueryError`].
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// See [`LeaseLost`].
+    #[error(transparent)]
+    Lost(#[from] LeaseLost),
+}

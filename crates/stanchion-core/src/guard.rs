@@ -1,0 +1,117 @@
+//! The guard every primitive hands out: one set of verbs, written once.
+
+/// Defines a guard type around a [`Hold`](crate::primitive::Hold), with the verbs all guards have.
+///
+/// For the crates of the family. A primitive adds its own verbs (a fencing token, re-entry, downgrade) in an `impl` of
+/// its own, through the private field `hold`.
+#[macro_export]
+macro_rules! define_guard {
+    ($(#[$doc:meta])* pub struct $guard:ident;) => {
+        $(#[$doc])*
+        #[must_use = "dropping a guard releases at once"]
+        pub struct $guard {
+            hold: $crate::primitive::Hold,
+        }
+
+        impl $guard {
+            /// What is held: the name with the client's key prefix.
+            #[must_use]
+            pub fn name(&self) -> &$crate::Name {
+                self.hold.name()
+            }
+
+            /// Who holds. Acquire with this owner to re-enter.
+            #[must_use]
+            pub fn owner(&self) -> &$crate::Owner {
+                self.hold.owner()
+            }
+
+            /// Until when the holder may count on the hold: sent + lease − max(2 ms, lease/100), on the client's clock.
+            /// Every renewal moves it on.
+            ///
+            /// # Guarantees
+            /// P1: no other owner is granted before it, while the server keeps its data and its clock is not stepped.
+            #[must_use]
+            pub fn valid_until(&self) -> $crate::Moment {
+                self.hold.valid_until()
+            }
+
+            /// What is left of [`valid_until`](Self::valid_until) now; zero once lost.
+            #[must_use]
+            pub fn remaining(&self) -> ::std::time::Duration {
+                self.hold.remaining()
+            }
+
+            /// Whether it is still held.
+            ///
+            /// # Guarantees
+            /// P5: false before anybody else can be granted. Compares the clock; needs no network and no timer.
+            /// It cannot stop code between this check and its effect: for that, use the fencing token.
+            #[must_use]
+            pub fn is_held(&self) -> bool {
+                self.hold.is_held()
+            }
+
+            /// Resolves when the hold is lost, with the reason; never after a release.
+            ///
+            /// # Guarantees
+            /// P5: resolves before anybody else can be granted, and not early while renewals succeed. Every poll compares
+            /// the clock, so after a pause of the process it is the first thing to be seen.
+            ///
+            /// # Cancel safety
+            /// Safe; any number of these futures may exist, also beyond the guard.
+            pub fn lost(&self) -> impl ::std::future::Future<Output = $crate::LostReason> + Send + 'static {
+                self.hold.lost()
+            }
+
+            /// Runs `work` as long as the hold lasts. When the hold is lost, `work` is dropped at its await point.
+            ///
+            /// # Errors
+            /// [`LeaseLost`](stanchion_core::LeaseLost): the work did not finish.
+            ///
+            /// # Cancel safety
+            /// As that of `work`.
+            pub async fn run<F: ::std::future::Future>(&self, work: F) -> ::std::result::Result<F::Output, $crate::LeaseLost> {
+                self.hold.run(work).await
+            }
+
+            /// Renews the lease now. Only needed with [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to have a
+            /// whole lease ahead at a certain point. Never shortens.
+            ///
+            /// # Errors
+            /// [`RenewError::Lost`](stanchion_core::RenewError::Lost) when the hold is over; the other errors leave the
+            /// hold as it was. Ends within the operation timeout.
+            ///
+            /// # Cancel safety
+            /// Safe: a renewal that was sent may still take effect.
+            ///
+            /// # On the wire
+            /// One script; again after a lost reply, with the effect of once.
+            pub async fn renew(&self) -> ::std::result::Result<(), $crate::RenewError> {
+                self.hold.renew().await
+            }
+
+            /// Releases, and waits for the server's answer. Dropping the guard does the same in the background.
+            ///
+            /// # Errors
+            /// [`ReleaseError::Lost`](stanchion_core::ReleaseError::Lost): it had ended before, and somebody else may have
+            /// held since; nothing of theirs was touched. [`ReleaseError::Ambiguous`](stanchion_core::ReleaseError::Ambiguous):
+            /// no answer within the operation timeout; the release goes on in the background.
+            ///
+            /// # Cancel safety
+            /// Safe: the release goes on in the background.
+            ///
+            /// # On the wire
+            /// One script. It publishes, or passes the hold to the next waiter of this process.
+            pub async fn release(self) -> ::std::result::Result<(), $crate::ReleaseError> {
+                self.hold.release().await
+            }
+        }
+
+        impl ::std::fmt::Debug for $guard {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_tuple(stringify!($guard)).field(&self.hold).finish()
+            }
+        }
+    };
+}

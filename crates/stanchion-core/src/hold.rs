@@ -1,0 +1,457 @@
+//! One hold: what its guard, the watchdog and the releaser share.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::client::{Core, Path};
+use crate::clock::Moment;
+use crate::error::{AcquireError, LeaseLost, LostReason, Outage, ReleaseError, RenewError};
+use crate::name::Name;
+use crate::options::HoldTerms;
+use crate::owner::{Owner, WireOwner};
+use crate::primitive::Synchronizer;
+use crate::release;
+use crate::runner::Persistent;
+use crate::timetable::{Item, Slot};
+use crate::token::FencingToken;
+use crate::transport::Failure;
+use crate::waiting::Entry;
+use crate::watchdog;
+
+/// The state of one hold of one owner, however many guards count on it.
+pub(crate) struct HoldState {
+    pub(crate) core: Arc<Core>,
+    pub(crate) sync: Arc<dyn Synchronizer>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) owner: WireOwner,
+    pub(crate) terms: HoldTerms,
+    token: Option<FencingToken>,
+    /// Where `max_hold` ends it.
+    ends: Moment,
+    /// P5: nanoseconds; only ever raised, and only from the send time of a successful request.
+    valid_until: AtomicU64,
+    phase: AtomicU8,
+    lost: Notify,
+    /// How many guards hold. The mutex makes this owner's operations take turns: counts are told to the server.
+    pub(crate) count: tokio::sync::Mutex<u32>,
+    /// P3: until then an earlier request for this owner may still run on the server.
+    unanswered_until: AtomicU64,
+    slot: Mutex<Option<Slot>>,
+    public_owner: OnceLock<Owner>,
+}
+
+const HELD: u8 = 0;
+const RELEASED: u8 = 1;
+const LOST: [LostReason; 4] = [LostReason::Expired, LostReason::Gone, LostReason::MaxHold, LostReason::Shutdown];
+const FIRST_LOST: u8 = 2;
+
+fn lost_reason_of(phase: u8) -> Option<LostReason> {
+    LOST.get(usize::from(phase.checked_sub(FIRST_LOST)?)).copied()
+}
+
+/// What a grant brought.
+pub(crate) struct Grant {
+    pub(crate) owner: WireOwner,
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) terms: HoldTerms,
+    /// Before the request was sent.
+    pub(crate) sent: Moment,
+    /// When no earlier request for this owner can run any more.
+    pub(crate) unanswered_until: Moment,
+}
+
+impl HoldState {
+    /// A hold that begins: the watchdog knows it from here on.
+    pub(crate) fn begin(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, entry: &Arc<Entry>, grant: Grant) -> Hold {
+        let Grant { owner, token, terms, sent, unanswered_until } = grant;
+        let ends = terms.max_hold.map_or(Moment::FAR, |max| sent + max);
+        let state = Arc::new(Self {
+            core: Arc::clone(core),
+            sync: Arc::clone(sync),
+            entry: Arc::clone(entry),
+            owner,
+            terms,
+            token,
+            ends,
+            valid_until: AtomicU64::new(terms.lease.valid_until(sent).min(ends).nanos()),
+            phase: AtomicU8::new(HELD),
+            lost: Notify::new(),
+            count: tokio::sync::Mutex::new(1),
+            unanswered_until: AtomicU64::new(unanswered_until.nanos()),
+            slot: Mutex::new(None),
+            public_owner: OnceLock::new(),
+        });
+        core.schedule_hold(&state, (sent + terms.lease.renewal_interval()).min(state.valid_until()));
+        Hold { state: Some(state) }
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn unanswered_until(&self) -> Moment {
+        Moment::from_nanos(self.unanswered_until.load(Ordering::Acquire))
+    }
+
+    /// P5: compares the clock; a timer that has not run yet changes nothing.
+    pub(crate) fn is_held(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == HELD && self.core.clock.now() < self.valid_until()
+    }
+
+    /// `max_hold` leaves nothing to renew.
+    pub(crate) fn is_at_its_end(&self) -> bool {
+        self.valid_until() >= self.ends
+    }
+
+    /// Renewals due within this time go together.
+    pub(crate) fn batching_window(&self) -> Duration {
+        self.terms.lease.length() / 30
+    }
+
+    /// Why the hold is over, if it is lost. Decides it when the clock has.
+    pub(crate) fn lost_reason(&self, now: Moment) -> Option<LostReason> {
+        let phase = self.phase.load(Ordering::Acquire);
+        if phase == HELD {
+            let valid_until = self.valid_until();
+            if now < valid_until {
+                return None;
+            }
+            return self.lose(if valid_until >= self.ends { LostReason::MaxHold } else { LostReason::Expired });
+        }
+        lost_reason_of(phase)
+    }
+
+    /// Sticky: the first reason stays. Returns the reason that holds now; `None` when it was released before.
+    pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
+        let phase = LOST.iter().position(|r| *r == reason).and_then(|i| u8::try_from(i).ok()).unwrap_or_default() + FIRST_LOST;
+        match self.phase.compare_exchange(HELD, phase, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
+                self.lost.notify_waiters();
+                Some(reason)
+            }
+            Err(phase) => lost_reason_of(phase),
+        }
+    }
+
+    /// From held to released; the reason if it is lost instead.
+    pub(crate) fn end(&self) -> Result<(), LostReason> {
+        if let Some(reason) = self.lost_reason(self.core.clock.now()) {
+            return Err(reason);
+        }
+        match self.phase.compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(phase) => lost_reason_of(phase).map_or(Ok(()), Err),
+        }
+    }
+
+    /// A renewal that was sent at `sent` succeeded.
+    pub(crate) fn renewed(&self, sent: Moment) {
+        let until = self.terms.lease.valid_until(sent).min(self.ends);
+        self.valid_until.fetch_max(until.nanos(), Ordering::AcqRel);
+    }
+
+    /// Takes the place `at` in the timetable; nothing once the hold is over.
+    pub(crate) fn schedule(self: &Arc<Self>, at: Moment) {
+        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = slot.take() {
+            self.core.timetable.remove(old);
+        }
+        // Under the slot's mutex: `unschedule` comes after the phase has changed, so one of the two sees the other.
+        if self.phase.load(Ordering::Acquire) == HELD {
+            *slot = Some(self.core.timetable.insert(at, Item::Hold(Arc::downgrade(self))));
+        }
+    }
+
+    pub(crate) fn unschedule(&self) {
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(slot) = slot {
+            self.core.timetable.remove(slot);
+        }
+    }
+
+    pub(crate) fn lease_lost(&self, reason: LostReason) -> LeaseLost {
+        LeaseLost { name: self.sync.name().clone(), reason }
+    }
+
+    /// An upper bound on how long the server may still know this hold, whatever is lost from now on.
+    pub(crate) fn free_by(&self) -> Duration {
+        self.terms.lease.length() + self.core.config.response_timeout
+    }
+
+    async fn lost(self: Arc<Self>) -> LostReason {
+        loop {
+            let mut told = pin!(self.lost.notified());
+            told.as_mut().enable();
+            let now = self.core.clock.now();
+            let mut timer = pin!(tokio::time::sleep(self.valid_until().since(now)));
+            // P5: every poll, whatever caused it, asks the clock first.
+            let reason = poll_fn(|cx| {
+                if let Some(reason) = self.lost_reason(self.core.clock.now()) {
+                    return Poll::Ready(Some(reason));
+                }
+                if told.as_mut().poll(cx).is_ready() || timer.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                Poll::Pending
+            })
+            .await;
+            if let Some(reason) = reason {
+                return reason;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for HoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("name", self.sync.name()).field("owner", &self.owner).field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+/// One count of a hold: what a guard wraps. Dropping it releases in the background.
+#[must_use = "dropping a guard releases at once"]
+pub struct Hold {
+    state: Option<Arc<HoldState>>,
+}
+
+impl Hold {
+    fn state(&self) -> &Arc<HoldState> {
+        match &self.state {
+            Some(state) => state,
+            // OK: taken only by `release` and `drop`, which consume the guard.
+            None => unreachable!("a hold is used after it was consumed"),
+        }
+    }
+
+    pub(crate) fn weak(&self) -> Weak<HoldState> {
+        Arc::downgrade(self.state())
+    }
+
+    /// One more count of a hold that the server has counted already.
+    pub(crate) fn another(state: &Arc<HoldState>) -> Self {
+        Self { state: Some(Arc::clone(state)) }
+    }
+
+    /// What is held.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.state().sync.name()
+    }
+
+    /// The owner, to re-enter with.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        let state = self.state();
+        state.public_owner.get_or_init(|| {
+            let owner = Owner::new(state.owner.clone());
+            // Nobody else has this owner yet, so its seat is free.
+            if let Ok(mut seat) = owner.seat(state.sync.channel()).try_lock() {
+                *seat = Arc::downgrade(state);
+            }
+            owner
+        })
+    }
+
+    /// Remembers the explicit owner this hold was acquired for.
+    pub(crate) fn adopt(&self, owner: &Owner) {
+        drop(self.state().public_owner.set(owner.clone()));
+    }
+
+    /// What Redis stores as the holder.
+    #[must_use]
+    pub fn wire_owner(&self) -> &WireOwner {
+        &self.state().owner
+    }
+
+    /// The token of this hold, when its synchronizer mints them.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.state().token
+    }
+
+    /// Until when this holder may count on the hold (P1, P5). Grows with every renewal.
+    #[must_use]
+    pub fn valid_until(&self) -> Moment {
+        self.state().valid_until()
+    }
+
+    /// How much of that is left now; zero when lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let state = self.state();
+        if state.is_held() { state.valid_until().since(state.core.clock.now()) } else { Duration::ZERO }
+    }
+
+    /// Whether it is still held, by the clock (P5).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.state().is_held()
+    }
+
+    /// Resolves when the hold is lost (P5); never after a release.
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        Arc::clone(self.state()).lost()
+    }
+
+    /// Runs `work` as long as the hold lasts; drops it when the hold is lost.
+    ///
+    /// # Errors
+    /// [`LeaseLost`]: the work was dropped at an await point, in time.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
+        let lost = self.lost();
+        let state = self.state();
+        tokio::select! {
+            // The loss first: after a pause, the work must not take another step.
+            biased;
+            reason = lost => Err(state.lease_lost(reason)),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Renews now. See the guards' documentation.
+    ///
+    /// # Errors
+    /// [`RenewError`].
+    pub async fn renew(&self) -> Result<(), RenewError> {
+        let state = Arc::clone(self.state());
+        let timeout = state.core.config.operation_timeout;
+        let unavailable = RenewError::Unavailable { name: self.name().clone(), outage: unanswered_in(timeout) };
+        let work = Persistent::new(&state.core.runner, renew(Arc::clone(&state)));
+        tokio::time::timeout(timeout, work).await.unwrap_or(Err(unavailable))
+    }
+
+    /// One more hold by the same owner.
+    ///
+    /// # Errors
+    /// [`RenewError`].
+    pub async fn reenter(&self) -> Result<Self, RenewError> {
+        reenter(self.state()).await
+    }
+
+    /// Releases and waits for the server's answer.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        let Some(state) = self.state.take() else { return Ok(()) };
+        let timeout = state.core.config.operation_timeout;
+        let unconfirmed = || ReleaseError::Ambiguous { name: state.sync.name().clone(), free_by: state.free_by() };
+        let work = Persistent::begun(&state.core.runner, release::one(Arc::clone(&state), Path::Direct));
+        tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| Err(unconfirmed()))
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            let runner = Arc::clone(&state.core.runner);
+            runner.finish(async move {
+                if let Err(error) = release::one(state, Path::Background).await {
+                    tracing::debug!(%error, "releasing a dropped guard");
+                }
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state().fmt(f)
+    }
+}
+
+fn unanswered_in(timeout: Duration) -> Outage {
+    Outage::Unanswered { detail: format!("nothing within {}", humantime::format_duration(timeout)) }
+}
+
+async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
+    // One operation of an owner at a time; a release that waits for the mutex comes after this.
+    let _turn = state.count.lock().await;
+    let name = || state.sync.name().clone();
+    loop {
+        if let Some(reason) = state.lost_reason(state.core.clock.now()) {
+            return Err(state.lease_lost(reason).into());
+        }
+        let sent = state.core.clock.now();
+        let call = watchdog::renew_call(&state.core, &state, sent);
+        match state.core.link(Path::Direct).call(&call).await {
+            Ok(reply) => match reply.as_array().and_then(<[_]>::first).and_then(crate::primitive::Reply::as_int) {
+                Some(1) => {
+                    state.renewed(sent);
+                    return Ok(());
+                }
+                Some(0) => {
+                    let reason = state.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
+                    state.entry.freed(&state.core, &state, crate::waiting::Rivals::Unknown);
+                    return Err(state.lease_lost(reason).into());
+                }
+                // Late, or the server refused this key.
+                _ => state.core.link(Path::Direct).synchronise().await,
+            },
+            Err(Failure::Rejected(rejection)) => return Err(RenewError::Rejected { name: name(), rejection }),
+            Err(_) => {}
+        }
+        state.core.recover(state.valid_until()).await;
+    }
+}
+
+/// One more count for `state`, told to the server.
+pub(crate) async fn reenter(state: &Arc<HoldState>) -> Result<Hold, RenewError> {
+    let timeout = state.core.config.operation_timeout;
+    let unavailable = RenewError::Unavailable { name: state.sync.name().clone(), outage: unanswered_in(timeout) };
+    let work = Persistent::new(&state.core.runner, reenter_persistently(Arc::clone(state)));
+    tokio::time::timeout(timeout, work).await.unwrap_or(Err(unavailable))
+}
+
+/// Dropped by its caller, it ends in the background, and the guard it makes is dropped there: count and server agree.
+async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError> {
+    let mut count = state.count.lock().await;
+    let core = &state.core;
+    loop {
+        if let Some(reason) = state.lost_reason(core.clock.now()) {
+            return Err(state.lease_lost(reason).into());
+        }
+        if *count == 0 {
+            return Err(state.lease_lost(LostReason::Gone).into());
+        }
+        let sent = core.clock.now();
+        let request = crate::primitive::Request { owner: &state.owner, lease: state.terms.lease, not_after: core.not_after(sent) };
+        match core.link(Path::Direct).call(&state.sync.reenter(&request, *count)).await {
+            Ok(reply) => match crate::primitive::Verdict::read(&reply) {
+                Some(crate::primitive::Verdict::Granted(_)) => {
+                    // P6: the server set count + 1, however often the script ran.
+                    *count += 1;
+                    state.renewed(sent);
+                    return Ok(Hold::another(&state));
+                }
+                Some(crate::primitive::Verdict::Gone) => {
+                    let reason = state.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
+                    state.entry.freed(core, &state, crate::waiting::Rivals::Unknown);
+                    return Err(state.lease_lost(reason).into());
+                }
+                _ => core.link(Path::Direct).synchronise().await,
+            },
+            Err(Failure::Rejected(rejection)) => return Err(RenewError::Rejected { name: state.sync.name().clone(), rejection }),
+            Err(_) => {}
+        }
+        core.recover(state.valid_until()).await;
+    }
+}
+
+/// A re-entry that failed, told as an acquire that failed.
+pub(crate) fn as_acquire_error(error: RenewError, free_by: Duration) -> Option<AcquireError> {
+    match error {
+        // The hold ended: there is nothing to re-enter, acquire anew.
+        RenewError::Lost(_) => None,
+        RenewError::Unavailable { name, outage } => Some(AcquireError::Ambiguous { name, free_by, outage }),
+        RenewError::Rejected { name, rejection } => Some(AcquireError::Rejected { name, rejection }),
+    }
+}

@@ -1,0 +1,107 @@
+//! Leases: how long a hold lasts without renewal, and how much of that its holder may count on.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// The length of a lease: 10 ms to 30 days, whole milliseconds. The default is 30 s, as Redisson's watchdog timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease(Duration);
+
+/// A lease outside 10 ms to 30 days.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid lease {}: a lease is 10ms to 30days; a hold that must last longer is renewed, not leased for longer", humantime::format_duration(*.lease))]
+#[non_exhaustive]
+pub struct InvalidLease {
+    /// The length as given.
+    pub lease: Duration,
+}
+
+impl Lease {
+    /// The shortest lease. Below it the safety margin eats the lease.
+    pub const MIN: Self = Self(Duration::from_millis(10));
+    /// The longest lease.
+    pub const MAX: Self = Self(Duration::from_secs(30 * 86_400));
+
+    /// A lease of `length`, cut to whole milliseconds.
+    ///
+    /// # Errors
+    /// [`InvalidLease`] outside [`Lease::MIN`]..=[`Lease::MAX`].
+    pub fn new(length: Duration) -> Result<Self, InvalidLease> {
+        let whole = Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
+        if whole < Self::MIN.0 || length > Self::MAX.0 { Err(InvalidLease { lease: length }) } else { Ok(Self(whole)) }
+    }
+
+    /// Its length.
+    #[must_use]
+    pub const fn length(self) -> Duration {
+        self.0
+    }
+
+    /// What goes over the wire.
+    #[must_use]
+    pub fn millis(self) -> u64 {
+        // OK: at most 30 days.
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The end a holder may count on: sent + L − m, with m = max(2 ms, L/100) against clock rates and rounding.
+    ///
+    /// P1, P5: counted from *before* the request was sent, so the server's own end is never earlier.
+    pub(crate) fn valid_until(self, sent: Moment) -> Moment {
+        let margin = (self.0 / 100).max(Duration::from_millis(2));
+        sent + (self.0 - margin)
+    }
+
+    /// P10: the watchdog renews every third of the lease.
+    pub(crate) fn renewal_interval(self) -> Duration {
+        self.0 / 3
+    }
+
+    /// After a failed renewal the next try comes sooner.
+    pub(crate) fn retry_interval(self) -> Duration {
+        (self.0 / 10).min(Duration::from_millis(200))
+    }
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self(Duration::from_secs(30))
+    }
+}
+
+impl TryFrom<Duration> for Lease {
+    type Error = InvalidLease;
+
+    fn try_from(length: Duration) -> Result<Self, InvalidLease> {
+        Self::new(length)
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_and_a_year_are_refused_by_name() {
+        for bad in [Duration::ZERO, Duration::from_millis(9), Duration::from_secs(365 * 86_400), Duration::MAX] {
+            assert_eq!(Lease::new(bad).unwrap_err().lease, bad);
+        }
+        let text = Lease::new(Duration::ZERO).unwrap_err().to_string();
+        assert!(text.starts_with("invalid lease 0s: a lease is 10ms to 30days"), "{text}");
+    }
+
+    #[test]
+    fn the_margin_is_two_milliseconds_or_a_hundredth() {
+        let valid = |ms| Lease::new(Duration::from_millis(ms)).unwrap().valid_until(Moment::ZERO).since(Moment::ZERO);
+        assert_eq!(valid(10), Duration::from_millis(8));
+        assert_eq!(valid(30_000), Duration::from_millis(29_700));
+    }
+}

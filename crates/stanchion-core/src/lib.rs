@@ -1,0 +1,40 @@
+//! The machinery under every stanchion synchronizer.
+//!
+//! Users take the `stanchion` facade or one primitive's crate; both re-export what is needed from here. Those who write
+//! a primitive start at [`primitive`].
+
+mod acquire;
+mod client;
+mod clock;
+mod config;
+mod error;
+mod guard;
+mod hold;
+mod lease;
+mod name;
+mod options;
+mod owner;
+pub mod primitive;
+mod release;
+mod runner;
+mod server;
+pub mod slot;
+mod timetable;
+mod token;
+mod transport;
+mod waiting;
+mod watchdog;
+
+pub use client::{AbandonedHold, Client, ShutdownReport};
+pub use clock::{BootClock, Clock, Moment, TokioClock};
+pub use config::{Background, ClientConfig, Secret, ServerUrl};
+pub use error::{
+    AcquireError, ConfigError, ConnectError, Error, LeaseLost, LostReason, Outage, QueryError, Rejection, ReleaseError, RenewError,
+};
+pub use lease::{InvalidLease, Lease};
+pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule, Placement};
+pub use options::{AcquireOptions, Renewal};
+pub use owner::{Owner, WireOwner};
+pub use server::ServerInfo;
+pub use token::FencingToken;
+pub use transport::{ByteStream, Connector};

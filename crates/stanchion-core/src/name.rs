@@ -1,0 +1,176 @@
+//! Names, and every key and channel derived from one. The only place that builds keys.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::slot::{slot, tag_of};
+
+/// The longest name, in bytes, prefix included.
+pub const MAX_NAME_BYTES: usize = 512;
+
+/// The name of a synchronizer: the key that Redis and Redisson see, the client's key prefix included.
+///
+/// Names are bytes, 1 to 512 of them. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<[u8]>);
+
+/// A name that cannot be used, and the rule it breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid name {name:?}: {rule}")]
+#[non_exhaustive]
+pub struct InvalidName {
+    /// The name as given; a long one is cut.
+    pub name: String,
+    /// The rule it breaks.
+    pub rule: NameRule,
+}
+
+/// What a name must satisfy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameRule {
+    /// The empty name is nobody's.
+    #[error("a name has at least 1 byte")]
+    Empty,
+    /// Longer than [`MAX_NAME_BYTES`] with the key prefix.
+    #[error("a name has at most 512 bytes, key prefix included; this one has {bytes}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// On a cluster the keys derived from the name must share its slot; braces in this name put them apart.
+    #[error("on a cluster every key of a name must be in one slot: use no braces, or exactly one non-empty {{tag}} with nothing odd around it")]
+    SplitsSlots,
+}
+
+/// How the server places keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Placement {
+    /// One server (or one replicated set): every key is at home everywhere.
+    Anywhere,
+    /// A cluster: one script may touch one slot.
+    Slots,
+}
+
+impl Name {
+    /// Checks `prefix` + `name` against the rules of `placement`.
+    ///
+    /// # Errors
+    /// [`InvalidName`] says which rule is broken; nothing has been sent.
+    pub fn new(prefix: &str, name: impl AsRef<[u8]>, placement: Placement) -> Result<Self, InvalidName> {
+        let given = name.as_ref();
+        let fail = |rule| {
+            let shown = String::from_utf8_lossy(given);
+            let name = if shown.chars().count() > 64 { shown.chars().take(64).chain(['…']).collect() } else { shown.into_owned() };
+            Err(InvalidName { name, rule })
+        };
+        if given.is_empty() {
+            return fail(NameRule::Empty);
+        }
+        let bytes = prefix.len() + given.len();
+        if bytes > MAX_NAME_BYTES {
+            return fail(NameRule::TooLong { bytes });
+        }
+        let name = Self([prefix.as_bytes(), given].concat().into());
+        if placement == Placement::Slots && slot(&name.prefixed("p")) != name.slot() {
+            return fail(NameRule::SplitsSlots);
+        }
+        Ok(name)
+    }
+
+    /// The name's bytes: the main key.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The name's cluster slot.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        slot(&self.0)
+    }
+
+    /// `prefix:{N}`, or `prefix:N` when N has a `{` anywhere: Redisson's rule for derived keys and channels.
+    #[must_use]
+    pub fn prefixed(&self, prefix: &str) -> Vec<u8> {
+        if self.0.contains(&b'{') {
+            [prefix.as_bytes(), b":", &self.0].concat()
+        } else {
+            [prefix.as_bytes(), b":{", &self.0, b"}"].concat()
+        }
+    }
+
+    /// The counter behind the default fencing tokens: one for each hash slot. No TTL: tokens must never start over.
+    #[must_use]
+    pub fn slot_fence(&self) -> Vec<u8> {
+        format!("stanchion_fence:{{{}}}", tag_of(self.slot())).into_bytes()
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        String::from_utf8_lossy(&self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&String::from_utf8_lossy(&self.0), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rule(name: &[u8], placement: Placement) -> Option<NameRule> {
+        Name::new("", name, placement).err().map(|e| e.rule)
+    }
+
+    #[test]
+    fn length_is_bounded_at_both_ends() {
+        assert_eq!(rule(b"", Placement::Anywhere), Some(NameRule::Empty));
+        assert_eq!(rule(&[b'x'; 512], Placement::Anywhere), None);
+        assert_eq!(rule(&[b'x'; 513], Placement::Anywhere), Some(NameRule::TooLong { bytes: 513 }));
+        let with_prefix = Name::new("app:", [b'x'; 510], Placement::Anywhere);
+        assert_eq!(with_prefix.unwrap_err().rule, NameRule::TooLong { bytes: 514 });
+    }
+
+    #[test]
+    fn odd_braces_are_refused_only_where_slots_matter() {
+        for odd in ["a{b", "{}x", "a}b", "{"] {
+            assert_eq!(rule(odd.as_bytes(), Placement::Slots), Some(NameRule::SplitsSlots), "{odd}");
+            assert_eq!(rule(odd.as_bytes(), Placement::Anywhere), None, "{odd}");
+        }
+        for fine in ["job", "{t1}:job", "order:{42}:settle"] {
+            assert_eq!(rule(fine.as_bytes(), Placement::Slots), None, "{fine}");
+        }
+    }
+
+    #[test]
+    fn the_error_names_the_value_and_the_rule() {
+        let text = Name::new("", "", Placement::Anywhere).unwrap_err().to_string();
+        assert_eq!(text, "invalid name \"\": a name has at least 1 byte");
+    }
+
+    #[test]
+    fn derived_keys_follow_the_contains_a_brace_rule() {
+        let plain = Name::new("", "job", Placement::Anywhere).unwrap();
+        assert_eq!(plain.prefixed("redisson_lock__channel"), b"redisson_lock__channel:{job}");
+        let tagged = Name::new("", "{t1}:job", Placement::Anywhere).unwrap();
+        assert_eq!(tagged.prefixed("redisson_lock__channel"), b"redisson_lock__channel:{t1}:job");
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_accepted_for_a_cluster_keeps_all_its_keys_in_one_slot(bytes in prop::collection::vec(prop_oneof![Just(b'{'), Just(b'}'), any::<u8>()], 1..40)) {
+            if let Ok(name) = Name::new("", &bytes, Placement::Slots) {
+                for derived in [name.prefixed("redisson_lock__channel"), name.prefixed("redisson_lock_token"), name.slot_fence()] {
+                    prop_assert_eq!(slot(&derived), name.slot());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Identity: who holds.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use uuid::Uuid;
+
+use crate::hold::HoldState;
+
+/// What Redis stores as the holder: `<client uuid>:<number>`.
+///
+/// A wire owner lives for one outermost hold of one name and is never used again, so that a request that arrives late
+/// can never touch a newer hold (rule R1 of `docs/protocol.md`).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct WireOwner(Arc<str>);
+
+impl WireOwner {
+    pub(crate) fn new(client: &Uuid, number: u64) -> Self {
+        use std::fmt::Write as _;
+        let mut text = String::with_capacity(36 + 1 + 20);
+        // OK: writing to a String cannot fail.
+        let _ = write!(text, "{client}:{number}");
+        Self(text.into())
+    }
+
+    /// The text as stored.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WireOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for WireOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An actor that may hold, and hold again what it holds already.
+///
+/// Every acquire without an owner is a new owner. Sharing one makes its users one actor: whoever acquires a name that
+/// another of them holds re-enters that hold. Cheap to clone; clones are the same owner.
+#[derive(Clone)]
+pub struct Owner(Arc<Inner>);
+
+struct Inner {
+    name: WireOwner,
+    /// For each name (by channel) the hold this owner has there. The async mutex makes two acquires by one owner take turns.
+    seats: Mutex<HashMap<Vec<u8>, Seat>>,
+}
+
+/// An owner's place at one name.
+pub(crate) type Seat = Arc<tokio::sync::Mutex<Weak<HoldState>>>;
+
+impl Owner {
+    pub(crate) fn new(name: WireOwner) -> Self {
+        Self(Arc::new(Inner { name, seats: Mutex::default() }))
+    }
+
+    pub(crate) fn seat(&self, channel: &[u8]) -> Seat {
+        let mut seats = self.0.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seat) = seats.get(channel) {
+            return Arc::clone(seat);
+        }
+        // Forget the names this owner no longer holds before the table grows.
+        seats.retain(|_, seat| Arc::strong_count(seat) > 1 || seat.try_lock().map_or(true, |hold| hold.strong_count() > 0));
+        let seat = Seat::default();
+        seats.insert(channel.to_vec(), Arc::clone(&seat));
+        seat
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Owner {}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.name.fmt(f)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({})", self.0.name)
+    }
+}

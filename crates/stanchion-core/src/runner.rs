@@ -1,0 +1,120 @@
+//! Where background work runs, and futures that outlive whoever stopped waiting for them.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Background;
+
+/// Runs background work on the client's own thread, or on the runtime that connected.
+#[derive(Clone, Debug)]
+pub(crate) struct Runner {
+    handle: Handle,
+    /// Work that a shutdown waits for.
+    tracker: TaskTracker,
+}
+
+impl Runner {
+    /// Starts the thread if one is wanted. It ends when `closed` is cancelled.
+    pub(crate) async fn start(background: Background, closed: CancellationToken) -> io::Result<Self> {
+        let tracker = TaskTracker::new();
+        let handle = match background {
+            Background::CurrentRuntime => Handle::current(),
+            Background::OwnThread => {
+                let (started, starting) = oneshot::channel();
+                // A plain thread, not a blocking task: the caller's runtime may end first.
+                std::thread::Builder::new().name("stanchion".into()).spawn(move || {
+                    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                        Ok(runtime) => {
+                            if started.send(Ok(runtime.handle().clone())).is_ok() {
+                                runtime.block_on(closed.cancelled());
+                            }
+                        }
+                        // The receiver is waiting below; if it has gone, nobody needs the error.
+                        Err(error) => drop(started.send(Err(error))),
+                    }
+                })?;
+                starting.await.unwrap_or_else(|_| Err(io::Error::other("the background thread ended at once")))?
+            }
+        };
+        Ok(Self { handle, tracker })
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Work that must end before the client does. Never blocks, never panics; on a runtime that has ended it is dropped.
+    pub(crate) fn finish(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn_on(work, &self.handle);
+    }
+
+    /// Work for the client's life.
+    pub(crate) fn serve(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(work);
+    }
+
+    /// Sleeps on the runner's timers, so that the caller needs none.
+    pub(crate) async fn sleep(&self, pause: Duration) {
+        // A runner that has ended does not sleep: whoever waits goes on and finds the links ended.
+        let _ = self.handle.spawn(async move { tokio::time::sleep(pause).await }).await;
+    }
+
+    /// How many pieces of work have not ended after `grace`.
+    pub(crate) async fn drain(&self, grace: Duration) -> usize {
+        self.tracker.close();
+        let drained = tokio::time::timeout(grace, self.tracker.wait()).await;
+        self.tracker.reopen();
+        if drained.is_ok() { 0 } else { self.tracker.len() }
+    }
+}
+
+/// A future that is finished in the background when whoever awaited it goes away.
+///
+/// This is the one answer to "what does a dropped future leave behind": what has been sent is waited for, and the
+/// outcome, dropped there, cleans up after itself.
+pub(crate) struct Persistent<T: Send + 'static> {
+    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    runner: Arc<Runner>,
+    started: bool,
+}
+
+impl<T: Send + 'static> Persistent<T> {
+    pub(crate) fn new(runner: &Arc<Runner>, work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { work: Some(Box::pin(work)), runner: Arc::clone(runner), started: false }
+    }
+
+    /// Work that must be done even if nobody ever polls this.
+    pub(crate) fn begun(runner: &Arc<Runner>, work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { work: Some(Box::pin(work)), runner: Arc::clone(runner), started: true }
+    }
+}
+
+impl<T: Send + 'static> Future for Persistent<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.started = true;
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let outcome = std::task::ready!(work.as_mut().poll(cx));
+        self.work = None;
+        Poll::Ready(outcome)
+    }
+}
+
+impl<T: Send + 'static> Drop for Persistent<T> {
+    fn drop(&mut self) {
+        // Nothing has been sent before the first poll.
+        if let Some(work) = self.work.take().filter(|_| self.started) {
+            self.runner.finish(async move { drop(work.await) });
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Fencing tokens.
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+use serde::{Deserialize, Serialize};
+
+/// A number that grows with every outermost acquisition of a name (P2).
+///
+/// Give it to the resource you write to, and let the resource refuse a smaller one than it has seen: the only
+/// protection against a holder that was paused between its check and its write. Below 2⁵³, so it survives JSON and Lua.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FencingToken(NonZeroU64);
+
+impl FencingToken {
+    /// The token with this value; `None` for zero, which no grant ever has.
+    #[must_use]
+    pub fn new(value: u64) -> Option<Self> {
+        NonZeroU64::new(value).map(Self)
+    }
+
+    /// Its value.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

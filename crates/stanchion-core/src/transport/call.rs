@@ -1,0 +1,186 @@
+//! Scripts, and one invocation of one.
+
+use std::sync::OnceLock;
+
+use redis::Cmd;
+
+/// A Lua script whose header documents its keys and arguments. `K` keys and `A` arguments are checked against the
+/// header when the program is compiled; a call passes arrays of exactly these lengths.
+///
+/// Header lines start with `-- KEYS[` and `-- ARGV[`. A script for a batch documents one item and is called with
+/// [`Script::batch`].
+#[derive(Debug)]
+pub struct Script<const K: usize, const A: usize> {
+    source: Source,
+}
+
+/// A script's text and its SHA-1, computed once.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) name: &'static str,
+    text: &'static str,
+    sha: OnceLock<String>,
+}
+
+impl Source {
+    pub(super) fn sha(&self) -> &str {
+        self.sha.get_or_init(|| sha1_smol::Sha1::from(self.text).digest().to_string())
+    }
+}
+
+impl<const K: usize, const A: usize> Script<K, A> {
+    /// Declares a script: `name` for logs, `text` usually from `include_str!`.
+    ///
+    /// # Panics
+    /// At compile time, when the header documents another number of keys or arguments.
+    #[must_use]
+    pub const fn new(name: &'static str, text: &'static str) -> Self {
+        assert!(count_lines_starting(text.as_bytes(), b"-- KEYS[") == K, "the header documents another number of KEYS");
+        assert!(count_lines_starting(text.as_bytes(), b"-- ARGV[") == A, "the header documents another number of ARGV");
+        Self { source: Source { name, text, sha: OnceLock::new() } }
+    }
+
+    /// One invocation.
+    #[must_use]
+    pub fn call(&'static self, keys: [&[u8]; K], args: [Arg<'_>; A]) -> Call {
+        let mut call = Call::start(&self.source, K);
+        for key in keys {
+            call.cmd.arg(key);
+        }
+        for arg in args {
+            arg.write(&mut call.cmd);
+        }
+        call
+    }
+
+    /// One invocation for many items, with the arguments in front of the items' own.
+    #[must_use]
+    pub fn batch<'a>(&'static self, keys: &[&[u8]], args: impl Iterator<Item = Arg<'a>>) -> Call {
+        let mut call = Call::start(&self.source, keys.len());
+        for key in keys {
+            call.cmd.arg(*key);
+        }
+        for arg in args {
+            arg.write(&mut call.cmd);
+        }
+        call
+    }
+}
+
+const fn count_lines_starting(text: &[u8], start: &[u8]) -> usize {
+    let mut count = 0;
+    let mut at = 0;
+    let mut line_begins = true;
+    while at + start.len() <= text.len() {
+        if line_begins {
+            let mut i = 0;
+            while i < start.len() && text[at + i] == start[i] {
+                i += 1;
+            }
+            if i == start.len() {
+                count += 1;
+            }
+        }
+        line_begins = text[at] == b'\n';
+        at += 1;
+    }
+    count
+}
+
+/// One script argument.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Arg<'a> {
+    /// Bytes, as they are.
+    Bytes(&'a [u8]),
+    /// A number, in decimal.
+    Int(u64),
+}
+
+impl Arg<'_> {
+    fn write(self, cmd: &mut Cmd) {
+        match self {
+            Arg::Bytes(bytes) => cmd.arg(bytes),
+            Arg::Int(n) => cmd.arg(n),
+        };
+    }
+}
+
+impl<'a> From<&'a str> for Arg<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Bytes(text.as_bytes())
+    }
+}
+
+impl<'a> From<&'a [u8]> for Arg<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<u64> for Arg<'_> {
+    fn from(n: u64) -> Self {
+        Self::Int(n)
+    }
+}
+
+/// A script with its keys and arguments, ready to be sent as often as needed.
+#[derive(Clone)]
+pub struct Call {
+    pub(super) source: &'static Source,
+    pub(super) cmd: Cmd,
+}
+
+impl Call {
+    fn start(source: &'static Source, keys: usize) -> Self {
+        // Room for the usual six arguments of some 45 bytes, so that building one call allocates twice.
+        let mut cmd = Cmd::with_capacity(10, 320);
+        cmd.arg("EVALSHA").arg(source.sha()).arg(keys);
+        Self { source, cmd }
+    }
+
+    /// The same call with the script's text, for a server that does not know the script yet.
+    ///
+    /// EVAL runs it and caches it in one step; SCRIPT LOAD + EVALSHA would be two more round trips.
+    pub(super) fn with_text(&self) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("EVAL").arg(self.source.text);
+        for arg in self.cmd.args_iter().skip(2) {
+            if let redis::Arg::Simple(bytes) = arg {
+                cmd.arg(bytes);
+            }
+        }
+        cmd
+    }
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Call").field(&self.source.name).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static SCRIPT: Script<1, 2> = Script::new("test", "-- a test\n-- KEYS[1]  a\n-- ARGV[1]  b\n-- ARGV[2]  c\nreturn 1\n");
+
+    #[test]
+    fn the_fallback_carries_the_text_and_the_same_arguments() {
+        let call = SCRIPT.call([b"k"], ["x".into(), 7.into()]);
+        let args = |cmd: &Cmd| -> Vec<String> {
+            cmd.args_iter()
+                .map(|a| match a {
+                    redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                    _ => String::new(),
+                })
+                .collect()
+        };
+        let sent = args(&call.cmd);
+        assert_eq!((sent[0].as_str(), &sent[2..]), ("EVALSHA", &["1".to_owned(), "k".into(), "x".into(), "7".into()][..]));
+        let resent = args(&call.with_text());
+        assert_eq!((resent[0].as_str(), &resent[2..]), ("EVAL", &sent[2..]));
+        assert!(resent[1].ends_with("return 1\n"));
+    }
+}

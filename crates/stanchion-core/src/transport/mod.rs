@@ -1,0 +1,40 @@
+//! The way to the server. Nothing outside this folder names the redis crate.
+//!
+//! * [`Connector`] opens byte streams; [`stream`] has the ones for URLs.
+//! * [`link`] keeps one connection alive for ever and sends calls over it.
+//! * [`call`] is a script invocation, [`reply`] what comes back, [`verdict`] what an error means.
+
+pub(crate) mod call;
+mod cork;
+pub(crate) mod link;
+pub(crate) mod reply;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod verdict;
+
+use std::fmt;
+use std::io;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use call::{Call, Script};
+pub use reply::Reply;
+pub(crate) use stream::connector_for;
+pub(crate) use verdict::Failure;
+
+/// A connected byte stream.
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for S {}
+
+/// Opens byte streams to one server. The seam for simulated networks.
+#[async_trait]
+pub trait Connector: fmt::Debug + Send + Sync + 'static {
+    /// Opens one stream. Called again after every disconnect.
+    ///
+    /// # Errors
+    /// Any; the caller tries again with backoff.
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>>;
+}

@@ -1,0 +1,61 @@
+//! What scripts answer.
+
+/// The parts of RESP that scripts use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// A number.
+    Int(i64),
+    /// Bytes.
+    Bulk(Vec<u8>),
+    /// No value.
+    Nil,
+    /// Several.
+    Array(Vec<Self>),
+}
+
+impl Reply {
+    /// The number, if it is one. Redis answers `GET` of a counter as text, so text that reads as a number counts.
+    #[must_use]
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Self::Int(n) => Some(*n),
+            Self::Bulk(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is UTF-8.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Bulk(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    /// The elements, if there are several.
+    #[must_use]
+    pub fn as_array(&self) -> Option<&[Self]> {
+        match self {
+            Self::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    pub(super) fn from_value(value: redis::Value) -> Self {
+        use redis::Value;
+        match value {
+            Value::Int(n) => Self::Int(n),
+            Value::BulkString(bytes) => Self::Bulk(bytes),
+            Value::SimpleString(text) => Self::Bulk(text.into_bytes()),
+            Value::VerbatimString { text, .. } => Self::Bulk(text.into_bytes()),
+            Value::Okay => Self::Bulk(b"OK".to_vec()),
+            Value::Boolean(yes) => Self::Int(i64::from(yes)),
+            Value::Double(n) => Self::Bulk(n.to_string().into_bytes()),
+            Value::Array(items) | Value::Set(items) => Self::Array(items.into_iter().map(Self::from_value).collect()),
+            Value::Map(pairs) => Self::Array(pairs.into_iter().flat_map(|(k, v)| [Self::from_value(k), Self::from_value(v)]).collect()),
+            _ => Self::Nil,
+        }
+    }
+}

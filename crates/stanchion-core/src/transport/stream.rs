@@ -1,0 +1,99 @@
+//! Byte streams for URLs.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::net::TcpStream;
+
+use super::{ByteStream, Connector};
+use crate::config::{ClientConfig, Endpoint, Route};
+use crate::error::ConfigError;
+
+/// The connector of the configuration: the injected one, or the URL's.
+pub(crate) fn connector_for(config: &ClientConfig, endpoint: &Endpoint) -> Result<Arc<dyn Connector>, ConfigError> {
+    if let Some(connector) = &config.seams.connector {
+        return Ok(Arc::clone(connector));
+    }
+    Ok(match endpoint.route.clone() {
+        Route::Tcp { host, port } => Arc::new(Tcp { host, port, response_timeout: config.response_timeout }),
+        #[cfg(feature = "tls")]
+        Route::Tls { host, port } => {
+            let tcp = Tcp { host: host.clone(), port, response_timeout: config.response_timeout };
+            Arc::new(super::tls::Tls::new(tcp, &host, config.tls_ca_file.as_deref())?)
+        }
+        #[cfg(not(feature = "tls"))]
+        Route::Tls { .. } => return Err(ConfigError::MissingFeature { url: endpoint.route.to_string(), feature: "tls" }),
+        Route::Unix { path } => Arc::new(Unix { path }),
+        #[cfg(feature = "embedded")]
+        Route::Memory { namespace } => {
+            Arc::new(Memory { engine: stanchion_embedded::Engine::named(&namespace), label: config.name.clone() })
+        }
+        #[cfg(not(feature = "embedded"))]
+        Route::Memory { .. } => return Err(ConfigError::MissingFeature { url: endpoint.route.to_string(), feature: "embedded" }),
+    })
+}
+
+/// Plain TCP, without Nagle's delay (the redis crate's own connections have it) and with dead peers noticed.
+#[derive(Clone, Debug)]
+pub(super) struct Tcp {
+    host: String,
+    port: u16,
+    response_timeout: Duration,
+}
+
+impl Tcp {
+    pub(super) async fn open(&self) -> io::Result<TcpStream> {
+        // Names are resolved again for every connection: addresses change.
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        stream.set_nodelay(true)?;
+        let socket = socket2::SockRef::from(&stream);
+        socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)))?;
+        // Unacknowledged data for this long ends the connection, also when no RST arrives.
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(self.response_timeout * 2))?;
+        Ok(stream)
+    }
+}
+
+#[async_trait]
+impl Connector for Tcp {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+        Ok(Box::new(self.open().await?))
+    }
+}
+
+#[derive(Debug)]
+struct Unix {
+    path: PathBuf,
+}
+
+#[async_trait]
+impl Connector for Unix {
+    #[cfg(unix)]
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+        Ok(Box::new(tokio::net::UnixStream::connect(&self.path).await?))
+    }
+
+    #[cfg(not(unix))]
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("no unix sockets here: {}", self.path.display())))
+    }
+}
+
+#[cfg(feature = "embedded")]
+#[derive(Debug)]
+struct Memory {
+    engine: stanchion_embedded::Engine,
+    label: String,
+}
+
+#[cfg(feature = "embedded")]
+#[async_trait]
+impl Connector for Memory {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+        Ok(Box::new(self.engine.connect_as(&self.label)?))
+    }
+}

@@ -1,0 +1,7 @@
+//! Waiting inside one process: one queue for each name, and the messages that wake it.
+
+mod entry;
+mod subscriptions;
+
+pub(crate) use entry::{Entries, Entry, Rivals, Successor, Ticket, Turn};
+pub(crate) use subscriptions::Subscriptions;

@@ -1,0 +1,208 @@
+//! The pub/sub multiplexer: one connection, one subscription for each name that has waiters, kept for a short linger.
+//!
+//! Messages are hints. What makes waiting correct is the order *subscribe, try, wait* and the poll behind it: on every
+//! confirmation, the first and every later one after a reconnect, the waiters of the channel try once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::Entry;
+use crate::clock::{Clock, Moment};
+use crate::transport::link::{Link, OnPush, Phase, Subscribe};
+
+pub(crate) struct Subscriptions {
+    topics: Mutex<HashMap<Vec<u8>, Topic>>,
+    bell: Notify,
+    clock: Arc<dyn Clock>,
+    linger: Duration,
+}
+
+struct Topic {
+    entry: Weak<Entry>,
+    state: State,
+    /// Nobody has waited since then.
+    idle_since: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Wanted,
+    Asked,
+    Confirmed,
+}
+
+/// A subscription the server refused (ACL) is asked for again after this long; meanwhile waiters poll.
+const REFUSED_PAUSE: Duration = Duration::from_secs(2);
+
+impl Subscriptions {
+    pub(crate) fn new(clock: Arc<dyn Clock>, linger: Duration) -> Arc<Self> {
+        Arc::new(Self { topics: Mutex::default(), bell: Notify::new(), clock, linger })
+    }
+
+    fn topics(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Topic>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Subscribes for `entry` unless that is done. Returns whether the server has confirmed.
+    pub(crate) fn want(&self, entry: &Arc<Entry>) -> bool {
+        let mut topics = self.topics();
+        if let Some(topic) = topics.get_mut(entry.channel()) {
+            topic.idle_since = None;
+            if !std::ptr::eq(topic.entry.as_ptr(), Arc::as_ptr(entry)) {
+                topic.entry = Arc::downgrade(entry);
+            }
+            return topic.state == State::Confirmed;
+        }
+        topics.insert(entry.channel().to_vec(), Topic { entry: Arc::downgrade(entry), state: State::Wanted, idle_since: None });
+        drop(topics);
+        self.bell.notify_one();
+        false
+    }
+
+    /// The last waiter of `entry` has left: the subscription ends after the linger.
+    pub(crate) fn forget(&self, entry: &Entry) {
+        let mut topics = self.topics();
+        if let Some(topic) = topics.get_mut(entry.channel())
+            && topic.idle_since.is_none()
+        {
+            topic.idle_since = Some(self.clock.now());
+            drop(topics);
+            self.bell.notify_one();
+        }
+    }
+
+    /// Whether our own connection is among the receivers of a message on `channel`.
+    pub(crate) fn hears(&self, channel: &[u8]) -> bool {
+        self.topics().get(channel).is_some_and(|topic| topic.state == State::Confirmed)
+    }
+
+    /// What the connection's driver calls for each push.
+    pub(crate) fn on_push(self: &Arc<Self>) -> OnPush {
+        let this = Arc::clone(self);
+        Arc::new(move |channel: &[u8]| this.message(channel))
+    }
+
+    fn message(&self, channel: &[u8]) {
+        let entry = self.topics().get(channel).and_then(|topic| topic.entry.upgrade());
+        if let Some(entry) = entry {
+            entry.woken(self.clock.now());
+        }
+    }
+
+    /// Keeps the server's subscriptions equal to ours until the client is gone.
+    pub(crate) async fn serve(self: Arc<Self>, link: Link, closed: CancellationToken) {
+        let mut phase = link.phase();
+        loop {
+            if let Phase::Up(_) = &*phase.borrow_and_update() {
+                self.ask_for_wanted(&link);
+            } else {
+                self.disconnected();
+            }
+            let next = self.end_lingering(&link);
+            tokio::select! {
+                () = closed.cancelled() => return,
+                () = self.bell.notified() => {}
+                changed = phase.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(next.unwrap_or(Duration::MAX)), if next.is_some() => {}
+            }
+        }
+    }
+
+    fn disconnected(&self) {
+        let mut deaf = Vec::new();
+        for topic in self.topics().values_mut() {
+            if topic.state == State::Confirmed {
+                deaf.extend(topic.entry.upgrade());
+            }
+            topic.state = State::Wanted;
+        }
+        for entry in deaf {
+            entry.listening(false);
+        }
+    }
+
+    fn ask_for_wanted(self: &Arc<Self>, link: &Link) {
+        let mut wanted = Vec::new();
+        for (channel, topic) in self.topics().iter_mut() {
+            if topic.state == State::Wanted {
+                topic.state = State::Asked;
+                wanted.push(channel.clone());
+            }
+        }
+        for channel in wanted {
+            let (this, link) = (Arc::clone(self), link.clone());
+            tokio::spawn(async move {
+                let outcome = link.subscribe(&channel, Subscribe::Start).await;
+                this.answered(&channel, outcome.is_ok());
+                if let Err(failure) = outcome {
+                    tracing::debug!(channel = %String::from_utf8_lossy(&channel), ?failure, "subscribing failed; waiters poll");
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                    this.bell.notify_one();
+                }
+            });
+        }
+    }
+
+    fn answered(&self, channel: &[u8], confirmed: bool) {
+        let mut topics = self.topics();
+        let Some(topic) = topics.get_mut(channel).filter(|topic| topic.state == State::Asked) else { return };
+        topic.state = if confirmed { State::Confirmed } else { State::Wanted };
+        let entry = topic.entry.upgrade();
+        drop(topics);
+        if let (true, Some(entry)) = (confirmed, entry) {
+            entry.listening(true);
+        }
+    }
+
+    /// Unsubscribes what has lingered long enough. Returns when to look again.
+    fn end_lingering(self: &Arc<Self>, link: &Link) -> Option<Duration> {
+        let now = self.clock.now();
+        let mut next: Option<Duration> = None;
+        let mut over = Vec::new();
+        self.topics().retain(|channel, topic| {
+            let Some(since) = topic.idle_since else { return true };
+            let left = self.linger.saturating_sub(now.since(since));
+            if left.is_zero() && topic.state != State::Asked {
+                over.push((channel.clone(), topic.state));
+                return false;
+            }
+            let left = left.max(Duration::from_millis(10));
+            next = Some(next.map_or(left, |next| next.min(left)));
+            true
+        });
+        for (channel, state) in over {
+            if state != State::Confirmed {
+                continue;
+            }
+            let (this, link) = (Arc::clone(self), link.clone());
+            tokio::spawn(async move {
+                // A failure means the connection is gone, and the subscription with it.
+                drop(link.subscribe(&channel, Subscribe::Stop).await);
+                // Somebody may have asked for it again meanwhile, and been overtaken.
+                this.renew_overtaken(&channel);
+            });
+        }
+        next
+    }
+
+    fn renew_overtaken(&self, channel: &[u8]) {
+        let mut topics = self.topics();
+        if let Some(topic) = topics.get_mut(channel)
+            && topic.state == State::Confirmed
+        {
+            topic.state = State::Wanted;
+            drop(topics);
+            self.bell.notify_one();
+        }
+    }
+}
+
+impl std::fmt::Debug for Subscriptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscriptions").field("topics", &self.topics().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+//! The server as a whole: what it is, how it is set up.
+
+use super::keys::glob;
+use super::{Context, Failure, LOADING, NO_SCRIPT, Outcome, Spec, int};
+use crate::reply::Reply;
+use crate::resp::Args;
+
+/// The Redis this engine behaves as.
+pub(super) const VERSION: &str = "7.0.15";
+
+pub(super) const COMMANDS: &[Spec] = &[
+    Spec::new("info", -1, LOADING, info),
+    Spec::new("config", -2, NO_SCRIPT | LOADING, config),
+    Spec::new("command", -1, LOADING, command),
+    Spec::new("role", 1, NO_SCRIPT | LOADING, role),
+    Spec::new("wait", 3, NO_SCRIPT, wait),
+];
+
+fn info(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let uptime = (ctx.now.micros - ctx.server.started.micros) / 1_000_000;
+    let server = &*ctx.server;
+    let stats = server.stats();
+    let loading = u8::from(server.switches.loading);
+    let maxmemory = server.config.get("maxmemory").map_or("0", String::as_str);
+    let role = match server.switches.read_only {
+        true => "slave",
+        false => "master",
+    };
+    let sections = [
+        (
+            "Server",
+            format!(
+                "redis_version:{VERSION}\r\nredis_mode:standalone\r\nrun_id:{}\r\ntcp_port:0\r\n\
+                 uptime_in_seconds:{uptime}\r\n",
+                server.run_id
+            ),
+        ),
+        (
+            "Clients",
+            format!("connected_clients:{}\r\n", stats.connections),
+        ),
+        (
+            "Memory",
+            format!("maxmemory:{maxmemory}\r\nmaxmemory_policy:noeviction\r\n"),
+        ),
+        (
+            "Persistence",
+            format!("loading:{loading}\r\naof_enabled:0\r\n"),
+        ),
+        (
+            "Stats",
+            format!(
+                "total_commands_processed:{}\r\npubsub_channels:{}\r\n",
+                stats.commands,
+                server.channels.channels().len()
+            ),
+        ),
+        (
+            "Replication",
+            format!("role:{role}\r\nconnected_slaves:0\r\n"),
+        ),
+        ("Cluster", "cluster_enabled:0\r\n".to_owned()),
+    ];
+    let wanted = |name: &str| {
+        let every = ["all", "default", "everything"];
+        args.len() == 1
+            || args.skip(1).iter().any(|asked| {
+                asked.eq_ignore_ascii_case(name.as_bytes())
+                    || every
+                        .iter()
+                        .any(|e| asked.eq_ignore_ascii_case(e.as_bytes()))
+            })
+    };
+    let chosen = sections.into_iter().filter(|(name, _)| wanted(name));
+    let text: Vec<_> = chosen
+        .map(|(name, facts)| format!("# {name}\r\n{facts}"))
+        .collect();
+    Ok(Reply::Text(text.join("\r\n")))
+}
+
+fn config(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let config = &mut ctx.server.config;
+    if args.is(1, "GET") && args.len() > 2 {
+        let asked = |name: &str| {
+            args.skip(2)
+                .iter()
+                .any(|pattern| glob(&pattern.to_ascii_lowercase(), name.as_bytes()))
+        };
+        let found = config.iter().filter(|(name, _)| asked(name));
+        let pairs = found.map(|(name, value)| (Reply::bulk(name), Reply::bulk(value)));
+        return Ok(Reply::Map(pairs.collect()));
+    }
+    if args.is(1, "SET") && args.len() > 3 && args.len() % 2 == 0 {
+        for at in (2..args.len()).step_by(2) {
+            let name = String::from_utf8_lossy(&args[at]).to_ascii_lowercase();
+            let Some(value) = config.get_mut(&name) else {
+                return Err(Failure::new(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                )));
+            };
+            *value = String::from_utf8_lossy(&args[at + 1]).into_owned();
+        }
+        return Ok(Reply::ok());
+    }
+    if args.is(1, "RESETSTAT") && args.len() == 2 {
+        return Ok(Reply::ok());
+    }
+    let subcommand = args[1].to_ascii_lowercase();
+    match subcommand.as_slice() {
+        b"get" | b"set" | b"resetstat" => {
+            let name = String::from_utf8_lossy(&subcommand);
+            Err(Failure::arity(&format!("config|{name}")))
+        }
+        _ => Err(Failure::unknown_subcommand("config", &args[1])),
+    }
+}
+
+/// Client libraries ask for this list and can do without it.
+fn command(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    Ok(match args.is(1, "COUNT") {
+        true => Reply::count(super::count()),
+        false => Reply::Array(Vec::new()),
+    })
+}
+
+fn role(_: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    Ok(Reply::Array(vec![
+        Reply::bulk("master"),
+        Reply::Int(0),
+        Reply::Array(Vec::new()),
+    ]))
+}
+
+/// There are no replicas, so none ever acknowledges.
+fn wait(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    int(&args[1])?;
+    let timeout =
+        int(&args[2]).map_err(|_| Failure::new("ERR timeout is not an integer or out of range"))?;
+    if timeout < 0 {
+        return Err(Failure::new("ERR timeout is negative"));
+    }
+    Ok(Reply::Int(0))
+}

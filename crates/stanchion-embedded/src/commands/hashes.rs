@@ -1,0 +1,114 @@
+//! Hashes.
+
+use super::{Context, DENY_OOM, Failure, Outcome, Spec, WRITE, int};
+use crate::keyspace::number::parse_int;
+use crate::reply::Reply;
+use crate::resp::Args;
+
+pub(super) const COMMANDS: &[Spec] = &[
+    Spec::new("hset", -4, WRITE | DENY_OOM, hset),
+    Spec::new("hget", 3, 0, hget),
+    Spec::new("hmget", -3, 0, hmget),
+    Spec::new("hdel", -3, WRITE, hdel),
+    Spec::new("hexists", 3, 0, hexists),
+    Spec::new("hincrby", 4, WRITE | DENY_OOM, hincrby),
+    Spec::new("hlen", 2, 0, hlen),
+    Spec::new("hgetall", 2, 0, hgetall),
+    Spec::new("hkeys", 2, 0, hkeys),
+    Spec::new("hvals", 2, 0, hvals),
+];
+
+fn hset(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if args.len() % 2 == 1 {
+        return Err(Failure::arity("hset"));
+    }
+    let hash = ctx.keyspace().hash_or_new(&args[1])?;
+    let mut new = 0;
+    for at in (2..args.len()).step_by(2) {
+        new += usize::from(hash.set(&args[at], &args[at + 1]));
+    }
+    Ok(Reply::count(new))
+}
+
+fn hget(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let hash = ctx.keyspace().hash(&args[1])?;
+    let value = hash.and_then(|hash| hash.get(&args[2]));
+    Ok(value.map_or(Reply::Nil, Reply::bulk))
+}
+
+fn hmget(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let hash = ctx.keyspace().hash(&args[1])?;
+    let value = |field| hash.and_then(|hash| hash.get(field));
+    let values = args.skip(2).iter().map(value);
+    Ok(Reply::Array(
+        values
+            .map(|value| value.map_or(Reply::Nil, Reply::bulk))
+            .collect(),
+    ))
+}
+
+fn hdel(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keyspace = ctx.keyspace();
+    let Some(hash) = keyspace.hash_mut(&args[1])? else {
+        return Ok(Reply::Int(0));
+    };
+    let removed = args.skip(2).iter().filter(|field| hash.remove(field));
+    let removed = removed.count();
+    keyspace.remove_if_empty(&args[1]);
+    Ok(Reply::count(removed))
+}
+
+fn hexists(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let hash = ctx.keyspace().hash(&args[1])?;
+    Ok(Reply::flag(
+        hash.is_some_and(|hash| hash.get(&args[2]).is_some()),
+    ))
+}
+
+fn hincrby(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let by = int(&args[3])?;
+    let keyspace = ctx.keyspace();
+    let old = match keyspace.hash(&args[1])?.and_then(|hash| hash.get(&args[2])) {
+        None => 0,
+        Some(text) => {
+            parse_int(text).ok_or_else(|| Failure::new("ERR hash value is not an integer"))?
+        }
+    };
+    let new = old
+        .checked_add(by)
+        .ok_or_else(|| Failure::new("ERR increment or decrement would overflow"))?;
+    let hash = keyspace.hash_or_new(&args[1])?;
+    hash.set(&args[2], new.to_string().as_bytes());
+    Ok(Reply::Int(new))
+}
+
+fn hlen(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let hash = ctx.keyspace().hash(&args[1])?;
+    Ok(Reply::count(hash.map_or(0, |hash| hash.len())))
+}
+
+fn hgetall(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let hash = ctx.keyspace().hash(&args[1])?;
+    let pairs = hash.into_iter().flat_map(|hash| hash.iter());
+    Ok(Reply::Map(
+        pairs
+            .map(|(field, value)| (Reply::bulk(field), Reply::bulk(value)))
+            .collect(),
+    ))
+}
+
+fn hkeys(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let hash = ctx.keyspace().hash(&args[1])?;
+    let pairs = hash.into_iter().flat_map(|hash| hash.iter());
+    Ok(Reply::Array(
+        pairs.map(|(field, _)| Reply::bulk(field)).collect(),
+    ))
+}
+
+fn hvals(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let hash = ctx.keyspace().hash(&args[1])?;
+    let pairs = hash.into_iter().flat_map(|hash| hash.iter());
+    Ok(Reply::Array(
+        pairs.map(|(_, value)| Reply::bulk(value)).collect(),
+    ))
+}

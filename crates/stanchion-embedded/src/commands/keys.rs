@@ -1,0 +1,186 @@
+//! Keys of any type: delete, exists, type, list.
+
+use super::{Context, Failure, LOADING, Outcome, Spec, WRITE, int};
+use crate::reply::Reply;
+use crate::resp::Args;
+
+pub(super) const COMMANDS: &[Spec] = &[
+    Spec::new("del", -2, WRITE, del),
+    Spec::new("unlink", -2, WRITE, del),
+    Spec::new("exists", -2, 0, exists),
+    Spec::new("type", 2, 0, type_of),
+    Spec::new("dbsize", 1, 0, dbsize),
+    Spec::new("keys", 2, 0, keys),
+    Spec::new("scan", -2, 0, scan),
+    Spec::new("flushdb", -1, WRITE, flushdb),
+    Spec::new("flushall", -1, WRITE, flushall),
+    Spec::new("time", 1, LOADING, time),
+];
+
+fn del(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keyspace = ctx.keyspace();
+    let removed = args.skip(1).iter().filter(|key| keyspace.remove(key));
+    Ok(Reply::count(removed.count()))
+}
+
+fn exists(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keyspace = ctx.keyspace();
+    let there = args.skip(1).iter().filter(|key| keyspace.contains(key));
+    Ok(Reply::count(there.count()))
+}
+
+fn type_of(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let entry = ctx.keyspace().get(&args[1]);
+    let name = entry.map_or("none", |entry| entry.value.type_name());
+    Ok(Reply::Status(name.to_owned()))
+}
+
+fn dbsize(ctx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    Ok(Reply::count(ctx.keyspace().keys().len()))
+}
+
+fn keys(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keys = ctx.keyspace().keys().into_iter();
+    let matching = keys.filter(|key| glob(&args[1], key));
+    Ok(Reply::Array(matching.map(Reply::Bulk).collect()))
+}
+
+/// All keys come in one page: the cursor is always 0. Redis promises no page size either.
+fn scan(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let cursor = std::str::from_utf8(&args[1]).ok();
+    if cursor.and_then(|c| c.parse::<u64>().ok()).is_none() {
+        return Err(Failure::new("ERR invalid cursor"));
+    }
+    let (mut pattern, mut kind) = (None, None);
+    let mut at = 2;
+    while at < args.len() {
+        let Some(value) = args.get(at + 1) else {
+            return Err(Failure::syntax());
+        };
+        if args.is(at, "MATCH") {
+            pattern = Some(value);
+        } else if args.is(at, "TYPE") {
+            kind = Some(String::from_utf8_lossy(value).to_ascii_lowercase());
+        } else if args.is(at, "COUNT") {
+            if int(value)? < 1 {
+                return Err(Failure::syntax());
+            }
+        } else {
+            return Err(Failure::syntax());
+        }
+        at += 2;
+    }
+    let keyspace = ctx.keyspace();
+    let mut found = Vec::new();
+    for key in keyspace.keys() {
+        let fits = kind.as_ref().is_none_or(|kind| {
+            let entry = keyspace.get(&key);
+            entry.is_some_and(|entry| entry.value.type_name() == kind)
+        });
+        if fits && pattern.is_none_or(|pattern| glob(pattern, &key)) {
+            found.push(Reply::Bulk(key));
+        }
+    }
+    Ok(Reply::Array(vec![Reply::bulk("0"), Reply::Array(found)]))
+}
+
+fn flush_mode(args: Args<'_>) -> Outcome<()> {
+    let known = args.len() == 1 || (args.len() == 2 && (args.is(1, "SYNC") || args.is(1, "ASYNC")));
+    if known {
+        Ok(())
+    } else {
+        Err(Failure::syntax())
+    }
+}
+
+fn flushdb(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    flush_mode(args)?;
+    ctx.keyspace().clear();
+    Ok(Reply::ok())
+}
+
+fn flushall(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    flush_mode(args)?;
+    ctx.server.flush_all();
+    Ok(Reply::ok())
+}
+
+fn time(ctx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    let micros = ctx.now.micros;
+    Ok(Reply::Array(vec![
+        Reply::bulk(micros.div_euclid(1_000_000).to_string()),
+        Reply::bulk(micros.rem_euclid(1_000_000).to_string()),
+    ]))
+}
+
+/// Glob matching as Redis does it: `*`, `?`, `[a-c]`, `[^a]` and backslash.
+pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    match pattern {
+        [] => text.is_empty(),
+        [b'*', rest @ ..] => (0..=text.len()).any(|at| glob(rest, &text[at..])),
+        [b'?', rest @ ..] => !text.is_empty() && glob(rest, &text[1..]),
+        [b'[', set @ ..] => {
+            let Some((&first, text)) = text.split_first() else {
+                return false;
+            };
+            let (fits, rest) = in_set(set, first);
+            fits && glob(rest, text)
+        }
+        [b'\\', literal, rest @ ..] | [literal, rest @ ..] => {
+            text.first() == Some(literal) && glob(rest, &text[1..])
+        }
+    }
+}
+
+/// Whether `byte` is in the set whose pattern starts after the bracket, and the pattern after it.
+fn in_set(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
+    let (negated, mut rest) = match pattern {
+        [b'^', rest @ ..] => (true, rest),
+        _ => (false, pattern),
+    };
+    let mut found = false;
+    loop {
+        rest = match rest {
+            [] => break,
+            [b']', after @ ..] => {
+                rest = after;
+                break;
+            }
+            [b'\\', literal, after @ ..] => {
+                found |= *literal == byte;
+                after
+            }
+            [low, b'-', high, after @ ..] => {
+                found |= (*low.min(high)..=*low.max(high)).contains(&byte);
+                after
+            }
+            [literal, after @ ..] => {
+                found |= *literal == byte;
+                after
+            }
+        };
+    }
+    (found != negated, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob;
+
+    #[test]
+    fn globs_match_as_in_redis() {
+        for (pattern, text, fits) in [
+            ("*", "", true),
+            ("h?llo", "hello", true),
+            ("h[ae]llo", "hallo", true),
+            ("h[^e]llo", "hello", false),
+            ("h[a-c]llo", "hbllo", true),
+            (r"h\*", "h*", true),
+            (r"h\*", "hx", false),
+            ("a*c*", "abcd", true),
+            ("a*d", "abc", false),
+        ] {
+            assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), fits, "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Strings and counters.
+
+use super::expire::TimeForm;
+use super::{Context, DENY_OOM, Failure, Outcome, Spec, WRITE, int};
+use crate::keyspace::Value;
+use crate::keyspace::number::parse_int;
+use crate::reply::Reply;
+use crate::resp::Args;
+
+pub(super) const COMMANDS: &[Spec] = &[
+    Spec::new("get", 2, 0, get),
+    Spec::new("set", -3, WRITE | DENY_OOM, set),
+    Spec::new("incr", 2, WRITE | DENY_OOM, |ctx, args| {
+        add(ctx, &args[1], 1)
+    }),
+    Spec::new("decr", 2, WRITE | DENY_OOM, |ctx, args| {
+        add(ctx, &args[1], -1)
+    }),
+    Spec::new("incrby", 3, WRITE | DENY_OOM, |ctx, args| {
+        add(ctx, &args[1], int(&args[2])?)
+    }),
+    Spec::new("decrby", 3, WRITE | DENY_OOM, decrby),
+];
+
+fn get(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let value = ctx.keyspace().string(&args[1])?;
+    Ok(value.map_or(Reply::Nil, Reply::bulk))
+}
+
+fn decrby(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let by = int(&args[2])?
+        .checked_neg()
+        .ok_or_else(|| Failure::new("ERR decrement would overflow"))?;
+    add(ctx, &args[1], by)
+}
+
+fn add(ctx: &mut Context<'_>, key: &[u8], by: i64) -> Outcome {
+    let keyspace = ctx.keyspace();
+    let old = match keyspace.string(key)? {
+        None => 0,
+        Some(text) => parse_int(text).ok_or_else(Failure::not_an_integer)?,
+    };
+    let new = old
+        .checked_add(by)
+        .ok_or_else(|| Failure::new("ERR increment or decrement would overflow"))?;
+    *keyspace.string_or_new(key)? = new.to_string().into_bytes();
+    Ok(Reply::Int(new))
+}
+
+/// The options of `SET`.
+#[derive(Default)]
+struct SetOptions {
+    nx: bool,
+    xx: bool,
+    get: bool,
+    keep_ttl: bool,
+    end: Option<(TimeForm, i64)>,
+}
+
+impl SetOptions {
+    fn parse(args: Args<'_>) -> Outcome<Self> {
+        let mut options = Self::default();
+        let mut at = 3;
+        let mut time = None;
+        while at < args.len() {
+            match args[at].to_ascii_uppercase().as_slice() {
+                b"NX" if !options.xx => options.nx = true,
+                b"XX" if !options.nx => options.xx = true,
+                b"GET" => options.get = true,
+                b"KEEPTTL" if time.is_none() => options.keep_ttl = true,
+                word @ (b"EX" | b"PX" | b"EXAT" | b"PXAT")
+                    if time.is_none() && !options.keep_ttl && at + 1 < args.len() =>
+                {
+                    let seconds = word[0] == b'E';
+                    let relative = word.len() == 2;
+                    at += 1;
+                    time = Some((TimeForm::new("set", seconds, relative), at));
+                }
+                _ => return Err(Failure::syntax()),
+            }
+            at += 1;
+        }
+        if let Some((form, at)) = time {
+            let number = int(&args[at])?;
+            if number <= 0 {
+                return Err(form.invalid());
+            }
+            options.end = Some((form, number));
+        }
+        Ok(options)
+    }
+}
+
+fn set(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let options = SetOptions::parse(args)?;
+    let key = &args[1];
+    let now = ctx.now.millis();
+    let keyspace = ctx.keyspace();
+    let end = match options.end {
+        Some((form, number)) => Some(form.instant(number, now)?),
+        None => None,
+    };
+    let old = match options.get {
+        true => Some(keyspace.string(key)?.map_or(Reply::Nil, Reply::bulk)),
+        false => None,
+    };
+    if options.nx || options.xx {
+        let there = keyspace.contains(key);
+        if there && options.nx || !there && options.xx {
+            return Ok(old.unwrap_or(Reply::Nil));
+        }
+    }
+    let end = match options.keep_ttl {
+        true => keyspace.get(key).and_then(|entry| entry.expire_at),
+        false => end,
+    };
+    keyspace.put(key, Value::Str(args[2].to_vec()), end);
+    Ok(old.unwrap_or_else(Reply::ok))
+}

@@ -1,0 +1,291 @@
+//! The engine's handle, and the one place where commands meet the lock.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::clock::Clock;
+use crate::connection::{Connection, Flow, Life};
+use crate::faults::{Faults, Loss};
+use crate::locked;
+use crate::lua::Scripts;
+use crate::reply::Reply;
+use crate::resp::Request;
+use crate::server::dispatch::Dispatched;
+use crate::server::{ADMIN, Server, SessionId};
+use crate::stats::Stats;
+use crate::stream::EngineStream;
+
+/// A Redis server in this process. Handles are cheap to clone and share one server; it ends with its last
+/// handle and stream.
+#[derive(Clone, Debug)]
+pub struct Engine(Arc<Core>);
+
+/// What handles and streams share.
+///
+/// Lock order: `executor`, then `server`, then a connection's pipe. Wakers run when none is held.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// Held while a command runs, so that commands and scripts are atomic.
+    executor: Mutex<Executor>,
+    /// Shared with the functions that scripts call.
+    server: Arc<Mutex<Server>>,
+}
+
+#[derive(Debug)]
+struct Executor {
+    scripts: Scripts,
+    request: Request,
+}
+
+static NAMED: LazyLock<Mutex<HashMap<String, Weak<Core>>>> = LazyLock::new(Mutex::default);
+
+impl Engine {
+    /// A new, empty server that follows the machine's wall clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::start(Clock::wall())
+    }
+
+    /// A new, empty server. `clock` gives its wall clock as the time since the Unix epoch; it is read under
+    /// the engine's locks and must not use the engine.
+    #[must_use]
+    pub fn with_clock(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self::start(Clock::new(clock))
+    }
+
+    fn start(clock: Clock) -> Self {
+        let server = Arc::new(Mutex::new(Server::new(clock)));
+        let executor = Executor {
+            scripts: Scripts::new(Arc::clone(&server)),
+            request: Request::default(),
+        };
+        Self(Arc::new(Core {
+            executor: Mutex::new(executor),
+            server,
+        }))
+    }
+
+    /// The server of this name in this process: the same for all who ask while any of them still has it.
+    #[must_use]
+    pub fn named(namespace: &str) -> Self {
+        let mut named = locked(&NAMED);
+        if let Some(core) = named.get(namespace).and_then(Weak::upgrade) {
+            return Self(core);
+        }
+        named.retain(|_, core| core.strong_count() > 0);
+        let engine = Self::new();
+        named.insert(namespace.to_owned(), Arc::downgrade(&engine.0));
+        engine
+    }
+
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` while [`Faults::refuse_connections`] is on.
+    pub fn connect(&self) -> io::Result<EngineStream> {
+        self.open(None)
+    }
+
+    /// Opens a connection that faults can be aimed at by its label.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` while [`Faults::refuse_connections`] is on.
+    pub fn connect_as(&self, label: &str) -> io::Result<EngineStream> {
+        self.open(Some(label))
+    }
+
+    fn open(&self, label: Option<&str>) -> io::Result<EngineStream> {
+        let mut server = locked(&self.0.server);
+        if server.switches.refuse_connections {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let session = server.open(label);
+        let (id, connection) = (session.id, session.connection.clone());
+        drop(server);
+        Ok(EngineStream::new(self.clone(), id, connection))
+    }
+
+    /// Serves a byte stream that comes from elsewhere, such as a TCP connection, until either end closes it.
+    ///
+    /// # Errors
+    /// Those of the stream, and those of [`Engine::connect`].
+    pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<()> {
+        let (mut commands, mut replies) = tokio::io::split(stream);
+        let (mut from_engine, mut to_engine) = tokio::io::split(self.connect()?);
+        let ended = tokio::select! {
+            result = tokio::io::copy(&mut commands, &mut to_engine) => result,
+            result = tokio::io::copy(&mut from_engine, &mut replies) => return result.map(drop),
+        };
+        // The client has said all it will; it still gets the replies.
+        ended?;
+        tokio::io::AsyncWriteExt::shutdown(&mut to_engine).await?;
+        tokio::io::copy(&mut from_engine, &mut replies).await?;
+        tokio::io::AsyncWriteExt::shutdown(&mut replies).await
+    }
+
+    /// Runs one command as an administrator on the spot: not counted in [`Stats`], and no fault hits it. The
+    /// reply is typed as RESP3 types it. Cannot subscribe.
+    pub fn execute<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
+        let mut request = Request::default();
+        for argument in args {
+            request.push(argument.as_ref());
+        }
+        if request.args().is_empty() {
+            return Reply::Error("ERR no command".to_owned());
+        }
+        let mut executor = locked(&self.0.executor);
+        let mut replies = self.0.run(&mut executor.scripts, ADMIN, &request);
+        drop(executor);
+        self.0.wake_readers();
+        match replies.len() {
+            1 => replies.remove(0),
+            _ => Reply::Array(replies),
+        }
+    }
+
+    /// The switches that make this server misbehave.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        Faults::new(self.clone())
+    }
+
+    /// What connections have had this server do.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        locked(&self.0.server).stats()
+    }
+
+    /// The live keys of database 0, sorted.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        let mut server = locked(&self.0.server);
+        let now = server.clock.now().millis();
+        let keyspace = &mut server.databases[0];
+        keyspace.now_ms = now;
+        keyspace.keys()
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.0
+    }
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Core {
+    /// Executes the whole commands that a connection has received.
+    pub(crate) fn pump(&self, id: SessionId, connection: &Connection) {
+        let mut guard = locked(&self.executor);
+        let Executor { scripts, request } = &mut *guard;
+        while connection.lock().next_command(request) {
+            let args = request.args();
+            if locked(&self.server).is_held_back(args) {
+                connection.lock().hold_back();
+                break;
+            }
+            let replies = self.run(scripts, id, request);
+            let mut server = locked(&self.server);
+            let loss = server.switches.take_loss(&args[0]);
+            let Some(session) = server.sessions.get(&id) else {
+                break;
+            };
+            let mut pipe = connection.lock();
+            match loss {
+                None => {
+                    for reply in &replies {
+                        pipe.send(reply, session.protocol);
+                    }
+                }
+                Some(Loss::Close) => pipe.life = Life::Closing,
+                Some(Loss::Silence) => pipe.silence(),
+            }
+        }
+        let reader = connection.lock().take_reader();
+        drop(guard);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        self.wake_readers();
+    }
+
+    /// Runs one command and returns its replies: one, but for commands about several channels.
+    fn run(&self, scripts: &mut Scripts, id: SessionId, request: &Request) -> Vec<Reply> {
+        let args = request.args();
+        let dispatched = locked(&self.server).dispatch(id, args);
+        match dispatched {
+            Dispatched::Done(reply) => vec![reply],
+            Dispatched::DoneMany(replies) => replies,
+            Dispatched::Script(command) => vec![scripts.run(command, id, args)],
+        }
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Server) -> T) -> T {
+        let executor = locked(&self.executor);
+        let result = change(&mut locked(&self.server));
+        drop(executor);
+        self.wake_readers();
+        result
+    }
+
+    /// Executes what was kept back in these connections.
+    pub(crate) fn resume(&self, sessions: &[SessionId]) {
+        for &id in sessions {
+            let (connection, is_orphan) = match locked(&self.server).sessions.get(&id) {
+                Some(session) => (session.connection.clone(), session.is_orphan),
+                None => continue,
+            };
+            self.pump(id, &connection);
+            if is_orphan {
+                locked(&self.server).close(id);
+            }
+        }
+    }
+
+    pub(crate) fn flush_scripts(&self) {
+        locked(&self.executor).scripts.flush();
+    }
+
+    /// How long `CLIENT PAUSE` still lasts.
+    pub(crate) fn pause_left(&self) -> Option<Duration> {
+        let mut server = locked(&self.server);
+        let pause = server.pause_now()?;
+        let left = pause.until.micros - server.clock.now().micros;
+        Some(Duration::from_micros(
+            u64::try_from(left).unwrap_or_default(),
+        ))
+    }
+
+    /// The client is gone. Bytes it had sent into a black hole are still under way.
+    pub(crate) fn disconnect(&self, id: SessionId) {
+        let mut server = locked(&self.server);
+        let Some(session) = server.sessions.get(&id) else {
+            return;
+        };
+        let pipe = session.connection.lock();
+        let is_under_way = pipe.flow == Flow::Frozen && pipe.has_input();
+        drop(pipe);
+        if !is_under_way {
+            return server.close(id);
+        }
+        server.channels.remove_session(id);
+        server.shard_channels.remove_session(id);
+        if let Some(session) = server.sessions.get_mut(&id) {
+            session.is_orphan = true;
+        }
+    }
+
+    fn wake_readers(&self) {
+        let readers = std::mem::take(&mut locked(&self.server).to_wake);
+        for reader in readers {
+            reader.wake();
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Switches that make the server or the network misbehave, for tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::server::{Server, Session};
+
+/// Whether a fault is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// In force.
+    On,
+    /// Not in force.
+    Off,
+}
+
+/// What a restart does to the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// As with a fully synchronous append-only file.
+    Kept,
+    /// As without persistence.
+    Lost,
+}
+
+/// The faults of one engine. All take effect at once, also on connections that are open.
+///
+/// A label aims a fault at the connections opened with
+/// [`Engine::connect_as`](crate::Engine::connect_as); `None` aims at all of them.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    engine: Engine,
+}
+
+/// What happens instead of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    Close,
+    Silence,
+}
+
+/// A fault for the next few commands of one name.
+#[derive(Debug)]
+struct Counted<T> {
+    command: String,
+    left: usize,
+    fault: T,
+}
+
+/// The switches as they stand.
+#[derive(Debug, Default)]
+pub(crate) struct Switches {
+    pub(crate) refuse_connections: bool,
+    pub(crate) out_of_memory: bool,
+    pub(crate) read_only: bool,
+    pub(crate) loading: bool,
+    pub(crate) password: Option<String>,
+    all_frozen: bool,
+    frozen: BTreeSet<String>,
+    common_delay: Duration,
+    delays: BTreeMap<String, Duration>,
+    lost_replies: Vec<Counted<Loss>>,
+    failures: Vec<Counted<String>>,
+    lost_messages: usize,
+}
+
+impl Switches {
+    pub(crate) fn is_frozen(&self, label: Option<&str>) -> bool {
+        self.all_frozen || label.is_some_and(|label| self.frozen.contains(label))
+    }
+
+    pub(crate) fn delay(&self, label: Option<&str>) -> Duration {
+        let own = label.and_then(|label| self.delays.get(label));
+        own.copied().unwrap_or(self.common_delay)
+    }
+
+    pub(crate) fn take_lost_message(&mut self) -> bool {
+        let lost = self.lost_messages > 0;
+        self.lost_messages -= usize::from(lost);
+        lost
+    }
+
+    pub(crate) fn take_loss(&mut self, command: &[u8]) -> Option<Loss> {
+        take(&mut self.lost_replies, command)
+    }
+
+    pub(crate) fn take_failure(&mut self, command: &[u8]) -> Option<String> {
+        take(&mut self.failures, command)
+    }
+}
+
+/// Uses up one of the faults that wait for `command`.
+fn take<T: Clone>(waiting: &mut Vec<Counted<T>>, command: &[u8]) -> Option<T> {
+    let fits = |counted: &Counted<T>| {
+        counted.command == "*" || counted.command.as_bytes().eq_ignore_ascii_case(command)
+    };
+    let at = waiting.iter().position(fits)?;
+    waiting[at].left -= 1;
+    let fault = waiting[at].fault.clone();
+    if waiting[at].left == 0 {
+        waiting.remove(at);
+    }
+    Some(fault)
+}
+
+impl Faults {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self { engine }
+    }
+
+    /// Changes the server under its lock, then wakes the readers that have news.
+    fn change<T>(&self, change: impl FnOnce(&mut Server) -> T) -> T {
+        self.engine.core().change(change)
+    }
+
+    /// New connections are refused; open ones stay.
+    pub fn refuse_connections(&self, on: Switch) {
+        self.change(|server| server.switches.refuse_connections = on == Switch::On);
+    }
+
+    /// Cuts all connections: readers see the end, writers a broken pipe.
+    pub fn kill_connections(&self) {
+        self.change(|server| server.kill(|_| true));
+    }
+
+    /// Cuts the connections with this label.
+    pub fn kill_label(&self, label: &str) {
+        self.change(|server| server.kill(|session| session.has_label(Some(label))));
+    }
+
+    /// Cuts the connections that have subscriptions.
+    pub fn kill_subscribers(&self) {
+        self.change(|server| server.kill(|session| session.subscriptions() > 0));
+    }
+
+    /// A black hole, also for connections made later: what is written is accepted and kept but not
+    /// executed, and nothing arrives. Bytes stay under way even if their connection is dropped.
+    pub fn freeze(&self, label: Option<&str>) {
+        self.change(|server| {
+            match label {
+                None => server.switches.all_frozen = true,
+                Some(label) => {
+                    server.switches.frozen.insert(label.to_owned());
+                }
+            }
+            server.apply_freezing();
+        });
+    }
+
+    /// Ends [`Faults::freeze`]: the kept bytes are executed now, late, and replies flow again. `None`
+    /// thaws everything; a label does not end the freezing of all.
+    pub fn thaw(&self, label: Option<&str>) {
+        let thawed = self.change(|server| {
+            match label {
+                None => {
+                    server.switches.all_frozen = false;
+                    server.switches.frozen.clear();
+                }
+                Some(label) => {
+                    server.switches.frozen.remove(label);
+                }
+            }
+            server.apply_freezing()
+        });
+        self.engine.core().resume(&thawed);
+    }
+
+    /// Every reply and message arrives this much later, on the reader's tokio clock. Zero ends it.
+    /// A label's own delay goes before the common one.
+    pub fn delay(&self, label: Option<&str>, delay: Duration) {
+        self.change(|server| {
+            match label {
+                None => server.switches.common_delay = delay,
+                Some(label) if delay.is_zero() => {
+                    server.switches.delays.remove(label);
+                }
+                Some(label) => {
+                    server.switches.delays.insert(label.to_owned(), delay);
+                }
+            }
+            server.apply_delays();
+        });
+    }
+
+    /// The next `n` commands of this name (`*`: of any) are executed, but instead of the reply the
+    /// connection ends.
+    pub fn lose_replies(&self, command: &str, n: usize) {
+        self.lose(command, n, Loss::Close);
+    }
+
+    /// As [`Faults::lose_replies`], but the connection stays open and silent for good.
+    pub fn lose_replies_silently(&self, command: &str, n: usize) {
+        self.lose(command, n, Loss::Silence);
+    }
+
+    fn lose(&self, command: &str, n: usize, loss: Loss) {
+        self.change(|server| push(&mut server.switches.lost_replies, command, n, loss));
+    }
+
+    /// The next `n` published messages reach nobody. Their publishers are told the usual count.
+    pub fn lose_messages(&self, n: usize) {
+        self.change(|server| server.switches.lost_messages = n);
+    }
+
+    /// The next `n` commands of this name (`*`: of any) that a connection sends are answered with this
+    /// error and not executed. Calls inside of scripts are not looked at.
+    pub fn fail_next(&self, command: &str, error: &str, n: usize) {
+        let failure = error.trim_start_matches('-').to_owned();
+        self.change(|server| push(&mut server.switches.failures, command, n, failure));
+    }
+
+    /// As if `maxmemory` were reached under `noeviction`. A script is refused at its first command that
+    /// needs memory, unless it has called a write command before.
+    pub fn out_of_memory(&self, on: Switch) {
+        self.change(|server| server.switches.out_of_memory = on == Switch::On);
+    }
+
+    /// As a replica: writes are refused, in scripts at the first write.
+    pub fn read_only(&self, on: Switch) {
+        self.change(|server| server.switches.read_only = on == Switch::On);
+    }
+
+    /// As while the data set is loading: most commands are refused.
+    pub fn loading(&self, on: Switch) {
+        self.change(|server| server.switches.loading = on == Switch::On);
+    }
+
+    /// Forgets all scripts: `EVALSHA` answers `NOSCRIPT` again.
+    pub fn flush_scripts(&self) {
+        self.engine.core().flush_scripts();
+    }
+
+    /// Deletes all keys.
+    pub fn flush_all(&self) {
+        self.change(Server::flush_all);
+    }
+
+    /// The server's wall clock jumps by this many milliseconds, forward or back.
+    pub fn step_clock(&self, millis: i64) {
+        self.change(|server| server.clock.step(millis));
+    }
+
+    /// A new server process: connections and scripts are gone, and with [`Data::Lost`] the keys.
+    pub fn restart(&self, data: Data) {
+        self.engine.core().flush_scripts();
+        self.change(|server| {
+            server.restart();
+            if data == Data::Lost {
+                server.flush_all();
+            }
+        });
+    }
+
+    /// The password that connections made from now on have to give; `None`: none.
+    pub fn password(&self, password: Option<&str>) {
+        self.change(|server| server.switches.password = password.map(str::to_owned));
+    }
+
+    /// Ends all faults. What has happened stays: cut connections, deleted keys, the stepped clock.
+    pub fn clear(&self) {
+        let thawed = self.change(|server| {
+            server.switches = Switches::default();
+            server.apply_delays();
+            server.apply_freezing()
+        });
+        self.engine.core().resume(&thawed);
+    }
+}
+
+fn push<T>(waiting: &mut Vec<Counted<T>>, command: &str, left: usize, fault: T) {
+    if left > 0 {
+        let command = command.to_owned();
+        waiting.push(Counted {
+            command,
+            left,
+            fault,
+        });
+    }
+}
+
+impl Server {
+    /// Brings all connections in line with the freeze switches. Returns those that were thawed.
+    fn apply_freezing(&mut self) -> Vec<u64> {
+        use crate::connection::Flow;
+        let mut thawed = Vec::new();
+        for session in self.sessions.values() {
+            let mut pipe = session.connection.lock();
+            let frozen = self.switches.is_frozen(session.label.as_deref());
+            match (pipe.flow, frozen) {
+                (Flow::Moving, true) => pipe.flow = Flow::Frozen,
+                (Flow::Frozen, false) => {
+                    pipe.flow = Flow::Moving;
+                    self.to_wake.extend(pipe.take_reader());
+                    thawed.push(session.id);
+                }
+                _ => {}
+            }
+        }
+        thawed
+    }
+
+    fn apply_delays(&mut self) {
+        let delay = |session: &Session| self.switches.delay(session.label.as_deref());
+        for session in self.sessions.values() {
+            session.connection.lock().delay = delay(session);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! One database: keys, their values, and when they expire.
+
+pub(crate) mod hash;
+pub(crate) mod number;
+pub(crate) mod zset;
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::commands::{Failure, Outcome};
+use hash::Hash;
+use zset::Zset;
+
+/// The value of a key.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Str(Vec<u8>),
+    Hash(Hash),
+    List(VecDeque<Vec<u8>>),
+    Zset(Zset),
+}
+
+impl Value {
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Str(_) => "string",
+            Self::Hash(_) => "hash",
+            Self::List(_) => "list",
+            Self::Zset(_) => "zset",
+        }
+    }
+
+    /// A collection without elements does not exist in Redis.
+    fn is_empty_collection(&self) -> bool {
+        match self {
+            Self::Str(_) => false,
+            Self::Hash(hash) => hash.is_empty(),
+            Self::List(list) => list.is_empty(),
+            Self::Zset(zset) => zset.is_empty(),
+        }
+    }
+}
+
+/// A key's value and its end, in milliseconds since the epoch.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) value: Value,
+    pub(crate) expire_at: Option<i64>,
+}
+
+/// One of the numbered databases.
+#[derive(Debug, Default)]
+pub(crate) struct Keyspace {
+    entries: HashMap<Vec<u8>, Entry>,
+    /// The time this command sees. A script sets it once, so that nothing expires half way.
+    pub(crate) now_ms: i64,
+}
+
+/// Makes the typed accessors: `None` if the key is absent, `WRONGTYPE` if it holds another type.
+macro_rules! typed {
+    ($get:ident, $get_mut:ident, $or_new:ident, $variant:ident, $type:ty) => {
+        pub(crate) fn $get(&mut self, key: &[u8]) -> Outcome<Option<&$type>> {
+            match self.get(key) {
+                None => Ok(None),
+                Some(Entry {
+                    value: Value::$variant(value),
+                    ..
+                }) => Ok(Some(value)),
+                Some(_) => Err(Failure::wrong_type()),
+            }
+        }
+
+        pub(crate) fn $get_mut(&mut self, key: &[u8]) -> Outcome<Option<&mut $type>> {
+            match self.get_mut(key) {
+                None => Ok(None),
+                Some(Entry {
+                    value: Value::$variant(value),
+                    ..
+                }) => Ok(Some(value)),
+                Some(_) => Err(Failure::wrong_type()),
+            }
+        }
+
+        /// The value, made empty if the key is absent: the caller puts something in.
+        pub(crate) fn $or_new(&mut self, key: &[u8]) -> Outcome<&mut $type> {
+            self.drop_if_expired(key);
+            if !self.entries.contains_key(key) {
+                self.put(key, Value::$variant(<$type>::default()), None);
+            }
+            match self.$get_mut(key)? {
+                Some(value) => Ok(value),
+                None => Err(Failure::new("ERR no such key")),
+            }
+        }
+    };
+}
+
+impl Keyspace {
+    fn drop_if_expired(&mut self, key: &[u8]) {
+        let now = self.now_ms;
+        let is_over = |entry: &Entry| entry.expire_at.is_some_and(|end| now > end);
+        if self.entries.get(key).is_some_and(is_over) {
+            self.entries.remove(key);
+        }
+    }
+
+    pub(crate) fn get(&mut self, key: &[u8]) -> Option<&Entry> {
+        self.get_mut(key).map(|entry| &*entry)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        self.drop_if_expired(key);
+        self.entries.get_mut(key)
+    }
+
+    pub(crate) fn contains(&mut self, key: &[u8]) -> bool {
+        self.get(key).is_some()
+    }
+
+    typed!(string, string_mut, string_or_new, Str, Vec<u8>);
+    typed!(hash, hash_mut, hash_or_new, Hash, Hash);
+    typed!(list, list_mut, list_or_new, List, VecDeque<Vec<u8>>);
+    typed!(zset, zset_mut, zset_or_new, Zset, Zset);
+
+    pub(crate) fn put(&mut self, key: &[u8], value: Value, expire_at: Option<i64>) {
+        let entry = Entry { value, expire_at };
+        match self.entries.get_mut(key) {
+            Some(old) => *old = entry,
+            None => {
+                self.entries.insert(key.to_vec(), entry);
+            }
+        }
+    }
+
+    /// Removes a key; true if it was there.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        self.drop_if_expired(key);
+        self.entries.remove(key).is_some()
+    }
+
+    /// Called after an element was taken out: the last one takes the key with it.
+    pub(crate) fn remove_if_empty(&mut self, key: &[u8]) {
+        if self
+            .entries
+            .get(key)
+            .is_some_and(|entry| entry.value.is_empty_collection())
+        {
+            self.entries.remove(key);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// The live keys, sorted, after dropping all that have expired.
+    pub(crate) fn keys(&mut self) -> Vec<Vec<u8>> {
+        let now = self.now_ms;
+        self.entries
+            .retain(|_, entry| entry.expire_at.is_none_or(|end| now <= end));
+        let mut keys: Vec<_> = self.entries.keys().cloned().collect();
+        keys.sort();
+        keys
+    }
+}

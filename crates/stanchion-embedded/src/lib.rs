@@ -1,0 +1,44 @@
+//! A Redis server inside of the process, for `memory://` URLs: the same commands, the same Lua scripts, the
+//! same bytes on the wire as Redis 7.0, without a server to install.
+//!
+//! An [`Engine`] is a server; [`Engine::connect`] gives a byte stream that an unmodified Redis client speaks
+//! RESP2 or RESP3 over. Nothing is spawned: a command runs when its bytes are written, on the writer's thread.
+//! [`Engine::with_clock`] puts the server into virtual time, and [`Engine::faults`] makes it, or the network
+//! in front of it, misbehave.
+//!
+//! ```
+//! use stanchion_embedded::{Engine, Reply};
+//!
+//! let engine = Engine::new();
+//! engine.execute(&["SET", "greeting", "hello"]);
+//! assert_eq!(engine.execute(&["GET", "greeting"]), Reply::Bulk(b"hello".to_vec()));
+//! ```
+//!
+//! It holds what locks, semaphores and latches need: strings, hashes, lists, sorted sets, expiry, publish and
+//! subscribe, scripts. There are no transactions, no persistence, no replication.
+
+mod clock;
+mod commands;
+mod connection;
+mod engine;
+mod faults;
+mod keyspace;
+mod lua;
+mod reply;
+mod resp;
+mod server;
+mod stats;
+mod stream;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use engine::Engine;
+pub use faults::{Data, Faults, Switch};
+pub use reply::Reply;
+pub use stats::Stats;
+pub use stream::EngineStream;
+
+/// Locks. A panic in another thread, such as in a caller's clock, does not take the server down for everybody.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

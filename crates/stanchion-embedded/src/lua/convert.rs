@@ -1,0 +1,105 @@
+//! Values between Lua and the server, with the conversions of Redis.
+
+use mlua::{Lua, MultiValue, Table, Value};
+
+use crate::keyspace::number::{format_double, truncate};
+use crate::reply::Reply;
+use crate::resp::Request;
+
+/// Deeper tables are refused, as Redis refuses what does not fit Lua's stack.
+const MAX_DEPTH: usize = 200;
+
+/// The arguments of `redis.call` as a command. False if one is neither a string nor a number.
+pub(super) fn to_request(values: &MultiValue, request: &mut Request) -> bool {
+    request.clear();
+    for value in values {
+        match value {
+            Value::String(text) => request.push(&text.as_bytes()),
+            Value::Integer(n) => request.push(number(i64_to_f64(*n)).as_bytes()),
+            Value::Number(n) => request.push(number(*n).as_bytes()),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Lua 5.1 has doubles only; the integers are mlua's view of them.
+fn i64_to_f64(n: i64) -> f64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the number was a double before mlua showed it as an integer"
+    )]
+    let number = n as f64;
+    number
+}
+
+fn number(n: f64) -> String {
+    format_double(n)
+}
+
+/// A reply as scripts see it: RESP2 types, nil as false, a status as a table.
+pub(super) fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
+    Ok(match reply {
+        Reply::Int(n) => Value::Integer(n),
+        Reply::Bulk(bytes) => Value::String(lua.create_string(bytes)?),
+        Reply::Text(text) => Value::String(lua.create_string(text)?),
+        Reply::Nil | Reply::NilArray => Value::Boolean(false),
+        Reply::Double(n) => Value::String(lua.create_string(format_double(n))?),
+        Reply::Status(text) => Value::Table(single(lua, "ok", text.as_bytes())?),
+        Reply::Error(text) => Value::Table(single(lua, "err", text.as_bytes())?),
+        Reply::Array(items) | Reply::Push(items) => {
+            let table = lua.create_table_with_capacity(items.len(), 0)?;
+            for item in items {
+                table.raw_push(to_lua(lua, item)?)?;
+            }
+            Value::Table(table)
+        }
+        Reply::Map(pairs) => {
+            let table = lua.create_table_with_capacity(pairs.len() * 2, 0)?;
+            for (key, value) in pairs {
+                table.raw_push(to_lua(lua, key)?)?;
+                table.raw_push(to_lua(lua, value)?)?;
+            }
+            Value::Table(table)
+        }
+    })
+}
+
+/// A table with one field, as `redis.status_reply` and `redis.error_reply` make it.
+pub(super) fn single(lua: &Lua, field: &str, value: &[u8]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set(field, lua.create_string(value)?)?;
+    Ok(table)
+}
+
+/// What a script returned as a reply: floats lose their fraction, arrays end at the first nil.
+pub(super) fn to_reply(value: Value, depth: usize) -> mlua::Result<Reply> {
+    Ok(match value {
+        Value::Integer(n) => Reply::Int(n),
+        Value::Number(n) => Reply::Int(truncate(n)),
+        Value::Boolean(true) => Reply::Int(1),
+        Value::String(text) => Reply::bulk(text.as_bytes()),
+        Value::Table(table) => table_to_reply(&table, depth)?,
+        _ => Reply::Nil,
+    })
+}
+
+fn table_to_reply(table: &Table, depth: usize) -> mlua::Result<Reply> {
+    if depth >= MAX_DEPTH {
+        return Ok(Reply::Error("ERR reached lua stack limit".to_owned()));
+    }
+    if let Value::String(text) = table.raw_get("err")? {
+        return Ok(Reply::Error(text.to_string_lossy()));
+    }
+    if let Value::String(text) = table.raw_get("ok")? {
+        return Ok(Reply::Status(text.to_string_lossy()));
+    }
+    let mut items = Vec::with_capacity(table.raw_len());
+    for at in 1.. {
+        match table.raw_get(at)? {
+            Value::Nil => break,
+            value => items.push(to_reply(value, depth + 1)?),
+        }
+    }
+    Ok(Reply::Array(items))
+}

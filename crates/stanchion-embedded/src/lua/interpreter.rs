@@ -1,0 +1,353 @@
+//! The Lua interpreter: what scripts may call, and how they fail.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value};
+
+use super::convert::{single, to_lua, to_reply, to_request};
+use crate::commands::{Failure, Outcome};
+use crate::keyspace::number::truncate;
+use crate::locked;
+use crate::reply::Reply;
+use crate::resp::{Args, Request};
+use crate::server::Server;
+
+/// The name of scripts in messages, as Redis has it.
+const SCRIPT: &str = "@user_script";
+const PRELUDE: &str = "@prelude";
+
+/// An error of `redis.call` on its way up through a script.
+#[derive(Debug)]
+struct Raised(String);
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// One interpreter with its sandbox.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    lua: Lua,
+    /// What scripts see as their globals.
+    environment: Table,
+    /// Holds `KEYS` and `ARGV` behind the environment.
+    scope: Table,
+    /// Runs a script and says where it failed.
+    protect: Function,
+    random: Random,
+}
+
+impl Interpreter {
+    pub(super) fn new(server: &Arc<Mutex<Server>>) -> mlua::Result<Self> {
+        let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
+        // The plain pcall of Lua: no code of this crate panics on purpose, and scripts get plain errors.
+        let options = LuaOptions::new().catch_rust_panics(false);
+        let lua = Lua::new_with(libraries, options)?;
+        let random = Random::default();
+        let host = host_functions(&lua, server, &random)?;
+        let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
+        let (environment, scope, protect) = prelude.call(host)?;
+        Ok(Self {
+            lua,
+            environment,
+            scope,
+            protect,
+            random,
+        })
+    }
+
+    pub(super) fn compile(&self, source: &[u8]) -> Outcome<Function> {
+        self.lua
+            .load(source)
+            .set_name(SCRIPT)
+            .set_mode(ChunkMode::Text)
+            .set_environment(self.environment.clone())
+            .into_function()
+            .map_err(|error| {
+                let reason = match error {
+                    mlua::Error::SyntaxError { message, .. } => message,
+                    other => other.to_string(),
+                };
+                Failure::new(format!(
+                    "ERR Error compiling script (new function): {reason}"
+                ))
+            })
+    }
+
+    /// Runs a script with the first `keys` of `args` as `KEYS` and the rest as `ARGV`.
+    pub(super) fn call(
+        &self,
+        script: &Function,
+        digest: &[u8],
+        args: Args<'_>,
+        keys: usize,
+    ) -> Outcome {
+        self.random.seed(0);
+        self.try_call(script, digest, args, keys)
+            .unwrap_or_else(|error| Err(Failure::new(format!("ERR {error}"))))
+    }
+
+    fn try_call(
+        &self,
+        script: &Function,
+        digest: &[u8],
+        args: Args<'_>,
+        keys: usize,
+    ) -> mlua::Result<Outcome> {
+        self.scope.raw_set("KEYS", self.strings(args, 0, keys)?)?;
+        self.scope
+            .raw_set("ARGV", self.strings(args, keys, args.len())?)?;
+        let (ok, value): (bool, Value) = self.protect.call(script)?;
+        if ok {
+            return Ok(Ok(to_reply(value, 0)?));
+        }
+        let Value::Table(failure) = value else {
+            // Raised where no handler runs any more, such as out of memory.
+            let text = value.to_string()?;
+            return Ok(Err(Failure::new(format!("ERR {text}"))));
+        };
+        let text = match failure.raw_get("err")? {
+            Value::String(text) => text.to_string_lossy(),
+            _ => "ERR unknown error".to_owned(),
+        };
+        let digest = String::from_utf8_lossy(digest);
+        Ok(Err(Failure::new(
+            match failure.raw_get::<Option<i64>>("line")? {
+                Some(line) => format!("{text} script: {digest}, on {SCRIPT}:{line}."),
+                None => text,
+            },
+        )))
+    }
+
+    fn strings(&self, args: Args<'_>, from: usize, to: usize) -> mlua::Result<Table> {
+        let table = self.lua.create_table_with_capacity(to - from, 0)?;
+        for at in from..to {
+            table.raw_push(self.lua.create_string(&args[at])?)?;
+        }
+        Ok(table)
+    }
+}
+
+/// The functions the prelude builds the sandbox from.
+fn host_functions(lua: &Lua, server: &Arc<Mutex<Server>>, random: &Random) -> mlua::Result<Table> {
+    let host = lua.create_table()?;
+    let caller = Caller::new(server);
+    let call = caller.clone();
+    host.set(
+        "call",
+        lua.create_function(move |lua, values| match call.call(&values) {
+            Ok(reply) => to_lua(lua, reply),
+            Err(Failure(text)) => Err(mlua::Error::external(Raised(text.into_owned()))),
+        })?,
+    )?;
+    host.set(
+        "pcall",
+        lua.create_function(move |lua, values| match caller.call(&values) {
+            Ok(reply) => to_lua(lua, reply),
+            Err(Failure(text)) => to_lua(lua, Reply::Error(text.into_owned())),
+        })?,
+    )?;
+    host.set("tidy", lua.create_function(tidy)?)?;
+    host.set("locate", lua.create_function(locate)?)?;
+    host.set("sha1hex", lua.create_function(sha1hex)?)?;
+    host.set("status_reply", lua.create_function(status_reply)?)?;
+    host.set("error_reply", lua.create_function(error_reply)?)?;
+    host.set("log", lua.create_function(log)?)?;
+    let (draw, seed) = (random.clone(), random.clone());
+    host.set(
+        "random",
+        lua.create_function(move |_, (low, high)| draw.between(low, high))?,
+    )?;
+    host.set(
+        "randomseed",
+        lua.create_function(move |_, number: f64| {
+            seed.seed(truncate(number));
+            Ok(())
+        })?,
+    )?;
+    Ok(host)
+}
+
+/// Runs commands for `redis.call` and `redis.pcall`.
+#[derive(Clone)]
+struct Caller {
+    server: Arc<Mutex<Server>>,
+    /// Used again by each call, so that arguments need no new memory.
+    request: Arc<Mutex<Request>>,
+}
+
+impl Caller {
+    fn new(server: &Arc<Mutex<Server>>) -> Self {
+        Self {
+            server: Arc::clone(server),
+            request: Arc::default(),
+        }
+    }
+
+    fn call(&self, values: &MultiValue) -> Outcome {
+        if values.is_empty() {
+            return Err(Failure::new(
+                "ERR Please specify at least one argument for this redis.call() call",
+            ));
+        }
+        let mut request = locked(&self.request);
+        if !to_request(values, &mut request) {
+            return Err(Failure::new(
+                "ERR Lua redis lib command arguments must be strings or integers",
+            ));
+        }
+        locked(&self.server).call_from_script(request.args())
+    }
+}
+
+/// What a script catches: an error of `redis.call` as a table with its text, anything else as it is.
+fn tidy(lua: &Lua, problem: Value) -> mlua::Result<Value> {
+    match &problem {
+        Value::Error(error) => Ok(Value::Table(single(
+            lua,
+            "err",
+            error_text(error).as_bytes(),
+        )?)),
+        _ => Ok(problem),
+    }
+}
+
+fn error_text(error: &mlua::Error) -> String {
+    match error.downcast_ref::<Raised>() {
+        Some(Raised(text)) => text.clone(),
+        None => {
+            let text = root(error).to_string();
+            let text = text.trim_start_matches("runtime error: ");
+            format!("ERR {text}")
+        }
+    }
+}
+
+fn root(error: &mlua::Error) -> &mlua::Error {
+    match error {
+        mlua::Error::CallbackError { cause, .. } => root(cause),
+        other => other,
+    }
+}
+
+/// The handler of a script's last error: a table with its text and the script's line.
+fn locate(lua: &Lua, problem: Value) -> mlua::Result<Table> {
+    let failure = match tidy(lua, problem)? {
+        Value::Table(table) => table,
+        other => {
+            let text = format!("ERR {}", other.to_string()?);
+            single(lua, "err", text.as_bytes())?
+        }
+    };
+    // Level 0 is this function. C functions and the prelude lie above the script's own line.
+    let mut level = 1;
+    while let Some(line) = lua.inspect_stack(level, |frame| {
+        let is_script = frame.source().source.as_deref() == Some(SCRIPT);
+        is_script.then(|| frame.current_line()).flatten()
+    }) {
+        if let Some(line) = line {
+            failure.raw_set("line", line)?;
+            break;
+        }
+        level += 1;
+    }
+    Ok(failure)
+}
+
+fn one_string(values: &MultiValue) -> Option<LuaString> {
+    match (values.len(), values.front()) {
+        (1, Some(Value::String(text))) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn sha1hex(_: &Lua, values: MultiValue) -> mlua::Result<String> {
+    match (values.len(), values.front()) {
+        (1, Some(Value::String(text))) => Ok(sha1_smol::Sha1::from(&*text.as_bytes())
+            .digest()
+            .to_string()),
+        (1, Some(other)) => Ok(sha1_smol::Sha1::from(other.to_string()?)
+            .digest()
+            .to_string()),
+        _ => Err(raise("ERR wrong number of arguments")),
+    }
+}
+
+fn raise(text: &str) -> mlua::Error {
+    mlua::Error::external(Raised(text.to_owned()))
+}
+
+fn status_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Table> {
+    match one_string(&values) {
+        Some(text) => single(lua, "ok", &text.as_bytes()),
+        None => single(lua, "err", b"ERR wrong number or type of arguments"),
+    }
+}
+
+/// The error `text`; one word alone gets the code `ERR` in front.
+fn error_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Table> {
+    let Some(text) = one_string(&values) else {
+        return single(lua, "err", b"ERR wrong number or type of arguments");
+    };
+    let text = text.to_string_lossy();
+    let text = text.strip_prefix('-').unwrap_or(&text);
+    let text = text.trim_matches(['\r', '\n']);
+    match text.contains(' ') {
+        true => single(lua, "err", text.as_bytes()),
+        false => single(lua, "err", format!("ERR {text}").as_bytes()),
+    }
+}
+
+/// There is no log file: the arguments are checked as Redis does, and that is all.
+fn log(_: &Lua, values: MultiValue) -> mlua::Result<()> {
+    if values.len() < 2 {
+        return Err(raise("ERR redis.log() requires two arguments or more."));
+    }
+    match values.front() {
+        Some(Value::Integer(0..=3)) => Ok(()),
+        Some(Value::Integer(_)) => Err(raise("ERR Invalid log level.")),
+        _ => Err(raise("ERR First argument must be a number (log level).")),
+    }
+}
+
+/// The generator behind `math.random`: the same numbers in every run, as in Redis (`lrand48`).
+#[derive(Clone, Debug, Default)]
+struct Random(Arc<AtomicU64>);
+
+impl Random {
+    fn seed(&self, seed: i64) {
+        let low = u64::from_ne_bytes(seed.to_ne_bytes()) & 0xffff_ffff;
+        self.0.store(low << 16 | 0x330e, Ordering::Relaxed);
+    }
+
+    /// A number in `0.0..1.0`.
+    fn draw(&self) -> f64 {
+        let state = self.0.load(Ordering::Relaxed);
+        let next = state.wrapping_mul(0x5_deec_e66d).wrapping_add(11) & 0xffff_ffff_ffff;
+        self.0.store(next, Ordering::Relaxed);
+        let limit = i32::MAX.unsigned_abs();
+        let bits = u32::try_from(next >> 17).unwrap_or_default();
+        f64::from(bits % limit) / f64::from(limit)
+    }
+
+    fn between(&self, low: Option<f64>, high: Option<f64>) -> mlua::Result<f64> {
+        let drawn = self.draw();
+        let (low, high) = match (low, high) {
+            (None, _) => return Ok(drawn),
+            (Some(high), None) => (1.0, high),
+            (Some(low), Some(high)) => (low, high),
+        };
+        if low > high {
+            return Err(mlua::Error::runtime(
+                "bad argument to 'random' (interval is empty)",
+            ));
+        }
+        Ok((drawn * (high - low + 1.0)).floor() + low)
+    }
+}

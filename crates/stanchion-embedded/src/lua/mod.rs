@@ -1,0 +1,167 @@
+//! Scripts: the cache by digest, and `EVAL`, `EVALSHA` and `SCRIPT`.
+
+mod convert;
+mod interpreter;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use mlua::Function;
+
+use crate::commands::{Failure, Outcome, ScriptCommand};
+use crate::keyspace::number::parse_int;
+use crate::locked;
+use crate::reply::Reply;
+use crate::resp::Args;
+use crate::server::{Server, SessionId};
+use interpreter::Interpreter;
+
+/// The scripts a server knows.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    server: Arc<Mutex<Server>>,
+    /// Made when the first script comes: many engines never see one.
+    interpreter: Option<Interpreter>,
+    compiled: HashMap<[u8; 40], Function>,
+}
+
+impl Scripts {
+    pub(crate) fn new(server: Arc<Mutex<Server>>) -> Self {
+        Self {
+            server,
+            interpreter: None,
+            compiled: HashMap::new(),
+        }
+    }
+
+    /// Forgets all scripts, and with the interpreter whatever they left behind.
+    pub(crate) fn flush(&mut self) {
+        self.compiled.clear();
+        self.interpreter = None;
+    }
+
+    pub(crate) fn run(
+        &mut self,
+        command: ScriptCommand,
+        session: SessionId,
+        args: Args<'_>,
+    ) -> Reply {
+        let outcome = match command {
+            ScriptCommand::Eval => self.eval(session, args),
+            ScriptCommand::EvalSha => self.eval_sha(session, args),
+            ScriptCommand::Script => self.script(args),
+        };
+        outcome.unwrap_or_else(|Failure(text)| Reply::Error(text.into_owned()))
+    }
+
+    fn eval(&mut self, session: SessionId, args: Args<'_>) -> Outcome {
+        let keys = key_count(args)?;
+        let digest = digest(&args[1]);
+        self.load(digest, &args[1])?;
+        self.call(session, digest, args, keys)
+    }
+
+    fn eval_sha(&mut self, session: SessionId, args: Args<'_>) -> Outcome {
+        let keys = key_count(args)?;
+        let digest = <[u8; 40]>::try_from(args[1].to_ascii_lowercase()).map_err(|_| no_script())?;
+        self.call(session, digest, args, keys)
+    }
+
+    fn call(
+        &mut self,
+        session: SessionId,
+        digest: [u8; 40],
+        args: Args<'_>,
+        keys: usize,
+    ) -> Outcome {
+        let (Some(function), Some(interpreter)) = (self.compiled.get(&digest), &self.interpreter)
+        else {
+            return Err(no_script());
+        };
+        locked(&self.server).begin_script(session);
+        let reply = interpreter.call(function, &digest, args.skip(3), keys);
+        locked(&self.server).end_script();
+        reply
+    }
+
+    fn script(&mut self, args: Args<'_>) -> Outcome {
+        let subcommand = args[1].to_ascii_lowercase();
+        match (subcommand.as_slice(), args.len()) {
+            (b"load", 3) => {
+                let digest = digest(&args[2]);
+                self.load(digest, &args[2])?;
+                Ok(Reply::bulk(digest))
+            }
+            (b"exists", 3..) => {
+                let known = |digest: &[u8]| {
+                    let digest = <[u8; 40]>::try_from(digest.to_ascii_lowercase());
+                    digest.is_ok_and(|digest| self.compiled.contains_key(&digest))
+                };
+                let flags = args.skip(2).iter().map(|d| Reply::flag(known(d)));
+                Ok(Reply::Array(flags.collect()))
+            }
+            (b"flush", 2) => {
+                self.flush();
+                Ok(Reply::ok())
+            }
+            (b"flush", 3) if args.is(2, "SYNC") || args.is(2, "ASYNC") => {
+                self.flush();
+                Ok(Reply::ok())
+            }
+            (b"flush", _) => Err(Failure::new(
+                "ERR SCRIPT FLUSH only support SYNC|ASYNC option",
+            )),
+            (b"load" | b"exists", _) => {
+                let name = String::from_utf8_lossy(&subcommand);
+                Err(Failure::arity(&format!("script|{name}")))
+            }
+            (b"kill", 2) => Err(Failure::new("NOTBUSY No scripts in execution right now.")),
+            _ => Err(Failure::unknown_subcommand("script", &args[1])),
+        }
+    }
+
+    /// Compiles a script unless it is known.
+    fn load(&mut self, digest: [u8; 40], source: &[u8]) -> Outcome<()> {
+        if self.compiled.contains_key(&digest) {
+            return Ok(());
+        }
+        if self.interpreter.is_none() {
+            let made = Interpreter::new(&self.server);
+            let made = made.map_err(|e| Failure::new(format!("ERR Lua does not start: {e}")))?;
+            self.interpreter = Some(made);
+        }
+        if let Some(interpreter) = &self.interpreter {
+            self.compiled.insert(digest, interpreter.compile(source)?);
+        }
+        Ok(())
+    }
+}
+
+fn no_script() -> Failure {
+    Failure::new("NOSCRIPT No matching script. Please use EVAL.")
+}
+
+/// The lower case hexadecimal SHA-1 of a script.
+fn digest(source: &[u8]) -> [u8; 40] {
+    let bytes = sha1_smol::Sha1::from(source).digest().bytes();
+    let mut hex = [0; 40];
+    for (pair, byte) in hex.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+        pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    }
+    hex
+}
+
+/// The number of keys that a script call announces.
+fn key_count(args: Args<'_>) -> Outcome<usize> {
+    let count = parse_int(&args[2]).ok_or_else(Failure::not_an_integer)?;
+    let Ok(count) = usize::try_from(count) else {
+        return Err(Failure::new("ERR Number of keys can't be negative"));
+    };
+    if count > args.len() - 3 {
+        return Err(Failure::new(
+            "ERR Number of keys can't be greater than number of args",
+        ));
+    }
+    Ok(count)
+}

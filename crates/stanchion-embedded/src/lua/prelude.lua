@@ -1,0 +1,100 @@
+-- Builds what scripts see. Runs once per interpreter, with the standard library as globals.
+-- Arguments: the functions of the host. Returns the environment of scripts, the table that holds KEYS and ARGV,
+-- and the function that runs a script.
+local host = ...
+local error, pcall, xpcall, setmetatable, rawset, type, tostring = error, pcall, xpcall, setmetatable, rawset, type, tostring
+local loadstring, setfenv, sub, concat = loadstring, setfenv, string.sub, table.concat
+local resume = coroutine.resume
+
+local sealed = setmetatable({}, { __mode = 'k' })
+
+local function refuse()
+  error('Attempt to modify a readonly table', 2)
+end
+
+-- A view of a table that cannot be written to.
+local function seal(table)
+  local view = setmetatable({}, { __index = table, __newindex = refuse, __metatable = false })
+  sealed[view] = true
+  return view
+end
+
+-- Errors of redis.call are made into tables when a script catches them.
+local function settle(ok, ...)
+  if ok then return true, ... end
+  return false, host.tidy((...))
+end
+
+local redis = {
+  call = host.call,
+  pcall = host.pcall,
+  sha1hex = host.sha1hex,
+  error_reply = host.error_reply,
+  status_reply = host.status_reply,
+  log = host.log,
+  replicate_commands = function() return true end,
+  LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
+  REDIS_VERSION = '7.0.15', REDIS_VERSION_NUM = 0x0007000f,
+}
+
+local maths = {}
+for name, value in pairs(math) do maths[name] = value end
+maths.random, maths.randomseed = host.random, host.randomseed
+
+local coroutines = {}
+for name, value in pairs(coroutine) do coroutines[name] = value end
+function coroutines.resume(...) return settle(resume(...)) end
+
+local scope = {
+  assert = assert, collectgarbage = collectgarbage, error = error, gcinfo = gcinfo, getmetatable = getmetatable,
+  ipairs = ipairs, next = next, pairs = pairs, rawequal = rawequal, rawget = rawget, select = select,
+  setmetatable = setmetatable, tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
+  _VERSION = _VERSION,
+  coroutine = seal(coroutines), math = seal(maths), redis = seal(redis), string = seal(string), table = seal(table),
+}
+local environment
+
+function scope.pcall(...) return settle(pcall(...)) end
+
+function scope.xpcall(body, handler)
+  return xpcall(body, function(problem) return handler(host.tidy(problem)) end)
+end
+
+function scope.rawset(table, key, value)
+  if sealed[table] then error('Attempt to modify a readonly table', 2) end
+  return rawset(table, key, value)
+end
+
+-- Compiled code could break out of the interpreter, so only source is loaded.
+function scope.loadstring(source, name)
+  if type(source) == 'string' and sub(source, 1, 1) == '\27' then return nil, 'bad binary format' end
+  local chunk, problem = loadstring(source, name)
+  if chunk then setfenv(chunk, environment) end
+  return chunk, problem
+end
+
+function scope.load(reader, name)
+  local parts = {}
+  while true do
+    local part = reader()
+    if part == nil or part == '' then break end
+    parts[#parts + 1] = part
+  end
+  return scope.loadstring(concat(parts), name or '=(load)')
+end
+
+setmetatable(scope, {
+  __index = function(_, name)
+    error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+  end,
+})
+environment = seal(scope)
+rawset(scope, '_G', environment)
+rawset(scope, 'KEYS', {})
+rawset(scope, 'ARGV', {})
+
+-- The string methods are shared by all scripts: ('x'):rep must not be replaced by one of them.
+getmetatable('').__metatable = false
+
+local locate = host.locate
+return environment, scope, function(script) return xpcall(script, locate) end

@@ -1,0 +1,189 @@
+//! The server's state: databases, sessions, subscriptions, switches.
+
+pub(crate) mod dispatch;
+pub(crate) mod pubsub;
+pub(crate) mod session;
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use crate::clock::{Clock, Now};
+use crate::faults::Switches;
+use crate::keyspace::Keyspace;
+use crate::reply::Protocol;
+use crate::stats::Stats;
+use pubsub::Subscriptions;
+pub(crate) use session::{Session, SessionId};
+
+/// Databases a client can `SELECT`.
+pub(crate) const DATABASES: usize = 16;
+
+/// The session of [`Engine::execute`](crate::Engine::execute): always there, never counted.
+pub(crate) const ADMIN: SessionId = 0;
+
+/// Commands held back by `CLIENT PAUSE`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    pub(crate) until: Now,
+    pub(crate) writes_only: bool,
+}
+
+/// How far a running script has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScriptRun {
+    pub(crate) session: SessionId,
+    pub(crate) db: usize,
+    pub(crate) now: Now,
+    /// It has called a write command: from now on running out of memory stops nothing.
+    pub(crate) has_written: bool,
+}
+
+/// Everything but the Lua interpreter.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) databases: Vec<Keyspace>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) channels: Subscriptions,
+    pub(crate) shard_channels: Subscriptions,
+    pub(crate) config: BTreeMap<String, String>,
+    pub(crate) clock: Clock,
+    pub(crate) started: Now,
+    pub(crate) run_id: String,
+    pub(crate) switches: Switches,
+    pub(crate) pause: Option<Pause>,
+    pub(crate) script: Option<ScriptRun>,
+    pub(crate) stats: Stats,
+    /// Readers with news, to be woken once no lock is held.
+    pub(crate) to_wake: Vec<Waker>,
+    next_session: SessionId,
+    restarts: u64,
+}
+
+impl Server {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let started = clock.now();
+        let config = [
+            ("appendonly", "no"),
+            ("databases", "16"),
+            ("maxmemory", "0"),
+            ("maxmemory-policy", "noeviction"),
+            ("notify-keyspace-events", ""),
+            ("requirepass", ""),
+            ("save", ""),
+            ("timeout", "0"),
+        ];
+        let mut server = Self {
+            databases: (0..DATABASES).map(|_| Keyspace::default()).collect(),
+            sessions: BTreeMap::new(),
+            channels: Subscriptions::default(),
+            shard_channels: Subscriptions::default(),
+            config: config.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            clock,
+            started,
+            run_id: String::new(),
+            switches: Switches::default(),
+            pause: None,
+            script: None,
+            stats: Stats::default(),
+            to_wake: Vec::new(),
+            next_session: ADMIN,
+            restarts: 0,
+        };
+        server.new_run_id();
+        server.open_admin();
+        server
+    }
+
+    fn open_admin(&mut self) {
+        self.next_session = self.next_session.max(ADMIN + 1);
+        let mut admin = Session::new(ADMIN, None, self.clock.now(), &self.switches);
+        admin.protocol = Protocol::Resp3;
+        admin.is_authenticated = true;
+        self.sessions.insert(ADMIN, admin);
+    }
+
+    /// A run id differs from run to run; a digest of when and how often is enough.
+    fn new_run_id(&mut self) {
+        let seed = format!("{}:{}", self.started.micros, self.restarts);
+        self.run_id = sha1_smol::Sha1::from(seed).digest().to_string();
+    }
+
+    /// Opens a session for a new connection.
+    pub(crate) fn open(&mut self, label: Option<&str>) -> &Session {
+        let id = self.next_session;
+        self.next_session += 1;
+        let session = Session::new(id, label, self.clock.now(), &self.switches);
+        self.sessions.entry(id).or_insert(session)
+    }
+
+    /// Forgets a session and its subscriptions.
+    pub(crate) fn close(&mut self, id: SessionId) {
+        self.channels.remove_session(id);
+        self.shard_channels.remove_session(id);
+        self.sessions.remove(&id);
+    }
+
+    /// Sessions of connections that are open, without the administrator's.
+    pub(crate) fn open_sessions(&self) -> impl Iterator<Item = &Session> {
+        self.sessions
+            .values()
+            .filter(|s| s.id != ADMIN && s.is_open())
+    }
+
+    /// Remembers to wake all readers: each looks whether its commands may go on.
+    pub(crate) fn wake_all(&mut self) {
+        for session in self.sessions.values() {
+            self.to_wake.extend(session.connection.lock().take_reader());
+        }
+    }
+
+    /// Cuts the connections that `chosen` picks: their subscriptions are gone, their readers see the end.
+    pub(crate) fn kill(&mut self, chosen: impl Fn(&Session) -> bool) -> usize {
+        let doomed: Vec<_> = self
+            .open_sessions()
+            .filter(|s| chosen(s))
+            .map(|s| s.id)
+            .collect();
+        for &id in &doomed {
+            if let Some(session) = self.sessions.get(&id) {
+                let mut pipe = session.connection.lock();
+                pipe.cut();
+                self.to_wake.extend(pipe.take_reader());
+            }
+            self.close(id);
+        }
+        doomed.len()
+    }
+
+    pub(crate) fn flush_all(&mut self) {
+        for database in &mut self.databases {
+            database.clear();
+        }
+    }
+
+    /// A new process: nobody is connected any more. The data is the caller's business.
+    pub(crate) fn restart(&mut self) {
+        self.kill(|_| true);
+        // Bytes kept back in frozen connections whose client is gone die with the process, too.
+        self.sessions.clear();
+        self.open_admin();
+        self.restarts += 1;
+        self.started = self.clock.now();
+        self.pause = None;
+        self.new_run_id();
+    }
+
+    /// The pause in force now, if any.
+    pub(crate) fn pause_now(&mut self) -> Option<Pause> {
+        let now = self.clock.now().micros;
+        self.pause = self.pause.filter(|pause| pause.until.micros > now);
+        self.pause
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.stats.clone();
+        stats.connections = self.open_sessions().count();
+        stats.subscriptions = self.open_sessions().map(Session::subscriptions).sum();
+        stats
+    }
+}

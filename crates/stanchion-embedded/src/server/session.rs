@@ -1,0 +1,70 @@
+//! A session: what the server knows about one connection.
+
+use std::collections::BTreeSet;
+
+use crate::clock::Now;
+use crate::connection::{Connection, Flow, Life};
+use crate::faults::Switches;
+use crate::reply::Protocol;
+
+/// Names a session; never used twice in one engine. Clients see it as `CLIENT ID`.
+pub(crate) type SessionId = u64;
+
+/// One client's side of the server.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    /// What the caller named the connection, so that a fault can be aimed at it.
+    pub(crate) label: Option<String>,
+    pub(crate) connection: Connection,
+    pub(crate) protocol: Protocol,
+    pub(crate) db: usize,
+    pub(crate) name: String,
+    pub(crate) library: [String; 2],
+    pub(crate) is_authenticated: bool,
+    pub(crate) since: Now,
+    pub(crate) channels: BTreeSet<Vec<u8>>,
+    pub(crate) shard_channels: BTreeSet<Vec<u8>>,
+    /// The client is gone, but bytes it had sent are still under way in a black hole.
+    pub(crate) is_orphan: bool,
+}
+
+impl Session {
+    pub(crate) fn new(id: SessionId, label: Option<&str>, now: Now, switches: &Switches) -> Self {
+        let flow = match switches.is_frozen(label) {
+            true => Flow::Frozen,
+            false => Flow::Moving,
+        };
+        Self {
+            id,
+            label: label.map(str::to_owned),
+            connection: Connection::new(flow, switches.delay(label)),
+            protocol: Protocol::Resp2,
+            db: 0,
+            name: String::new(),
+            library: [String::new(), String::new()],
+            is_authenticated: switches.password.is_none(),
+            since: now,
+            channels: BTreeSet::new(),
+            shard_channels: BTreeSet::new(),
+            is_orphan: false,
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_orphan && self.connection.lock().life == Life::Open
+    }
+
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.channels.len() + self.shard_channels.len()
+    }
+
+    /// A RESP2 connection with subscriptions takes no other commands.
+    pub(crate) fn is_subscriber_only(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.subscriptions() > 0
+    }
+
+    pub(crate) fn has_label(&self, label: Option<&str>) -> bool {
+        label.is_none() || self.label.as_deref() == label
+    }
+}

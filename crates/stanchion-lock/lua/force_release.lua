@@ -1,0 +1,16 @@
+-- lock/force_release
+-- Free the lock whoever holds it, and wake a waiter. The holder finds out at its next renewal.
+--
+-- KEYS[1]  lock     hash  owner -> hold count
+-- ARGV[1]  channel
+-- ARGV[2]  publish  PUBLISH or SPUBLISH
+--
+-- Returns  1 it was held, 0 it was free
+-- Replay   frees whoever holds by then: sent once only
+-- Wakes    as a release does
+-- Cost     O(1)
+-- HLEN first: another kind of value under this name is an error, and stays (R16).
+if redis.call('HLEN', KEYS[1]) == 0 then return 0 end
+redis.call('DEL', KEYS[1])
+redis.pcall(ARGV[2], ARGV[1], '0')
+return 1

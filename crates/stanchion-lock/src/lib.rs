@@ -1,0 +1,33 @@
+//! A distributed reentrant lock on Redis and Valkey, wire-compatible with Redisson's `RLock`.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use stanchion_lock::{Client, Lock};
+//!
+//! # async fn settle(token: Option<stanchion_lock::FencingToken>) {}
+//! # async fn example() -> Result<(), stanchion_lock::Error> {
+//! let client = Client::connect("redis://127.0.0.1/").await?;
+//! let orders = Lock::new(&client, "orders")?;
+//! let guard = orders.acquire_timeout(Duration::from_secs(5)).await?;
+//! guard.run(settle(guard.fencing_token())).await?; // dropped in time if the lock is lost
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! No lease lock excludes a holder that is paused between its check and its write. Give [`LockGuard::fencing_token`] to
+//! the resource you write to, and let it refuse smaller ones.
+
+mod guard;
+mod lock;
+mod scripts;
+mod status;
+
+pub use guard::LockGuard;
+pub use lock::{Danger, Fencing, Lock};
+pub use stanchion_core::{
+    AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError, Error, FencingToken,
+    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Rejection,
+    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+};
+pub use status::{Holder, LockStatus};

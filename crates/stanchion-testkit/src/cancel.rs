@@ -1,0 +1,108 @@
+//! Dropping a future at a chosen await point.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Polls `f` `polls` times, each poll after a wake of its own, then drops it.
+///
+/// `None` means dropped; `Some` means `f` finished within its polls, so a loop over `polls` has covered every await:
+///
+/// ```
+/// # async fn operation() {}
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// for polls in 0.. {
+///     let done = stanchion_testkit::cancel_after(operation(), polls).await;
+///     // here: nothing may have leaked
+///     if done.is_some() {
+///         break;
+///     }
+/// }
+/// # });
+/// ```
+pub async fn cancel_after<F: Future>(f: F, polls: usize) -> Option<F::Output> {
+    let mut f = pin!(f);
+    let mut left = polls;
+    let mut flag: Option<Arc<WakeFlag>> = None;
+    poll_fn(move |cx| {
+        // A poll caused by a neighbour in the same task must not count, so `f` gets its own waker.
+        let woken = flag
+            .as_ref()
+            .is_none_or(|f| f.woken.swap(false, Ordering::AcqRel));
+        if left > 0 && woken {
+            left -= 1;
+            let fresh = Arc::new(WakeFlag {
+                woken: AtomicBool::new(false),
+                task: cx.waker().clone(),
+            });
+            flag = Some(Arc::clone(&fresh));
+            if let Poll::Ready(output) = f.as_mut().poll(&mut Context::from_waker(&fresh.into())) {
+                return Poll::Ready(Some(output));
+            }
+        }
+        if left == 0 {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+struct WakeFlag {
+    woken: AtomicBool,
+    task: Waker,
+}
+
+impl Wake for WakeFlag {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.task.wake_by_ref();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Yields twice; `steps` counts how far it came.
+    async fn two_awaits(steps: &Cell<u32>) -> u32 {
+        for _ in 0..2 {
+            steps.set(steps.get() + 1);
+            tokio::task::yield_now().await;
+        }
+        steps.set(steps.get() + 1);
+        steps.get()
+    }
+
+    #[tokio::test]
+    async fn stops_at_the_given_poll() {
+        for polls in 0..=3 {
+            let steps = Cell::new(0);
+            let done = cancel_after(two_awaits(&steps), polls as usize).await;
+            assert_eq!(steps.get(), polls, "one step per poll");
+            assert_eq!(done, (polls == 3).then_some(3));
+        }
+    }
+
+    #[tokio::test]
+    async fn polls_of_a_neighbour_do_not_count() {
+        let (tx, rx) = tokio::sync::oneshot::channel();
+        let neighbour = async {
+            for _ in 0..5 {
+                tokio::task::yield_now().await;
+            }
+            tx.send(7).unwrap();
+        };
+        let (done, ()) = tokio::join!(cancel_after(rx, 2), neighbour);
+        assert_eq!(done, Some(Ok(7)), "the receiver was woken once only");
+    }
+}

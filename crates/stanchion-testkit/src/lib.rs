@@ -1,0 +1,41 @@
+//! Tools for testing distributed locks against real servers.
+//!
+//! * [`RedisServer`]: a private server per test, with TLS, a unix socket, a steppable clock, kill and restart.
+//! * [`Proxy`]: a TCP proxy that delays, freezes, resets, swallows one reply or holds one request back.
+//! * [`History`] and [`check`]: a log of what lock users did, and a checker for exclusion, fencing and liveness.
+//! * [`Process`]: a child process whose output a test can wait for.
+//! * [`cancel_after`] and [`eventually`]: drop a future at its n-th await; wait for a condition.
+//!
+//! Everything here fails by panicking with a message that names what was waited for.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a test helper fails by panicking"
+)]
+
+mod admin;
+mod builder;
+mod cancel;
+mod clock;
+mod clock_shim;
+mod eventually;
+mod history;
+mod monitor;
+mod process;
+mod proxy;
+mod resp;
+mod servers;
+mod tls;
+
+pub use admin::Value;
+pub use builder::RedisServerBuilder;
+pub use cancel::cancel_after;
+pub use clock::machine_clock;
+pub use eventually::{eventually, eventually_async, eventually_blocking};
+pub use history::{Event, History, Kind, Lane, Mode, Rule, Rules, Summary, Violation, check};
+pub use monitor::Monitor;
+pub use process::{Process, Signal};
+pub use proxy::{Held, Matcher, Proxy, Switch, Then};
+pub use servers::RedisServer;
+pub use tls::Certificate;

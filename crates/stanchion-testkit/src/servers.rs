@@ -1,0 +1,351 @@
+//! A private Redis or Valkey server.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::admin::{Admin, Value};
+use crate::builder::{LOG, Ports, RedisServerBuilder, SOCKET};
+use crate::clock::{Deadline, pause};
+use crate::clock_shim::ClockShim;
+use crate::eventually::LIMIT;
+use crate::monitor::Monitor;
+use crate::process::{Signal, send};
+use crate::tls::write_certificates;
+
+/// The variable that names the server binary to test with.
+const BINARY: &str = "STANCHION_REDIS_SERVER";
+
+/// A server of its own, in a directory of its own; killed and reaped when dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    settings: RedisServerBuilder,
+    ports: Ports,
+    ca_pem: Option<String>,
+    clock: Option<ClockShim>,
+    child: Option<Child>,
+    // Dropped after `child` is dead, see `Drop`.
+    dir: TempDir,
+}
+
+impl RedisServer {
+    /// Whether a server can be started here.
+    ///
+    /// # Panics
+    /// When `STANCHION_REDIS_SERVER` names something that does not run: that is a mistake, not a reason to skip.
+    #[must_use]
+    pub fn available() -> bool {
+        binary().is_some()
+    }
+
+    /// A fresh server, or `None` with a loud line when there is none to start.
+    #[must_use]
+    pub fn or_skip(test: &str) -> Option<Self> {
+        let found = Self::available();
+        if !found {
+            #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
+            {
+                eprintln!("SKIPPED {test}: no redis-server, no valkey-server, no {BINARY}");
+            }
+        }
+        found.then(Self::start)
+    }
+
+    /// Starts a server with default settings: nothing is written to disk.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Settings for a server.
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    pub(crate) fn launch(settings: RedisServerBuilder) -> Self {
+        let dir = tempfile::Builder::new().prefix("stanchion-").tempdir();
+        let dir = dir.expect("a temporary directory");
+        let ca_pem = settings
+            .tls
+            .map(|kind| write_certificates(kind, dir.path()));
+        let clock = settings
+            .steppable_clock
+            .then(|| ClockShim::build(dir.path()));
+        let mut server = Self {
+            ports: settings.ports(),
+            settings,
+            ca_pem,
+            clock,
+            child: None,
+            dir,
+        };
+        for _ in 0..10 {
+            match server.spawn() {
+                Ok(()) => return server,
+                // Somebody else took the port after it was found free.
+                Err(log) if server.settings.port.is_none() && log.contains("in use") => {
+                    server.ports = server.settings.ports();
+                }
+                Err(log) => panic!("the server did not start:\n{log}"),
+            }
+        }
+        panic!("no free port in ten attempts");
+    }
+
+    /// Starts the process and waits until it answers; the error is its log.
+    fn spawn(&mut self) -> Result<(), String> {
+        let dir = self.dir.path();
+        let config = dir.join("redis.conf");
+        fs::write(&config, self.settings.config(dir, &self.ports)).expect("the data dir");
+        let binary = binary().expect("a redis-server or valkey-server to start");
+        let mut command = Command::new(binary);
+        command
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if let Some(clock) = &self.clock {
+            clock.preload(&mut command);
+        }
+        let earlier = self.log().len();
+        let mut child = command.spawn().expect("the server's binary starts");
+        let deadline = Deadline::after(LIMIT);
+        while !self.is_ready() {
+            let ended = child.try_wait().expect("wait for a child").is_some();
+            if ended || deadline.passed() {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(self.log().split_off(earlier));
+            }
+            pause();
+        }
+        self.child = Some(child);
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        let admin = self.admin();
+        let call = |args: &[&[u8]]| admin.call(args).unwrap_or(Value::Nil);
+        // A stranger's server on the same port would answer PING too, but not from our directory.
+        let dir = call(&[b"CONFIG", b"GET", b"dir"]);
+        let ours = fs::canonicalize(self.dir.path()).expect("the data dir");
+        let is_ours = matches!(&dir, Value::Array(pair)
+            if pair.get(1) == Some(&Value::Bulk(ours.display().to_string().into_bytes())));
+        if !is_ours || call(&[b"PING"]) != Value::Status("PONG".into()) {
+            return false;
+        }
+        if !self.settings.cluster {
+            return true;
+        }
+        // Refused when the node remembers its slots from before a restart.
+        call(&[b"CLUSTER", b"ADDSLOTSRANGE", b"0", b"16383"]);
+        let info = call(&[b"CLUSTER", b"INFO"]);
+        matches!(&info, Value::Bulk(text) if text.starts_with(b"cluster_state:ok"))
+    }
+
+    /// The URL for clients: `redis://` or `rediss://`, with the password if there is one.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.ports.tls.is_some() {
+            "rediss"
+        } else {
+            "redis"
+        };
+        let password = self.settings.password.as_ref();
+        let login = password.map_or_else(String::new, |p| format!(":{p}@"));
+        format!("{scheme}://{login}{}/", self.addr())
+    }
+
+    /// The address for clients: the TLS port of a TLS server.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        let port = self.ports.tls.unwrap_or(self.ports.plain);
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    /// The URL of the unix socket.
+    ///
+    /// # Panics
+    /// Without [`RedisServerBuilder::unix_socket`].
+    #[must_use]
+    pub fn unix_url(&self) -> String {
+        assert!(self.settings.unix_socket, "started without a unix socket");
+        let password = self.settings.password.as_ref();
+        let login = password.map_or_else(String::new, |p| format!("?pass={p}"));
+        format!("redis+unix://{}{login}", self.unix_path().display())
+    }
+
+    /// The path of the unix socket.
+    #[must_use]
+    pub fn unix_path(&self) -> PathBuf {
+        self.dir.path().join(SOCKET)
+    }
+
+    /// The authority that TLS clients must trust.
+    ///
+    /// # Panics
+    /// Without [`RedisServerBuilder::tls`].
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        self.ca_pem.as_deref().expect("started without TLS")
+    }
+
+    /// The process id.
+    ///
+    /// # Panics
+    /// When the server was killed.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running().id()
+    }
+
+    /// What the server wrote to its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
+    }
+
+    fn running(&self) -> &Child {
+        self.child.as_ref().expect("the server runs")
+    }
+
+    fn admin(&self) -> Admin {
+        Admin {
+            addr: SocketAddr::from(([127, 0, 0, 1], self.ports.plain)),
+            password: self.settings.password.clone(),
+        }
+    }
+
+    /// Kills the server (SIGKILL); its directory and port stay for [`RedisServer::restart`].
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Kills the server if it runs, and starts it again on the same port and directory.
+    ///
+    /// # Panics
+    /// When it does not come up; the message contains its log.
+    pub fn restart(&mut self) {
+        self.kill();
+        if let Err(log) = self.spawn() {
+            panic!("the server did not restart:\n{log}");
+        }
+    }
+
+    /// Stops the process (SIGSTOP): connections stay open, nothing answers.
+    pub fn stop_signal(&self) {
+        send(self.running(), Signal::Stop);
+    }
+
+    /// Lets a stopped process go on (SIGCONT).
+    pub fn cont(&self) {
+        send(self.running(), Signal::Cont);
+    }
+
+    /// Moves the server's wall clock by `millis`, on top of earlier steps; it stays so across restarts.
+    ///
+    /// # Panics
+    /// Without [`RedisServerBuilder::steppable_clock`].
+    pub fn step_clock(&self, millis: i64) {
+        let clock = self.clock.as_ref();
+        clock
+            .expect("started without a steppable clock")
+            .step(millis);
+    }
+
+    /// Runs one command on a connection of its own. Blocks; an error reply is a value.
+    ///
+    /// # Panics
+    /// When the server cannot be reached or does not answer within 10 s.
+    #[must_use = "an error reply is a value"]
+    pub fn cli(&self, args: &[&str]) -> Value {
+        let bytes: Vec<&[u8]> = args.iter().map(|a| a.as_bytes()).collect();
+        let reply = self.admin().call(&bytes);
+        reply.unwrap_or_else(|e| panic!("{args:?}: {e}"))
+    }
+
+    /// [`RedisServer::cli`] for a command that must succeed.
+    fn done(&self, args: &[&str]) -> Value {
+        let reply = self.cli(args);
+        assert!(!reply.is_error(), "{args:?}: {reply}");
+        reply
+    }
+
+    /// Calls per command since the last [`RedisServer::reset_stats`], in lower case (`config|get` for subcommands).
+    ///
+    /// Counts commands inside scripts too, and those of this crate's own methods.
+    #[must_use]
+    pub fn commands_processed(&self) -> HashMap<String, u64> {
+        let info = self.done(&["INFO", "commandstats"]);
+        let entry = |line: &str| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let calls = rest.split(',').next()?.parse().ok()?;
+            Some((name.to_ascii_lowercase(), calls))
+        };
+        info.as_text().lines().filter_map(entry).collect()
+    }
+
+    /// Sets the counters of [`RedisServer::commands_processed`] to zero.
+    pub fn reset_stats(&self) {
+        self.done(&["CONFIG", "RESETSTAT"]);
+    }
+
+    /// Deletes every key.
+    pub fn flush(&self) {
+        self.done(&["FLUSHALL"]);
+    }
+
+    /// Every key, sorted.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys = self.done(&["KEYS", "*"]).as_texts();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// How many connections are subscribed to `channel`, shard subscriptions included.
+    #[must_use]
+    pub fn subscribers(&self, channel: &str) -> usize {
+        let count = |command: &str| self.done(&["PUBSUB", command, channel]).as_array()[1].as_int();
+        let total = count("NUMSUB") + count("SHARDNUMSUB");
+        usize::try_from(total).expect("a count is not negative")
+    }
+
+    /// Starts collecting every command the server executes.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        Monitor::start(self.admin())
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The server to start: the one named by the environment, else the first found.
+fn binary() -> Option<&'static str> {
+    static FOUND: OnceLock<Option<String>> = OnceLock::new();
+    let find = || {
+        if let Ok(named) = std::env::var(BINARY) {
+            assert!(runs(&named), "{BINARY}={named} does not run");
+            return Some(named);
+        }
+        let known = ["redis-server", "valkey-server"];
+        known.into_iter().find(|b| runs(b)).map(str::to_owned)
+    };
+    FOUND.get_or_init(find).as_deref()
+}
+
+fn runs(binary: &str) -> bool {
+    let version = Command::new(binary).arg("--version").output();
+    version.is_ok_and(|out| out.status.success())
+}

@@ -1,0 +1,43 @@
+//! Distributed synchronizers for Rust on Redis and Valkey.
+//!
+//! A stanchion is the post that holds a queue's rope: first come, first served, nobody falls over the rope.
+//!
+//! ```
+//! use std::time::Duration;
+//! use stanchion::{Client, Lock};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), stanchion::Error> {
+//! # let url = "memory://facade-doc";
+//! let client = Client::connect(url).await?; // redis://, rediss://, unix://, memory://
+//! let orders = Lock::new(&client, "orders")?;
+//! let guard = orders.acquire_timeout(Duration::from_secs(5)).await?;
+//! let total = guard.run(async { 1 + 1 }).await?; // dropped in time if the lock is lost
+//! assert_eq!(total, 2);
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **No lease lock excludes a holder that is paused between its check and its write.** Give
+//! [`LockGuard::fencing_token`] to the resource you write to, and let it refuse smaller ones.
+//!
+//! This crate only re-exports: each primitive is a crate of its own over `stanchion-core` and can be used alone.
+
+#[doc(inline)]
+pub use stanchion_core::{
+    AbandonedHold, AcquireError, AcquireOptions, Background, BootClock, ByteStream, Client, ClientConfig, Clock, ConfigError,
+    ConnectError, Connector, Error, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, MAX_NAME_BYTES, Moment,
+    Name, NameRule, Outage, Owner, Placement, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo,
+    ServerUrl, ShutdownReport, TokioClock, WireOwner,
+};
+#[cfg(feature = "embedded")]
+#[doc(inline)]
+pub use stanchion_embedded as embedded;
+#[doc(inline)]
+pub use stanchion_lock::{Danger, Fencing, Holder, Lock, LockGuard, LockStatus};
+
+/// What most programs need.
+pub mod prelude {
+    pub use crate::{AcquireOptions, Client, Lease, Lock, LockGuard};
+}
