@@ -1,1 +1,149 @@
-//! Placeholder.
+//! What the test binaries share: a [`World`] is a place where clients meet, on the engine or on a real server.
+#![expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "a test helper fails by panicking")]
+
+use std::time::Duration;
+
+use stanchion::embedded::{Engine, Reply};
+use stanchion::{Client, ClientConfig};
+use stanchion_testkit::{RedisServer, Value, eventually_async};
+
+/// A server and how to make clients for it.
+#[derive(Debug)]
+pub enum World {
+    /// The embedded engine, in the virtual time of the test's runtime.
+    Engine(Engine),
+    /// A private redis-server.
+    Server(Box<RedisServer>),
+}
+
+/// An engine whose clock is tokio's, so that a paused test decides what time it is.
+#[must_use]
+pub fn virtual_engine() -> Engine {
+    let origin = tokio::time::Instant::now();
+    // Any date will do; this one has 16 digits in microseconds, as those of our time.
+    Engine::with_clock(move || Duration::from_secs(1_800_000_000) + origin.elapsed())
+}
+
+impl World {
+    /// The engine, with virtual time.
+    #[must_use]
+    pub fn engine() -> Self {
+        Self::Engine(virtual_engine())
+    }
+
+    /// A real server; `None`, said loudly, where none is installed.
+    #[must_use]
+    pub fn server(test: &str) -> Option<Self> {
+        RedisServer::or_skip(test).map(|server| Self::Server(Box::new(server)))
+    }
+
+    /// A configuration for this world; clients called `name` can be told apart by faults.
+    #[must_use]
+    pub fn config(&self, name: &str) -> ClientConfig {
+        match self {
+            Self::Engine(engine) => ClientConfig::embedded(engine).name(name).virtual_time().seed(7),
+            Self::Server(server) => ClientConfig::new(server.url()).name(name),
+        }
+    }
+
+    /// Another client, as another process would have.
+    pub async fn client(&self) -> Client {
+        Client::connect_with(self.config("client")).await.unwrap()
+    }
+
+    /// The engine of this world.
+    #[must_use]
+    pub fn as_engine(&self) -> &Engine {
+        match self {
+            Self::Engine(engine) => engine,
+            Self::Server(_) => panic!("this test is about the engine"),
+        }
+    }
+
+    /// An administrator's command. Texts and numbers come as text, nothing as an empty text.
+    #[must_use]
+    pub fn admin(&self, command: &[&str]) -> String {
+        match self {
+            Self::Engine(engine) => match engine.execute(command) {
+                Reply::Int(n) => n.to_string(),
+                Reply::Bulk(bytes) => String::from_utf8(bytes).unwrap(),
+                Reply::Status(text) => text,
+                Reply::Nil => String::new(),
+                other => panic!("{command:?}: {other:?}"),
+            },
+            Self::Server(server) => match server.cli(command) {
+                Value::Int(n) => n.to_string(),
+                Value::Bulk(bytes) => String::from_utf8(bytes).unwrap(),
+                Value::Status(text) => text,
+                Value::Nil => String::new(),
+                other => panic!("{command:?}: {other:?}"),
+            },
+        }
+    }
+
+    /// How many connections listen on `channel`.
+    #[must_use]
+    pub fn subscribers(&self, channel: &str) -> usize {
+        match self {
+            Self::Engine(engine) => match engine.execute(&["PUBSUB", "NUMSUB", channel]) {
+                Reply::Array(items) => match items.get(1) {
+                    Some(Reply::Int(n)) => usize::try_from(*n).unwrap(),
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            },
+            Self::Server(server) => server.subscribers(channel),
+        }
+    }
+
+    /// Waits until somebody listens on `channel`: from then on a release reaches the waiters.
+    pub async fn subscribed(&self, channel: &str) {
+        eventually_async("somebody subscribes", async || self.subscribers(channel) > 0).await;
+    }
+
+    /// How many scripts clients have sent so far.
+    #[must_use]
+    pub fn scripts_run(&self) -> u64 {
+        match self {
+            Self::Engine(engine) => {
+                let stats = engine.stats();
+                stats.count("EVALSHA") + stats.count("EVAL")
+            }
+            Self::Server(server) => {
+                let stats = server.commands_processed();
+                stats.get("evalsha").unwrap_or(&0) + stats.get("eval").unwrap_or(&0)
+            }
+        }
+    }
+
+    /// Waits until no script has been sent for a moment.
+    pub async fn quiet(&self) {
+        eventually_async("no more scripts are sent", async || {
+            let before = self.scripts_run();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.scripts_run() == before
+        })
+        .await;
+    }
+
+    /// All keys but the fence counters, which stay on purpose.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let all = match self {
+            Self::Engine(engine) => engine.keys().into_iter().map(|key| String::from_utf8_lossy(&key).into_owned()).collect(),
+            Self::Server(server) => server.keys(),
+        };
+        let mut keys: Vec<String> = all.into_iter().filter(|key: &String| !is_fence(key)).collect();
+        keys.sort();
+        keys
+    }
+
+    /// Waits until nothing is left but fence counters.
+    pub async fn at_rest(&self) {
+        eventually_async("only fence counters are left", async || self.keys().is_empty()).await;
+    }
+}
+
+fn is_fence(key: &str) -> bool {
+    key.starts_with("stanchion_fence:") || key.starts_with("redisson_lock_token:")
+}

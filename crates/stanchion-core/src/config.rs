@@ -128,6 +128,8 @@ pub(crate) struct Seams {
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) connector: Option<Arc<dyn Connector>>,
     pub(crate) seed: Option<u64>,
+    #[cfg(feature = "embedded")]
+    pub(crate) engine: Option<stanchion_embedded::Engine>,
 }
 
 impl Default for ClientConfig {
@@ -191,6 +193,21 @@ impl ClientConfig {
         subscription_linger: Duration,
         /// See [`ClientConfig::background`](#structfield.background).
         background: Background,
+    }
+
+    /// A client of `engine`, which the engine's faults call by [`name`](#structfield.name).
+    #[cfg(feature = "embedded")]
+    #[must_use]
+    pub fn embedded(engine: &stanchion_embedded::Engine) -> Self {
+        let mut config = Self::new("memory://");
+        config.seams.engine = Some(engine.clone());
+        config
+    }
+
+    /// Lives in tokio's time, which `tokio::time::pause` makes virtual: tokio's clock, and no thread of its own.
+    #[must_use]
+    pub fn virtual_time(self) -> Self {
+        self.clock(crate::clock::TokioClock::start()).background(Background::CurrentRuntime)
     }
 
     /// Measure with `clock` instead of the boot clock.

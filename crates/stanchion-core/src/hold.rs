@@ -188,6 +188,10 @@ impl HoldState {
 
     async fn lost(self: Arc<Self>) -> LostReason {
         loop {
+            if self.phase.load(Ordering::Acquire) == RELEASED {
+                // Final: what was released is never lost.
+                return std::future::pending().await;
+            }
             let mut told = pin!(self.lost.notified());
             told.as_mut().enable();
             let now = self.core.clock.now();

@@ -29,7 +29,8 @@ pub(crate) fn connector_for(config: &ClientConfig, endpoint: &Endpoint) -> Resul
         Route::Unix { path } => Arc::new(Unix { path }),
         #[cfg(feature = "embedded")]
         Route::Memory { namespace } => {
-            Arc::new(Memory { engine: stanchion_embedded::Engine::named(&namespace), label: config.name.clone() })
+            let engine = config.seams.engine.clone().unwrap_or_else(|| stanchion_embedded::Engine::named(&namespace));
+            Arc::new(Memory { engine, label: config.name.clone() })
         }
         #[cfg(not(feature = "embedded"))]
         Route::Memory { .. } => return Err(ConfigError::MissingFeature { url: endpoint.route.to_string(), feature: "embedded" }),

@@ -1,7 +1,7 @@
 //! The server as a whole: what it is, how it is set up.
 
 use super::keys::glob;
-use super::{Context, Failure, LOADING, NO_SCRIPT, Outcome, Spec, int};
+use super::{Context, Failure, LOADING, NO_SCRIPT, Outcome, Spec, int, timeout};
 use crate::reply::Reply;
 use crate::resp::Args;
 
@@ -90,7 +90,7 @@ fn config(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let pairs = found.map(|(name, value)| (Reply::bulk(name), Reply::bulk(value)));
         return Ok(Reply::Map(pairs.collect()));
     }
-    if args.is(1, "SET") && args.len() > 3 && args.len() % 2 == 0 {
+    if args.is(1, "SET") && args.len() > 3 && args.len().is_multiple_of(2) {
         for at in (2..args.len()).step_by(2) {
             let name = String::from_utf8_lossy(&args[at]).to_ascii_lowercase();
             let Some(value) = config.get_mut(&name) else {
@@ -100,6 +100,7 @@ fn config(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             };
             *value = String::from_utf8_lossy(&args[at + 1]).into_owned();
         }
+        ctx.server.apply_config();
         return Ok(Reply::ok());
     }
     if args.is(1, "RESETSTAT") && args.len() == 2 {
@@ -117,10 +118,11 @@ fn config(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 /// Client libraries ask for this list and can do without it.
 fn command(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    Ok(match args.is(1, "COUNT") {
-        true => Reply::count(super::count()),
-        false => Reply::Array(Vec::new()),
-    })
+    match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
+        None | Some(b"DOCS" | b"INFO" | b"LIST") => Ok(Reply::Array(Vec::new())),
+        Some(b"COUNT") => Ok(Reply::count(super::count())),
+        Some(_) => Err(Failure::unknown_subcommand("command", &args[1])),
+    }
 }
 
 fn role(_: &mut Context<'_>, _: Args<'_>) -> Outcome {
@@ -134,10 +136,6 @@ fn role(_: &mut Context<'_>, _: Args<'_>) -> Outcome {
 /// There are no replicas, so none ever acknowledges.
 fn wait(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
     int(&args[1])?;
-    let timeout =
-        int(&args[2]).map_err(|_| Failure::new("ERR timeout is not an integer or out of range"))?;
-    if timeout < 0 {
-        return Err(Failure::new("ERR timeout is negative"));
-    }
+    timeout(&args[2])?;
     Ok(Reply::Int(0))
 }

@@ -1,7 +1,7 @@
 //! `CLIENT`: what the server knows about its clients, and how to be rid of them.
 
 use super::connection::client_name;
-use super::{Context, Failure, LOADING, NO_SCRIPT, Outcome, Spec, int};
+use super::{Context, Failure, LOADING, NO_SCRIPT, Outcome, Spec, int, timeout};
 use crate::clock::Now;
 use crate::reply::{Protocol, Reply};
 use crate::resp::Args;
@@ -167,10 +167,7 @@ fn kill(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn pause(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let millis = int(&args[2])
-        .ok()
-        .filter(|ms| *ms >= 0)
-        .ok_or_else(|| Failure::new("ERR timeout is not an integer or out of range"))?;
+    let millis = timeout(&args[2])?;
     let writes_only = match args.len() {
         4 if args.is(3, "WRITE") => true,
         4 if !args.is(3, "ALL") => {

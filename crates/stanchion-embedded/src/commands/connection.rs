@@ -170,6 +170,13 @@ fn ping(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn select(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let index = parse_int(&args[1]).ok_or_else(Failure::not_an_integer)?;
+    if i32::try_from(index).is_err() {
+        return Err(Failure::new(format!(
+            "ERR value is out of range, value must between {} and {}",
+            i32::MIN,
+            i32::MAX
+        )));
+    }
     let index = usize::try_from(index)
         .ok()
         .filter(|&index| index < DATABASES)

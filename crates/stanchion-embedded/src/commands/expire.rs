@@ -14,13 +14,13 @@ pub(super) const COMMANDS: &[Spec] = &[
         expire(ctx, args, PEXPIREAT)
     }),
     Spec::new("ttl", 2, 0, |ctx, args| {
-        Ok(left(ctx, args)?.map_or_else(|none| none, |ms| Reply::Int((ms + 500) / 1000)))
+        Ok(left(ctx, args)?.map_or_else(|none| none, |ms| Reply::Int(seconds(ms))))
     }),
     Spec::new("pttl", 2, 0, |ctx, args| {
         Ok(left(ctx, args)?.map_or_else(|none| none, Reply::Int))
     }),
     Spec::new("expiretime", 2, 0, |ctx, args| {
-        Ok(end(ctx, args).map_or_else(|none| none, |ms| Reply::Int((ms + 500) / 1000)))
+        Ok(end(ctx, args).map_or_else(|none| none, |ms| Reply::Int(seconds(ms))))
     }),
     Spec::new("pexpiretime", 2, 0, |ctx, args| {
         Ok(end(ctx, args).map_or_else(|none| none, Reply::Int))
@@ -139,6 +139,11 @@ fn end(ctx: &mut Context<'_>, args: Args<'_>) -> Result<i64, Reply> {
         None => Err(Reply::Int(-2)),
         Some(entry) => entry.expire_at.ok_or(Reply::Int(-1)),
     }
+}
+
+/// Rounded to the nearest second, also at the very end of time.
+fn seconds(ms: i64) -> i64 {
+    ms / 1000 + (ms % 1000 + 500) / 1000
 }
 
 fn left(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome<Result<i64, Reply>> {

@@ -237,6 +237,17 @@ fn int(text: &[u8]) -> Outcome<i64> {
     parse_int(text).ok_or_else(Failure::not_an_integer)
 }
 
+/// A time to wait in milliseconds.
+fn timeout(text: &[u8]) -> Outcome<i64> {
+    match parse_int(text) {
+        None => Err(Failure::new(
+            "ERR timeout is not an integer or out of range",
+        )),
+        Some(ms) if ms < 0 => Err(Failure::new("ERR timeout is negative")),
+        Some(ms) => Ok(ms),
+    }
+}
+
 fn float(text: &[u8]) -> Outcome<f64> {
     parse_double(text).ok_or_else(Failure::not_a_float)
 }

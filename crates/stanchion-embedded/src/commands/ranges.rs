@@ -45,7 +45,8 @@ impl RangeOptions {
             }
             at += 1;
         }
-        if options.limit.is_some() && !options.by_score {
+        // -1, for all, is the same as no limit, even here.
+        if options.limit.is_some_and(|(_, count)| count != -1) && !options.by_score {
             return Err(Failure::new(
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
@@ -165,7 +166,11 @@ fn limit(text: &[u8]) -> Outcome<Limit> {
         [b'(', rest @ ..] => (true, rest),
         _ => (false, text),
     };
-    let score =
-        parse_double(number).ok_or_else(|| Failure::new("ERR min or max is not a float"))?;
+    // Nothing is zero here, as it is to strtod.
+    let score = match number {
+        [] => Some(0.0),
+        _ => parse_double(number),
+    };
+    let score = score.ok_or_else(|| Failure::new("ERR min or max is not a float"))?;
     Ok(Limit { score, exclusive })
 }

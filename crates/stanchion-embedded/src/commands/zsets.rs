@@ -59,7 +59,7 @@ impl AddOptions {
                 "ERR XX and NX options at the same time are not compatible",
             ));
         }
-        if on.gt && on.nx || on.lt && on.nx || on.gt && on.lt {
+        if on.nx && (on.gt || on.lt) || on.gt && on.lt {
             return Err(Failure::new(
                 "ERR GT, LT, and/or NX options at the same time are not compatible",
             ));

@@ -88,6 +88,7 @@ impl Interpreter {
         args: Args<'_>,
         keys: usize,
     ) -> Outcome {
+        // Redis goes on where the last script stopped; here a script's numbers depend on nothing else.
         self.random.seed(0);
         self.try_call(script, digest, args, keys)
             .unwrap_or_else(|error| Err(Failure::new(format!("ERR {error}"))))
@@ -193,7 +194,7 @@ impl Caller {
     fn call(&self, values: &MultiValue) -> Outcome {
         if values.is_empty() {
             return Err(Failure::new(
-                "ERR Please specify at least one argument for this redis.call() call",
+                "ERR Please specify at least one argument for this redis lib call",
             ));
         }
         let mut request = locked(&self.request);
@@ -311,7 +312,7 @@ fn log(_: &Lua, values: MultiValue) -> mlua::Result<()> {
     }
     match values.front() {
         Some(Value::Integer(0..=3)) => Ok(()),
-        Some(Value::Integer(_)) => Err(raise("ERR Invalid log level.")),
+        Some(Value::Integer(_)) => Err(raise("ERR Invalid debug level.")),
         _ => Err(raise("ERR First argument must be a number (log level).")),
     }
 }

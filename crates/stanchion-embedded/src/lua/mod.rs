@@ -62,8 +62,8 @@ impl Scripts {
     }
 
     fn eval_sha(&mut self, session: SessionId, args: Args<'_>) -> Outcome {
-        let keys = key_count(args)?;
         let digest = <[u8; 40]>::try_from(args[1].to_ascii_lowercase()).map_err(|_| no_script())?;
+        let keys = key_count(args)?;
         self.call(session, digest, args, keys)
     }
 

@@ -8,8 +8,10 @@ local resume = coroutine.resume
 
 local sealed = setmetatable({}, { __mode = 'k' })
 
+local READONLY = 'Attempt to modify a readonly table'
+
 local function refuse()
-  error('Attempt to modify a readonly table', 2)
+  error(READONLY, 2)
 end
 
 -- A view of a table that cannot be written to.
@@ -48,21 +50,35 @@ function coroutines.resume(...) return settle(resume(...)) end
 local scope = {
   assert = assert, collectgarbage = collectgarbage, error = error, gcinfo = gcinfo, getmetatable = getmetatable,
   ipairs = ipairs, next = next, pairs = pairs, rawequal = rawequal, rawget = rawget, select = select,
-  setmetatable = setmetatable, tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
+  tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
   _VERSION = _VERSION,
   coroutine = seal(coroutines), math = seal(maths), redis = seal(redis), string = seal(string), table = seal(table),
 }
 local environment
 
-function scope.pcall(...) return settle(pcall(...)) end
+-- As in Redis 7.0, pcall gives the text of an error table; xpcall and coroutines give the table.
+local function settle_as_text(ok, ...)
+  if ok then return true, ... end
+  local problem = host.tidy((...))
+  local text = type(problem) == 'table' and problem.err
+  if type(text) == 'string' then return false, text end
+  return false, problem
+end
+
+function scope.pcall(...) return settle_as_text(pcall(...)) end
 
 function scope.xpcall(body, handler)
   return xpcall(body, function(problem) return handler(host.tidy(problem)) end)
 end
 
 function scope.rawset(table, key, value)
-  if sealed[table] then error('Attempt to modify a readonly table', 2) end
+  if sealed[table] then error(READONLY, 0) end
   return rawset(table, key, value)
+end
+
+function scope.setmetatable(table, metatable)
+  if sealed[table] then error(READONLY, 0) end
+  return setmetatable(table, metatable)
 end
 
 -- Compiled code could break out of the interpreter, so only source is loaded.

@@ -161,6 +161,16 @@ impl Server {
         }
     }
 
+    /// Brings the switches in line with the configuration. There is always more than a limit of less than a
+    /// megabyte in use, as in Redis.
+    pub(crate) fn apply_config(&mut self) {
+        let value = |name: &str| self.config.get(name).cloned().unwrap_or_default();
+        let limit = value("maxmemory").parse::<u64>().unwrap_or_default();
+        self.switches.out_of_memory = (1..1_000_000).contains(&limit);
+        let password = value("requirepass");
+        self.switches.password = (!password.is_empty()).then_some(password);
+    }
+
     /// A new process: nobody is connected any more. The data is the caller's business.
     pub(crate) fn restart(&mut self) {
         self.kill(|_| true);

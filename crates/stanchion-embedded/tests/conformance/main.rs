@@ -1,5 +1,11 @@
 //! The engine against a real Redis 7.0: the same commands have to give the same bytes.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops where something is missing"
+)]
+
 #[path = "../support/real.rs"]
 mod real;
 

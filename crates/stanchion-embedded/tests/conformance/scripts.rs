@@ -136,15 +136,31 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
 ];
 
-const KEYS: &[&str] = &["lock", "rw", "free", "permits", "queue", "deadlines", "latch"];
+const KEYS: &[&str] = &[
+    "lock",
+    "rw",
+    "free",
+    "permits",
+    "queue",
+    "deadlines",
+    "latch",
+];
 
 #[test]
 fn histories_of_lock_scripts_give_the_same_replies_and_data() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let Some(server) = runtime.block_on(RealServer::start()) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let Some(server) = runtime.block_on(RealServer::start()) else {
+        return;
+    };
     let engine = Engine::new();
     let history = vec((0..SCRIPTS.len(), 0..4_u8), 1..80);
-    let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     TestRunner::new(config)
         .run(&history, |history| {
             runtime.block_on(async {
@@ -164,7 +180,8 @@ fn histories_of_lock_scripts_give_the_same_replies_and_data() {
                         prop_assert_eq!(real, engine, "{} {}", read, key);
                     }
                     for read in ["LRANGE", "ZRANGE"] {
-                        let (real, engine) = pair.ask(&super::args(&format!("{read} {key} 0 -1"))).await;
+                        let (real, engine) =
+                            pair.ask(&super::args(&format!("{read} {key} 0 -1"))).await;
                         prop_assert_eq!(real, engine, "{} {}", read, key);
                     }
                 }

@@ -10,23 +10,36 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 /// A server of its own, on a socket in a directory of its own; killed when dropped.
-pub struct RealServer {
+pub(crate) struct RealServer {
     process: Child,
     directory: tempfile::TempDir,
 }
 
 impl RealServer {
     /// `None`, with a loud line, if there is none on this machine, or not the version the engine behaves as.
-    pub async fn start() -> Option<Self> {
+    pub(crate) async fn start() -> Option<Self> {
         let version = Command::new("redis-server").arg("--version").output();
         let version = version.map(|out| String::from_utf8_lossy(&out.stdout).into_owned());
         if !version.as_ref().is_ok_and(|v| v.contains("v=7.0.")) {
-            eprintln!("SKIPPED: no redis-server 7.0 here; the engine was compared with nothing ({version:?})");
+            #[expect(clippy::print_stderr, reason = "a skip has to be seen")]
+            {
+                eprintln!(
+                    "SKIPPED: no redis-server 7.0 here; the engine was compared with nothing ({version:?})"
+                );
+            }
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
         let process = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .args([
+                "--port",
+                "0",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--unixsocket",
+            ])
             .arg(directory.path().join("socket"))
             .arg("--dir")
             .arg(directory.path())
@@ -47,7 +60,7 @@ impl RealServer {
         self.directory.path().join("socket")
     }
 
-    pub async fn connect(&self) -> Wire<UnixStream> {
+    pub(crate) async fn connect(&self) -> Wire<UnixStream> {
         Wire::new(UnixStream::connect(self.socket()).await.unwrap())
     }
 }
@@ -60,20 +73,20 @@ impl Drop for RealServer {
 }
 
 /// Commands out, raw reply bytes in.
-pub struct Wire<S> {
+pub(crate) struct Wire<S> {
     stream: S,
     buffer: Vec<u8>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    pub fn new(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         Self {
             stream,
             buffer: Vec::new(),
         }
     }
 
-    pub async fn send(&mut self, command: &[Vec<u8>]) {
+    pub(crate) async fn send(&mut self, command: &[Vec<u8>]) {
         let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
         for argument in command {
             bytes.extend(format!("${}\r\n", argument.len()).bytes());
@@ -84,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// The bytes of the next reply or push; `None` at the end of the connection.
-    pub async fn reply(&mut self) -> Option<Vec<u8>> {
+    pub(crate) async fn reply(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(end) = reply_end(&self.buffer, 0) {
                 return Some(self.buffer.drain(..end).collect());
@@ -97,28 +110,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    pub async fn ask(&mut self, command: &[Vec<u8>]) -> Vec<u8> {
+    pub(crate) async fn ask(&mut self, command: &[Vec<u8>]) -> Vec<u8> {
         self.send(command).await;
         let reply = self.reply().await;
-        reply.unwrap_or_else(|| {
-            panic!("closed after {}", command.join(&b' ').escape_ascii())
-        })
+        reply.unwrap_or_else(|| panic!("closed after {}", command.join(&b' ').escape_ascii()))
     }
 
-    pub async fn ask_words(&mut self, words: &str) -> Vec<u8> {
+    pub(crate) async fn ask_words(&mut self, words: &str) -> Vec<u8> {
         self.ask(&args(words)).await
     }
 }
 
-pub fn args(words: &str) -> Vec<Vec<u8>> {
-    words.split_whitespace().map(|w| w.as_bytes().to_vec()).collect()
+pub(crate) fn args(words: &str) -> Vec<Vec<u8>> {
+    words
+        .split_whitespace()
+        .map(|w| w.as_bytes().to_vec())
+        .collect()
 }
 
 /// Where the reply that starts at `at` ends.
 fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
     let line = bytes.get(at..)?.windows(2).position(|w| w == b"\r\n")? + at;
     let next = line + 2;
-    let number = || -> i64 { std::str::from_utf8(&bytes[at + 1..line]).unwrap().parse().unwrap() };
+    let number = || -> i64 {
+        std::str::from_utf8(&bytes[at + 1..line])
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
     match bytes[at] {
         b'$' | b'=' => match usize::try_from(number()) {
             Ok(length) => (bytes.len() >= next + length + 2).then_some(next + length + 2),

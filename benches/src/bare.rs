@@ -1,0 +1,126 @@
+//! Bare redis-rs: the floor that a lock library stands on.
+
+use anyhow::{Context as _, Result};
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{Client, Cmd, IntoConnectionInfo as _, Value};
+
+use crate::contender::Contender;
+
+pub(crate) const ACQUIRE: &str = include_str!("../../crates/stanchion-lock/lua/acquire.lua");
+pub(crate) const RELEASE: &str = include_str!("../../crates/stanchion-lock/lua/release.lua");
+pub(crate) const MINIMAL_ACQUIRE: &str = include_str!("../lua/minimal_acquire.lua");
+pub(crate) const MINIMAL_RELEASE: &str = include_str!("../lua/minimal_release.lua");
+pub(crate) const REDISSON_ACQUIRE: &str = include_str!("../lua/redisson_acquire.lua");
+pub(crate) const REDISSON_RELEASE: &str = include_str!("../lua/redisson_release.lua");
+
+const OWNER: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:1234567";
+const LEASE: &str = "30000";
+/// In the year 2100: never late.
+const NOT_AFTER: &str = "4102444800000000";
+
+/// A connection as the redis crate makes it, only without Nagle's delay.
+pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection> {
+    let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    Client::open(info)?.get_multiplexed_async_connection().await.context("cannot connect")
+}
+
+/// One script with everything it is called with.
+#[derive(Clone, Debug)]
+pub(crate) struct Invocation {
+    text: String,
+    sha: String,
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+impl Invocation {
+    pub(crate) fn new(text: impl Into<String>, keys: &[&str], args: &[&str]) -> Self {
+        let text = text.into();
+        let sha = sha1_smol::Sha1::from(&text).digest().to_string();
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Self { text, sha, keys: owned(keys), args: owned(args) }
+    }
+
+    pub(crate) async fn load(&self, connection: &mut MultiplexedConnection) -> Result<()> {
+        redis::cmd("SCRIPT").arg("LOAD").arg(&self.text).exec_async(connection).await.context("SCRIPT LOAD")
+    }
+
+    pub(crate) fn command(&self) -> Cmd {
+        let mut cmd = Cmd::with_capacity(10, 320);
+        cmd.arg("EVALSHA").arg(&self.sha).arg(self.keys.len());
+        for text in self.keys.iter().chain(&self.args) {
+            cmd.arg(text);
+        }
+        cmd
+    }
+}
+
+/// The two invocations of a cycle.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) acquire: Invocation,
+    pub(crate) release: Invocation,
+}
+
+impl Pair {
+    /// The library's own scripts, as it calls them.
+    pub(crate) fn ours(name: &str) -> Self {
+        Self::ours_as(name, ACQUIRE, &format!("stanchion_fence:{{{name}}}"))
+    }
+
+    /// With another text, or with another fence: the name itself for none.
+    pub(crate) fn ours_as(name: &str, acquire: &str, fence: &str) -> Self {
+        let channel = channel(name);
+        Self {
+            acquire: Invocation::new(acquire, &[name, fence], &[OWNER, LEASE, NOT_AFTER]),
+            release: Invocation::new(RELEASE, &[name], &[OWNER, "1", LEASE, &channel, "PUBLISH"]),
+        }
+    }
+
+    pub(crate) fn minimal(name: &str) -> Self {
+        Self {
+            acquire: Invocation::new(MINIMAL_ACQUIRE, &[name], &[OWNER, LEASE]),
+            release: Invocation::new(MINIMAL_RELEASE, &[name, &channel(name)], &[OWNER]),
+        }
+    }
+
+    pub(crate) fn redisson(name: &str) -> Self {
+        Self {
+            acquire: Invocation::new(REDISSON_ACQUIRE, &[name], &[LEASE, OWNER]),
+            release: Invocation::new(REDISSON_RELEASE, &[name, &channel(name)], &["0", LEASE, OWNER, "PUBLISH"]),
+        }
+    }
+
+    pub(crate) async fn load(&self, connection: &mut MultiplexedConnection) -> Result<()> {
+        self.acquire.load(connection).await?;
+        self.release.load(connection).await
+    }
+}
+
+fn channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+/// Sends a pair, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Bare {
+    connection: MultiplexedConnection,
+    pair: Pair,
+}
+
+impl Bare {
+    pub(crate) async fn new(connection: &MultiplexedConnection, pair: Pair) -> Result<Self> {
+        let mut connection = connection.clone();
+        pair.load(&mut connection).await?;
+        Ok(Self { connection, pair })
+    }
+}
+
+impl Contender for Bare {
+    async fn cycle(&mut self) -> Result<()> {
+        let _acquired: Value = self.pair.acquire.command().query_async(&mut self.connection).await?;
+        let _released: Value = self.pair.release.command().query_async(&mut self.connection).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Measures stanchion's promised speeds: `cargo run --release -p stanchion-benches -- [FIGURE…] [--quick] [--json FILE]`.
+//!
+//! Starts a private server. Everything that is compared runs in alternating blocks of one process, because round trips
+//! on a small machine jump between levels; what counts is the median of the blocks' ratios. `docs/benchmarks.md` tells
+//! what each figure means.
+#![expect(clippy::print_stdout, reason = "its output is a table")]
+#![expect(clippy::disallowed_methods, reason = "it measures real time and has no leases of its own")]
+#![expect(clippy::cast_precision_loss, reason = "counts become rates")]
+
+mod bare;
+mod contended;
+mod contender;
+mod crowd;
+mod handoffs;
+mod measure;
+mod parallel;
+mod processes;
+mod report;
+mod server_time;
+mod uncontended;
+mod watchdog;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+use stanchion_testkit::RedisServer;
+
+use crate::measure::Plan;
+use crate::report::Report;
+
+#[derive(Debug, Parser)]
+#[command(about = "Measures stanchion next to bare redis-rs, to Redisson's scripts and to rslock", args_conflicts_with_subcommands = true)]
+struct Args {
+    /// What to measure; everything by default.
+    #[arg(value_enum)]
+    figures: Vec<Figure>,
+    /// Fewer and shorter blocks: shows that it works, not how fast it is.
+    #[arg(long)]
+    quick: bool,
+    /// Also writes the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// One process of the figure `processes`.
+    #[command(hide = true)]
+    Worker(processes::Worker),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Figure {
+    /// Acquire + release alone, against the same two scripts sent by bare redis-rs.
+    Uncontended,
+    /// The same, against a minimal pair of scripts.
+    Minimal,
+    /// Server time of a cycle, against the commands of Redisson's lock.
+    ServerTime,
+    /// Commands of an uncontended cycle.
+    Commands,
+    /// 64 tasks on 64 names, against bare redis-rs.
+    Parallel,
+    /// 64 tasks on 64 names, against rslock.
+    Peer,
+    /// 16 tasks on one name, against bare sequential cycles.
+    Handoffs,
+    /// Commands of a hand-off within one process.
+    HandoffCommands,
+    /// Four processes with eight tasks each on one name.
+    Processes,
+    /// 10 000 waiters on one name.
+    Crowd,
+    /// 10 000 held locks under the watchdog.
+    Watchdog,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    if let Some(Command::Worker(worker)) = args.command {
+        return worker.run();
+    }
+    let figures = if args.figures.is_empty() { Figure::value_variants() } else { &args.figures };
+    let plan = if args.quick { Plan::quick() } else { Plan::full() };
+    let server = RedisServer::start();
+    let mut report = Report::new(&server);
+    for figure in figures {
+        match figure {
+            Figure::Uncontended => uncontended::same_scripts(&server, plan, &mut report)?,
+            Figure::Minimal => uncontended::minimal(&server, plan, &mut report)?,
+            Figure::ServerTime => server_time::measure(&server, plan, &mut report)?,
+            Figure::Commands => uncontended::commands(&server, &mut report)?,
+            Figure::Parallel => parallel::bare(&server, plan, &mut report)?,
+            Figure::Peer => parallel::peer(&server, plan, &mut report)?,
+            Figure::Handoffs => contended::handoffs(&server, plan, &mut report)?,
+            Figure::HandoffCommands => contended::commands(&server, plan, &mut report)?,
+            Figure::Processes => processes::measure(&server, plan, &mut report)?,
+            Figure::Crowd => crowd::measure(&server, plan, &mut report)?,
+            Figure::Watchdog => watchdog::measure(&server, plan, &mut report)?,
+        }
+        server.flush();
+    }
+    report.finish(args.json.as_deref())
+}

@@ -1,0 +1,51 @@
+//! 64 tasks, each with a name of its own, on one connection.
+
+use anyhow::Result;
+use stanchion::{Client, Lock};
+use stanchion_testkit::RedisServer;
+
+use crate::bare::{Bare, Pair, connect};
+use crate::contender::{Rslock, rate};
+use crate::measure::{Compared, Flavor, Plan, compare};
+use crate::report::{Report, Target, per_second};
+
+const TASKS: usize = 64;
+
+async fn locks(server: &RedisServer) -> Result<Vec<Lock>> {
+    let client = Client::connect(server.url()).await?;
+    (0..TASKS).map(|i| Ok(Lock::new(&client, format!("bench:ours:{i}"))?)).collect()
+}
+
+pub(crate) fn bare(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    for flavor in Flavor::ALL {
+        let compared = flavor.runtime()?.block_on(async {
+            let ours = locks(server).await?;
+            let connection = connect(&server.url()).await?;
+            let mut bare = Vec::new();
+            for i in 0..TASKS {
+                bare.push(Bare::new(&connection, Pair::ours(&format!("bench:bare:{i}"))).await?);
+            }
+            compare(plan, async |block| rate(&ours, block).await, async |block| rate(&bare, block).await).await
+        })?;
+        row(report, "parallel", format!("{TASKS} names: cycles / bare, {}", flavor.name()), &compared, 0.95);
+    }
+    Ok(())
+}
+
+pub(crate) fn peer(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    for flavor in Flavor::ALL {
+        let compared = flavor.runtime()?.block_on(async {
+            let ours = locks(server).await?;
+            let manager = rslock::LockManager::new(vec![server.url()]);
+            let peer: Vec<_> = (0..TASKS).map(|i| Rslock { manager: manager.clone(), name: format!("bench:peer:{i}") }).collect();
+            compare(plan, async |block| rate(&ours, block).await, async |block| rate(&peer, block).await).await
+        })?;
+        row(report, "peer", format!("{TASKS} names: cycles / rslock, {}", flavor.name()), &compared, 1.0);
+    }
+    Ok(())
+}
+
+fn row(report: &mut Report, figure: &'static str, what: String, compared: &Compared, limit: f64) {
+    let note = format!("{} / {}", per_second(compared.subject), per_second(compared.reference));
+    report.row(figure, what, compared.ratio, Target::AtLeast(limit), note);
+}

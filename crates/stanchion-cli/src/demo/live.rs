@@ -1,0 +1,93 @@
+//! The live display on a terminal. It is drawn below the prompt and disappears before the closing table is printed.
+
+use std::io;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::board::Board;
+use super::view::{self, View};
+use super::{DemoArgs, plain};
+
+const FRAME: Duration = Duration::from_millis(100);
+/// The sparkline has a bar for so many frames.
+const FRAMES_PER_BAR: usize = 2;
+
+pub(super) async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io::Result<()> {
+    let Ok(mut screen) = Screen::open() else {
+        // A terminal that does not answer still shows lines.
+        return plain::show(args, board, started).await;
+    };
+    let end = started + args.duration();
+    let mut frames = interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut rates = Vec::new();
+    let mut before = (board.counts().grants, started);
+    for frame in 1.. {
+        let now = frames.tick().await;
+        if now >= end || wants_to_stop()? {
+            break;
+        }
+        if frame % FRAMES_PER_BAR == 0 {
+            let grants = board.counts().grants;
+            rates.push(per_second(grants - before.0, now - before.1));
+            before = (grants, now);
+        }
+        let view = View {
+            args,
+            board,
+            rates: &rates,
+            left: end - now,
+        };
+        screen.0.draw(|frame| view.draw(frame))?;
+    }
+    Ok(())
+}
+
+fn per_second(grants: u64, during: Duration) -> u64 {
+    let millis = u64::try_from(during.as_millis()).unwrap_or(u64::MAX);
+    grants * 1000 / millis.max(1)
+}
+
+/// Whether q, Esc or Ctrl-C was pressed.
+fn wants_to_stop() -> io::Result<bool> {
+    while event::poll(Duration::ZERO)? {
+        if let Event::Key(key) = event::read()? {
+            let control = key.modifiers.contains(KeyModifiers::CONTROL);
+            let stop = match key.code {
+                KeyCode::Char('q') | KeyCode::Esc => true,
+                KeyCode::Char('c' | 'd') => control,
+                _ => false,
+            };
+            if stop && key.kind == KeyEventKind::Press {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The terminal in raw mode, given back when dropped, also by a signal or a panic.
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn open() -> io::Result<Self> {
+        let viewport = Viewport::Inline(view::HEIGHT);
+        let opened = ratatui::try_init_with_options(TerminalOptions { viewport });
+        if opened.is_err() {
+            ratatui::restore();
+        }
+        opened.map(Self)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // OK: nothing can be done about a terminal that does not take it.
+        let _ = self.0.clear();
+        let _ = self.0.show_cursor();
+        ratatui::restore();
+    }
+}

@@ -1,0 +1,174 @@
+//! `stanchion demo`: many workers, one lock, and a detector that looks for two holders at once.
+
+mod board;
+mod live;
+mod meter;
+mod plain;
+mod summary;
+mod view;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use stanchion::{Client, ClientConfig, Lock};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::board::Board;
+use self::meter::CommandMeter;
+use self::summary::Summary;
+use self::worker::Worker;
+use crate::exit::{self, Failure, Library};
+use crate::output;
+
+/// So many clients stand for so many processes: within one, the lock is handed on; between them, messages wake.
+const CLIENTS: usize = 3;
+/// How long releases may take at the end.
+const SHUTDOWN: Duration = Duration::from_secs(2);
+
+/// Watch many workers contend for a lock, and a detector count those that hold at the same time.
+///
+/// The workers are spread over three clients, as if in three processes. Without --url everything runs inside this
+/// program: there is nothing to install.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0     no overlap, no error
+  1     an overlap, a token that did not grow, a lost lease or an error
+  69    the server cannot be reached
+  78    the server or the URL is refused
+
+Examples:
+  stanchion demo
+  stanchion demo --url redis://127.0.0.1/ --workers 50   in several terminals
+  stanchion demo --seconds 3 --json | jq .grants_per_second")]
+pub(crate) struct DemoArgs {
+    /// How long, at most 60.
+    #[arg(long, short, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+    /// How many workers.
+    #[arg(long, short, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    workers: u16,
+    /// How many locks they share.
+    #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    names: u16,
+    /// The server. memory:// is an engine inside this program.
+    #[arg(long, default_value = "memory://demo")]
+    url: String,
+    /// Print a line a second instead of the live display.
+    #[arg(long)]
+    plain: bool,
+    /// Print nothing but one line of JSON at the end.
+    #[arg(long)]
+    json: bool,
+}
+
+impl DemoArgs {
+    /// Whether the live display is to be shown.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.plain && !self.json && output::may_colour(&io::stdout())
+    }
+
+    fn duration(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+pub(crate) async fn demo(args: DemoArgs) -> Result<u8, Failure> {
+    let meter = CommandMeter::of(&args.url);
+    let clients = connect(&args).await?;
+    let board = Arc::new(Board::new(
+        usize::from(args.workers),
+        clients.len(),
+        usize::from(args.names),
+    ));
+    let stop = CancellationToken::new();
+    let mut workers = JoinSet::new();
+    for id in 0..usize::from(args.workers) {
+        let client = id % clients.len();
+        let locks = locks(&clients[client], args.names)?;
+        let worker = Worker {
+            id,
+            client,
+            locks,
+            board: Arc::clone(&board),
+            stop: stop.clone(),
+        };
+        workers.spawn(worker.run());
+    }
+    let started = Instant::now();
+    let shown = show(&args, &board, started).await;
+    let took = started.elapsed();
+    stop.cancel();
+    while let Some(ended) = workers.join_next().await {
+        if let Err(error) = ended {
+            board.error(&error);
+        }
+    }
+    let commands = meter.map(|meter| meter.commands());
+    for client in &clients {
+        let left = client.shutdown(SHUTDOWN).await;
+        if !left.is_clean() {
+            let unfinished = left.unfinished + left.abandoned.len();
+            board.error(&format_args!("{unfinished} releases were not confirmed"));
+        }
+    }
+    shown?;
+    let summary = Summary::new(&args, &board, took, commands);
+    if args.json {
+        output::json_line(&summary)?;
+    } else {
+        output::line(&summary.table(output::may_colour(&io::stdout())))?;
+    }
+    Ok(if summary.is_good() {
+        exit::SUCCESS
+    } else {
+        exit::NO
+    })
+}
+
+async fn connect(args: &DemoArgs) -> Result<Vec<Client>, Failure> {
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS.min(usize::from(args.workers)) {
+        let config = ClientConfig::new(args.url.as_str()).key_prefix("stanchion-demo:".to_owned());
+        clients.push(Client::connect_with(config).await.map_err(Library)?);
+    }
+    Ok(clients)
+}
+
+fn locks(client: &Client, names: u16) -> Result<Vec<Lock>, Failure> {
+    let lock = |number| Lock::new(client, format!("lock-{number}")).map_err(Library);
+    Ok((1..=names).map(lock).collect::<Result<_, _>>()?)
+}
+
+/// Shows what goes on until the time is over or the user has seen enough.
+async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io::Result<()> {
+    let end = started + args.duration();
+    tokio::select! {
+        // Raw mode turns Ctrl-C into a key, which the live display reads; kill -INT comes here.
+        signal = tokio::signal::ctrl_c() => signal,
+        () = terminated() => Ok(()),
+        shown = async {
+            if args.json {
+                tokio::time::sleep_until(end).await;
+                Ok(())
+            } else if args.is_live() {
+                live::show(args, board, started).await
+            } else {
+                plain::show(args, board, started).await
+            }
+        } => shown,
+    }
+}
+
+async fn terminated() {
+    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        Ok(mut signals) => drop(signals.recv().await),
+        // Then TERM ends the program as it does any other.
+        Err(_) => std::future::pending().await,
+    }
+}

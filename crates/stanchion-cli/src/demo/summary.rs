@@ -1,0 +1,227 @@
+//! The closing table, and the same as JSON.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::DemoArgs;
+use super::board::Board;
+
+/// What the demonstration showed.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    url: String,
+    workers: u16,
+    clients: usize,
+    names: u16,
+    seconds: f64,
+    grants: u64,
+    grants_per_second: f64,
+    overlaps: u64,
+    stale_tokens: u64,
+    wait_p50_ms: f64,
+    wait_p99_ms: f64,
+    wait_max_ms: f64,
+    grants_after_same_client: u64,
+    grants_after_other_client: u64,
+    /// Of the worker with the fewest and of the one with the most grants.
+    grants_per_worker: (u64, u64),
+    lost_leases: u64,
+    /// Only known for `memory://`.
+    commands_per_grant: Option<f64>,
+    errors: u64,
+    last_error: Option<String>,
+}
+
+impl Summary {
+    pub(super) fn new(
+        args: &DemoArgs,
+        board: &Board,
+        took: Duration,
+        commands: Option<u64>,
+    ) -> Self {
+        let counts = board.counts();
+        let waits = board.waits();
+        let of_workers = board.grants_of_workers();
+        let millis = |wait: Duration| round(wait.as_secs_f64() * 1e3, 3);
+        Self {
+            url: stanchion::ServerUrl::from(args.url.as_str()).to_string(),
+            workers: args.workers,
+            clients: board.clients,
+            names: args.names,
+            seconds: round(took.as_secs_f64(), 3),
+            grants: counts.grants,
+            grants_per_second: round(ratio(counts.grants, took.as_secs_f64()), 1),
+            overlaps: counts.overlaps,
+            stale_tokens: counts.stale_tokens,
+            wait_p50_ms: millis(waits.p50),
+            wait_p99_ms: millis(waits.p99),
+            wait_max_ms: millis(waits.max),
+            grants_after_same_client: counts.same_client,
+            grants_after_other_client: counts.other_client,
+            grants_per_worker: (
+                of_workers.iter().min().copied().unwrap_or_default(),
+                of_workers.iter().max().copied().unwrap_or_default(),
+            ),
+            lost_leases: counts.lost,
+            commands_per_grant: commands
+                .filter(|_| counts.grants > 0)
+                .map(|commands| round(ratio(commands, as_float(counts.grants)), 2)),
+            errors: counts.errors,
+            last_error: board.last_error(),
+        }
+    }
+
+    /// Nothing happened that a lock must not let happen.
+    pub(super) fn is_good(&self) -> bool {
+        let bad = [
+            self.overlaps,
+            self.stale_tokens,
+            self.lost_leases,
+            self.errors,
+        ];
+        bad.iter().all(|count| *count == 0)
+    }
+
+    pub(super) fn table(&self, colour: bool) -> String {
+        let paint = |code: &str, text: String| {
+            if colour {
+                format!("\x1b[{code}m{text}\x1b[0m")
+            } else {
+                text
+            }
+        };
+        let count = |bad: u64| paint(if bad == 0 { "1;32" } else { "1;31" }, bad.to_string());
+        let passed = self.grants_after_same_client + self.grants_after_other_client;
+        let share = |part: u64| {
+            let percent = 100.0 * ratio(part, as_float(passed));
+            format!("{} ({percent:.0}%)", grouped(part))
+        };
+        let (fewest, most) = self.grants_per_worker;
+        let mut rows = vec![
+            ("grants", grouped(self.grants)),
+            (
+                "grants per second",
+                format!("{:.0}", self.grants_per_second),
+            ),
+            ("overlaps", count(self.overlaps)),
+            ("tokens that did not grow", count(self.stale_tokens)),
+            ("lost leases", count(self.lost_leases)),
+            ("errors", count(self.errors)),
+            (
+                "wait p50 / p99 / max",
+                format!(
+                    "{:.1} / {:.1} / {:.1} ms",
+                    self.wait_p50_ms, self.wait_p99_ms, self.wait_max_ms
+                ),
+            ),
+            ("from the same client", share(self.grants_after_same_client)),
+            ("from another client", share(self.grants_after_other_client)),
+            (
+                "fewest / most by a worker",
+                format!("{} / {}", grouped(fewest), grouped(most)),
+            ),
+        ];
+        if let Some(commands) = self.commands_per_grant {
+            rows.push(("commands per grant", format!("{commands:.2}")));
+        }
+        let mut lines: Vec<String> = rows
+            .into_iter()
+            .map(|(label, value)| format!("  {label:<26}  {value}"))
+            .collect();
+        let verdict = if self.is_good() {
+            paint("1;32", "Never more than one holder at a time.".into())
+        } else if self.overlaps > 0 {
+            paint("1;31", "TWO HELD AT THE SAME TIME.".into())
+        } else {
+            paint("1;31", "Something went wrong; nobody overlapped.".into())
+        };
+        let head = format!(
+            "\n{} workers in {} clients, {}, {:.1} s on {}",
+            self.workers,
+            self.clients,
+            plural(self.names),
+            self.seconds,
+            self.url
+        );
+        lines.insert(0, paint("1", head));
+        lines.extend(
+            self.last_error
+                .iter()
+                .map(|e| format!("  last error                  {e}")),
+        );
+        lines.push(verdict);
+        lines.join("\n")
+    }
+}
+
+/// The first line of the demonstration.
+pub(super) fn headline(args: &DemoArgs) -> String {
+    let workers = args.workers;
+    let names = plural(args.names);
+    let url = stanchion::ServerUrl::from(args.url.as_str());
+    format!("{workers} workers contend for {names} on {url}")
+}
+
+fn plural(names: u16) -> String {
+    match names {
+        1 => "1 lock".into(),
+        n => format!("{n} locks"),
+    }
+}
+
+/// A duration in milliseconds, one digit after the point.
+pub(super) fn millis(duration: Duration) -> String {
+    format!("{:.1} ms", duration.as_secs_f64() * 1e3)
+}
+
+/// A number with its thousands apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts of a minute are far below 2^53"
+)]
+fn as_float(count: u64) -> f64 {
+    count as f64
+}
+
+fn ratio(part: u64, whole: f64) -> f64 {
+    if whole > 0.0 {
+        as_float(part) / whole
+    } else {
+        0.0
+    }
+}
+
+fn round(value: f64, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_stand_apart() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1 000"),
+            (1_234_567, "1 234 567"),
+        ] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

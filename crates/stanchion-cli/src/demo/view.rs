@@ -1,0 +1,155 @@
+//! What the live display looks like.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize as _};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, BorderType, Gauge, Padding, Paragraph, Sparkline};
+
+use super::DemoArgs;
+use super::board::{Board, State};
+use super::summary::{grouped, headline, millis};
+
+/// Rows: the border, a headline, the progress bar, the numbers, the holder, the clients, two gaps.
+pub(super) const HEIGHT: u16 = 2 + 1 + 1 + 6 + 1 + 3 + 2;
+const NUMBERS_WIDTH: u16 = 30;
+const HOLDING: Color = Color::Green;
+const WAITING: Color = Color::Yellow;
+/// Clients are called by these.
+const LETTERS: [&str; 3] = ["A", "B", "C"];
+
+/// One frame's facts.
+pub(super) struct View<'a> {
+    pub(super) args: &'a DemoArgs,
+    pub(super) board: &'a Board,
+    /// Grants per second, oldest first.
+    pub(super) rates: &'a [u64],
+    pub(super) left: Duration,
+}
+
+impl View<'_> {
+    pub(super) fn draw(&self, frame: &mut Frame<'_>) {
+        let block = Block::bordered()
+            .border_type(BorderType::Rounded)
+            .border_style(Style::new().fg(Color::DarkGray))
+            .padding(Padding::horizontal(1))
+            .title(Line::from(" stanchion demo ").bold().fg(Color::Cyan))
+            .title(Line::from(" q stops ").dim().right_aligned());
+        let inner = block.inner(frame.area());
+        frame.render_widget(block, frame.area());
+        let rows = [1, 1, 1, 6, 1, 1, 3].map(Constraint::Length);
+        let [head, progress, _, middle, _, holder, clients] = Layout::vertical(rows).areas(inner);
+        let columns = [Constraint::Length(NUMBERS_WIDTH), Constraint::Min(10)];
+        let [numbers, chart] = Layout::horizontal(columns).spacing(2).areas(middle);
+        frame.render_widget(Paragraph::new(headline(self.args)), head);
+        frame.render_widget(self.progress(), progress);
+        frame.render_widget(Paragraph::new(self.numbers()), numbers);
+        self.chart(frame, chart);
+        frame.render_widget(Paragraph::new(self.holders()), holder);
+        frame.render_widget(Paragraph::new(self.clients(clients.width)), clients);
+    }
+
+    fn progress(&self) -> Gauge<'static> {
+        let all = self.args.duration().as_secs_f64();
+        let left = self.left.as_secs_f64();
+        Gauge::default()
+            .use_unicode(true)
+            .gauge_style(Style::new().fg(Color::Cyan).bg(Color::Black))
+            .ratio((1.0 - left / all).clamp(0.0, 1.0))
+            .label(format!("{left:.1} s left"))
+    }
+
+    fn numbers(&self) -> Vec<Line<'static>> {
+        let counts = self.board.counts();
+        let waits = self.board.waits();
+        let waiting = self
+            .board
+            .states()
+            .iter()
+            .filter(|s| **s == State::Waiting)
+            .count();
+        let bad = counts.stale_tokens + counts.lost + counts.errors;
+        let number = |label: &str, value: String, style: Style| {
+            Line::from(vec![
+                Span::raw(format!("{label:<10}")).dim(),
+                Span::styled(format!("{value:>16}"), style),
+            ])
+        };
+        let plain = Style::new().add_modifier(Modifier::BOLD);
+        let judged = |count: u64| plain.fg(if count == 0 { Color::Green } else { Color::Red });
+        vec![
+            number("grants", grouped(counts.grants), plain),
+            number(
+                "overlaps",
+                counts.overlaps.to_string(),
+                judged(counts.overlaps),
+            ),
+            number("faults", bad.to_string(), judged(bad)),
+            number("waiting", waiting.to_string(), plain.fg(WAITING)),
+            number("wait p50", millis(waits.p50), plain),
+            number("wait p99", millis(waits.p99), plain),
+        ]
+    }
+
+    fn chart(&self, frame: &mut Frame<'_>, area: Rect) {
+        let [caption, bars] =
+            Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(area);
+        let now = self.rates.last().copied().unwrap_or_default();
+        let text = Line::from(vec![
+            Span::raw(grouped(now)).bold(),
+            Span::raw(" grants per second").dim(),
+        ]);
+        frame.render_widget(Paragraph::new(text), caption);
+        let shown = self.rates.len().saturating_sub(usize::from(bars.width));
+        let chart = Sparkline::default()
+            .data(self.rates[shown..].iter().copied())
+            .style(Style::new().fg(Color::Cyan));
+        frame.render_widget(chart, bars);
+    }
+
+    /// The last holder of each lock. They change faster than the eye: a frame shows one of many.
+    fn holders(&self) -> Line<'static> {
+        let green = Style::new().fg(HOLDING);
+        let mut spans = vec![Span::raw("held by   ").dim()];
+        match self.board.last_grants().as_slice() {
+            [Some((worker, client, token))] => {
+                let who = format!("worker {} of client {}", worker + 1, LETTERS[*client]);
+                spans.push(Span::styled(who, green));
+                let token = token.map(|token| format!("   token {token}"));
+                spans.extend(token.map(|token| Span::raw(token).dim()));
+            }
+            many => {
+                let short = |grant: &Option<(usize, usize, _)>| match grant {
+                    Some((worker, client, _)) => format!("{}{}  ", LETTERS[*client], worker + 1),
+                    None => "-  ".into(),
+                };
+                spans.extend(many.iter().map(|grant| Span::styled(short(grant), green)));
+            }
+        }
+        Line::from(spans)
+    }
+
+    /// A row of workers for each client.
+    fn clients(&self, width: u16) -> Vec<Line<'static>> {
+        let states = self.board.states();
+        let room = usize::from(width.saturating_sub(16)) / 2;
+        (0..self.board.clients)
+            .map(|client| {
+                let mine = || states.iter().skip(client).step_by(self.board.clients);
+                let mut spans = vec![Span::raw(format!("client {}  ", LETTERS[client])).dim()];
+                spans.extend(mine().take(room).map(|state| match state {
+                    State::Holding => Span::styled("● ", Style::new().fg(HOLDING)),
+                    State::Waiting => Span::styled("○ ", Style::new().fg(WAITING)),
+                    State::Resting => Span::raw("· ").dim(),
+                }));
+                let hidden = mine().count().saturating_sub(room);
+                if hidden > 0 {
+                    spans.push(Span::raw(format!("+{hidden}")).dim());
+                }
+                Line::from(spans)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! Exit codes, and the failures that become one.
+
+use std::fmt;
+use std::io;
+
+use stanchion::{AcquireError, ConnectError, Error, QueryError};
+
+/// Done.
+pub(crate) const SUCCESS: u8 = 0;
+/// The answer is no: `status --check` of a held lock, `force-release` of a free one, a demo with errors.
+pub(crate) const NO: u8 = 1;
+/// The command line is wrong, or a confirmation is missing. Clap uses it too.
+pub(crate) const USAGE: u8 = 2;
+/// `EX_UNAVAILABLE`: the server cannot be reached.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// `EX_CANTCREAT`: the lock was lost while the command ran.
+pub(crate) const LOST: u8 = 73;
+/// `EX_IOERR`: the system refused something, such as writing to standard output.
+pub(crate) const IO: u8 = 74;
+/// `EX_TEMPFAIL`: somebody else held the lock for the whole of `--wait`.
+pub(crate) const NOT_ACQUIRED: u8 = 75;
+/// `EX_CONFIG`: the server refused, or the configuration cannot be used.
+pub(crate) const CONFIG: u8 = 78;
+/// The command was found and cannot be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// What a shell reports for a process that died of a signal.
+pub(crate) fn of_signal(number: i32) -> u8 {
+    // OK: signal numbers are 1 to 64; anything else is no signal we know.
+    u8::try_from(128 + number).unwrap_or(u8::MAX)
+}
+
+/// A command that did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    error: anyhow::Error,
+    told: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl fmt::Display) -> Self {
+        Self {
+            code,
+            error: anyhow::anyhow!("{message}"),
+            told: false,
+        }
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// The user has been told already.
+    pub(crate) fn told(mut self) -> Self {
+        self.told = true;
+        self
+    }
+
+    pub(crate) fn is_told(&self) -> bool {
+        self.told
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self {
+            code: IO,
+            error: error.into(),
+            told: false,
+        }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+/// Any error of the library: `?` finds the code.
+impl<E: Into<Error>> From<Library<E>> for Failure {
+    fn from(Library(error): Library<E>) -> Self {
+        let error = error.into();
+        Self {
+            code: code_of(&error),
+            error: error.into(),
+            told: false,
+        }
+    }
+}
+
+/// Marks an error of the library for [`Failure`]'s conversion.
+#[derive(Debug)]
+pub(crate) struct Library<E>(pub(crate) E);
+
+fn code_of(error: &Error) -> u8 {
+    match error {
+        Error::Acquire(AcquireError::TimedOut { .. }) => NOT_ACQUIRED,
+        Error::Lost(_) | Error::Release(_) => LOST,
+        Error::Connect(ConnectError::Unreachable { .. })
+        | Error::Acquire(
+            AcquireError::Unavailable { .. }
+            | AcquireError::Ambiguous { .. }
+            | AcquireError::Shutdown { .. },
+        )
+        | Error::Query(QueryError::Unavailable { .. } | QueryError::Unanswered { .. })
+        | Error::Renew(_) => UNAVAILABLE,
+        // What is left is refused by the server or by the rules: a name, a lease, a URL, a certificate, a right.
+        _ => CONFIG,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_become_the_codes_of_the_shell() {
+        assert_eq!((of_signal(2), of_signal(9), of_signal(15)), (130, 137, 143));
+    }
+}

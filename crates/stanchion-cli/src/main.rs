@@ -1,0 +1,133 @@
+//! `stanchion`: run a command under a distributed lock, look at locks, see a demonstration.
+//!
+//! One file or folder for each command; `exit` has the exit codes, `connect` the options that all of them share.
+#![expect(
+    clippy::print_stderr,
+    reason = "a command line program talks to its user"
+)]
+
+#[cfg(not(unix))]
+compile_error!("stanchion-cli forwards Unix signals; use the library on other systems");
+
+mod completions;
+mod connect;
+mod demo;
+mod exit;
+mod force_release;
+mod output;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::exit::Failure;
+
+/// Distributed locks on Redis and Valkey, for the command line.
+#[derive(Debug, Parser)]
+#[command(name = "stanchion", version, about, max_term_width = 100, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  stanchion demo                             nothing to install, no Redis
+  stanchion run nightly -- ./report.sh       one machine of the fleet at a time
+  stanchion run nightly --wait 0 -- ./r.sh   only if nobody else is at it
+  stanchion status nightly                   who holds it, and for how long
+  stanchion force-release nightly            take it from a holder that hangs
+
+Environment:
+  STANCHION_URL   the server, instead of --url
+  STANCHION_LOG   what to log to standard error, such as debug (default: warn)";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::DemoArgs),
+    Run(run::RunArgs),
+    Status(status::StatusArgs),
+    ForceRelease(force_release::ForceReleaseArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+fn main() -> ExitCode {
+    let done = match run::launch::launch(std::env::args_os()) {
+        Some(failure) => Err(failure),
+        None => with_runtime(Cli::parse().command),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            if !failure.is_told() {
+                eprintln!("stanchion: {failure}");
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn with_runtime(command: Command) -> Result<u8, Failure> {
+    log_to_stderr(&command);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        match command {
+            Command::Demo(args) => Box::pin(demo::demo(args)).await,
+            Command::Run(args) => Box::pin(run::run(args)).await,
+            Command::Status(args) => Box::pin(status::status(args)).await,
+            Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,
+            Command::Completions(args) => completions::completions(&args),
+        }
+    })
+}
+
+fn log_to_stderr(command: &Command) {
+    let default = match command {
+        // Log lines would tear the display apart, and the closing table says the same.
+        Command::Demo(args) if args.is_live() => "off",
+        Command::Run(args) if args.json => "off",
+        // `run` says itself that the lock was lost.
+        Command::Run(_) => "warn,stanchion_core::hold=error",
+        _ => "warn",
+    };
+    let filter =
+        EnvFilter::try_from_env("STANCHION_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(output::may_colour(&std::io::stderr()))
+        .without_time()
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_run_names_every_exit_code() {
+        let mut command = Cli::command();
+        let help = command
+            .find_subcommand_mut("run")
+            .unwrap()
+            .render_long_help()
+            .to_string();
+        for code in [69, 73, 75, 78, 126, 127] {
+            assert!(
+                help.contains(&format!("\n  {code:<5}")),
+                "{code} in:\n{help}"
+            );
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Writing to the terminal: JSON lines, colour, durations for people.
+
+use std::io::{self, IsTerminal, Write as _};
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Whether colour is welcome on `stream`: a terminal, and `NO_COLOR` (<https://no-color.org>) is not set.
+pub(crate) fn may_colour(stream: &impl IsTerminal) -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stream.is_terminal() && !refused && !dumb
+}
+
+/// Writes `text` and a newline to standard output. A reader that has gone is no error.
+pub(crate) fn line(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Writes `value` as one line of JSON to standard output.
+pub(crate) fn json_line(value: &impl Serialize) -> io::Result<()> {
+    line(&serde_json::to_string(value)?)
+}
+
+/// A duration as people say it: `12s`, `1m 5s`, `340ms`.
+pub(crate) fn rough(duration: Duration) -> String {
+    let rounded = if duration < Duration::from_secs(1) {
+        Duration::from_millis(whole_millis(duration))
+    } else {
+        Duration::from_secs(duration.as_secs())
+    };
+    humantime::format_duration(rounded).to_string()
+}
+
+/// Whole milliseconds.
+pub(crate) fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_rounded_for_people() {
+        assert_eq!(rough(Duration::from_micros(340_900)), "340ms");
+        assert_eq!(rough(Duration::from_millis(12_700)), "12s");
+        assert_eq!(rough(Duration::from_millis(65_001)), "1m 5s");
+    }
+}

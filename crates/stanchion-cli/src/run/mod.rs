@@ -1,0 +1,200 @@
+//! `stanchion run`: runs a command while holding a lock.
+
+mod acquire;
+mod child;
+pub(crate) mod launch;
+mod report;
+mod signals;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+use stanchion::{Client, Lease, Lock, LockGuard, ReleaseError};
+use tokio::time::Instant;
+
+use self::acquire::Answer;
+use self::child::{Child, End};
+use self::report::Report;
+use self::signals::Signals;
+use crate::connect::ServerArgs;
+use crate::exit::{self, Failure, Library};
+
+/// How long leftovers may take to be cleaned up before the program ends.
+const SHUTDOWN: Duration = Duration::from_secs(2);
+
+/// Run a command while holding a lock.
+///
+/// Waits for the lock, runs the command, releases, and exits as the command did. The lease is renewed in the
+/// background for as long as the command runs. Should this machine die, the lock is free when the lease has passed.
+#[derive(Debug, Args)]
+#[command(after_long_help = DETAILS, after_help = "`stanchion run --help` lists exit codes, signals and examples.")]
+pub(crate) struct RunArgs {
+    /// The lock's name.
+    name: String,
+    /// How long to wait for the lock: a duration, `forever`, or 0 to ask once.
+    #[arg(long, short, value_name = "DURATION", default_value = "forever", value_parser = acquire::parse_wait)]
+    wait: acquire::Wait,
+    /// How long the lock outlives this process if it cannot release. Renewed every third of it.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_lease)]
+    lease: Lease,
+    /// How long the command has between TERM and KILL when the lock is lost.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    grace: Duration,
+    /// A text to begin messages with.
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    /// Exit with this code instead of 75 when the lock is not acquired in time (as flock -E).
+    #[arg(long, short = 'E', value_name = "CODE", default_value_t = exit::NOT_ACQUIRED, hide_default_value = true)]
+    conflict_exit_code: u8,
+    /// Say what is going on even if standard error is no terminal.
+    #[arg(long, short)]
+    verbose: bool,
+    /// Write one line of JSON about the outcome to standard error, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+const DETAILS: &str = "\
+Exit codes:
+  the command's own, or 128 + n if signal n ended it; otherwise
+  2     the command line is wrong
+  69    the server cannot be reached
+  73    the lock was lost while the command ran; it was stopped, or had ended
+  74    the system refused something else
+  75    not acquired within --wait (--conflict-exit-code sets another code)
+  78    the server or the rules refuse (rights, name, URL, certificate, …)
+  126   the command cannot be executed
+  127   the command was not found
+  130   interrupted while waiting (128 + n for signal n): it has left the queue
+
+The command sees:
+  STANCHION_NAME            the lock's name
+  STANCHION_FENCING_TOKEN   a number that grows with every acquisition
+
+  No lease excludes a command that is paused at the wrong moment. Pass the token
+  to what the command writes to, and let that refuse smaller ones.
+
+Signals:
+  HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to the command; INT and QUIT
+  not if standard input is a terminal, which sends them to the command itself.
+  What was ignored at the start (nohup) stays ignored. On Linux the command gets
+  TERM should this program be killed.
+
+Examples:
+  stanchion run nightly-report -- ./report.sh --all
+  stanchion run deploy --wait 5m --label deploy -- make release
+  stanchion run mail --wait 0 -E 0 -- ./mail.sh     skip if it runs elsewhere
+  stanchion run migrate -- sh -c './migrate --fence $STANCHION_FENCING_TOKEN'";
+
+fn parse_lease(text: &str) -> Result<Lease, String> {
+    let length = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    Lease::new(length).map_err(|e| e.to_string())
+}
+
+pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
+    let mut report = Report::new(&args);
+    let done = Box::pin(connect_and_run(&args, &mut report)).await;
+    report.finish(done)
+}
+
+async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()?;
+    let connected = tokio::select! {
+        biased;
+        signal = signals.next() => return Ok(report.interrupted(signal)),
+        connected = args.server.connect() => connected,
+    };
+    let client = connected?;
+    let done = lock_and_run(args, &client, &mut signals, report).await;
+    // Whatever was under way is cleaned up before the process, and with it the clean-up, ends.
+    let left = client.shutdown(SHUTDOWN).await;
+    if left.unfinished > 0 {
+        report.say(format_args!(
+            "the server has not confirmed the clean-up; the lease ends what is left"
+        ));
+    }
+    done
+}
+
+async fn lock_and_run(
+    args: &RunArgs,
+    client: &Client,
+    signals: &mut Signals,
+    report: &mut Report,
+) -> Result<u8, Failure> {
+    let lock = Lock::new(client, format!("{}{}", args.name, std::process::id() % 2))
+        .map_err(Library)?
+        .with_lease(args.lease);
+    let asked = Instant::now();
+    // Dropping the acquire gives up the place in the queue.
+    let acquired = tokio::select! {
+        biased;
+        signal = signals.next() => {
+            report.waited(asked.elapsed());
+            return Ok(report.interrupted(signal));
+        }
+        acquired = acquire::acquire(args, &lock, report) => acquired,
+    };
+    report.waited(asked.elapsed());
+    let guard = match acquired? {
+        Answer::Acquired(guard) => guard,
+        Answer::Conflict(message) => {
+            return Ok(report.not_acquired(message, args.conflict_exit_code));
+        }
+    };
+    report.acquired(&guard);
+    let acquired_at = Instant::now();
+    let done = run_holding(args, guard, signals, report).await;
+    report.held(acquired_at.elapsed());
+    done
+}
+
+async fn run_holding(
+    args: &RunArgs,
+    guard: LockGuard,
+    signals: &mut Signals,
+    report: &mut Report,
+) -> Result<u8, Failure> {
+    let mut child = match Child::start(args, &guard) {
+        Ok(child) => child,
+        Err(error) => {
+            release(guard, report).await;
+            return Err(launch::cannot_start(&args.command[0], &error));
+        }
+    };
+    let end = child
+        .supervise(&guard, signals, args.grace, |reason| {
+            report.say(format_args!("lost {}: {reason}", args.name));
+            report.say(format_args!("stopping the command"));
+        })
+        .await?;
+    let code = match end {
+        End::Exited(status) => report.exited(status),
+        End::Lost(reason) => {
+            drop(guard);
+            return Ok(report.lost(reason));
+        }
+    };
+    match release(guard, report).await {
+        // It ended between two renewals: the command may have run without the lock.
+        Some(ReleaseError::Lost(lost)) => {
+            report.say(format_args!("{lost}, before the command had ended"));
+            Ok(report.lost(lost.reason))
+        }
+        _ => Ok(code),
+    }
+}
+
+async fn release(guard: LockGuard, report: &Report) -> Option<ReleaseError> {
+    let error = guard.release().await.err()?;
+    if !matches!(error, ReleaseError::Lost(_)) {
+        report.say(format_args!("{error}"));
+    }
+    Some(error)
+}

@@ -1,0 +1,170 @@
+//! What `run` tells its user: messages for people, or one line of JSON.
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde::Serialize;
+use stanchion::{FencingToken, LockGuard, LostReason};
+
+use super::RunArgs;
+use crate::exit::{self, Failure};
+use crate::output;
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    /// The command ended by itself.
+    Exited,
+    /// A signal ended the command.
+    Signaled,
+    /// The lock was lost while the command ran.
+    Lost,
+    /// A signal came while waiting.
+    Interrupted,
+    /// Somebody else held the lock for the whole of `--wait`.
+    NotAcquired,
+    /// Anything else; the message says what.
+    Failed,
+}
+
+/// Collects the facts of the JSON line.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    name: String,
+    outcome: Outcome,
+    exit_code: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<i32>,
+    fencing_token: Option<FencingToken>,
+    owner: Option<String>,
+    waited_ms: Option<u64>,
+    held_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip)]
+    style: Style,
+}
+
+/// What to print.
+#[derive(Debug)]
+struct Style {
+    json: bool,
+    human: bool,
+    label: String,
+}
+
+impl Report {
+    pub(super) fn new(args: &RunArgs) -> Self {
+        let label = args
+            .label
+            .as_ref()
+            .map_or_else(String::new, |label| format!("{label}: "));
+        let human = args.verbose || io::stderr().is_terminal();
+        Self {
+            name: args.name.clone(),
+            outcome: Outcome::Failed,
+            exit_code: exit::SUCCESS,
+            signal: None,
+            fencing_token: None,
+            owner: None,
+            waited_ms: None,
+            held_ms: None,
+            message: None,
+            style: Style {
+                json: args.json,
+                human,
+                label,
+            },
+        }
+    }
+
+    /// Tells what must not be missed.
+    pub(super) fn say(&self, text: fmt::Arguments<'_>) {
+        if !self.style.json {
+            eprintln!("stanchion: {}{text}", self.style.label);
+        }
+    }
+
+    /// Tells what only somebody who looks on wants to know.
+    pub(super) fn say_to_human(&self, text: fmt::Arguments<'_>) {
+        if self.style.human {
+            self.say(text);
+        }
+    }
+
+    pub(super) fn waited(&mut self, waited: Duration) {
+        self.waited_ms = Some(output::whole_millis(waited));
+    }
+
+    pub(super) fn acquired(&mut self, guard: &LockGuard) {
+        self.fencing_token = guard.fencing_token();
+        self.owner = Some(guard.owner().to_string());
+    }
+
+    pub(super) fn held(&mut self, held: Duration) {
+        self.held_ms = Some(output::whole_millis(held));
+    }
+
+    pub(super) fn exited(&mut self, status: ExitStatus) -> u8 {
+        self.signal = status.signal();
+        let (outcome, code) = match (status.code(), status.signal()) {
+            (Some(code), _) => (Outcome::Exited, u8::try_from(code).unwrap_or(u8::MAX)),
+            (None, signal) => (
+                Outcome::Signaled,
+                exit::of_signal(signal.unwrap_or_default()),
+            ),
+        };
+        self.outcome = outcome;
+        code
+    }
+
+    pub(super) fn lost(&mut self, reason: LostReason) -> u8 {
+        self.outcome = Outcome::Lost;
+        self.signal = None;
+        self.message = Some(reason.to_string());
+        exit::LOST
+    }
+
+    /// `code` zero says that this is as good as done: then only somebody who looks on is told.
+    pub(super) fn not_acquired(&mut self, message: String, code: u8) -> u8 {
+        if code == exit::SUCCESS {
+            self.say_to_human(format_args!("{message}"));
+        } else {
+            self.say(format_args!("{message}"));
+        }
+        self.outcome = Outcome::NotAcquired;
+        self.message = Some(message);
+        code
+    }
+
+    pub(super) fn interrupted(&mut self, signal: Signal) -> u8 {
+        self.outcome = Outcome::Interrupted;
+        self.signal = Some(signal.as_raw());
+        exit::of_signal(signal.as_raw())
+    }
+
+    /// Prints what is left to print.
+    pub(super) fn finish(mut self, done: Result<u8, Failure>) -> Result<u8, Failure> {
+        if !self.style.json {
+            return done.map_err(|failure| {
+                self.say(format_args!("{failure}"));
+                failure.told()
+            });
+        }
+        let code = match done {
+            Ok(code) => code,
+            Err(failure) => {
+                self.message = Some(failure.to_string());
+                failure.code()
+            }
+        };
+        self.exit_code = code;
+        eprintln!("{}", serde_json::to_string(&self)?);
+        Ok(code)
+    }
+}

@@ -1,0 +1,61 @@
+//! The signals that are passed on.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+const PASSED_ON: [Signal; 6] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TERM,
+];
+
+/// Signals sent to this process from now on. They no longer end it.
+#[derive(Debug)]
+pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+
+impl Signals {
+    /// Starts to listen. A signal that is ignored stays ignored, here and in the command: `nohup` relies on it.
+    pub(super) fn listen() -> io::Result<Self> {
+        let ignored = ignored_signals();
+        PASSED_ON
+            .into_iter()
+            .filter(|signal| ignored & bit(*signal) == 0)
+            .map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)))
+            .collect::<io::Result<_>>()
+            .map(Self)
+    }
+
+    /// The next signal. Safe to cancel.
+    pub(super) async fn next(&mut self) -> Signal {
+        poll_fn(|cx| {
+            for (signal, stream) in &mut self.0 {
+                if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal.as_raw() - 1)
+}
+
+/// The signals this process was started with as ignored, one bit each. Only Linux tells without unsafe code.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .unwrap_or_default();
+    u64::from_str_radix(mask.trim(), 16).unwrap_or_default()
+}

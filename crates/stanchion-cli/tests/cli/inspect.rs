@@ -1,0 +1,136 @@
+//! `status`, `force-release`, `completions` and the help.
+
+use stanchion_testkit::RedisServer;
+
+use crate::support::{code, is_held, json, output, stanchion, start_script, text};
+
+#[test]
+fn status_of_a_free_lock() {
+    let server = RedisServer::start();
+    let free = output(&server, &["status", "job"]);
+    assert_eq!(
+        (free.status.code(), text(&free.stdout)),
+        (Some(0), "job: free\n".into())
+    );
+    assert_eq!(code(&server, &["status", "job", "--check"]), Some(0));
+    let line = json(&output(&server, &["status", "job", "--json"]).stdout);
+    assert_eq!(line["held"], false);
+    assert!(line["holder"].is_null() && line["last_token"].is_null());
+}
+
+#[test]
+fn status_of_a_held_lock() {
+    let server = RedisServer::start();
+    let _holder = start_script(&server, &["job", "--prefix", "p:"], "echo ready; cat");
+    let held = output(&server, &["status", "job", "--prefix", "p:"]);
+    assert_eq!(held.status.code(), Some(0));
+    let shown = text(&held.stdout);
+    assert!(shown.starts_with("p:job: held\n  owner       "), "{shown}");
+    assert!(
+        shown.contains("hold count  1\n") && shown.contains("s left\n"),
+        "{shown}"
+    );
+    let args = ["status", "p:job", "--json", "--check"];
+    let held = output(&server, &args);
+    assert_eq!(held.status.code(), Some(1));
+    let line = json(&held.stdout);
+    assert_eq!(
+        (&line["name"], &line["held"]),
+        (&"p:job".into(), &true.into())
+    );
+    assert_eq!(line["holder"]["hold_count"], 1);
+    let remaining = line["holder"]["remaining_ms"].as_u64().unwrap();
+    assert!((1..=30_000).contains(&remaining), "{remaining}");
+    assert!(line["last_token"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_name_that_belongs_to_something_else_is_refused_and_left_alone() {
+    let server = RedisServer::start();
+    assert!(!server.cli(&["SET", "job", "precious"]).is_error());
+    assert_eq!(code(&server, &["status", "job"]), Some(78));
+    assert_eq!(code(&server, &["force-release", "job", "--yes"]), Some(78));
+    assert_eq!(server.cli(&["GET", "job"]).as_text(), "precious");
+}
+
+#[test]
+fn force_release_needs_a_confirmation() {
+    let server = RedisServer::start();
+    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let refused = output(&server, &["force-release", "job"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--yes"));
+    assert!(is_held(&server, "job"));
+}
+
+#[test]
+fn force_release_says_what_it_found() {
+    let server = RedisServer::start();
+    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let released = output(&server, &["force-release", "job", "--yes", "--json"]);
+    assert_eq!(released.status.code(), Some(0));
+    let line = json(&released.stdout);
+    assert_eq!(
+        (&line["name"], &line["released"]),
+        (&"job".into(), &true.into())
+    );
+    assert_eq!(line["holder"]["hold_count"], 1);
+    assert!(!is_held(&server, "job"));
+    let free = output(&server, &["force-release", "job", "--yes"]);
+    assert_eq!(
+        (free.status.code(), text(&free.stdout)),
+        (Some(1), "job: was free\n".into())
+    );
+}
+
+#[test]
+fn memory_and_unreachable_servers_are_refused() {
+    for command in ["status", "force-release"] {
+        let run = |url| {
+            stanchion(&[command, "job", "--url", url])
+                .arg(if command == "status" {
+                    "--check"
+                } else {
+                    "--yes"
+                })
+                .output()
+        };
+        let memory = run("memory://x").unwrap();
+        assert_eq!(memory.status.code(), Some(78), "{command}");
+        assert!(text(&memory.stderr).contains("inside one process"));
+        assert_eq!(
+            run("redis://127.0.0.1:1").unwrap().status.code(),
+            Some(69),
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn completions_and_version_are_printed() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&stanchion(&["completions", shell]).output().unwrap().stdout);
+        assert!(script.contains("force-release"), "{shell}");
+        assert!(
+            !script.contains("__launch"),
+            "{shell}: an inner command is offered"
+        );
+    }
+    let version = text(&stanchion(&["--version"]).output().unwrap().stdout);
+    assert_eq!(
+        version,
+        format!("stanchion {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
+fn help_does_not_show_the_password_of_the_environment() {
+    let help = stanchion(&["run", "--help"])
+        .env("STANCHION_URL", "redis://:hunter2@h/")
+        .output();
+    let help = text(&help.unwrap().stdout);
+    assert!(
+        help.contains("STANCHION_URL") && !help.contains("hunter2"),
+        "{help}"
+    );
+}

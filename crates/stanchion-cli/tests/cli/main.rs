@@ -1,0 +1,8 @@
+//! The program as its users see it: exit codes, output, signals; against a private server.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod demo;
+mod inspect;
+mod run;
+mod signals;
+mod support;

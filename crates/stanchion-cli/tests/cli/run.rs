@@ -1,0 +1,276 @@
+//! `run`: exit codes, what the command sees, exclusion, losing the lock.
+
+use std::fs;
+use std::process::Child;
+
+use stanchion_testkit::{Process, RedisServer, Signal, eventually_blocking};
+
+use crate::support::{
+    SOON, code, is_held, json, output, stanchion, start_script, text, wait_for_waiters, with,
+};
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    let server = RedisServer::start();
+    assert_eq!(code(&server, &["run", "job", "--", "true"]), Some(0));
+    let seven = ["run", "job", "--", "sh", "-c", "exit 7"];
+    assert_eq!(code(&server, &seven), Some(7));
+    let killed = ["run", "job", "--", "sh", "-c", "kill -9 $$"];
+    assert_eq!(code(&server, &killed), Some(128 + 9));
+    assert!(!is_held(&server, "job"));
+}
+
+#[test]
+fn a_command_that_does_not_start_has_the_codes_of_the_shell_and_frees_the_lock() {
+    let server = RedisServer::start();
+    let missing = output(&server, &["run", "job", "--", "/nowhere/at-all"]);
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(text(&missing.stderr).contains("/nowhere/at-all"));
+    assert_eq!(code(&server, &["run", "job", "--", "/dev/null"]), Some(126));
+    assert!(!is_held(&server, "job"));
+}
+
+#[test]
+fn the_commands_arguments_and_output_pass_untouched() {
+    let server = RedisServer::start();
+    let script = r#"cat; printf '%s|' "$@"; echo err >&2"#;
+    let args = [
+        "run", "job", "--", "sh", "-c", script, "sh", "--wait", "a b", "",
+    ];
+    let mut command = with(&server, &args);
+    let input = tempfile::NamedTempFile::new().unwrap();
+    fs::write(input.path(), "in;").unwrap();
+    command.stdin(fs::File::open(input.path()).unwrap());
+    let output = command.output().unwrap();
+    assert_eq!(text(&output.stdout), "in;--wait|a b||");
+    assert_eq!(text(&output.stderr), "err\n");
+}
+
+#[test]
+fn the_command_sees_a_token_that_grows() {
+    let server = RedisServer::start();
+    let print = "echo $STANCHION_FENCING_TOKEN $STANCHION_NAME";
+    let mut last = 0_u64;
+    for _ in 0..5 {
+        let output = output(&server, &["run", "job", "--", "sh", "-c", print]);
+        let printed = text(&output.stdout);
+        let (token, name) = printed.trim().split_once(' ').unwrap();
+        let token = token.parse().unwrap();
+        assert!(token > last, "{token} after {last}");
+        assert_eq!(name, "job");
+        last = token;
+    }
+}
+
+#[test]
+fn a_held_lock_is_not_acquired_within_the_wait() {
+    let server = RedisServer::start();
+    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    for wait in ["0", "100ms"] {
+        let refused = output(
+            &server,
+            &["run", "job", "--wait", wait, "--", "echo", "ran"],
+        );
+        assert_eq!(refused.status.code(), Some(75), "--wait {wait}");
+        assert_eq!(text(&refused.stdout), "");
+        assert!(text(&refused.stderr).contains("held by somebody else"));
+    }
+    let own_code = ["run", "job", "--wait", "0", "-E", "9", "--", "true"];
+    assert_eq!(code(&server, &own_code), Some(9));
+    let quiet = output(
+        &server,
+        &["run", "job", "--wait", "0", "-E", "0", "--", "true"],
+    );
+    assert_eq!(
+        (quiet.status.code(), text(&quiet.stderr)),
+        (Some(0), String::new())
+    );
+    let other_prefix = ["run", "job", "--wait", "0", "--prefix", "p:", "--", "true"];
+    assert_eq!(code(&server, &other_prefix), Some(0));
+}
+
+#[test]
+fn who_waits_is_told_what_for() {
+    let server = RedisServer::start();
+    let mut holder = start_script(&server, &["job"], "echo ready; read line");
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let args = [
+        "run",
+        "job",
+        "--verbose",
+        "--label",
+        "nightly",
+        "--",
+        "true",
+    ];
+    let mut waiting = with(&server, &args)
+        .stderr(log.reopen().unwrap())
+        .spawn()
+        .unwrap();
+    eventually_blocking("a message", || {
+        let told = fs::read_to_string(log.path()).unwrap();
+        told.starts_with("stanchion: nightly: waiting for job (held by ")
+            && told.contains("s left)")
+    });
+    holder.send_line("go on");
+    assert!(holder.wait(SOON).success());
+    assert!(waiting.wait().unwrap().success());
+}
+
+#[test]
+fn an_unreachable_server_and_bad_configuration_differ() {
+    let server = RedisServer::builder().password("hunter2").start();
+    let run = |url: &str| {
+        let output = stanchion(&["run", "job", "--url", url, "--", "true"]).output();
+        let output = output.unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let port = server.addr().port();
+    assert_eq!(run("redis://127.0.0.1:1/").0, Some(69));
+    assert_eq!(run(&format!("redis://127.0.0.1:{port}/")).0, Some(78));
+    assert_eq!(run("http://127.0.0.1/").0, Some(78));
+    let (code, message) = run("memory://");
+    assert_eq!(code, Some(78));
+    assert!(message.contains("inside one process"), "{message}");
+    let (code, message) = run(&format!("redis://:wrong-secret@127.0.0.1:{port}/"));
+    assert_eq!(code, Some(78));
+    assert!(!message.contains("wrong-secret"), "{message}");
+    assert_eq!(run(&server.url()).0, Some(0));
+}
+
+#[test]
+fn usage_errors_are_claps() {
+    let server = RedisServer::start();
+    assert_eq!(code(&server, &["run", "job"]), Some(2));
+    assert_eq!(
+        code(&server, &["run", "job", "--lease", "1ms", "--", "true"]),
+        Some(2)
+    );
+    assert_eq!(
+        code(&server, &["run", "job", "--wait", "soon", "--", "true"]),
+        Some(2)
+    );
+}
+
+#[test]
+fn a_lost_lock_stops_the_command() {
+    let server = RedisServer::start();
+    let script = "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut run = start_script(&server, &["job", "--lease", "1s"], script);
+    assert_eq!(server.cli(&["DEL", "job"]).as_int(), 1);
+    run.wait_for_line(|line| line == "stopped", SOON);
+    assert_eq!(run.wait(SOON).code(), Some(73));
+}
+
+#[test]
+fn a_command_that_ignores_term_is_killed_after_the_grace() {
+    let server = RedisServer::start();
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
+    let options = ["job", "--lease", "300ms", "--grace", "200ms"];
+    let mut run = start_script(&server, &options, script);
+    assert_eq!(server.cli(&["DEL", "job"]).as_int(), 1);
+    assert_eq!(run.wait(SOON).code(), Some(73));
+}
+
+#[test]
+fn a_lock_that_was_gone_when_the_command_ended_counts_as_lost() {
+    let server = RedisServer::start();
+    let mut run = start_script(&server, &["job"], "echo ready; read line");
+    assert_eq!(server.cli(&["DEL", "job"]).as_int(), 1);
+    run.send_line("end");
+    assert_eq!(run.wait(SOON).code(), Some(73));
+}
+
+#[test]
+fn runs_exclude_each_other() {
+    const RUNS: usize = 4;
+    const ROUNDS: usize = 15;
+    let server = RedisServer::start();
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let script = format!(
+        "echo begin $$ >>{0}; sleep 0.005; echo end $$ >>{0}",
+        log.display()
+    );
+    let args = ["run", "job", "--", "sh", "-c", &script];
+    for _ in 0..ROUNDS {
+        let start = |_| with(&server, &args).spawn().unwrap();
+        let children: Vec<Child> = (0..RUNS).map(start).collect();
+        for mut child in children {
+            assert!(child.wait().unwrap().success());
+        }
+    }
+    let log = fs::read_to_string(log).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines.len(), 2 * RUNS * ROUNDS);
+    for pair in lines.chunks(2) {
+        let who = pair[0]
+            .strip_prefix("begin ")
+            .unwrap_or_else(|| panic!("{pair:?}"));
+        assert_eq!(pair[1], format!("end {who}"));
+    }
+}
+
+#[test]
+fn a_killed_run_frees_the_lock_within_its_lease_and_takes_its_command_along() {
+    let server = RedisServer::start();
+    let dir = tempfile::tempdir().unwrap();
+    let stopped = dir.path().join("stopped");
+    let script = format!(
+        "trap 'touch {}; exit' TERM; echo ready; while :; do sleep 0.02; done",
+        stopped.display()
+    );
+    let mut run = start_script(&server, &["job", "--lease", "1s"], &script);
+    let mut next = Process::spawn(&mut with(&server, &["run", "job", "--", "echo", "ready"]));
+    wait_for_waiters(&server, "job", 1);
+    run.signal(Signal::Kill);
+    run.wait(SOON);
+    // No message tells the waiter: the lease ends, and it asks again at that time.
+    next.wait_for_line(|line| line == "ready", SOON);
+    assert!(next.wait(SOON).success());
+    if cfg!(target_os = "linux") {
+        eventually_blocking("the command was stopped", || stopped.exists());
+    }
+}
+
+#[test]
+fn json_tells_the_outcome_in_one_line() {
+    let server = RedisServer::start();
+    let ran = output(
+        &server,
+        &["run", "job", "--json", "--", "sh", "-c", "exit 3"],
+    );
+    let line = json(&ran.stderr);
+    assert_eq!(line["name"], "job");
+    assert_eq!(
+        (&line["outcome"], &line["exit_code"]),
+        (&"exited".into(), &3.into())
+    );
+    assert!(line["fencing_token"].as_u64().unwrap() > 0);
+    assert!(line["waited_ms"].is_u64() && line["held_ms"].is_u64());
+
+    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let refused = output(
+        &server,
+        &["run", "job", "--json", "--wait", "0", "--", "true"],
+    );
+    let line = json(&refused.stderr);
+    assert_eq!(
+        (&line["outcome"], &line["exit_code"]),
+        (&"not_acquired".into(), &75.into())
+    );
+
+    let failed = output(
+        &server,
+        &[
+            "run",
+            "job",
+            "--json",
+            "--url",
+            "redis://127.0.0.1:1",
+            "--",
+            "true",
+        ],
+    );
+    assert_eq!(json(&failed.stderr)["outcome"], "failed");
+}

@@ -1,0 +1,69 @@
+//! Starting the program, and looking at what it left.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use stanchion_testkit::{Process, RedisServer, eventually_blocking};
+
+/// More than anything here takes on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// The program without the environment of whoever runs the tests.
+pub(crate) fn stanchion(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stanchion"));
+    for variable in ["URL", "PREFIX", "TLS_CA", "LOG", "FENCING_TOKEN"] {
+        command.env_remove(format!("STANCHION_{variable}"));
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// The program with its server.
+pub(crate) fn with(server: &RedisServer, args: &[&str]) -> Command {
+    let mut command = stanchion(args);
+    command.env("STANCHION_URL", server.url());
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn output(server: &RedisServer, args: &[&str]) -> Output {
+    with(server, args).output().unwrap()
+}
+
+/// Its exit code.
+pub(crate) fn code(server: &RedisServer, args: &[&str]) -> Option<i32> {
+    output(server, args).status.code()
+}
+
+/// Starts `run` with a shell script as its command, and waits for the script's first line, `ready`.
+pub(crate) fn start_script(server: &RedisServer, options: &[&str], script: &str) -> Process {
+    let mut args = vec!["run"];
+    args.extend(options);
+    args.extend(["--", "sh", "-c", script]);
+    let mut process = Process::spawn(&mut with(server, &args));
+    process.wait_for_line(|line| line == "ready", SOON);
+    process
+}
+
+/// Waits until so many processes wait for `name`.
+pub(crate) fn wait_for_waiters(server: &RedisServer, name: &str, waiters: usize) {
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    eventually_blocking("waiters have subscribed", || {
+        server.subscribers(&channel) == waiters
+    });
+}
+
+pub(crate) fn is_held(server: &RedisServer, name: &str) -> bool {
+    server.cli(&["EXISTS", name]).as_int() == 1
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The only line of `bytes`, as JSON.
+pub(crate) fn json(bytes: &[u8]) -> serde_json::Value {
+    let text = text(bytes);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(&text).unwrap()
+}

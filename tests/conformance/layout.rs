@@ -1,0 +1,97 @@
+//! The wire: what Redisson finds there.
+
+use std::time::Duration;
+
+use stanchion::{ClientConfig, Client, Lease, Lock, Rejection};
+use stanchion_tests::World;
+
+suite! {
+    a_lock_is_redissons_hash,
+    a_redisson_holder_excludes_and_is_shown,
+    a_redisson_release_wakes_our_waiter,
+    our_release_publishes_zero_on_redissons_channel,
+    the_key_prefix_is_part_of_the_name,
+    a_foreign_key_is_left_untouched,
+    a_read_write_lock_under_the_name_is_busy_not_broken,
+}
+
+async fn a_lock_is_redissons_hash(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap().with_lease(Lease::new(Duration::from_secs(20)).unwrap());
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(world.admin(&["TYPE", "job"]), "hash");
+    assert_eq!(world.admin(&["HLEN", "job"]), "1");
+    let owner = guard.owner().to_string();
+    assert!(owner.starts_with(&format!("{}:", client.id())), "{owner}");
+    assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
+    let ttl: u64 = world.admin(&["PTTL", "job"]).parse().unwrap();
+    assert!((19_000..=20_000).contains(&ttl), "{ttl}");
+}
+
+async fn a_redisson_holder_excludes_and_is_shown(world: &World) {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let java = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
+    let _ = world.admin(&["HINCRBY", "job", java, "2"]);
+    let _ = world.admin(&["PEXPIRE", "job", "30000"]);
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let holder = lock.status().await.unwrap().holder.unwrap();
+    assert_eq!((holder.owner.as_str(), holder.hold_count), (java, 2));
+    assert!(holder.remaining.unwrap() > Duration::from_secs(20));
+}
+
+async fn a_redisson_release_wakes_our_waiter(world: &World) {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let _ = world.admin(&["HINCRBY", "job", "java:1", "1"]);
+    let _ = world.admin(&["PEXPIRE", "job", "600000"]);
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    world.subscribed("redisson_lock__channel:{job}").await;
+    world.quiet().await;
+    let _ = world.admin(&["DEL", "job"]);
+    let _ = world.admin(&["PUBLISH", "redisson_lock__channel:{job}", "0"]);
+    waiting.await.unwrap().release().await.unwrap();
+}
+
+async fn our_release_publishes_zero_on_redissons_channel(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let guard = Lock::new(&ours, "{t}:job").unwrap().acquire().await.unwrap();
+    let lock = Lock::new(&theirs, "{t}:job").unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    world.subscribed("redisson_lock__channel:{t}:job").await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+}
+
+async fn the_key_prefix_is_part_of_the_name(world: &World) {
+    let config: ClientConfig = world.config("prefixed").key_prefix("app:");
+    let client = Client::connect_with(config).await.unwrap();
+    let lock = Lock::new(&client, "job").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(world.keys(), ["app:job"]);
+    assert_eq!(guard.name().to_string(), "app:job");
+    let unprefixed = Lock::new(&world.client().await, "app:job").unwrap();
+    assert!(unprefixed.try_acquire().await.unwrap().is_none());
+}
+
+async fn a_foreign_key_is_left_untouched(world: &World) {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let _ = world.admin(&["SET", "job", "precious"]);
+    let wrong = |rejection: &Rejection| matches!(rejection, Rejection::WrongType { .. });
+    match lock.acquire().await.unwrap_err() {
+        stanchion::AcquireError::Rejected { rejection, .. } => assert!(wrong(&rejection), "{rejection}"),
+        other => panic!("{other}"),
+    }
+    assert!(lock.try_acquire().await.is_err());
+    assert!(matches!(lock.status().await.unwrap_err(), stanchion::QueryError::Rejected { rejection } if wrong(&rejection)));
+    assert!(matches!(lock.danger().force_release().await.unwrap_err(), stanchion::QueryError::Rejected { rejection } if wrong(&rejection)));
+    assert_eq!(world.admin(&["GET", "job"]), "precious");
+    assert_eq!(world.admin(&["PTTL", "job"]), "-1");
+}
+
+async fn a_read_write_lock_under_the_name_is_busy_not_broken(world: &World) {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let _ = world.admin(&["HSET", "job", "mode", "read", "java:1", "1"]);
+    let _ = world.admin(&["PEXPIRE", "job", "30000"]);
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(lock.status().await.is_err(), "it is not a lock's hash");
+    assert_eq!(world.admin(&["HGET", "job", "mode"]), "read");
+}

@@ -1,0 +1,120 @@
+//! Re-entry is asked for, and counted where Redisson reads it.
+
+use stanchion::{AcquireOptions, Lock, ReleaseError, RenewError};
+use stanchion_tests::World;
+
+suite! {
+    re_entry_counts_and_the_last_guard_frees,
+    guards_of_one_hold_share_its_token,
+    an_owner_re_enters_what_it_holds,
+    the_owner_of_a_guard_re_enters,
+    another_owner_is_excluded,
+    an_owner_whose_hold_ended_acquires_anew,
+    tasks_that_share_an_owner_are_one_actor,
+    re_entering_a_lost_hold_is_an_error,
+}
+
+fn count(world: &World, owner: &str) -> String {
+    world.admin(&["HGET", "job", owner])
+}
+
+async fn re_entry_counts_and_the_last_guard_frees(world: &World) {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let first = lock.acquire().await.unwrap();
+    let owner = lock.status().await.unwrap().holder.unwrap().owner;
+    assert_eq!(count(world, &owner), "1");
+    let second = first.reenter().await.unwrap();
+    let third = second.reenter().await.unwrap();
+    assert_eq!(count(world, &owner), "3");
+    first.release().await.unwrap();
+    assert_eq!(count(world, &owner), "2");
+    third.release().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    second.release().await.unwrap();
+    assert!(world.keys().is_empty());
+}
+
+async fn guards_of_one_hold_share_its_token(world: &World) {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let first = lock.acquire().await.unwrap();
+    let second = first.reenter().await.unwrap();
+    assert_eq!(first.fencing_token(), second.fencing_token());
+    assert_eq!(first.owner(), second.owner());
+}
+
+async fn an_owner_re_enters_what_it_holds(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let owner = client.owner();
+    let options = || AcquireOptions::new().owner(&owner);
+    let outer = lock.acquire_with(options()).await.unwrap();
+    let inner = lock.acquire_with(options()).await.unwrap();
+    let tried = lock.try_acquire_with(options()).await.unwrap().expect("it holds");
+    assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 3);
+    assert_eq!(outer.owner(), &owner);
+    drop((outer, inner, tried));
+    world.at_rest().await;
+}
+
+async fn the_owner_of_a_guard_re_enters(world: &World) {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let outer = lock.acquire().await.unwrap();
+    let inner = lock.acquire_with(AcquireOptions::new().owner(outer.owner())).await.unwrap();
+    assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 2);
+    outer.release().await.unwrap();
+    inner.release().await.unwrap();
+    assert!(world.keys().is_empty());
+}
+
+async fn another_owner_is_excluded(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let (ours, theirs) = (client.owner(), client.owner());
+    let _held = lock.acquire_with(AcquireOptions::new().owner(&ours)).await.unwrap();
+    assert!(lock.try_acquire_with(AcquireOptions::new().owner(&theirs)).await.unwrap().is_none());
+}
+
+async fn an_owner_whose_hold_ended_acquires_anew(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let owner = client.owner();
+    let mut last = None;
+    for _ in 0..3 {
+        let guard = lock.acquire_with(AcquireOptions::new().owner(&owner)).await.unwrap();
+        assert!(guard.fencing_token() > last, "each outermost hold has its own token");
+        // R1: nothing late of an old hold can touch a new one, because the server never sees an owner twice.
+        let holder = lock.status().await.unwrap().holder.unwrap();
+        assert_eq!(holder.hold_count, 1);
+        last = guard.fencing_token();
+        guard.release().await.unwrap();
+    }
+}
+
+async fn tasks_that_share_an_owner_are_one_actor(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let owner = client.owner();
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let (lock, owner) = (lock.clone(), owner.clone());
+            tokio::spawn(async move { lock.acquire_with(AcquireOptions::new().owner(&owner)).await.unwrap() })
+        })
+        .collect();
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.push(task.await.unwrap());
+    }
+    assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 16);
+    drop(guards);
+    world.at_rest().await;
+}
+
+async fn re_entering_a_lost_hold_is_an_error(world: &World) {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    assert!(lock.danger().force_release().await.unwrap());
+    let error = guard.reenter().await.unwrap_err();
+    assert!(matches!(error, RenewError::Lost(_)), "{error}");
+    assert!(!guard.is_held());
+    assert!(matches!(guard.release().await.unwrap_err(), ReleaseError::Lost(_)));
+}

@@ -1,0 +1,178 @@
+//! P4 and the local queue: who waits is woken, in order, and gives way.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use stanchion::{AcquireOptions, Lease, Lock, Renewal};
+use stanchion_tests::World;
+
+suite! {
+    waiters_of_one_process_are_served_in_order,
+    a_hand_off_costs_one_command,
+    a_dropped_guard_wakes_the_next_waiter,
+    a_waiter_that_gives_up_lets_the_next_one_through,
+    waiters_in_other_processes_are_not_starved,
+    an_expired_holder_is_succeeded_without_a_message,
+    force_release_wakes_a_waiter,
+    ten_thousand_waiters_share_one_subscription,
+}
+
+const CHANNEL: &str = "redisson_lock__channel:{job}";
+
+async fn waiters_of_one_process_are_served_in_order(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let held = lock.acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for i in 0..40 {
+        let (lock, order) = (lock.clone(), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            order.lock().unwrap().push(i);
+            guard.release().await.unwrap();
+        }));
+        // Each has joined the queue before the next is started.
+        stanchion_testkit::eventually("it waits", || client.waiters() == i + 1).await;
+    }
+    held.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..40).collect::<Vec<_>>());
+}
+
+async fn a_hand_off_costs_one_command(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let mut guard = lock.acquire().await.unwrap();
+    let waiting = Lock::new(&client, "job").unwrap();
+    // Subscribe once, so that the count below is about hand-offs alone.
+    let warm = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    world.subscribed(CHANNEL).await;
+    stanchion_testkit::eventually("it waits", || client.waiters() == 1).await;
+    guard.release().await.unwrap();
+    guard = warm.await.unwrap();
+    world.quiet().await;
+    let before = world.scripts_run();
+    for _ in 0..10 {
+        let next = tokio::spawn({
+            let lock = waiting.clone();
+            async move { lock.acquire().await.unwrap() }
+        });
+        stanchion_testkit::eventually("it waits", || client.waiters() == 1).await;
+        guard.release().await.unwrap();
+        guard = next.await.unwrap();
+    }
+    assert_eq!(world.scripts_run() - before, 10);
+}
+
+async fn a_dropped_guard_wakes_the_next_waiter(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    for waiter in [&ours, &theirs] {
+        let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+        let lock = Lock::new(waiter, "job").unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        world.subscribed(CHANNEL).await;
+        drop(held);
+        waiting.await.unwrap().release().await.unwrap();
+    }
+}
+
+async fn a_waiter_that_gives_up_lets_the_next_one_through(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+    let lock = Lock::new(&theirs, "job").unwrap();
+    let mut first = Box::pin(lock.acquire());
+    assert!((&mut first).now_or_never().is_none());
+    let second = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    stanchion_testkit::eventually("both wait", || theirs.waiters() == 2).await;
+    drop(first);
+    held.release().await.unwrap();
+    second.await.unwrap().release().await.unwrap();
+    assert_eq!(theirs.waiters(), 0);
+    world.at_rest().await;
+}
+
+async fn waiters_in_other_processes_are_not_starved(world: &World) {
+    let (busy, other) = (world.client().await, world.client().await);
+    let lock = Lock::new(&busy, "job").unwrap();
+    let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let hogs: Vec<_> = (0..4)
+        .map(|_| {
+            let (lock, done) = (lock.clone(), Arc::clone(&done));
+            tokio::spawn(async move {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let guard = lock.acquire().await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    stanchion_testkit::eventually("the process is busy with itself", || busy.waiters() > 0).await;
+    for _ in 0..5 {
+        Lock::new(&other, "job").unwrap().acquire().await.unwrap().release().await.unwrap();
+    }
+    done.store(true, std::sync::atomic::Ordering::Relaxed);
+    for hog in hogs {
+        hog.await.unwrap();
+    }
+}
+
+async fn an_expired_holder_is_succeeded_without_a_message(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let options = AcquireOptions::new().lease(Lease::new(Duration::from_millis(200)).unwrap()).renewal(Renewal::Manual);
+    let abandoned = Lock::new(&ours, "job").unwrap().acquire_with(options).await.unwrap();
+    let next = Lock::new(&theirs, "job").unwrap().acquire_timeout(Duration::from_secs(4)).await.unwrap();
+    assert!(!abandoned.is_held());
+    next.release().await.unwrap();
+}
+
+async fn force_release_wakes_a_waiter(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let lock = Lock::new(&ours, "job").unwrap();
+    let _held = lock.acquire().await.unwrap();
+    for waiter in [&theirs, &ours] {
+        let waiting = tokio::spawn({
+            let lock = Lock::new(waiter, "job").unwrap();
+            async move { lock.acquire().await.unwrap() }
+        });
+        world.subscribed(CHANNEL).await;
+        stanchion_testkit::eventually("it waits", || waiter.waiters() == 1).await;
+        assert!(lock.danger().force_release().await.unwrap());
+        // Kept: the next round takes it away again.
+        std::mem::forget(waiting.await.unwrap());
+        world.quiet().await;
+    }
+}
+
+async fn ten_thousand_waiters_share_one_subscription(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let held = lock.acquire().await.unwrap();
+    let tasks: Vec<_> = (0..10_000)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    stanchion_testkit::eventually("all wait", || client.waiters() == 10_000).await;
+    world.subscribed(CHANNEL).await;
+    let before = world.scripts_run();
+    held.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let scripts = world.scripts_run() - before;
+    assert!(scripts < 12_000, "{scripts} scripts for 10 000 grants");
+    assert_eq!(world.subscribers(CHANNEL), 1);
+    world.at_rest().await;
+}

@@ -1,0 +1,23 @@
+//! Faults of the real world: real servers, real sockets, real processes and signals.
+//!
+//! Each test breaks one thing and names the promise (P1 to P11) that must survive it. Tests wait for events, never for
+//! a guess, and are skipped loudly where there is no server.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+
+mod clocks;
+mod connecting;
+mod counter;
+mod credentials;
+mod deadlines;
+mod memory;
+mod messages;
+mod network;
+mod processes;
+mod replies;
+mod roles;
+mod runtimes;
+mod servers;
+mod shutdown;
+mod support;
+mod transports;
+mod values;

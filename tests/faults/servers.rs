@@ -1,0 +1,106 @@
+//! Servers that are killed, restarted and paused.
+
+use stanchion::{LostReason, ReleaseError};
+use stanchion_testkit::{RedisServer, eventually};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn after_a_restart_without_data_the_holder_knows_and_tokens_still_grow() {
+    let Some(mut server) = server() else { return };
+    let lock_a = lock_of(server.url(), "orders", ms(900)).await;
+    let lock_b = lock_of(server.url(), "orders", LONG).await;
+    let guard = lock_a.acquire().await.unwrap();
+    let waiter = waiting(&lock_b);
+    subscribed(&server, "orders").await;
+    server.restart();
+    let reason = loss(&guard).await;
+    assert!(matches!(reason, LostReason::Gone | LostReason::Expired), "{reason:?}");
+    let next = granted(waiter, LONG / 3).await;
+    assert!(token(&next) > token(&guard), "P2");
+    let owner = holder(&server, "orders");
+    // P8: the old holder learns what is true, and touches nothing.
+    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
+    quiet(&server).await;
+    assert_eq!(holder(&server, "orders"), owner);
+    next.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn after_a_restart_with_its_data_the_hold_stands_and_the_waiter_waits_on() {
+    let Some(mut server) = start(RedisServer::builder().append_only()) else { return };
+    let lock_a = lock_of(server.url(), "orders", ms(3000)).await;
+    let lock_b = lock_of(server.url(), "orders", LONG).await;
+    let guard = lock_a.acquire().await.unwrap();
+    let waiter = waiting(&lock_b);
+    subscribed(&server, "orders").await;
+    let owner = holder(&server, "orders").unwrap();
+    server.restart();
+    assert_eq!(holder(&server, "orders"), Some(owner.clone()), "the server kept its data");
+    renewed(&guard).await;
+    subscribed(&server, "orders").await;
+    assert!(!waiter.is_finished(), "P1");
+    assert_eq!(holder(&server, "orders"), Some(owner));
+    let first = token(&guard);
+    guard.release().await.unwrap();
+    let next = granted(waiter, LONG / 3).await;
+    assert!(token(&next) > first, "P2");
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_everything_is_noticed_at_the_next_renewal() {
+    let Some(server) = server() else { return };
+    let lock = lock_of(server.url(), "orders", ms(900)).await;
+    let guard = lock.acquire().await.unwrap();
+    let first = token(&guard);
+    server.flush();
+    assert_eq!(loss(&guard).await, LostReason::Gone);
+    let again = lock.acquire().await.unwrap();
+    assert!(token(&again) > first, "P2");
+}
+
+#[tokio::test]
+async fn a_server_paused_for_longer_than_the_lease_loses_the_hold_in_time() {
+    let Some(server) = server() else { return };
+    let lock_a = lock_of(server.url(), "orders", ms(600)).await;
+    let client_b = connect(server.url()).await;
+    let lock_b = lock(&client_b, "orders", LONG);
+    let guard = lock_a.acquire().await.unwrap();
+    let waiter = waiting(&lock_b);
+    subscribed(&server, "orders").await;
+    server.stop_signal();
+    // P5: without any answer from the server.
+    assert_eq!(loss(&guard).await, LostReason::Expired);
+    assert!(!waiter.is_finished(), "nobody can have been granted yet");
+    server.cont();
+    let next = granted(waiter, LONG / 3).await;
+    assert!(client_b.now() > guard.valid_until(), "P1");
+    assert!(token(&next) > token(&guard), "P2");
+}
+
+#[tokio::test]
+async fn a_server_paused_for_less_than_the_lease_costs_nothing() {
+    let Some(server) = server() else { return };
+    let client = connect(server.url()).await;
+    let guard = lock(&client, "orders", ms(3000)).acquire().await.unwrap();
+    server.stop_signal();
+    eventually("the client has given up on its connections", || !client.is_connected()).await;
+    server.cont();
+    renewed(&guard).await;
+    assert_eq!(hold_count(&server, "orders"), 1);
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_hold_that_an_operator_deleted_is_lost_at_the_next_renewal() {
+    let Some(server) = server() else { return };
+    let lock = lock_of(server.url(), "orders", ms(900)).await;
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(server.cli(&["DEL", "orders"]).as_int(), 1);
+    assert_eq!(loss(&guard).await, LostReason::Gone);
+    assert!(matches!(guard.reenter().await, Err(stanchion::RenewError::Lost(_))));
+    assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
+    assert_eq!(leftovers(&server), [] as [String; 0], "nothing was made anew");
+}

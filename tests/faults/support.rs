@@ -1,0 +1,183 @@
+//! What the modules share: a server, clients in a hurry, and looks at the server behind the client's back.
+
+use std::time::Duration;
+
+use stanchion::{AcquireError, AcquireOptions, Client, ClientConfig, Lease, Lock, LockGuard, LostReason, Rejection, ServerUrl};
+use stanchion_testkit::{Matcher, RedisServer, RedisServerBuilder, eventually, eventually_async};
+
+/// What a promise in milliseconds may cost on a loaded machine.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
+
+/// The lease of holds that must survive: longer than any hiccup of the machine.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A server with default settings; `None`, said loudly, where none is installed.
+pub(crate) fn server() -> Option<RedisServer> {
+    start(RedisServer::builder())
+}
+
+/// A server with these settings; `None`, said loudly, where none is installed.
+pub(crate) fn start(builder: RedisServerBuilder) -> Option<RedisServer> {
+    if RedisServer::available() {
+        return Some(builder.start());
+    }
+    RedisServer::or_skip(std::thread::current().name().unwrap_or("a test"))
+}
+
+/// A client that notices faults quickly.
+pub(crate) fn config(url: impl Into<ServerUrl>) -> ClientConfig {
+    ClientConfig::new(url).response_timeout(ms(250)).poll_interval(ms(500))
+}
+
+pub(crate) async fn connect(url: impl Into<ServerUrl>) -> Client {
+    Client::connect_with(config(url)).await.unwrap()
+}
+
+pub(crate) fn lock(client: &Client, name: &str, lease: Duration) -> Lock {
+    Lock::new(client, name).unwrap().with_lease(Lease::new(lease).unwrap())
+}
+
+/// A lock on a client of its own.
+pub(crate) async fn lock_of(url: impl Into<ServerUrl>, name: &str, lease: Duration) -> Lock {
+    lock(&connect(url).await, name, lease)
+}
+
+pub(crate) fn token(guard: &LockGuard) -> u64 {
+    guard.fencing_token().unwrap().get()
+}
+
+/// An acquire in a task of its own.
+pub(crate) fn waiting(lock: &Lock) -> tokio::task::JoinHandle<Result<LockGuard, AcquireError>> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+/// The guard of a waiter that must get it within `limit`.
+pub(crate) async fn granted(waiter: tokio::task::JoinHandle<Result<LockGuard, AcquireError>>, limit: Duration) -> LockGuard {
+    soon(limit, waiter).await.unwrap().unwrap()
+}
+
+/// What `work` gives, which must come within `limit`.
+pub(crate) async fn soon<T>(limit: Duration, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| panic!("not within {limit:?}"))
+}
+
+/// Waits for the loss of a hold, which must come by itself.
+pub(crate) async fn loss(guard: &LockGuard) -> LostReason {
+    let reason = soon(Duration::from_secs(10), guard.lost()).await;
+    assert!(!guard.is_held());
+    reason
+}
+
+/// Waits until the watchdog has renewed a hold that began or was renewed before now.
+pub(crate) async fn renewed(guard: &LockGuard) {
+    let before = guard.valid_until();
+    eventually("the watchdog renews", || {
+        assert!(guard.is_held(), "lost");
+        guard.valid_until() > before
+    })
+    .await;
+}
+
+/// Waits until somebody listens for the release of `name`.
+pub(crate) async fn subscribed(server: &RedisServer, name: &str) {
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    eventually("somebody subscribes", || server.subscribers(&channel) > 0).await;
+}
+
+/// Owner and hold count, as the server has them.
+pub(crate) fn holder(server: &RedisServer, name: &str) -> Option<(String, i64)> {
+    let fields = server.cli(&["HGETALL", name]);
+    match fields.as_texts().as_slice() {
+        [] => None,
+        [owner, count] => Some((owner.clone(), count.parse().unwrap())),
+        more => panic!("{name} has more than one holder: {more:?}"),
+    }
+}
+
+pub(crate) fn hold_count(server: &RedisServer, name: &str) -> i64 {
+    holder(server, name).map_or(0, |(_, count)| count)
+}
+
+/// All keys but the fence counters, which stay on purpose.
+pub(crate) fn leftovers(server: &RedisServer) -> Vec<String> {
+    let mut keys = server.keys();
+    keys.retain(|key| !key.starts_with("stanchion_fence:"));
+    keys
+}
+
+/// Waits until nothing is left but fence counters: far sooner than a lease of [`LONG`] could end it.
+pub(crate) async fn nothing_left(server: &RedisServer) {
+    eventually("only fence counters are left", || leftovers(server).is_empty()).await;
+}
+
+fn scripts_run(server: &RedisServer) -> u64 {
+    let stats = server.commands_processed();
+    stats.get("evalsha").unwrap_or(&0) + stats.get("eval").unwrap_or(&0)
+}
+
+/// Waits until no script has been sent for a moment: clean-ups have ended.
+pub(crate) async fn quiet(server: &RedisServer) {
+    eventually_async("no more scripts are sent", async || {
+        let before = scripts_run(server);
+        tokio::time::sleep(ms(300)).await;
+        scripts_run(server) == before
+    })
+    .await;
+}
+
+/// Whether somebody else could have the lock now.
+pub(crate) async fn is_free(server: &RedisServer, name: &str) -> bool {
+    let other = lock_of(server.url(), name, LONG).await;
+    let guard = other.try_acquire().await.unwrap();
+    match guard {
+        None => false,
+        Some(guard) => {
+            guard.release().await.unwrap();
+            true
+        }
+    }
+}
+
+pub(crate) fn rejected<T: std::fmt::Debug>(result: Result<T, AcquireError>) -> Rejection {
+    match result {
+        Err(AcquireError::Rejected { rejection, .. }) => rejection,
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+pub(crate) fn manual() -> AcquireOptions {
+    AcquireOptions::new().renewal(stanchion::Renewal::Manual)
+}
+
+/// The scripts, as matchers for the proxy. Loading them also means that no first use brings a NOSCRIPT.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    pub(crate) acquire: String,
+    pub(crate) reenter: String,
+    pub(crate) release: String,
+    pub(crate) hand_off: String,
+    pub(crate) renew: String,
+}
+
+impl Scripts {
+    pub(crate) fn load(server: &RedisServer) -> Self {
+        let load = |text: &str| server.cli(&["SCRIPT", "LOAD", text]).as_text().to_owned();
+        Self {
+            acquire: load(include_str!("../../crates/stanchion-lock/lua/acquire.lua")),
+            reenter: load(include_str!("../../crates/stanchion-lock/lua/reenter.lua")),
+            release: load(include_str!("../../crates/stanchion-lock/lua/release.lua")),
+            hand_off: load(include_str!("../../crates/stanchion-lock/lua/hand_off.lua")),
+            renew: load(include_str!("../../crates/stanchion-core/lua/renew.lua")),
+        }
+    }
+}
+
+/// A run of the script `sha` for `name`.
+pub(crate) fn run_of(sha: &str, name: &str) -> Matcher {
+    Matcher::script(sha).containing(name)
+}
