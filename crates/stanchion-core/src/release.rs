@@ -56,6 +56,7 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
 async fn publicly(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     let core = &state.core;
     let call = state.sync.release(&state.owner, 1, state.terms.lease);
+    state.entry.releasing();
     let done = persist(core, path, &call, state.valid_until()).await;
     let (rivals, outcome) = match done {
         Ok((Reply::Int(-2), true)) => (Rivals::Unknown, Ok(())), // P6: the first run did it.

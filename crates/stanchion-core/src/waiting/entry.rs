@@ -128,7 +128,7 @@ struct Queue {
     /// Hand-offs since the last public release.
     handed: u32,
     rivals: bool,
-    /// Wakes before this moment are our own echo.
+    /// Wakes before this moment are our own echo, or meant for others first.
     deaf_until: Option<Moment>,
     subscribed: bool,
     poll: Option<Slot>,
@@ -258,6 +258,12 @@ impl Entry {
         Some(successor)
     }
 
+    /// A public release is about to be sent. Its message may come back to us before its answer, and must not give our
+    /// first waiter the start that belongs to others: [`Entry::freed`] decides when it tries.
+    pub(crate) fn releasing(&self) {
+        self.queue().deaf_until = Some(Moment::FAR);
+    }
+
     /// Passes the hold on. A successor that has left in the meantime does not take it: dropped here, it goes to the next.
     pub(crate) fn hand_over(&self, successor: Successor, hold: Hold) {
         let mut queue = self.queue();
@@ -286,6 +292,7 @@ impl Entry {
     pub(crate) fn freed(&self, core: &Core, hold: &Arc<HoldState>, rivals: Rivals) {
         let now = core.clock.now();
         let mut queue = self.queue();
+        queue.deaf_until = None;
         if std::ptr::eq(queue.holder.as_ptr(), Arc::as_ptr(hold)) {
             queue.holder = Weak::new();
         } else if queue.has_live_holder() {
