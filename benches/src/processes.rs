@@ -31,7 +31,7 @@ pub(crate) struct Worker {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Told {
     grants: Vec<Grant>,
-    /// Microseconds that the tasks had waited in vain when the time was over.
+    /// Microseconds that tasks had waited in vain when the time was over.
     waiting: Vec<u64>,
 }
 
@@ -52,6 +52,8 @@ impl Worker {
             io::stdout().flush()?;
             tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new())).await??;
             let told = contend(&lock, Duration::from_millis(self.millis)).await?;
+            // A waiter that gave up may be granted the lock a moment later: the client sees to it before it ends.
+            client.shutdown(Duration::from_secs(5)).await;
             println!("{}", serde_json::to_string(&told)?);
             anyhow::Ok(())
         })
@@ -128,6 +130,7 @@ fn run(server: &RedisServer, length: Duration) -> Result<Outcome> {
         worker.wait_for_line(|line| line == "ready", Duration::from_secs(10));
     }
     server.reset_stats();
+    server.flush();
     for worker in &mut workers {
         worker.send_line("go");
     }

@@ -1,1 +1,9 @@
-//! To come.
+//! Exact tests on the embedded engine: its fault switches and virtual time reach every interleaving.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
+mod cancellation;
+mod connections;
+mod lost_messages;
+mod lost_replies;
+mod refusals;
+mod time;

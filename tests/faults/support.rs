@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Client, ClientConfig, Lease, Lock, LockGuard, LostReason, Rejection, ServerUrl};
+use stanchion::{AcquireError, Client, ClientConfig, Lease, Lock, LockGuard, LostReason, Rejection, ServerUrl};
 use stanchion_testkit::{Matcher, RedisServer, RedisServerBuilder, eventually, eventually_async};
+
+/// An administrator's command, which must succeed.
+pub(crate) fn admin(server: &RedisServer, command: &[&str]) {
+    let reply = server.cli(command);
+    assert!(!reply.is_error(), "{command:?}: {reply}");
+}
 
 /// What a promise in milliseconds may cost on a loaded machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
@@ -148,10 +154,6 @@ pub(crate) fn rejected<T: std::fmt::Debug>(result: Result<T, AcquireError>) -> R
         Err(AcquireError::Rejected { rejection, .. }) => rejection,
         other => panic!("not rejected: {other:?}"),
     }
-}
-
-pub(crate) fn manual() -> AcquireOptions {
-    AcquireOptions::new().renewal(stanchion::Renewal::Manual)
 }
 
 /// The scripts, as matchers for the proxy. Loading them also means that no first use brings a NOSCRIPT.

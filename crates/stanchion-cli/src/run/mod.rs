@@ -128,7 +128,7 @@ async fn lock_and_run(
     signals: &mut Signals,
     report: &mut Report,
 ) -> Result<u8, Failure> {
-    let lock = Lock::new(client, format!("{}{}", args.name, std::process::id() % 2))
+    let lock = Lock::new(client, &args.name)
         .map_err(Library)?
         .with_lease(args.lease);
     let asked = Instant::now();

@@ -1,0 +1,265 @@
+//! P3 at every await point: an operation dropped there leaves nothing, and every other waiter still gets the lock.
+
+use std::time::Duration;
+
+use stanchion::{AcquireOptions, Client, Lock};
+use stanchion_testkit::{cancel_after, eventually};
+use stanchion_tests::World;
+
+/// More await points than any operation has; a loop that gets here does not cover what it claims.
+const TOO_MANY: usize = 60;
+
+/// With a slow server, requests are under way when their callers go.
+async fn slow_world() -> World {
+    let world = World::engine();
+    world.as_engine().faults().delay(None, Duration::from_millis(5));
+    world
+}
+
+/// Nothing of the client is left: no key, no waiter, no task beyond those it had at rest.
+async fn assert_no_leak(world: &World, client: &Client, tasks_at_rest: usize, polls: usize) {
+    world.at_rest().await;
+    assert_eq!(client.waiters(), 0, "after {polls} polls");
+    eventually(&format!("no task is left after {polls} polls"), || alive_tasks() <= tasks_at_rest).await;
+}
+
+fn alive_tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+async fn settled_tasks() -> usize {
+    // Handshakes and first subscriptions come to rest.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    alive_tasks()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
+    let world = slow_world().await;
+    let (client, other) = (world.client().await, world.client().await);
+    let lock = Lock::new(&client, "job").unwrap();
+    let tasks = settled_tasks().await;
+    for polls in 0..TOO_MANY {
+        let done = cancel_after(lock.acquire(), polls).await.is_some();
+        assert_no_leak(&world, &client, tasks, polls).await;
+        // The next one, whoever it is, gets it without waiting for a lease.
+        let started = tokio::time::Instant::now();
+        Lock::new(&other, "job").unwrap().acquire().await.unwrap().release().await.unwrap();
+        assert!(started.elapsed() < Duration::from_secs(1), "after {polls} polls");
+        if done {
+            assert!(polls > 1);
+            return;
+        }
+    }
+    panic!("more than {TOO_MANY} await points");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
+    for timeout in [None, Some(Duration::from_secs(60))] {
+        let world = slow_world().await;
+        let (client, other) = (world.client().await, world.client().await);
+        let lock = Lock::new(&client, "job").unwrap();
+        let mut covered = false;
+        for polls in 0..TOO_MANY {
+            let held = Lock::new(&other, "job").unwrap().acquire().await.unwrap();
+            // The lock comes free while the doomed waiter is at any point of its wait.
+            let releasing = tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(40)).await;
+                held.release().await.unwrap();
+            });
+            let options = timeout.map_or_else(AcquireOptions::new, |t| AcquireOptions::new().timeout(t));
+            let doomed = tokio::spawn({
+                let lock = lock.clone();
+                async move { cancel_after(lock.acquire_with(options), polls).await.is_some() }
+            });
+            tokio::task::yield_now().await;
+            let started = tokio::time::Instant::now();
+            let survivor = lock.acquire().await.unwrap();
+            assert!(started.elapsed() < Duration::from_secs(1), "the survivor slept past its wake after {polls} polls");
+            survivor.release().await.unwrap();
+            releasing.await.unwrap();
+            covered = doomed.await.unwrap();
+            world.at_rest().await;
+            assert_eq!(client.waiters(), 0, "after {polls} polls");
+            if covered {
+                assert!(polls > 2);
+                break;
+            }
+        }
+        assert!(covered, "more than {TOO_MANY} await points");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_dropped_while_it_is_handed_the_lock_passes_it_on() {
+    let world = slow_world().await;
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    // The hand-off to the first waiter is under way for 5 ms; it goes at every millisecond around that.
+    for after in 0..12 {
+        let held = lock.acquire().await.unwrap();
+        let doomed = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await }
+        });
+        eventually("it waits", || client.waiters() == 1).await;
+        let survivor = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await.unwrap().release().await.unwrap() }
+        });
+        eventually("both wait", || client.waiters() == 2).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let releasing = tokio::spawn(held.release());
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        doomed.abort();
+        // With the handle goes the guard, if it got that far.
+        drop(doomed);
+        let started = tokio::time::Instant::now();
+        survivor.await.unwrap();
+        assert!(started.elapsed() < Duration::from_secs(1), "gone after {after} ms");
+        releasing.await.unwrap().unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
+    let world = slow_world().await;
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    for polls in 0..TOO_MANY {
+        let done = cancel_after(guard.reenter(), polls).await;
+        let finished = done.is_some();
+        drop(done);
+        // The clean-up is an operation of the same owner: wait until the server agrees.
+        stanchion_testkit::eventually_async("the count is 1 again", async || {
+            lock.status().await.unwrap().holder.unwrap().hold_count == 1
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1, "after {polls} polls");
+        assert!(guard.is_held());
+        if finished {
+            guard.release().await.unwrap();
+            return world.at_rest().await;
+        }
+    }
+    panic!("more than {TOO_MANY} await points");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_dropped_anywhere_changes_nothing() {
+    let world = slow_world().await;
+    let client = world.client().await;
+    let tasks = settled_tasks().await;
+    for polls in 0..TOO_MANY {
+        let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
+        let done = cancel_after(guard.renew(), polls).await.is_some();
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        assert_no_leak(&world, &client, tasks, polls).await;
+        if done {
+            return;
+        }
+    }
+    panic!("more than {TOO_MANY} await points");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_anywhere_releases() {
+    for waiters in [0, 1] {
+        let world = slow_world().await;
+        let client = world.client().await;
+        let lock = Lock::new(&client, "job").unwrap();
+        let mut covered = false;
+        for polls in 0..TOO_MANY {
+            let guard = lock.acquire().await.unwrap();
+            let waiting: Vec<_> = (0..waiters)
+                .map(|_| {
+                    let lock = lock.clone();
+                    tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+                })
+                .collect();
+            eventually("they wait", || client.waiters() == waiters).await;
+            covered = cancel_after(guard.release(), polls).await.is_some();
+            let started = tokio::time::Instant::now();
+            for waiter in waiting {
+                waiter.await.unwrap();
+            }
+            world.at_rest().await;
+            assert!(started.elapsed() < Duration::from_secs(1), "after {polls} polls");
+            if covered {
+                break;
+            }
+        }
+        assert!(covered, "more than {TOO_MANY} await points");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_dropped_anywhere_leaves_nothing() {
+    let world = slow_world().await;
+    let client = world.client().await;
+    let tasks = settled_tasks().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    for polls in 0..TOO_MANY {
+        let done = cancel_after(lock.try_acquire(), polls).await.is_some();
+        assert_no_leak(&world, &client, tasks, polls).await;
+        if done {
+            return;
+        }
+    }
+    panic!("more than {TOO_MANY} await points");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_holding_releases() {
+    let world = World::engine();
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let task = tokio::spawn({
+        let lock = lock.clone();
+        async move {
+            let _guard = lock.acquire().await.unwrap();
+            panic!("on purpose");
+        }
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
+    let world = World::engine();
+    world.as_engine().faults().delay(None, Duration::from_millis(1));
+    let clients = [world.client().await, world.client().await];
+    let mut rng = fastrand::Rng::with_seed(11);
+    for round in 0..30 {
+        let mut tasks = Vec::new();
+        for i in 0..100 {
+            let lock = Lock::new(&clients[i % 2], "job").unwrap();
+            let patience = Duration::from_micros(rng.u64(0..60_000));
+            let doomed = rng.bool();
+            tasks.push(tokio::spawn(async move {
+                if doomed {
+                    // Dropped at a random moment, often with the lock in its hands.
+                    let _ = tokio::time::timeout(patience, async {
+                        let _guard = lock.acquire().await.unwrap();
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    })
+                    .await;
+                } else {
+                    let guard = lock.acquire_timeout(Duration::from_secs(20)).await.expect("a live waiter gets the lock");
+                    guard.release().await.unwrap();
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap_or_else(|e| panic!("round {round}: {e}"));
+        }
+        world.at_rest().await;
+        assert_eq!(clients.iter().map(Client::waiters).sum::<usize>(), 0);
+    }
+}

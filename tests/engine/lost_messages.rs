@@ -1,0 +1,128 @@
+//! P4: no waiter sleeps past its poll, whatever happens to messages.
+
+use std::time::Duration;
+
+use stanchion::{Client, Lock};
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+const CHANNEL: &str = "redisson_lock__channel:{job}";
+/// The default poll interval.
+const POLL: Duration = Duration::from_secs(5);
+
+async fn holder_and_waiter(world: &World) -> (Client, Client, stanchion::LockGuard, tokio::task::JoinHandle<stanchion::LockGuard>) {
+    let ours = Client::connect_with(world.config("ours")).await.unwrap();
+    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
+    // The server knows the scripts, so that each request is one round trip.
+    Lock::new(&ours, "job").unwrap().acquire().await.unwrap().release().await.unwrap();
+    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+    let lock = Lock::new(&theirs, "job").unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    (ours, theirs, held, waiting)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_wakes_within_a_round_trip() {
+    let world = World::engine();
+    world.as_engine().faults().delay(None, Duration::from_millis(10));
+    let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
+    let started = Instant::now();
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    // Message 10 ms, then one request of 10 ms; virtual timers tick in milliseconds.
+    assert!(started.elapsed() <= Duration::from_millis(25), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_message_costs_at_most_a_poll() {
+    let world = World::engine();
+    let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
+    world.as_engine().faults().lose_messages(1);
+    let started = Instant::now();
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(started.elapsed() <= POLL, "{:?}", started.elapsed());
+    assert!(started.elapsed() > Duration::from_millis(100), "the message was not lost, so this shows nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_subscriber_asks_again_when_it_is_back() {
+    let world = World::engine();
+    let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
+    world.as_engine().faults().kill_subscribers();
+    let started = Instant::now();
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
+    let world = World::engine();
+    let ours = Client::connect_with(world.config("ours")).await.unwrap();
+    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
+    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+    // Every answer to the waiter takes 20 ms, so its first attempt is answered long before its subscription.
+    world.as_engine().faults().delay(Some("theirs"), Duration::from_millis(20));
+    let lock = Lock::new(&theirs, "job").unwrap();
+    let started = Instant::now();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    world.subscribed(CHANNEL).await;
+    // The server has it, the client does not know yet. A message sent now arrives before the confirmation is acted on.
+    world.as_engine().faults().lose_messages(1);
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(started.elapsed() < Duration::from_millis(200), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_subscription_waiters_poll() {
+    let world = World::engine();
+    let ours = Client::connect_with(world.config("ours")).await.unwrap();
+    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
+    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+    world.as_engine().faults().fail_next("SUBSCRIBE", "NOPERM this user has no permissions to access one of the channels", 1000);
+    let lock = Lock::new(&theirs, "job").unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let started = Instant::now();
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(started.elapsed() <= Duration::from_millis(300), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_ends_after_its_linger_and_not_before() {
+    let world = World::engine();
+    let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(world.subscribers(CHANNEL), 1);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(world.subscribers(CHANNEL), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_asked_for_while_it_ends_is_there_again() {
+    let world = World::engine();
+    let (ours, theirs, held, waiting) = holder_and_waiter(&world).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    // Come back at every instant around the end of the linger, with slow answers to make the instants long.
+    world.as_engine().faults().delay(None, Duration::from_millis(7));
+    for offset in (2_960..3_060).step_by(4) {
+        tokio::time::sleep(Duration::from_millis(offset)).await;
+        let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+        let lock = Lock::new(&theirs, "job").unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(world.subscribers(CHANNEL), 1, "{offset}");
+        let started = Instant::now();
+        held.release().await.unwrap();
+        waiting.await.unwrap().release().await.unwrap();
+        assert!(started.elapsed() < Duration::from_millis(100), "{offset}: {:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,208 @@
+//! P6: a reply lost after the script ran has the effect of once.
+
+use std::time::Duration;
+
+use stanchion::{AcquireError, Client, Lock};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+
+/// The ways to lose a reply: the connection dies with it, or goes silent.
+const WAYS: [Way; 2] = [Way::Closed, Way::Silent];
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Closed,
+    Silent,
+}
+
+fn lose_next_reply(world: &World, way: Way) {
+    let faults = world.as_engine().faults();
+    match way {
+        Way::Closed => faults.lose_replies("EVALSHA", 1),
+        Way::Silent => faults.lose_replies_silently("EVALSHA", 1),
+    }
+}
+
+async fn warm(world: &World) -> (Client, Lock) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    // All scripts are known to the server, so that the next EVALSHA is the one that counts.
+    let guard = lock.acquire().await.unwrap();
+    let again = guard.reenter().await.unwrap();
+    guard.renew().await.unwrap();
+    again.release().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap().release().await.unwrap() }
+    });
+    eventually("it waits", || client.waiters() == 1).await;
+    world.subscribed("redisson_lock__channel:{job}").await;
+    world.quiet().await;
+    guard.release().await.unwrap();
+    next.await.unwrap();
+    world.at_rest().await;
+    world.quiet().await;
+    (client, lock)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_holds_once() {
+    for way in WAYS {
+        let world = World::engine();
+        let (_client, lock) = warm(&world).await;
+        lose_next_reply(&world, way);
+        let guard = lock.acquire().await.unwrap();
+        assert!(guard.is_held());
+        let status = lock.status().await.unwrap();
+        assert_eq!(status.holder.unwrap().hold_count, 1, "{way:?}");
+        assert_eq!(status.last_token, guard.fencing_token(), "{way:?}: the token is the last one minted");
+        guard.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_holds_once() {
+    for way in WAYS {
+        let world = World::engine();
+        let (_client, lock) = warm(&world).await;
+        lose_next_reply(&world, way);
+        let guard = lock.try_acquire().await.unwrap().expect("it was free");
+        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1, "{way:?}");
+        guard.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_re_entry_counts_once() {
+    for way in WAYS {
+        let world = World::engine();
+        let (_client, lock) = warm(&world).await;
+        let outer = lock.acquire().await.unwrap();
+        lose_next_reply(&world, way);
+        let inner = outer.reenter().await.unwrap();
+        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 2, "{way:?}");
+        inner.release().await.unwrap();
+        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1, "{way:?}");
+        outer.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partial_release_counts_once() {
+    for way in WAYS {
+        let world = World::engine();
+        let (_client, lock) = warm(&world).await;
+        let outer = lock.acquire().await.unwrap();
+        let (middle, inner) = (outer.reenter().await.unwrap(), outer.reenter().await.unwrap());
+        lose_next_reply(&world, way);
+        inner.release().await.unwrap();
+        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 2, "{way:?}");
+        drop((outer, middle));
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_renews() {
+    for way in WAYS {
+        let world = World::engine();
+        let (_client, lock) = warm(&world).await;
+        let guard = lock.acquire().await.unwrap();
+        let end = guard.valid_until();
+        lose_next_reply(&world, way);
+        guard.renew().await.unwrap();
+        assert!(guard.valid_until() > end, "{way:?}");
+        guard.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_releases_once_and_takes_nothing_from_the_next() {
+    for way in WAYS {
+        let world = World::engine();
+        let (_client, lock) = warm(&world).await;
+        let other = Lock::new(&world.client().await, "job").unwrap();
+        let guard = lock.acquire().await.unwrap();
+        lose_next_reply(&world, way);
+        let releasing = tokio::spawn(guard.release());
+        let next = other.acquire().await.unwrap();
+        releasing.await.unwrap().unwrap_or_else(|e| panic!("{way:?}: {e}"));
+        world.quiet().await;
+        assert_eq!(lock.status().await.unwrap().holder.unwrap().owner, next.owner().to_string(), "{way:?}");
+        next.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_hands_over_once() {
+    for way in WAYS {
+        let world = World::engine();
+        let (client, lock) = warm(&world).await;
+        let guard = lock.acquire().await.unwrap();
+        let next = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await.unwrap() }
+        });
+        eventually("it waits", || client.waiters() == 1).await;
+        world.quiet().await;
+        let first_token = guard.fencing_token();
+        lose_next_reply(&world, way);
+        guard.release().await.unwrap();
+        let next = next.await.unwrap();
+        assert!(next.fencing_token() > first_token);
+        let holder = lock.status().await.unwrap().holder.unwrap();
+        assert_eq!((holder.owner, holder.hold_count), (next.owner().to_string(), 1), "{way:?}");
+        next.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_guards_release_is_repeated_until_answered() {
+    for way in WAYS {
+        let world = World::engine();
+        let (_client, lock) = warm(&world).await;
+        let guard = lock.acquire().await.unwrap();
+        world.as_engine().faults().lose_replies("EVALSHA", 1);
+        lose_next_reply(&world, way);
+        drop(guard);
+        world.at_rest().await;
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_gives_up_after_a_lost_reply_is_swept() {
+    let world = World::engine();
+    let (_client, lock) = warm(&world).await;
+    // It runs, its answer is lost, and the caller is gone before anything else happens.
+    lose_next_reply(&world, Way::Silent);
+    let error = lock.acquire_timeout(Duration::from_millis(50)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { free_by: Some(_), .. }), "{error}");
+    let started = tokio::time::Instant::now();
+    world.at_rest().await;
+    assert!(started.elapsed() < Duration::from_secs(10), "swept, not expired: the lease is 30 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
+    let world = World::engine();
+    let (_client, lock) = warm(&world).await;
+    let faults = world.as_engine().faults();
+    // Written now, executed when the network thaws: long after everybody has given up (P3: `not_after`).
+    faults.freeze(None);
+    let error = lock.acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { free_by: Some(_), .. }), "{error}");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(world.keys().is_empty());
+    faults.thaw(None);
+    // Whatever ran, ran in this instant.
+    assert!(world.keys().is_empty(), "a late request took the lock");
+    lock.acquire().await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}

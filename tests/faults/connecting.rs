@@ -1,0 +1,160 @@
+//! Connects that fail: a typed error within the connect timeout, and never a panic.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::thread;
+
+use stanchion::{Client, ClientConfig, ConfigError, ConnectError, Rejection};
+use stanchion_testkit::{Certificate, Proxy, RedisServer, machine_clock};
+
+use crate::support::*;
+
+/// The error of a connect, which must come within its timeout.
+async fn refused(config: ClientConfig) -> ConnectError {
+    let (began, timeout) = (machine_clock(), config.connect_timeout);
+    let error = Client::connect_with(config).await.unwrap_err();
+    assert!(machine_clock() - began < timeout + SLACK, "P9: {error}");
+    error
+}
+
+fn unreachable(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Unreachable { .. })
+}
+
+fn tls(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Tls { .. })
+}
+
+/// A port that answers each connection with `answer` after the first bytes, or never.
+fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let addr = listener.local_addr().unwrap();
+    // Ends with the process.
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            if let Some(answer) = answer {
+                let mut some = [0; 512];
+                // A client that has gone is none of our business.
+                let _ = stream.read(&mut some);
+                let _ = stream.write_all(answer);
+            }
+            open.push(stream);
+        }
+    });
+    addr
+}
+
+#[tokio::test]
+async fn nobody_at_the_port_is_unreachable() {
+    // Bound and dropped: free, and nobody listens.
+    let addr = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let error = refused(config(format!("redis://{addr}/"))).await;
+    assert!(unreachable(&error), "{error:?}");
+    assert!(error.to_string().contains(&addr.to_string()), "names the server: {error}");
+}
+
+#[tokio::test]
+async fn an_unknown_host_is_unreachable() {
+    let error = refused(config("redis://no-such-host.invalid/")).await;
+    assert!(unreachable(&error), "{error:?}");
+    assert!(error.to_string().contains("no-such-host.invalid"), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_socket_is_unreachable() {
+    let error = refused(config("unix:///nowhere/redis.sock")).await;
+    assert!(unreachable(&error), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_port_that_never_answers_is_unreachable_within_the_timeout() {
+    let addr = stranger(None);
+    for url in [format!("redis://{addr}/"), format!("rediss://{addr}/")] {
+        let error = refused(config(url).connect_timeout(ms(300))).await;
+        assert!(unreachable(&error), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_network_is_unreachable_within_the_timeout() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(server.addr());
+    proxy.freeze_all();
+    let error = refused(config(proxy.url()).connect_timeout(ms(300))).await;
+    assert!(unreachable(&error), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_port_that_speaks_something_else_is_an_error() {
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"+OK\r\n+OK\r\n", b"\x00\xff\x00\xff", b"$-5\r\n", b"-ERR no\r\n"] {
+        let addr = stranger(Some(answer));
+        let error = refused(config(format!("redis://{addr}/")).connect_timeout(ms(300))).await;
+        let fits = matches!(error, ConnectError::Unreachable { .. } | ConnectError::Rejected { .. });
+        assert!(fits, "{:?}: {error:?}", String::from_utf8_lossy(answer));
+        let error = refused(config(format!("rediss://{addr}/")).connect_timeout(ms(300))).await;
+        assert!(tls(&error) || unreachable(&error), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn tls_on_a_plain_port_is_a_tls_error() {
+    let Some(server) = server() else { return };
+    // A Redis that waits for the end of a line says nothing.
+    let error = refused(config(format!("rediss://{}/", server.addr())).connect_timeout(ms(500))).await;
+    assert!(tls(&error) || unreachable(&error), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_plain_client_on_a_tls_port_is_refused() {
+    let Some(server) = start(RedisServer::builder().tls()) else { return };
+    let error = refused(config(format!("redis://{}/", server.addr()))).await;
+    assert!(unreachable(&error), "{error:?}");
+}
+
+/// The authority a server's clients must trust, as a file.
+pub(crate) fn ca_file(server: &RedisServer) -> PathBuf {
+    // Next to the server's own files, which go with it.
+    let path = server.unix_path().with_file_name("trusted.crt");
+    std::fs::write(&path, server.ca_pem()).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_good_is_a_tls_error() {
+    for (kind, word) in [(Certificate::OtherCa, "UnknownIssuer"), (Certificate::Expired, "xpired"), (Certificate::WrongHost, "not valid for name")] {
+        let Some(server) = start(RedisServer::builder().tls_with(kind)) else { return };
+        let error = refused(config(server.url()).tls_ca_file(ca_file(&server))).await;
+        assert!(tls(&error), "{kind:?}: {error:?}");
+        assert!(error.to_string().contains(word), "{kind:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_authority_that_is_not_trusted_is_a_tls_error() {
+    let Some(server) = start(RedisServer::builder().tls()) else { return };
+    // The platform's authorities.
+    let error = refused(config(server.url())).await;
+    assert!(tls(&error), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_authority_file_that_is_not_one_is_a_configuration_error() {
+    let Some(server) = start(RedisServer::builder().tls()) else { return };
+    let empty = server.unix_path().with_file_name("empty.crt");
+    std::fs::write(&empty, "").unwrap();
+    for path in [empty, PathBuf::from("/nowhere/ca.crt")] {
+        let error = refused(config(server.url()).tls_ca_file(path)).await;
+        let fits = matches!(&error, ConnectError::Config(ConfigError::InvalidSetting { setting: "tls_ca_file", .. }));
+        assert!(fits, "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_a_rejection() {
+    let Some(server) = server() else { return };
+    let error = refused(config(format!("{}99", server.url()))).await;
+    assert!(matches!(error, ConnectError::Rejected { rejection: Rejection::Other { .. }, .. }), "{error:?}");
+}

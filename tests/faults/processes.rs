@@ -1,0 +1,120 @@
+//! Other processes: paused, killed, and late to notice.
+
+use stanchion_testkit::{Process, RedisServer, Signal};
+
+use crate::support::*;
+
+/// The resource that the workers write to: it refuses a token below the highest it has seen.
+const RESOURCE: &str = "resource";
+
+fn worker(role: &str, server: &RedisServer, lease_ms: u64) -> Process {
+    Process::start(env!("CARGO_BIN_EXE_stanchion-test-worker"), &[role, &server.url(), "orders", &lease_ms.to_string()])
+}
+
+fn line(worker: &mut Process, start: &str) -> String {
+    worker.wait_for_line(|line| line.starts_with(start), LONG / 3)
+}
+
+fn number(line: &str) -> u64 {
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_paused_for_longer_than_its_lease_first_learns_that_it_lost() {
+    let Some(server) = server() else { return };
+    let mut holder = worker("hold", &server, 500);
+    let stale = number(&line(&mut holder, "HELD"));
+    // It writes whenever it is told to, at an await inside `guard.run`.
+    holder.send_line("write");
+    assert_eq!(line(&mut holder, "WROTE"), "WROTE accepted");
+    holder.signal(Signal::Stop);
+    let lock = lock_of(server.url(), "orders", LONG).await;
+    let guard = soon(LONG / 3, lock.acquire()).await.unwrap();
+    assert!(token(&guard) > stale, "P2");
+    let wrote = server.cli(&["SET", RESOURCE, &token(&guard).to_string(), "GET"]);
+    assert_eq!(wrote.as_int(), i64::try_from(stale).unwrap());
+    let seen = holder.lines().len();
+    // An order to write is already there when it wakes up: the loss must come first.
+    holder.send_line("write");
+    holder.signal(Signal::Cont);
+    let lost = line(&mut holder, "LOST");
+    assert_eq!(lost, "LOST Expired");
+    assert_eq!(holder.lines()[seen], lost, "P5: nothing was written before");
+    // Work that ignores the loss is stopped by the resource.
+    holder.send_line("write anyway");
+    assert_eq!(line(&mut holder, "WROTE"), "WROTE refused");
+    holder.send_line("release");
+    assert_eq!(line(&mut holder, "RELEASED"), "RELEASED lost");
+    quiet(&server).await;
+    assert_eq!(hold_count(&server, "orders"), 1, "its release touched nobody");
+    guard.release().await.unwrap();
+    nothing_left_but_the_resource(&server);
+}
+
+fn nothing_left_but_the_resource(server: &RedisServer) {
+    assert_eq!(leftovers(server), [RESOURCE]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_paused_for_less_than_its_lease_goes_on() {
+    let Some(server) = server() else { return };
+    let mut worker = worker("hold", &server, 3000);
+    line(&mut worker, "HELD");
+    let before = server.cli(&["PTTL", "orders"]).as_int();
+    worker.signal(Signal::Stop);
+    stanchion_testkit::eventually("a renewal is overdue", || server.cli(&["PTTL", "orders"]).as_int() < before.min(1700)).await;
+    worker.signal(Signal::Cont);
+    stanchion_testkit::eventually("it renews", || server.cli(&["PTTL", "orders"]).as_int() > 1700).await;
+    worker.send_line("write");
+    assert_eq!(line(&mut worker, "WROTE"), "WROTE accepted");
+    worker.send_line("release");
+    assert_eq!(line(&mut worker, "RELEASED"), "RELEASED");
+    nothing_left_but_the_resource(&server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_process_blocks_the_others_for_its_lease_at_most() {
+    let Some(server) = server() else { return };
+    let mut holder = worker("hold", &server, 900);
+    let stale = number(&line(&mut holder, "HELD"));
+    // It waits 30 s for a message that will never come.
+    let client = stanchion::Client::connect_with(config(server.url()).poll_interval(LONG)).await.unwrap();
+    let waiter = waiting(&lock(&client, "orders", LONG));
+    subscribed(&server, "orders").await;
+    holder.signal(Signal::Kill);
+    let guard = granted(waiter, ms(900) + SLACK).await;
+    assert!(token(&guard) > stale, "P2");
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_waiters_leave_nothing_and_delay_nobody() {
+    let Some(server) = server() else { return };
+    let guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let mut killed: Vec<Process> = (0..3).map(|_| worker("hold", &server, 900)).collect();
+    for process in &mut killed {
+        line(process, "CONNECTED");
+    }
+    stanchion_testkit::eventually("they wait", || server.subscribers("redisson_lock__channel:{orders}") == 3).await;
+    let waiter = waiting(&lock_of(server.url(), "orders", LONG).await);
+    stanchion_testkit::eventually("we wait too", || server.subscribers("redisson_lock__channel:{orders}") == 4).await;
+    for process in &mut killed {
+        process.signal(Signal::Kill);
+        process.wait(LONG / 3);
+    }
+    guard.release().await.unwrap();
+    granted(waiter, LONG / 3).await.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_ends_in_order_leaves_nothing() {
+    let Some(server) = server() else { return };
+    let mut worker = worker("hold", &server, 30_000);
+    line(&mut worker, "HELD");
+    // Its main returns after `Client::shutdown`, with the guard dropped just before.
+    worker.close_stdin();
+    assert!(worker.wait(LONG / 3).success());
+    assert_eq!(leftovers(&server), [] as [String; 0]);
+}

@@ -1,0 +1,199 @@
+//! The caller's runtime ends, blocks, panics, or was never there. Guards are released and renewed all the same.
+
+use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::Duration;
+
+use stanchion::{Client, LockGuard};
+use stanchion_testkit::{RedisServer, eventually_blocking};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::support::*;
+
+fn single() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn several() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// A guard whose client lives on `runtime`.
+fn guard_on(runtime: &Runtime, server: &RedisServer) -> LockGuard {
+    runtime.block_on(async { lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap() })
+}
+
+/// Far sooner than the lease of 30 s.
+fn released(server: &RedisServer) {
+    eventually_blocking("released", || leftovers(server).is_empty());
+}
+
+/// A hundred guards in tasks that would never end.
+fn hundred_guards(runtime: &Runtime, server: &RedisServer) -> Client {
+    runtime.block_on(async {
+        let client = connect(server.url()).await;
+        for i in 0..100 {
+            let guard = lock(&client, &format!("orders-{i}"), LONG).acquire().await.unwrap();
+            tokio::spawn(async move {
+                let _guard = guard;
+                pending::<()>().await;
+            });
+        }
+        client
+    })
+}
+
+#[test]
+fn a_hundred_guards_dropped_with_their_runtime_are_released() {
+    let Some(server) = server() else { return };
+    for runtime in [single(), several()] {
+        let client = hundred_guards(&runtime, &server);
+        assert_eq!(leftovers(&server).len(), 100);
+        drop(client);
+        drop(runtime);
+        released(&server);
+    }
+}
+
+#[test]
+fn a_hundred_guards_dropped_with_their_runtime_are_released_while_the_client_lives_on() {
+    let Some(server) = server() else { return };
+    let runtime = several();
+    let client = hundred_guards(&runtime, &server);
+    runtime.shutdown_background();
+    released(&server);
+    // The client still serves another runtime, over its background connection.
+    let guard = single().block_on(lock(&client, "orders", LONG).acquire()).unwrap();
+    drop(guard);
+    released(&server);
+}
+
+#[test]
+fn a_guard_that_outlives_its_runtime_is_renewed_and_released() {
+    let Some(server) = server() else { return };
+    let runtime = several();
+    let guard = runtime.block_on(async { lock_of(server.url(), "orders", ms(1500)).await.acquire().await.unwrap() });
+    drop(runtime);
+    let before = guard.valid_until();
+    eventually_blocking("renewed", || guard.valid_until() > before);
+    assert!(guard.is_held());
+    // Also on another runtime.
+    single().block_on(guard.release()).unwrap();
+    released(&server);
+}
+
+#[test]
+fn a_guard_is_released_when_dropped_where_there_is_no_runtime() {
+    let Some(server) = server() else { return };
+    let runtime = several();
+    let guard = guard_on(&runtime, &server);
+    thread::spawn(move || drop(guard)).join().unwrap();
+    released(&server);
+    let guard = guard_on(&runtime, &server);
+    drop(runtime);
+    drop(guard);
+    released(&server);
+}
+
+#[test]
+fn a_guard_is_released_when_a_panic_drops_it() {
+    let Some(server) = server() else { return };
+    let runtime = several();
+    let guard = guard_on(&runtime, &server);
+    let panicked = thread::spawn(move || {
+        let _guard = guard;
+        panic!("on purpose");
+    });
+    assert!(panicked.join().is_err());
+    released(&server);
+    // In a task, and in the runtime's own thread.
+    let guard = guard_on(&runtime, &server);
+    let task = runtime.spawn(async move {
+        let _guard = guard;
+        panic!("on purpose");
+    });
+    assert!(runtime.block_on(task).unwrap_err().is_panic());
+    released(&server);
+    let inside = catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let _guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+            panic!("on purpose");
+        });
+    }));
+    assert!(inside.is_err());
+    released(&server);
+}
+
+#[test]
+fn a_release_that_is_never_awaited_is_done() {
+    let Some(server) = server() else { return };
+    let runtime = several();
+    let guard = guard_on(&runtime, &server);
+    drop(guard.release());
+    released(&server);
+}
+
+#[test]
+fn an_acquire_whose_runtime_ends_leaves_nothing() {
+    let Some(server) = server() else { return };
+    for _ in 0..10 {
+        let runtime = several();
+        let client = runtime.block_on(connect(server.url()));
+        for i in 0..20 {
+            let lock = lock(&client, &format!("orders-{}", i % 4), LONG);
+            runtime.spawn(async move {
+                loop {
+                    drop(lock.acquire().await.unwrap());
+                }
+            });
+        }
+        eventually_blocking("they are at it", || server.commands_processed().get("evalsha").is_some_and(|n| *n > 50));
+        drop(runtime);
+        drop(client);
+        released(&server);
+        server.reset_stats();
+    }
+}
+
+#[test]
+fn a_blocked_executor_does_not_cost_the_hold() {
+    let Some(server) = server() else { return };
+    let blocked = single();
+    let (client, guard) = blocked.block_on(async {
+        let client = connect(server.url()).await;
+        let guard = lock(&client, "orders", ms(1000)).acquire().await.unwrap();
+        (client, guard)
+    });
+    let owner = holder(&server, "orders");
+    thread::scope(|scope| {
+        let blocking = scope.spawn(|| {
+            blocked.block_on(async {
+                #[expect(clippy::disallowed_methods, reason = "the executor is to be blocked")]
+                thread::sleep(Duration::from_secs(3));
+                assert!(guard.is_held(), "P10");
+            });
+        });
+        let others = single();
+        let lock = others.block_on(lock_of(server.url(), "orders", LONG));
+        while !blocking.is_finished() {
+            assert!(others.block_on(lock.try_acquire()).unwrap().is_none(), "P1");
+            assert_eq!(holder(&server, "orders"), owner);
+        }
+        blocking.join().unwrap();
+    });
+    blocked.block_on(guard.release()).unwrap();
+    drop(client);
+    released(&server);
+}
+
+#[test]
+fn a_client_is_dropped_anywhere_without_a_panic() {
+    let Some(server) = server() else { return };
+    let runtime = single();
+    let client = runtime.block_on(connect(server.url()));
+    runtime.block_on(async { drop(client.clone()) });
+    drop(runtime);
+    drop(client);
+    eventually_blocking("closed", || server.cli(&["CLIENT", "LIST"]).as_text().lines().count() == 1);
+}
