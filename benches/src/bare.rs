@@ -21,8 +21,13 @@ const NOT_AFTER: &str = "4102444800000000";
 
 /// A connection as the redis crate makes it, only without Nagle's delay.
 pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection> {
-    let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    Client::open(info)?.get_multiplexed_async_connection().await.context("cannot connect")
+    let info = url
+        .into_connection_info()?
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    Client::open(info)?
+        .get_multiplexed_async_connection()
+        .await
+        .context("cannot connect")
 }
 
 /// One script with everything it is called with.
@@ -39,11 +44,21 @@ impl Invocation {
         let text = text.into();
         let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        Self { text, sha, keys: owned(keys), args: owned(args) }
+        Self {
+            text,
+            sha,
+            keys: owned(keys),
+            args: owned(args),
+        }
     }
 
     pub(crate) async fn load(&self, connection: &mut MultiplexedConnection) -> Result<()> {
-        redis::cmd("SCRIPT").arg("LOAD").arg(&self.text).exec_async(connection).await.context("SCRIPT LOAD")
+        redis::cmd("SCRIPT")
+            .arg("LOAD")
+            .arg(&self.text)
+            .exec_async(connection)
+            .await
+            .context("SCRIPT LOAD")
     }
 
     pub(crate) fn command(&self) -> Cmd {
@@ -88,7 +103,11 @@ impl Pair {
     pub(crate) fn redisson(name: &str) -> Self {
         Self {
             acquire: Invocation::new(REDISSON_ACQUIRE, &[name], &[LEASE, OWNER]),
-            release: Invocation::new(REDISSON_RELEASE, &[name, &channel(name)], &["0", LEASE, OWNER, "PUBLISH"]),
+            release: Invocation::new(
+                REDISSON_RELEASE,
+                &[name, &channel(name)],
+                &["0", LEASE, OWNER, "PUBLISH"],
+            ),
         }
     }
 
@@ -119,8 +138,18 @@ impl Bare {
 
 impl Contender for Bare {
     async fn cycle(&mut self) -> Result<()> {
-        let _acquired: Value = self.pair.acquire.command().query_async(&mut self.connection).await?;
-        let _released: Value = self.pair.release.command().query_async(&mut self.connection).await?;
+        let _acquired: Value = self
+            .pair
+            .acquire
+            .command()
+            .query_async(&mut self.connection)
+            .await?;
+        let _released: Value = self
+            .pair
+            .release
+            .command()
+            .query_async(&mut self.connection)
+            .await?;
         Ok(())
     }
 }

@@ -21,7 +21,11 @@ pub(crate) fn handoffs(server: &RedisServer, plan: Plan, report: &mut Report) ->
             let relayed = async |block| Ok(relay(&lock, TASKS, block).await?.handoffs_per_second());
             compare(plan, relayed, async |block| rate(&bare, block).await).await
         })?;
-        let note = format!("{} / {}", per_second(compared.subject), per_second(compared.reference));
+        let note = format!(
+            "{} / {}",
+            per_second(compared.subject),
+            per_second(compared.reference)
+        );
         let what = format!("{TASKS} tasks: hand-offs / bare cycles, {}", flavor.name());
         report.row("handoffs", what, compared.ratio, Target::AtLeast(1.5), note);
     }
@@ -43,7 +47,13 @@ pub(crate) fn commands(server: &RedisServer, plan: Plan, report: &mut Report) ->
             anyhow::Ok(())
         })?;
         let note = format!("{} hand-offs", per_second(Spread::of(rates)));
-        report.row("handoff-commands", format!("commands for a hand-off, {tasks} tasks"), Spread::of(costs), Target::AtMost(1.2), note);
+        report.row(
+            "handoff-commands",
+            format!("commands for a hand-off, {tasks} tasks"),
+            Spread::of(costs),
+            Target::AtMost(1.2),
+            note,
+        );
     }
     Ok(())
 }

@@ -27,7 +27,10 @@ pub(crate) struct Rslock {
 
 impl Contender for Rslock {
     async fn cycle(&mut self) -> Result<()> {
-        let lock = self.manager.lock(self.name.as_bytes(), Duration::from_secs(30)).await?;
+        let lock = self
+            .manager
+            .lock(self.name.as_bytes(), Duration::from_secs(30))
+            .await?;
         self.manager.unlock(&lock).await;
         Ok(())
     }

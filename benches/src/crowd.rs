@@ -28,7 +28,13 @@ impl Crowd {
     /// Lines up `size` tasks behind a closed gate.
     async fn gather(server: &RedisServer, name: &'static str, size: usize) -> Result<Self> {
         let client = Client::connect(server.url()).await?;
-        let crowd = Self { name, client, gate: watch::Sender::new(false), grants: Arc::default(), size };
+        let crowd = Self {
+            name,
+            client,
+            gate: watch::Sender::new(false),
+            grants: Arc::default(),
+            size,
+        };
         crowd.join(1)?;
         crowd.settle(0, 1).await;
         Ok(crowd)
@@ -89,17 +95,47 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
         let crowd = format!("{} waiters", many.size);
 
         let heard = server.subscribers("redisson_lock__channel:{bench:many}");
-        report.row("crowd", format!("{crowd}: subscriptions"), Spread::one(heard as f64), Target::Exactly(1.0), "PUBSUB NUMSUB");
+        report.row(
+            "crowd",
+            format!("{crowd}: subscriptions"),
+            Spread::one(heard as f64),
+            Target::Exactly(1.0),
+            "PUBSUB NUMSUB",
+        );
 
         let lock = Lock::new(&many.client, many.name)?;
         let future = lock.acquire();
-        let note = format!("VmRSS, task included; the future of acquire alone has {} bytes", size_of_val(&future));
+        let note = format!(
+            "VmRSS, task included; the future of acquire alone has {} bytes",
+            size_of_val(&future)
+        );
         drop(future);
-        report.row("crowd", format!("{crowd}: bytes for each"), Spread::one(bytes), Target::AtMost(2048.0), note);
+        report.row(
+            "crowd",
+            format!("{crowd}: bytes for each"),
+            Spread::one(bytes),
+            Target::AtMost(2048.0),
+            note,
+        );
 
-        let compared = compare(plan, async |block| Ok(many.rate(block).await), async |block| Ok(few.rate(block).await)).await?;
-        let note = format!("{} / {} grants", per_second(compared.subject), per_second(compared.reference));
-        report.row("crowd", format!("{crowd}: grant rate / {FEW} waiters"), compared.ratio, Target::AtLeast(0.8), note);
+        let compared = compare(
+            plan,
+            async |block| Ok(many.rate(block).await),
+            async |block| Ok(few.rate(block).await),
+        )
+        .await?;
+        let note = format!(
+            "{} / {} grants",
+            per_second(compared.subject),
+            per_second(compared.reference)
+        );
+        report.row(
+            "crowd",
+            format!("{crowd}: grant rate / {FEW} waiters"),
+            compared.ratio,
+            Target::AtLeast(0.8),
+            note,
+        );
         anyhow::Ok(())
     })
 }
@@ -107,7 +143,10 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
 /// Bytes of this process in memory.
 fn resident() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .context("no VmRSS")?;
     let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
     Ok(kib * 1024)
 }

@@ -42,7 +42,11 @@ pub(crate) async fn relay(lock: &Lock, tasks: usize, block: Duration) -> Result<
             })
         })
         .collect();
-    let mut relay = Relay { grants: 0, handoffs: 0, elapsed: Duration::ZERO };
+    let mut relay = Relay {
+        grants: 0,
+        handoffs: 0,
+        elapsed: Duration::ZERO,
+    };
     for task in running {
         let (grants, handoffs) = task.await.context("a task panicked")??;
         relay.grants += grants;
@@ -55,5 +59,8 @@ pub(crate) async fn relay(lock: &Lock, tasks: usize, block: Duration) -> Result<
 /// Requests for locks that clients sent since the last reset: scripts and subscriptions.
 pub(crate) fn sent(server: &RedisServer) -> u64 {
     let stats = server.commands_processed();
-    ["evalsha", "eval", "subscribe", "unsubscribe"].iter().filter_map(|name| stats.get(*name)).sum()
+    ["evalsha", "eval", "subscribe", "unsubscribe"]
+        .iter()
+        .filter_map(|name| stats.get(*name))
+        .sum()
 }

@@ -4,7 +4,10 @@
 //! on a small machine jump between levels; what counts is the median of the blocks' ratios. `docs/benchmarks.md` tells
 //! what each figure means.
 #![expect(clippy::print_stdout, reason = "its output is a table")]
-#![expect(clippy::disallowed_methods, reason = "it measures real time and has no leases of its own")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it measures real time and has no leases of its own"
+)]
 #![expect(clippy::cast_precision_loss, reason = "counts become rates")]
 
 mod bare;
@@ -30,7 +33,10 @@ use crate::measure::Plan;
 use crate::report::Report;
 
 #[derive(Debug, Parser)]
-#[command(about = "Measures stanchion next to bare redis-rs, to Redisson's scripts and to rslock", args_conflicts_with_subcommands = true)]
+#[command(
+    about = "Measures stanchion next to bare redis-rs, to Redisson's scripts and to rslock",
+    args_conflicts_with_subcommands = true
+)]
 struct Args {
     /// What to measure; everything by default.
     #[arg(value_enum)]
@@ -83,8 +89,16 @@ fn main() -> Result<()> {
     if let Some(Command::Worker(worker)) = args.command {
         return worker.run();
     }
-    let figures = if args.figures.is_empty() { Figure::value_variants() } else { &args.figures };
-    let plan = if args.quick { Plan::quick() } else { Plan::full() };
+    let figures = if args.figures.is_empty() {
+        Figure::value_variants()
+    } else {
+        &args.figures
+    };
+    let plan = if args.quick {
+        Plan::quick()
+    } else {
+        Plan::full()
+    };
     let server = RedisServer::start();
     let mut report = Report::new(&server);
     for figure in figures {

@@ -21,11 +21,23 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn full() -> Self {
-        Self { block: Duration::from_millis(60), pairs: 41, runs: 5, run: Duration::from_secs(2), many: 10_000 }
+        Self {
+            block: Duration::from_millis(60),
+            pairs: 41,
+            runs: 5,
+            run: Duration::from_secs(2),
+            many: 10_000,
+        }
     }
 
     pub(crate) fn quick() -> Self {
-        Self { block: Duration::from_millis(40), pairs: 15, runs: 3, run: Duration::from_millis(500), many: 2_000 }
+        Self {
+            block: Duration::from_millis(40),
+            pairs: 15,
+            runs: 3,
+            run: Duration::from_millis(500),
+            many: 2_000,
+        }
     }
 }
 
@@ -42,12 +54,24 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let nth = |n: usize| values.get(n).copied().unwrap_or(f64::NAN);
         let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 { nth(middle) } else { f64::midpoint(nth(middle.wrapping_sub(1)), nth(middle)) };
-        Self { median, min: nth(0), max: nth(values.len().wrapping_sub(1)) }
+        let median = if values.len() % 2 == 1 {
+            nth(middle)
+        } else {
+            f64::midpoint(nth(middle.wrapping_sub(1)), nth(middle))
+        };
+        Self {
+            median,
+            min: nth(0),
+            max: nth(values.len().wrapping_sub(1)),
+        }
     }
 
     pub(crate) fn one(value: f64) -> Self {
-        Self { median: value, min: value, max: value }
+        Self {
+            median: value,
+            min: value,
+            max: value,
+        }
     }
 }
 
@@ -64,7 +88,11 @@ pub(crate) struct Compared {
 impl Compared {
     /// The ratio of times instead of rates.
     pub(crate) fn cost(&self) -> Spread {
-        Spread { median: self.ratio.median.recip(), min: self.ratio.max.recip(), max: self.ratio.min.recip() }
+        Spread {
+            median: self.ratio.median.recip(),
+            min: self.ratio.max.recip(),
+            max: self.ratio.min.recip(),
+        }
     }
 }
 
@@ -92,7 +120,12 @@ pub(crate) async fn compare(
         pairs.push(pair);
     }
     Ok(Compared {
-        ratio: Spread::of(pairs.iter().map(|(subject, reference)| subject / reference).collect()),
+        ratio: Spread::of(
+            pairs
+                .iter()
+                .map(|(subject, reference)| subject / reference)
+                .collect(),
+        ),
         subject: Spread::of(pairs.iter().map(|pair| pair.0).collect()),
         reference: Spread::of(pairs.iter().map(|pair| pair.1).collect()),
     })

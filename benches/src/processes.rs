@@ -86,7 +86,11 @@ async fn contend(lock: &Lock, run: Duration) -> Result<Told> {
                     };
                     let guard = guard?;
                     let token = guard.fencing_token().context("no token")?.get();
-                    tell(Ok(Grant { token, task, waited }));
+                    tell(Ok(Grant {
+                        token,
+                        task,
+                        waited,
+                    }));
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     guard.release().await?;
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -111,20 +115,45 @@ struct Outcome {
 }
 
 pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
-    let outcomes = (0..plan.runs).map(|_| run(server, plan.run)).collect::<Result<Vec<_>>>()?;
+    let outcomes = (0..plan.runs)
+        .map(|_| run(server, plan.run))
+        .collect::<Result<Vec<_>>>()?;
     let spread = |of: fn(&Outcome) -> f64| Spread::of(outcomes.iter().map(of).collect());
     let note = format!("{} hand-offs", per_second(spread(|o| o.rate)));
     let what = format!("commands for a hand-off, {PROCESSES} processes x {TASKS} tasks");
-    report.row("processes", what, spread(|o| o.commands), Target::AtMost(4.2), note);
-    let note = format!("p50 {:.1} ms, p99 {:.1} ms, max {:.0} ms", spread(|o| o.p50).median, spread(|o| o.p99).median, spread(|o| o.max).median);
-    report.row("processes", "wait p99 / p50", spread(|o| o.p99 / o.p50), Target::AtMost(5.0), note);
+    report.row(
+        "processes",
+        what,
+        spread(|o| o.commands),
+        Target::AtMost(4.2),
+        note,
+    );
+    let note = format!(
+        "p50 {:.1} ms, p99 {:.1} ms, max {:.0} ms",
+        spread(|o| o.p50).median,
+        spread(|o| o.p99).median,
+        spread(|o| o.max).median
+    );
+    report.row(
+        "processes",
+        "wait p99 / p50",
+        spread(|o| o.p99 / o.p50),
+        Target::AtMost(5.0),
+        note,
+    );
     Ok(())
 }
 
 fn run(server: &RedisServer, length: Duration) -> Result<Outcome> {
     let program = std::env::current_exe()?;
     let mut workers: Vec<_> = (0..PROCESSES)
-        .map(|_| Process::spawn(Command::new(&program).args(["worker", &server.url(), &length.as_millis().to_string()])))
+        .map(|_| {
+            Process::spawn(Command::new(&program).args([
+                "worker",
+                &server.url(),
+                &length.as_millis().to_string(),
+            ]))
+        })
         .collect();
     for worker in &mut workers {
         worker.wait_for_line(|line| line == "ready", Duration::from_secs(10));
@@ -137,16 +166,36 @@ fn run(server: &RedisServer, length: Duration) -> Result<Outcome> {
     let mut grants = Vec::new();
     let mut waits = Histogram::<u64>::new(3)?;
     for (process, worker) in workers.iter_mut().enumerate() {
-        let line = worker.wait_for_line(|line| line.starts_with('{'), length + Duration::from_secs(20));
+        let line = worker.wait_for_line(
+            |line| line.starts_with('{'),
+            length + Duration::from_secs(20),
+        );
         let told: Told = serde_json::from_str(&line)?;
-        for wait in told.waiting.into_iter().chain(told.grants.iter().map(|grant| grant.waited)) {
+        for wait in told
+            .waiting
+            .into_iter()
+            .chain(told.grants.iter().map(|grant| grant.waited))
+        {
             waits.record(wait)?;
         }
-        grants.extend(told.grants.into_iter().map(|grant| (grant.token, process, grant.task)));
+        grants.extend(
+            told.grants
+                .into_iter()
+                .map(|grant| (grant.token, process, grant.task)),
+        );
     }
     let sent = sent(server) as f64;
     grants.sort_unstable();
-    let handoffs = grants.windows(2).filter(|pair| (pair[0].1, pair[0].2) != (pair[1].1, pair[1].2)).count() as f64;
+    let handoffs = grants
+        .windows(2)
+        .filter(|pair| (pair[0].1, pair[0].2) != (pair[1].1, pair[1].2))
+        .count() as f64;
     let millis = |quantile| waits.value_at_quantile(quantile) as f64 / 1000.0;
-    Ok(Outcome { commands: sent / handoffs, p50: millis(0.5), p99: millis(0.99), max: millis(1.0), rate: handoffs / length.as_secs_f64() })
+    Ok(Outcome {
+        commands: sent / handoffs,
+        p50: millis(0.5),
+        p99: millis(0.99),
+        max: millis(1.0),
+        rate: handoffs / length.as_secs_f64(),
+    })
 }

@@ -62,16 +62,39 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn new(server: &RedisServer) -> Self {
         let info = server.cli(&["INFO", "server"]);
-        let version = info.as_text().lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("unknown").to_owned();
+        let version = info
+            .as_text()
+            .lines()
+            .find_map(|line| line.strip_prefix("redis_version:"))
+            .unwrap_or("unknown")
+            .to_owned();
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         println!("server {version}, {cores} cores; median [min..max]");
-        Self { server: version, cores, rows: Vec::new() }
+        Self {
+            server: version,
+            cores,
+            rows: Vec::new(),
+        }
     }
 
     /// Adds and prints a row.
-    pub(crate) fn row(&mut self, figure: &'static str, what: impl Into<String>, value: Spread, target: Target, note: impl Into<String>) {
+    pub(crate) fn row(
+        &mut self,
+        figure: &'static str,
+        what: impl Into<String>,
+        value: Spread,
+        target: Target,
+        note: impl Into<String>,
+    ) {
         let met = target.is_met(value.median);
-        let row = Row { figure, what: what.into(), value, target, met, note: note.into() };
+        let row = Row {
+            figure,
+            what: what.into(),
+            value,
+            target,
+            met,
+            note: note.into(),
+        };
         let verdict = match met {
             Some(true) => "ok",
             Some(false) => "MISSED",
@@ -80,9 +103,19 @@ impl Report {
         let values = if (value.min - value.max).abs() < f64::EPSILON {
             digits(value.median)
         } else {
-            format!("{} [{}..{}]", digits(value.median), digits(value.min), digits(value.max))
+            format!(
+                "{} [{}..{}]",
+                digits(value.median),
+                digits(value.min),
+                digits(value.max)
+            )
         };
-        println!("{figure:<16} {:<46} {values:<28} {:<9} {verdict:<7} {}", row.what, target.text(), row.note);
+        println!(
+            "{figure:<16} {:<46} {values:<28} {:<9} {verdict:<7} {}",
+            row.what,
+            target.text(),
+            row.note
+        );
         self.rows.push(row);
     }
 

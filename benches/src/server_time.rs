@@ -40,16 +40,51 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
         anyhow::Ok(())
     })?;
     let [redisson, full, unfenced, plain, _] = &micros;
-    let against = |ours: &[f64]| Spread::of(ours.iter().zip(redisson).map(|(ours, theirs)| ours / theirs).collect());
-    let note = |ours: &[f64]| format!("{:.2} us / {:.2} us", Spread::of(ours.to_vec()).median, Spread::of(redisson.clone()).median);
-    report.row("server-time", "with fence and not_after / Redisson's shape", against(full), Target::AtMost(1.4), note(full));
-    report.row("server-time", "without fence / Redisson's shape", against(unfenced), Target::None, note(unfenced));
-    report.row("server-time", "without fence and time / Redisson's shape", against(plain), Target::AtMost(1.05), note(plain));
+    let against = |ours: &[f64]| {
+        Spread::of(
+            ours.iter()
+                .zip(redisson)
+                .map(|(ours, theirs)| ours / theirs)
+                .collect(),
+        )
+    };
+    let note = |ours: &[f64]| {
+        format!(
+            "{:.2} us / {:.2} us",
+            Spread::of(ours.to_vec()).median,
+            Spread::of(redisson.clone()).median
+        )
+    };
+    report.row(
+        "server-time",
+        "with fence and not_after / Redisson's shape",
+        against(full),
+        Target::AtMost(1.4),
+        note(full),
+    );
+    report.row(
+        "server-time",
+        "without fence / Redisson's shape",
+        against(unfenced),
+        Target::None,
+        note(unfenced),
+    );
+    report.row(
+        "server-time",
+        "without fence and time / Redisson's shape",
+        against(plain),
+        Target::AtMost(1.05),
+        note(plain),
+    );
     Ok(())
 }
 
 /// Microseconds of one cycle.
-async fn block(server: &RedisServer, connection: &mut MultiplexedConnection, pair: &Pair) -> Result<f64> {
+async fn block(
+    server: &RedisServer,
+    connection: &mut MultiplexedConnection,
+    pair: &Pair,
+) -> Result<f64> {
     let mut pipe = redis::pipe();
     for _ in 0..BATCH {
         pipe.add_command(pair.acquire.command()).ignore();
@@ -60,8 +95,15 @@ async fn block(server: &RedisServer, connection: &mut MultiplexedConnection, pai
         pipe.exec_async(connection).await?;
     }
     let info = server.cli(&["INFO", "commandstats"]);
-    let line = info.as_text().lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).context("no evalsha in commandstats")?;
-    let field = |name: &str| line.split(',').find_map(|part| part.strip_prefix(name)?.parse::<f64>().ok());
+    let line = info
+        .as_text()
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_evalsha:"))
+        .context("no evalsha in commandstats")?;
+    let field = |name: &str| {
+        line.split(',')
+            .find_map(|part| part.strip_prefix(name)?.parse::<f64>().ok())
+    };
     let calls = field("calls=").context("calls")?;
     ensure!(calls == (2 * BATCH * BATCHES) as f64, "{calls} calls");
     Ok(field("usec=").context("usec")? / (BATCH * BATCHES) as f64)
@@ -69,7 +111,18 @@ async fn block(server: &RedisServer, connection: &mut MultiplexedConnection, pai
 
 /// The acquire script without the check that needs the server's clock.
 fn without_time() -> Result<String> {
-    let is_time = |line: &&str| ["call('TIME')", "local now =", "if now >"].iter().any(|part| line.contains(part));
-    ensure!(ACQUIRE.lines().filter(is_time).count() == 3, "the acquire script looks different now");
-    Ok(ACQUIRE.lines().filter(|line| !is_time(line)).collect::<Vec<_>>().join("\n"))
+    let is_time = |line: &&str| {
+        ["call('TIME')", "local now =", "if now >"]
+            .iter()
+            .any(|part| line.contains(part))
+    };
+    ensure!(
+        ACQUIRE.lines().filter(is_time).count() == 3,
+        "the acquire script looks different now"
+    );
+    Ok(ACQUIRE
+        .lines()
+        .filter(|line| !is_time(line))
+        .collect::<Vec<_>>()
+        .join("\n"))
 }

@@ -12,7 +12,13 @@ use crate::report::{Report, Target};
 pub(crate) fn same_scripts(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     for flavor in Flavor::ALL {
         let compared = against(server, plan, flavor, Pair::ours("bench:bare"))?;
-        row(report, "uncontended", format!("cycle / same scripts, {}", flavor.name()), &compared, 1.05);
+        row(
+            report,
+            "uncontended",
+            format!("cycle / same scripts, {}", flavor.name()),
+            &compared,
+            1.05,
+        );
     }
     Ok(())
 }
@@ -20,14 +26,24 @@ pub(crate) fn same_scripts(server: &RedisServer, plan: Plan, report: &mut Report
 pub(crate) fn minimal(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     for flavor in Flavor::ALL {
         let compared = against(server, plan, flavor, Pair::minimal("bench:mini"))?;
-        row(report, "minimal", format!("cycle / minimal scripts, {}", flavor.name()), &compared, 1.10);
+        row(
+            report,
+            "minimal",
+            format!("cycle / minimal scripts, {}", flavor.name()),
+            &compared,
+            1.10,
+        );
     }
     Ok(())
 }
 
 fn row(report: &mut Report, figure: &'static str, what: String, compared: &Compared, limit: f64) {
     let micros = |rate: Spread| 1e6 / rate.median;
-    let note = format!("{:.1} us / {:.1} us", micros(compared.subject), micros(compared.reference));
+    let note = format!(
+        "{:.1} us / {:.1} us",
+        micros(compared.subject),
+        micros(compared.reference)
+    );
     report.row(figure, what, compared.cost(), Target::AtMost(limit), note);
 }
 
@@ -37,7 +53,12 @@ fn against(server: &RedisServer, plan: Plan, flavor: Flavor, pair: Pair) -> Resu
         let client = Client::connect(server.url()).await?;
         let ours = [Lock::new(&client, "bench:ours")?];
         let bare = [Bare::new(&connect(&server.url()).await?, pair).await?];
-        compare(plan, async |block| rate(&ours, block).await, async |block| rate(&bare, block).await).await
+        compare(
+            plan,
+            async |block| rate(&ours, block).await,
+            async |block| rate(&bare, block).await,
+        )
+        .await
     })
 }
 
@@ -53,7 +74,13 @@ pub(crate) fn commands(server: &RedisServer, report: &mut Report) -> Result<()> 
             lock.cycle().await?;
         }
         let sent = crate::handoffs::sent(server) as f64 / f64::from(CYCLES);
-        report.row("commands", "commands sent for a cycle", Spread::one(sent), Target::Exactly(2.0), format!("{CYCLES} cycles"));
+        report.row(
+            "commands",
+            "commands sent for a cycle",
+            Spread::one(sent),
+            Target::Exactly(2.0),
+            format!("{CYCLES} cycles"),
+        );
         anyhow::Ok(())
     })
 }

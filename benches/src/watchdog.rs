@@ -28,14 +28,33 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
             let calls = |name: &str| stats.get(name).copied().unwrap_or(0) as f64;
             batches.push(calls("pexpire") / calls("evalsha"));
         }
-        ensure!(guards.iter().all(stanchion::LockGuard::is_held), "a lock was lost");
+        ensure!(
+            guards.iter().all(stanchion::LockGuard::is_held),
+            "a lock was lost"
+        );
         let held = format!("{} held locks", guards.len());
-        report.row("watchdog", format!("{held}: renewals in a command"), Spread::of(batches), Target::AtLeast(100.0), "");
+        report.row(
+            "watchdog",
+            format!("{held}: renewals in a command"),
+            Spread::of(batches),
+            Target::AtLeast(100.0),
+            "",
+        );
         let scale = LEASE.as_secs_f64() / DEFAULT_LEASE.as_secs_f64();
         let measured = Spread::of(loads.iter().map(|load| load * 100.0).collect());
         let scaled = Spread::of(loads.iter().map(|load| load * 100.0 * scale).collect());
-        let note = format!("measured {:.1} % with leases of {} s", measured.median, LEASE.as_secs());
-        report.row("watchdog", format!("{held}: % of a core, 30 s leases"), scaled, Target::AtMost(5.0), note);
+        let note = format!(
+            "measured {:.1} % with leases of {} s",
+            measured.median,
+            LEASE.as_secs()
+        );
+        report.row(
+            "watchdog",
+            format!("{held}: % of a core, 30 s leases"),
+            scaled,
+            Target::AtMost(5.0),
+            note,
+        );
         drop(guards);
         client.shutdown(Duration::from_secs(10)).await;
         anyhow::Ok(())
@@ -50,7 +69,10 @@ async fn acquire_spread(client: &Client, many: usize) -> Result<Vec<stanchion::L
     for i in 0..many {
         let due = (LEASE / 3).mul_f64(i as f64 / many as f64);
         let lock = Lock::new(client, format!("bench:held:{i}"))?;
-        guards.push(lock.acquire_with(AcquireOptions::new().lease(lease)).await?);
+        guards.push(
+            lock.acquire_with(AcquireOptions::new().lease(lease))
+                .await?,
+        );
         if started.elapsed() < due {
             tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
         }
@@ -61,5 +83,8 @@ async fn acquire_spread(client: &Client, many: usize) -> Result<Vec<stanchion::L
 /// What all threads of this process have used.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.try_into().unwrap_or_default(), time.tv_nsec.try_into().unwrap_or_default())
+    Duration::new(
+        time.tv_sec.try_into().unwrap_or_default(),
+        time.tv_nsec.try_into().unwrap_or_default(),
+    )
 }

@@ -57,18 +57,43 @@ async fn another_client_is_excluded(world: &World) {
 
 async fn trying_says_none_while_held(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let held = Lock::new(&ours, "job").unwrap().try_acquire().await.unwrap().expect("it was free");
-    assert!(Lock::new(&theirs, "job").unwrap().try_acquire().await.unwrap().is_none());
+    let held = Lock::new(&ours, "job")
+        .unwrap()
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("it was free");
+    assert!(
+        Lock::new(&theirs, "job")
+            .unwrap()
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
     held.release().await.unwrap();
-    assert!(Lock::new(&theirs, "job").unwrap().try_acquire().await.unwrap().is_some());
+    assert!(
+        Lock::new(&theirs, "job")
+            .unwrap()
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_some()
+    );
 }
 
 async fn a_timeout_leaves_nothing(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
     let lock = Lock::new(&theirs, "job").unwrap();
-    let error = lock.acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TimedOut { free_by: None, .. }), "{error}");
+    let error = lock
+        .acquire_timeout(Duration::from_millis(100))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, AcquireError::TimedOut { free_by: None, .. }),
+        "{error}"
+    );
     assert_eq!(theirs.waiters(), 0);
     held.release().await.unwrap();
     assert!(world.keys().is_empty());
@@ -77,7 +102,12 @@ async fn a_timeout_leaves_nothing(world: &World) {
 async fn a_timeout_of_zero_asks_once(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = Lock::new(&theirs, "job").unwrap();
-    lock.acquire_timeout(Duration::ZERO).await.unwrap().release().await.unwrap();
+    lock.acquire_timeout(Duration::ZERO)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let _held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
     let error = lock.acquire_timeout(Duration::ZERO).await.unwrap_err();
     assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
@@ -88,12 +118,22 @@ async fn force_release_frees_and_the_holder_releases_nothing_of_others(world: &W
     let lock = Lock::new(&ours, "job").unwrap();
     assert!(!lock.danger().force_release().await.unwrap());
     let first = lock.acquire().await.unwrap();
-    assert!(Lock::new(&theirs, "job").unwrap().danger().force_release().await.unwrap());
+    assert!(
+        Lock::new(&theirs, "job")
+            .unwrap()
+            .danger()
+            .force_release()
+            .await
+            .unwrap()
+    );
     let second = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
     assert!(second.fencing_token() > first.fencing_token());
     let error = first.release().await.unwrap_err();
     assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
-    assert_eq!(lock.status().await.unwrap().holder.unwrap().owner, second.owner().to_string());
+    assert_eq!(
+        lock.status().await.unwrap().holder.unwrap().owner,
+        second.owner().to_string()
+    );
     second.release().await.unwrap();
 }
 
@@ -104,7 +144,10 @@ async fn sixty_four_tasks_never_overlap(world: &World) {
     let inside = Arc::new(AtomicU32::new(0));
     let tasks: Vec<_> = (0..64)
         .map(|i| {
-            let (lock, inside) = (Lock::new(&clients[i % 2], "job").unwrap(), Arc::clone(&inside));
+            let (lock, inside) = (
+                Lock::new(&clients[i % 2], "job").unwrap(),
+                Arc::clone(&inside),
+            );
             tokio::spawn(async move {
                 for _ in 0..5 {
                     let guard = lock.acquire().await.unwrap();
@@ -133,8 +176,14 @@ async fn a_shut_down_client_acquires_nothing(world: &World) {
     world.subscribed("redisson_lock__channel:{job}").await;
     let report = client.shutdown(Duration::from_secs(5)).await;
     assert_eq!(report.abandoned.len(), 1, "{report:?}");
-    assert!(matches!(waiter.await.unwrap(), Err(AcquireError::Shutdown { .. })));
-    assert!(matches!(lock.acquire().await, Err(AcquireError::Shutdown { .. })));
+    assert!(matches!(
+        waiter.await.unwrap(),
+        Err(AcquireError::Shutdown { .. })
+    ));
+    assert!(matches!(
+        lock.acquire().await,
+        Err(AcquireError::Shutdown { .. })
+    ));
     assert_eq!(held.lost().await, stanchion::LostReason::Shutdown);
     // Its work may still run, so nobody else is let in before the lease ends.
     assert_eq!(world.keys(), ["job"]);

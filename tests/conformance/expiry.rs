@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Lease, Lock, LockGuard, LostReason, ReleaseError, RenewError, Renewal};
+use stanchion::{
+    AcquireOptions, Lease, Lock, LockGuard, LostReason, ReleaseError, RenewError, Renewal,
+};
 use stanchion_tests::World;
 
 suite! {
@@ -24,7 +26,13 @@ fn short() -> Lease {
 }
 
 async fn manual(lock: &Lock) -> LockGuard {
-    lock.acquire_with(AcquireOptions::new().lease(short()).renewal(Renewal::Manual)).await.unwrap()
+    lock.acquire_with(
+        AcquireOptions::new()
+            .lease(short())
+            .renewal(Renewal::Manual),
+    )
+    .await
+    .unwrap()
 }
 
 async fn the_watchdog_keeps_a_hold_beyond_its_lease(world: &World) {
@@ -33,9 +41,19 @@ async fn the_watchdog_keeps_a_hold_beyond_its_lease(world: &World) {
     let guard = lock.acquire().await.unwrap();
     let first_end = guard.valid_until();
     let third_end = first_end + Duration::from_millis(600);
-    stanchion_testkit::eventually("two leases have passed and it is still valid", || guard.valid_until() > third_end).await;
+    stanchion_testkit::eventually("two leases have passed and it is still valid", || {
+        guard.valid_until() > third_end
+    })
+    .await;
     assert!(guard.is_held());
-    assert!(Lock::new(&world.client().await, "job").unwrap().try_acquire().await.unwrap().is_none());
+    assert!(
+        Lock::new(&world.client().await, "job")
+            .unwrap()
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
     guard.release().await.unwrap();
 }
 
@@ -53,7 +71,10 @@ async fn without_renewal_a_hold_is_lost_before_another_gets_it(world: &World) {
     assert!(!guard.is_held());
     let (reason, _) = lost.await.unwrap();
     assert_eq!(reason, LostReason::Expired);
-    assert!(matches!(guard.release().await.unwrap_err(), ReleaseError::Lost(_)));
+    assert!(matches!(
+        guard.release().await.unwrap_err(),
+        ReleaseError::Lost(_)
+    ));
     assert!(next.is_held(), "a late release touches nothing of others");
     next.release().await.unwrap();
 }
@@ -72,7 +93,9 @@ async fn renewing_by_hand_keeps_a_hold(world: &World) {
 }
 
 async fn a_deleted_hold_is_lost_as_gone_at_the_next_renewal(world: &World) {
-    let lock = Lock::new(&world.client().await, "job").unwrap().with_lease(short());
+    let lock = Lock::new(&world.client().await, "job")
+        .unwrap()
+        .with_lease(short());
     let guard = lock.acquire().await.unwrap();
     let _ = world.admin(&["DEL", "job"]);
     assert_eq!(guard.lost().await, LostReason::Gone);
@@ -81,7 +104,9 @@ async fn a_deleted_hold_is_lost_as_gone_at_the_next_renewal(world: &World) {
 }
 
 async fn a_hold_taken_over_is_never_renewed_by_its_old_owner(world: &World) {
-    let lock = Lock::new(&world.client().await, "job").unwrap().with_lease(short());
+    let lock = Lock::new(&world.client().await, "job")
+        .unwrap()
+        .with_lease(short());
     let guard = lock.acquire().await.unwrap();
     let _ = world.admin(&["DEL", "job"]);
     let _ = world.admin(&["HSET", "job", "someone:1", "1"]);
@@ -94,8 +119,14 @@ async fn a_hold_taken_over_is_never_renewed_by_its_old_owner(world: &World) {
 
 async fn max_hold_ends_a_hold_that_would_be_renewed(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let options = AcquireOptions::new().lease(short()).max_hold(Duration::from_millis(450));
-    let guard = Lock::new(&ours, "job").unwrap().acquire_with(options).await.unwrap();
+    let options = AcquireOptions::new()
+        .lease(short())
+        .max_hold(Duration::from_millis(450));
+    let guard = Lock::new(&ours, "job")
+        .unwrap()
+        .acquire_with(options)
+        .await
+        .unwrap();
     let next = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
     assert_eq!(guard.lost().await, LostReason::MaxHold);
     assert!(next.is_held());
@@ -105,7 +136,10 @@ async fn work_is_dropped_when_the_hold_is_lost(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let guard = manual(&lock).await;
     let error = guard.run(std::future::pending::<()>()).await.unwrap_err();
-    assert_eq!((error.reason, error.name.to_string()), (LostReason::Expired, "job".to_owned()));
+    assert_eq!(
+        (error.reason, error.name.to_string()),
+        (LostReason::Expired, "job".to_owned())
+    );
 }
 
 async fn work_that_ends_in_time_gives_its_result(world: &World) {
@@ -120,7 +154,10 @@ async fn a_released_guard_is_never_lost(world: &World) {
     let mut lost = Box::pin(guard.lost());
     guard.release().await.unwrap();
     let past_the_lease = tokio::time::timeout(Duration::from_millis(500), &mut lost).await;
-    assert!(past_the_lease.is_err(), "lost after a release: {past_the_lease:?}");
+    assert!(
+        past_the_lease.is_err(),
+        "lost after a release: {past_the_lease:?}"
+    );
 }
 
 async fn nothing_shortens_a_lease(world: &World) {
@@ -139,12 +176,20 @@ async fn a_hundred_holds_are_renewed_in_few_scripts(world: &World) {
     let client = world.client().await;
     let mut guards = Vec::new();
     for i in 0..100 {
-        let lock = Lock::new(&client, format!("job-{i}")).unwrap().with_lease(Lease::new(Duration::from_secs(1)).unwrap());
+        let lock = Lock::new(&client, format!("job-{i}"))
+            .unwrap()
+            .with_lease(Lease::new(Duration::from_secs(1)).unwrap());
         guards.push(lock.acquire().await.unwrap());
     }
     let ends: Vec<_> = guards.iter().map(LockGuard::valid_until).collect();
     let before = world.scripts_run();
-    stanchion_testkit::eventually("every hold is renewed", || guards.iter().zip(&ends).all(|(g, end)| g.valid_until() > *end)).await;
+    stanchion_testkit::eventually("every hold is renewed", || {
+        guards
+            .iter()
+            .zip(&ends)
+            .all(|(g, end)| g.valid_until() > *end)
+    })
+    .await;
     let scripts = world.scripts_run() - before;
     assert!(scripts <= 20, "{scripts} scripts for 100 renewals");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion::{ClientConfig, Client, Lease, Lock, Rejection};
+use stanchion::{Client, ClientConfig, Lease, Lock, Rejection};
 use stanchion_tests::World;
 
 suite! {
@@ -17,7 +17,9 @@ suite! {
 
 async fn a_lock_is_redissons_hash(world: &World) {
     let client = world.client().await;
-    let lock = Lock::new(&client, "job").unwrap().with_lease(Lease::new(Duration::from_secs(20)).unwrap());
+    let lock = Lock::new(&client, "job")
+        .unwrap()
+        .with_lease(Lease::new(Duration::from_secs(20)).unwrap());
     let guard = lock.acquire().await.unwrap();
     assert_eq!(world.admin(&["TYPE", "job"]), "hash");
     assert_eq!(world.admin(&["HLEN", "job"]), "1");
@@ -53,7 +55,11 @@ async fn a_redisson_release_wakes_our_waiter(world: &World) {
 
 async fn our_release_publishes_zero_on_redissons_channel(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let guard = Lock::new(&ours, "{t}:job").unwrap().acquire().await.unwrap();
+    let guard = Lock::new(&ours, "{t}:job")
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap();
     let lock = Lock::new(&theirs, "{t}:job").unwrap();
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     world.subscribed("redisson_lock__channel:{t}:job").await;
@@ -77,12 +83,18 @@ async fn a_foreign_key_is_left_untouched(world: &World) {
     let _ = world.admin(&["SET", "job", "precious"]);
     let wrong = |rejection: &Rejection| matches!(rejection, Rejection::WrongType { .. });
     match lock.acquire().await.unwrap_err() {
-        stanchion::AcquireError::Rejected { rejection, .. } => assert!(wrong(&rejection), "{rejection}"),
+        stanchion::AcquireError::Rejected { rejection, .. } => {
+            assert!(wrong(&rejection), "{rejection}");
+        }
         other => panic!("{other}"),
     }
     assert!(lock.try_acquire().await.is_err());
-    assert!(matches!(lock.status().await.unwrap_err(), stanchion::QueryError::Rejected { rejection } if wrong(&rejection)));
-    assert!(matches!(lock.danger().force_release().await.unwrap_err(), stanchion::QueryError::Rejected { rejection } if wrong(&rejection)));
+    assert!(
+        matches!(lock.status().await.unwrap_err(), stanchion::QueryError::Rejected { rejection } if wrong(&rejection))
+    );
+    assert!(
+        matches!(lock.danger().force_release().await.unwrap_err(), stanchion::QueryError::Rejected { rejection } if wrong(&rejection))
+    );
     assert_eq!(world.admin(&["GET", "job"]), "precious");
     assert_eq!(world.admin(&["PTTL", "job"]), "-1");
 }

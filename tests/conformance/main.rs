@@ -1,5 +1,9 @@
 //! The conformance suite: every test runs on the embedded engine, in virtual time, and on a real server.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests fail by panicking"
+)]
 
 /// Instantiates each test once for each world.
 macro_rules! suite {

@@ -49,7 +49,11 @@ async fn an_owner_re_enters_what_it_holds(world: &World) {
     let options = || AcquireOptions::new().owner(&owner);
     let outer = lock.acquire_with(options()).await.unwrap();
     let inner = lock.acquire_with(options()).await.unwrap();
-    let tried = lock.try_acquire_with(options()).await.unwrap().expect("it holds");
+    let tried = lock
+        .try_acquire_with(options())
+        .await
+        .unwrap()
+        .expect("it holds");
     assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 3);
     assert_eq!(outer.owner(), &owner);
     drop((outer, inner, tried));
@@ -59,7 +63,10 @@ async fn an_owner_re_enters_what_it_holds(world: &World) {
 async fn the_owner_of_a_guard_re_enters(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let outer = lock.acquire().await.unwrap();
-    let inner = lock.acquire_with(AcquireOptions::new().owner(outer.owner())).await.unwrap();
+    let inner = lock
+        .acquire_with(AcquireOptions::new().owner(outer.owner()))
+        .await
+        .unwrap();
     assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 2);
     outer.release().await.unwrap();
     inner.release().await.unwrap();
@@ -70,8 +77,16 @@ async fn another_owner_is_excluded(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let (ours, theirs) = (client.owner(), client.owner());
-    let _held = lock.acquire_with(AcquireOptions::new().owner(&ours)).await.unwrap();
-    assert!(lock.try_acquire_with(AcquireOptions::new().owner(&theirs)).await.unwrap().is_none());
+    let _held = lock
+        .acquire_with(AcquireOptions::new().owner(&ours))
+        .await
+        .unwrap();
+    assert!(
+        lock.try_acquire_with(AcquireOptions::new().owner(&theirs))
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 async fn an_owner_whose_hold_ended_acquires_anew(world: &World) {
@@ -80,8 +95,14 @@ async fn an_owner_whose_hold_ended_acquires_anew(world: &World) {
     let owner = client.owner();
     let mut last = None;
     for _ in 0..3 {
-        let guard = lock.acquire_with(AcquireOptions::new().owner(&owner)).await.unwrap();
-        assert!(guard.fencing_token() > last, "each outermost hold has its own token");
+        let guard = lock
+            .acquire_with(AcquireOptions::new().owner(&owner))
+            .await
+            .unwrap();
+        assert!(
+            guard.fencing_token() > last,
+            "each outermost hold has its own token"
+        );
         // R1: nothing late of an old hold can touch a new one, because the server never sees an owner twice.
         let holder = lock.status().await.unwrap().holder.unwrap();
         assert_eq!(holder.hold_count, 1);
@@ -97,7 +118,11 @@ async fn tasks_that_share_an_owner_are_one_actor(world: &World) {
     let tasks: Vec<_> = (0..16)
         .map(|_| {
             let (lock, owner) = (lock.clone(), owner.clone());
-            tokio::spawn(async move { lock.acquire_with(AcquireOptions::new().owner(&owner)).await.unwrap() })
+            tokio::spawn(async move {
+                lock.acquire_with(AcquireOptions::new().owner(&owner))
+                    .await
+                    .unwrap()
+            })
         })
         .collect();
     let mut guards = Vec::new();
@@ -116,5 +141,8 @@ async fn re_entering_a_lost_hold_is_an_error(world: &World) {
     let error = guard.reenter().await.unwrap_err();
     assert!(matches!(error, RenewError::Lost(_)), "{error}");
     assert!(!guard.is_held());
-    assert!(matches!(guard.release().await.unwrap_err(), ReleaseError::Lost(_)));
+    assert!(matches!(
+        guard.release().await.unwrap_err(),
+        ReleaseError::Lost(_)
+    ));
 }

@@ -32,7 +32,10 @@ async fn tokens_grow_over_acquisitions_and_hand_offs(world: &World) {
     }
     let tokens = tokens.lock().unwrap();
     assert_eq!(tokens.len(), 160);
-    assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "{tokens:?}");
+    assert!(
+        tokens.windows(2).all(|pair| pair[0] < pair[1]),
+        "{tokens:?}"
+    );
 }
 
 async fn tokens_grow_after_all_data_is_lost(world: &World) {
@@ -52,7 +55,11 @@ async fn a_counter_ahead_of_the_clock_is_followed(world: &World) {
     let ahead = first.fencing_token().unwrap().get() + 10_000_000_000;
     first.release().await.unwrap();
     let _ = world.admin(&["SET", &key, &ahead.to_string()]);
-    let tokens = [lock.acquire().await.unwrap(), lock.acquire_again(world).await].map(|g| g.fencing_token().unwrap().get());
+    let tokens = [
+        lock.acquire().await.unwrap(),
+        lock.acquire_again(world).await,
+    ]
+    .map(|g| g.fencing_token().unwrap().get());
     assert_eq!(tokens, [ahead + 1, ahead + 2]);
 }
 
@@ -70,17 +77,30 @@ impl AcquireAgain for Lock {
 
 fn fence_key(world: &World) -> String {
     let keys = match world {
-        World::Engine(engine) => engine.keys().into_iter().map(|k| String::from_utf8(k).unwrap()).collect(),
+        World::Engine(engine) => engine
+            .keys()
+            .into_iter()
+            .map(|k| String::from_utf8(k).unwrap())
+            .collect(),
         World::Server(server) => server.keys(),
     };
-    keys.into_iter().find(|key| key.starts_with("stanchion_fence:")).expect("a counter")
+    keys.into_iter()
+        .find(|key| key.starts_with("stanchion_fence:"))
+        .expect("a counter")
 }
 
 async fn a_million_names_share_few_counters(world: &World) {
     let client = world.client().await;
     // Two hundred names in one slot are enough to see one counter.
     for i in 0..200 {
-        Lock::new(&client, format!("{{tag}}:{i}")).unwrap().acquire().await.unwrap().release().await.unwrap();
+        Lock::new(&client, format!("{{tag}}:{i}"))
+            .unwrap()
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     assert!(world.keys().is_empty());
     assert_eq!(world.admin(&["DBSIZE"]), "1");
@@ -90,16 +110,26 @@ async fn per_name_tokens_continue_redissons_counter(world: &World) {
     let client = world.client().await;
     // Redisson counts from 1; a time in microseconds is larger than any count, and INCR continues from it.
     let _ = world.admin(&["SET", "redisson_lock_token:{job}", "41"]);
-    let lock = Lock::new(&client, "job").unwrap().with_fencing(Fencing::PerName);
+    let lock = Lock::new(&client, "job")
+        .unwrap()
+        .with_fencing(Fencing::PerName);
     let first = lock.acquire().await.unwrap().fencing_token().unwrap().get();
     assert!(first > 41);
-    let redisson: u64 = world.admin(&["INCR", "redisson_lock_token:{job}"]).parse().unwrap();
+    let redisson: u64 = world
+        .admin(&["INCR", "redisson_lock_token:{job}"])
+        .parse()
+        .unwrap();
     assert!(redisson > first);
-    assert_eq!(lock.status().await.unwrap().last_token.unwrap().get(), redisson);
+    assert_eq!(
+        lock.status().await.unwrap().last_token.unwrap().get(),
+        redisson
+    );
 }
 
 async fn without_fencing_no_counter_is_touched(world: &World) {
-    let lock = Lock::new(&world.client().await, "job").unwrap().with_fencing(Fencing::Off);
+    let lock = Lock::new(&world.client().await, "job")
+        .unwrap()
+        .with_fencing(Fencing::Off);
     let guard = lock.acquire().await.unwrap();
     assert_eq!(guard.fencing_token(), None);
     let status = lock.status().await.unwrap();

@@ -119,7 +119,14 @@ async fn waiters_in_other_processes_are_not_starved(world: &World) {
         .collect();
     stanchion_testkit::eventually("the process is busy with itself", || busy.waiters() > 0).await;
     for _ in 0..5 {
-        Lock::new(&other, "job").unwrap().acquire().await.unwrap().release().await.unwrap();
+        Lock::new(&other, "job")
+            .unwrap()
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     done.store(true, std::sync::atomic::Ordering::Relaxed);
     for hog in hogs {
@@ -129,9 +136,19 @@ async fn waiters_in_other_processes_are_not_starved(world: &World) {
 
 async fn an_expired_holder_is_succeeded_without_a_message(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let options = AcquireOptions::new().lease(Lease::new(Duration::from_millis(200)).unwrap()).renewal(Renewal::Manual);
-    let abandoned = Lock::new(&ours, "job").unwrap().acquire_with(options).await.unwrap();
-    let next = Lock::new(&theirs, "job").unwrap().acquire_timeout(Duration::from_secs(4)).await.unwrap();
+    let options = AcquireOptions::new()
+        .lease(Lease::new(Duration::from_millis(200)).unwrap())
+        .renewal(Renewal::Manual);
+    let abandoned = Lock::new(&ours, "job")
+        .unwrap()
+        .acquire_with(options)
+        .await
+        .unwrap();
+    let next = Lock::new(&theirs, "job")
+        .unwrap()
+        .acquire_timeout(Duration::from_secs(4))
+        .await
+        .unwrap();
     assert!(!abandoned.is_held());
     next.release().await.unwrap();
 }

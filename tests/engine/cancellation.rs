@@ -12,7 +12,10 @@ const TOO_MANY: usize = 60;
 /// With a slow server, requests are under way when their callers go.
 async fn slow_world() -> World {
     let world = World::engine();
-    world.as_engine().faults().delay(None, Duration::from_millis(5));
+    world
+        .as_engine()
+        .faults()
+        .delay(None, Duration::from_millis(5));
     world
 }
 
@@ -20,11 +23,16 @@ async fn slow_world() -> World {
 async fn assert_no_leak(world: &World, client: &Client, tasks_at_rest: usize, polls: usize) {
     world.at_rest().await;
     assert_eq!(client.waiters(), 0, "after {polls} polls");
-    eventually(&format!("no task is left after {polls} polls"), || alive_tasks() <= tasks_at_rest).await;
+    eventually(&format!("no task is left after {polls} polls"), || {
+        alive_tasks() <= tasks_at_rest
+    })
+    .await;
 }
 
 fn alive_tasks() -> usize {
-    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+    tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks()
 }
 
 async fn settled_tasks() -> usize {
@@ -44,8 +52,18 @@ async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
         assert_no_leak(&world, &client, tasks, polls).await;
         // The next one, whoever it is, gets it without waiting for a lease.
         let started = tokio::time::Instant::now();
-        Lock::new(&other, "job").unwrap().acquire().await.unwrap().release().await.unwrap();
-        assert!(started.elapsed() < Duration::from_secs(1), "after {polls} polls");
+        Lock::new(&other, "job")
+            .unwrap()
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        assert!(
+            started.elapsed() < Duration::from_secs(1),
+            "after {polls} polls"
+        );
         if done {
             assert!(polls > 1);
             return;
@@ -68,15 +86,23 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
                 tokio::time::sleep(Duration::from_millis(40)).await;
                 held.release().await.unwrap();
             });
-            let options = timeout.map_or_else(AcquireOptions::new, |t| AcquireOptions::new().timeout(t));
+            let options =
+                timeout.map_or_else(AcquireOptions::new, |t| AcquireOptions::new().timeout(t));
             let doomed = tokio::spawn({
                 let lock = lock.clone();
-                async move { cancel_after(lock.acquire_with(options), polls).await.is_some() }
+                async move {
+                    cancel_after(lock.acquire_with(options), polls)
+                        .await
+                        .is_some()
+                }
             });
             tokio::task::yield_now().await;
             let started = tokio::time::Instant::now();
             let survivor = lock.acquire().await.unwrap();
-            assert!(started.elapsed() < Duration::from_secs(1), "the survivor slept past its wake after {polls} polls");
+            assert!(
+                started.elapsed() < Duration::from_secs(1),
+                "the survivor slept past its wake after {polls} polls"
+            );
             survivor.release().await.unwrap();
             releasing.await.unwrap();
             covered = doomed.await.unwrap();
@@ -117,7 +143,10 @@ async fn a_waiter_dropped_while_it_is_handed_the_lock_passes_it_on() {
         drop(doomed);
         let started = tokio::time::Instant::now();
         survivor.await.unwrap();
-        assert!(started.elapsed() < Duration::from_secs(1), "gone after {after} ms");
+        assert!(
+            started.elapsed() < Duration::from_secs(1),
+            "gone after {after} ms"
+        );
         releasing.await.unwrap().unwrap();
         world.at_rest().await;
     }
@@ -139,7 +168,11 @@ async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
         })
         .await;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1, "after {polls} polls");
+        assert_eq!(
+            lock.status().await.unwrap().holder.unwrap().hold_count,
+            1,
+            "after {polls} polls"
+        );
         assert!(guard.is_held());
         if finished {
             guard.release().await.unwrap();
@@ -179,7 +212,9 @@ async fn a_release_dropped_anywhere_releases() {
             let waiting: Vec<_> = (0..waiters)
                 .map(|_| {
                     let lock = lock.clone();
-                    tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+                    tokio::spawn(
+                        async move { lock.acquire().await.unwrap().release().await.unwrap() },
+                    )
                 })
                 .collect();
             eventually("they wait", || client.waiters() == waiters).await;
@@ -189,7 +224,10 @@ async fn a_release_dropped_anywhere_releases() {
                 waiter.await.unwrap();
             }
             world.at_rest().await;
-            assert!(started.elapsed() < Duration::from_secs(1), "after {polls} polls");
+            assert!(
+                started.elapsed() < Duration::from_secs(1),
+                "after {polls} polls"
+            );
             if covered {
                 break;
             }
@@ -233,7 +271,10 @@ async fn a_panic_while_holding_releases() {
 #[tokio::test(start_paused = true)]
 async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
     let world = World::engine();
-    world.as_engine().faults().delay(None, Duration::from_millis(1));
+    world
+        .as_engine()
+        .faults()
+        .delay(None, Duration::from_millis(1));
     let clients = [world.client().await, world.client().await];
     let mut rng = fastrand::Rng::with_seed(11);
     for round in 0..30 {
@@ -251,7 +292,10 @@ async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
                     })
                     .await;
                 } else {
-                    let guard = lock.acquire_timeout(Duration::from_secs(20)).await.expect("a live waiter gets the lock");
+                    let guard = lock
+                        .acquire_timeout(Duration::from_secs(20))
+                        .await
+                        .expect("a live waiter gets the lock");
                     guard.release().await.unwrap();
                 }
             }));

@@ -11,7 +11,12 @@ use stanchion_tests::World;
 async fn a_restart_with_its_data_keeps_what_is_held() {
     let world = World::engine();
     let (ours, theirs) = (world.client().await, world.client().await);
-    let guard = Lock::new(&ours, "job").unwrap().with_lease(Lease::new(Duration::from_secs(3)).unwrap()).acquire().await.unwrap();
+    let guard = Lock::new(&ours, "job")
+        .unwrap()
+        .with_lease(Lease::new(Duration::from_secs(3)).unwrap())
+        .acquire()
+        .await
+        .unwrap();
     let lock = Lock::new(&theirs, "job").unwrap();
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     for _ in 0..5 {
@@ -29,7 +34,9 @@ async fn a_restart_with_its_data_keeps_what_is_held() {
 async fn a_restart_without_data_is_noticed_at_the_next_renewal() {
     let world = World::engine();
     let client = world.client().await;
-    let lock = Lock::new(&client, "job").unwrap().with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = Lock::new(&client, "job")
+        .unwrap()
+        .with_lease(Lease::new(Duration::from_secs(3)).unwrap());
     let guard = lock.acquire().await.unwrap();
     world.as_engine().faults().restart(Data::Lost);
     assert_eq!(guard.lost().await, LostReason::Gone);
@@ -40,7 +47,9 @@ async fn a_restart_without_data_is_noticed_at_the_next_renewal() {
 #[tokio::test(start_paused = true)]
 async fn a_server_away_for_an_hour_is_found_again() {
     let world = World::engine();
-    let config = world.config("client").outage_tolerance(Duration::from_secs(3600));
+    let config = world
+        .config("client")
+        .outage_tolerance(Duration::from_secs(3600));
     let client = Client::connect_with(config).await.unwrap();
     let lock = Lock::new(&client, "job").unwrap();
     let waiting = tokio::spawn({
@@ -67,7 +76,10 @@ async fn a_connection_that_owes_an_answer_is_replaced() {
         let lock = lock.clone();
         async move { lock.acquire().await.unwrap() }
     });
-    eventually("the frozen connections are given up", || !client.is_connected()).await;
+    eventually("the frozen connections are given up", || {
+        !client.is_connected()
+    })
+    .await;
     world.as_engine().faults().thaw(Some("client"));
     waiting.await.unwrap().release().await.unwrap();
     world.at_rest().await;
@@ -81,8 +93,19 @@ async fn an_idle_connection_that_died_silently_is_replaced_before_it_is_needed()
     // The probes of all three links vanish; nobody has asked for anything.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let started = tokio::time::Instant::now();
-    Lock::new(&client, "job").unwrap().acquire().await.unwrap().release().await.unwrap();
-    assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
+    Lock::new(&client, "job")
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert!(
+        started.elapsed() < Duration::from_millis(100),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +122,10 @@ async fn connections_cut_all_the_time_break_nothing() {
     let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
     let tasks: Vec<_> = (0..8)
         .map(|i| {
-            let (lock, inside) = (Lock::new(&clients[i % 2], "job").unwrap(), std::sync::Arc::clone(&inside));
+            let (lock, inside) = (
+                Lock::new(&clients[i % 2], "job").unwrap(),
+                std::sync::Arc::clone(&inside),
+            );
             tokio::spawn(async move {
                 for _ in 0..20 {
                     let guard = lock.acquire().await.unwrap();

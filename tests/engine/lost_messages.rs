@@ -10,11 +10,25 @@ const CHANNEL: &str = "redisson_lock__channel:{job}";
 /// The default poll interval.
 const POLL: Duration = Duration::from_secs(5);
 
-async fn holder_and_waiter(world: &World) -> (Client, Client, stanchion::LockGuard, tokio::task::JoinHandle<stanchion::LockGuard>) {
+async fn holder_and_waiter(
+    world: &World,
+) -> (
+    Client,
+    Client,
+    stanchion::LockGuard,
+    tokio::task::JoinHandle<stanchion::LockGuard>,
+) {
     let ours = Client::connect_with(world.config("ours")).await.unwrap();
     let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
     // The server knows the scripts, so that each request is one round trip.
-    Lock::new(&ours, "job").unwrap().acquire().await.unwrap().release().await.unwrap();
+    Lock::new(&ours, "job")
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
     let lock = Lock::new(&theirs, "job").unwrap();
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -26,13 +40,20 @@ async fn holder_and_waiter(world: &World) -> (Client, Client, stanchion::LockGua
 #[tokio::test(start_paused = true)]
 async fn a_message_wakes_within_a_round_trip() {
     let world = World::engine();
-    world.as_engine().faults().delay(None, Duration::from_millis(10));
+    world
+        .as_engine()
+        .faults()
+        .delay(None, Duration::from_millis(10));
     let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
     let started = Instant::now();
     held.release().await.unwrap();
     drop(waiting.await.unwrap());
     // Message 10 ms, then one request of 10 ms; virtual timers tick in milliseconds.
-    assert!(started.elapsed() <= Duration::from_millis(25), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() <= Duration::from_millis(25),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,7 +65,10 @@ async fn a_lost_message_costs_at_most_a_poll() {
     held.release().await.unwrap();
     drop(waiting.await.unwrap());
     assert!(started.elapsed() <= POLL, "{:?}", started.elapsed());
-    assert!(started.elapsed() > Duration::from_millis(100), "the message was not lost, so this shows nothing");
+    assert!(
+        started.elapsed() > Duration::from_millis(100),
+        "the message was not lost, so this shows nothing"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,7 +79,11 @@ async fn a_killed_subscriber_asks_again_when_it_is_back() {
     let started = Instant::now();
     held.release().await.unwrap();
     drop(waiting.await.unwrap());
-    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +93,10 @@ async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
     let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
     let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
     // Every answer to the waiter takes 20 ms, so its first attempt is answered long before its subscription.
-    world.as_engine().faults().delay(Some("theirs"), Duration::from_millis(20));
+    world
+        .as_engine()
+        .faults()
+        .delay(Some("theirs"), Duration::from_millis(20));
     let lock = Lock::new(&theirs, "job").unwrap();
     let started = Instant::now();
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -74,7 +105,11 @@ async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
     world.as_engine().faults().lose_messages(1);
     held.release().await.unwrap();
     drop(waiting.await.unwrap());
-    assert!(started.elapsed() < Duration::from_millis(200), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_millis(200),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,14 +118,22 @@ async fn without_a_subscription_waiters_poll() {
     let ours = Client::connect_with(world.config("ours")).await.unwrap();
     let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
     let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
-    world.as_engine().faults().fail_next("SUBSCRIBE", "NOPERM this user has no permissions to access one of the channels", 1000);
+    world.as_engine().faults().fail_next(
+        "SUBSCRIBE",
+        "NOPERM this user has no permissions to access one of the channels",
+        1000,
+    );
     let lock = Lock::new(&theirs, "job").unwrap();
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     tokio::time::sleep(Duration::from_secs(3)).await;
     let started = Instant::now();
     held.release().await.unwrap();
     drop(waiting.await.unwrap());
-    assert!(started.elapsed() <= Duration::from_millis(300), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() <= Duration::from_millis(300),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +155,10 @@ async fn a_subscription_asked_for_while_it_ends_is_there_again() {
     held.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
     // Come back at every instant around the end of the linger, with slow answers to make the instants long.
-    world.as_engine().faults().delay(None, Duration::from_millis(7));
+    world
+        .as_engine()
+        .faults()
+        .delay(None, Duration::from_millis(7));
     for offset in (2_960..3_060).step_by(4) {
         tokio::time::sleep(Duration::from_millis(offset)).await;
         let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
@@ -123,6 +169,10 @@ async fn a_subscription_asked_for_while_it_ends_is_there_again() {
         let started = Instant::now();
         held.release().await.unwrap();
         waiting.await.unwrap().release().await.unwrap();
-        assert!(started.elapsed() < Duration::from_millis(100), "{offset}: {:?}", started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_millis(100),
+            "{offset}: {:?}",
+            started.elapsed()
+        );
     }
 }

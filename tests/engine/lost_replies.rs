@@ -55,7 +55,11 @@ async fn an_acquire_holds_once() {
         assert!(guard.is_held());
         let status = lock.status().await.unwrap();
         assert_eq!(status.holder.unwrap().hold_count, 1, "{way:?}");
-        assert_eq!(status.last_token, guard.fencing_token(), "{way:?}: the token is the last one minted");
+        assert_eq!(
+            status.last_token,
+            guard.fencing_token(),
+            "{way:?}: the token is the last one minted"
+        );
         guard.release().await.unwrap();
         world.at_rest().await;
     }
@@ -68,7 +72,11 @@ async fn a_try_holds_once() {
         let (_client, lock) = warm(&world).await;
         lose_next_reply(&world, way);
         let guard = lock.try_acquire().await.unwrap().expect("it was free");
-        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1, "{way:?}");
+        assert_eq!(
+            lock.status().await.unwrap().holder.unwrap().hold_count,
+            1,
+            "{way:?}"
+        );
         guard.release().await.unwrap();
         world.at_rest().await;
     }
@@ -82,9 +90,17 @@ async fn a_re_entry_counts_once() {
         let outer = lock.acquire().await.unwrap();
         lose_next_reply(&world, way);
         let inner = outer.reenter().await.unwrap();
-        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 2, "{way:?}");
+        assert_eq!(
+            lock.status().await.unwrap().holder.unwrap().hold_count,
+            2,
+            "{way:?}"
+        );
         inner.release().await.unwrap();
-        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1, "{way:?}");
+        assert_eq!(
+            lock.status().await.unwrap().holder.unwrap().hold_count,
+            1,
+            "{way:?}"
+        );
         outer.release().await.unwrap();
         world.at_rest().await;
     }
@@ -96,10 +112,17 @@ async fn a_partial_release_counts_once() {
         let world = World::engine();
         let (_client, lock) = warm(&world).await;
         let outer = lock.acquire().await.unwrap();
-        let (middle, inner) = (outer.reenter().await.unwrap(), outer.reenter().await.unwrap());
+        let (middle, inner) = (
+            outer.reenter().await.unwrap(),
+            outer.reenter().await.unwrap(),
+        );
         lose_next_reply(&world, way);
         inner.release().await.unwrap();
-        assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 2, "{way:?}");
+        assert_eq!(
+            lock.status().await.unwrap().holder.unwrap().hold_count,
+            2,
+            "{way:?}"
+        );
         drop((outer, middle));
         world.at_rest().await;
     }
@@ -130,9 +153,16 @@ async fn a_release_releases_once_and_takes_nothing_from_the_next() {
         lose_next_reply(&world, way);
         let releasing = tokio::spawn(guard.release());
         let next = other.acquire().await.unwrap();
-        releasing.await.unwrap().unwrap_or_else(|e| panic!("{way:?}: {e}"));
+        releasing
+            .await
+            .unwrap()
+            .unwrap_or_else(|e| panic!("{way:?}: {e}"));
         world.quiet().await;
-        assert_eq!(lock.status().await.unwrap().holder.unwrap().owner, next.owner().to_string(), "{way:?}");
+        assert_eq!(
+            lock.status().await.unwrap().holder.unwrap().owner,
+            next.owner().to_string(),
+            "{way:?}"
+        );
         next.release().await.unwrap();
         world.at_rest().await;
     }
@@ -156,7 +186,11 @@ async fn a_hand_off_hands_over_once() {
         let next = next.await.unwrap();
         assert!(next.fencing_token() > first_token);
         let holder = lock.status().await.unwrap().holder.unwrap();
-        assert_eq!((holder.owner, holder.hold_count), (next.owner().to_string(), 1), "{way:?}");
+        assert_eq!(
+            (holder.owner, holder.hold_count),
+            (next.owner().to_string(), 1),
+            "{way:?}"
+        );
         next.release().await.unwrap();
         world.at_rest().await;
     }
@@ -182,11 +216,26 @@ async fn an_acquire_that_gives_up_after_a_lost_reply_is_swept() {
     let (_client, lock) = warm(&world).await;
     // It runs, its answer is lost, and the caller is gone before anything else happens.
     lose_next_reply(&world, Way::Silent);
-    let error = lock.acquire_timeout(Duration::from_millis(50)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TimedOut { free_by: Some(_), .. }), "{error}");
+    let error = lock
+        .acquire_timeout(Duration::from_millis(50))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            AcquireError::TimedOut {
+                free_by: Some(_),
+                ..
+            }
+        ),
+        "{error}"
+    );
     let started = tokio::time::Instant::now();
     world.at_rest().await;
-    assert!(started.elapsed() < Duration::from_secs(10), "swept, not expired: the lease is 30 s");
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "swept, not expired: the lease is 30 s"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,8 +245,20 @@ async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
     let faults = world.as_engine().faults();
     // Written now, executed when the network thaws: long after everybody has given up (P3: `not_after`).
     faults.freeze(None);
-    let error = lock.acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TimedOut { free_by: Some(_), .. }), "{error}");
+    let error = lock
+        .acquire_timeout(Duration::from_millis(100))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            AcquireError::TimedOut {
+                free_by: Some(_),
+                ..
+            }
+        ),
+        "{error}"
+    );
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert!(world.keys().is_empty());
     faults.thaw(None);

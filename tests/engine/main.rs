@@ -1,5 +1,5 @@
 //! Exact tests on the embedded engine: its fault switches and virtual time reach every interleaving.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod cancellation;
 mod connections;

@@ -18,11 +18,17 @@ fn rejection(error: AcquireError) -> Rejection {
 async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
     let world = World::engine();
     let client = world.client().await;
-    let lock = Lock::new(&client, "job").unwrap().with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let lock = Lock::new(&client, "job")
+        .unwrap()
+        .with_lease(Lease::new(Duration::from_secs(3)).unwrap());
     let guard = lock.acquire().await.unwrap();
     let keys = world.admin(&["DBSIZE"]);
     world.as_engine().faults().out_of_memory(Switch::On);
-    let error = Lock::new(&client, "other").unwrap().acquire().await.unwrap_err();
+    let error = Lock::new(&client, "other")
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap_err();
     assert!(matches!(rejection(error), Rejection::OutOfMemory { .. }));
     assert_eq!(world.admin(&["DBSIZE"]), keys, "nothing was written");
     let end = guard.valid_until();
@@ -43,14 +49,26 @@ async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_loads_or_is_read_only_is_waited_for() {
-    for refuse in [|w: &World, s| w.as_engine().faults().loading(s), |w: &World, s| w.as_engine().faults().read_only(s)] {
+    for refuse in [
+        |w: &World, s| w.as_engine().faults().loading(s),
+        |w: &World, s| w.as_engine().faults().read_only(s),
+    ] {
         let world = World::engine();
         let client = world.client().await;
         let lock = Lock::new(&client, "job").unwrap();
         refuse(&world, Switch::On);
-        let error = lock.acquire_timeout(Duration::from_millis(300)).await.unwrap_err();
+        let error = lock
+            .acquire_timeout(Duration::from_millis(300))
+            .await
+            .unwrap_err();
         assert!(
-            matches!(&error, AcquireError::Unavailable { outage: Outage::Refused { .. }, .. } | AcquireError::TimedOut { .. }),
+            matches!(
+                &error,
+                AcquireError::Unavailable {
+                    outage: Outage::Refused { .. },
+                    ..
+                } | AcquireError::TimedOut { .. }
+            ),
             "{error}"
         );
         let waiting = tokio::spawn({
@@ -90,9 +108,14 @@ async fn a_flushed_script_cache_is_filled_again_without_an_error() {
 async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
     let world = World::engine();
     let client = world.client().await;
-    let lock = Lock::new(&client, "job").unwrap().with_fencing(stanchion::Fencing::PerName);
+    let lock = Lock::new(&client, "job")
+        .unwrap()
+        .with_fencing(stanchion::Fencing::PerName);
     let _ = world.admin(&["RPUSH", "redisson_lock_token:{job}", "x"]);
-    assert!(matches!(rejection(lock.acquire().await.unwrap_err()), Rejection::WrongType { .. }));
+    assert!(matches!(
+        rejection(lock.acquire().await.unwrap_err()),
+        Rejection::WrongType { .. }
+    ));
     assert!(world.keys().is_empty());
     assert_eq!(world.admin(&["LLEN", "redisson_lock_token:{job}"]), "1");
 }
@@ -102,20 +125,39 @@ async fn missing_and_wrong_passwords_are_told_when_connecting() {
     let world = World::engine();
     world.as_engine().faults().password(Some("secret"));
     let refused = async |config| match Client::connect_with(config).await.unwrap_err() {
-        ConnectError::Rejected { rejection: Rejection::Unauthenticated { .. }, .. } => {}
+        ConnectError::Rejected {
+            rejection: Rejection::Unauthenticated { .. },
+            ..
+        } => {}
         other => panic!("{other:?}"),
     };
     refused(world.config("client")).await;
-    refused(world.config("client").password(stanchion::Secret::new("wrong"))).await;
-    let config = world.config("client").password(stanchion::Secret::new("secret"));
+    refused(
+        world
+            .config("client")
+            .password(stanchion::Secret::new("wrong")),
+    )
+    .await;
+    let config = world
+        .config("client")
+        .password(stanchion::Secret::new("secret"));
     let client = Client::connect_with(config).await.unwrap();
-    Lock::new(&client, "job").unwrap().acquire().await.unwrap().release().await.unwrap();
+    Lock::new(&client, "job")
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_server_is_told_when_connecting() {
     let world = World::engine();
     world.as_engine().faults().refuse_connections(Switch::On);
-    let error = Client::connect_with(world.config("client")).await.unwrap_err();
+    let error = Client::connect_with(world.config("client"))
+        .await
+        .unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
 }

@@ -14,20 +14,28 @@ fn seconds(n: u64) -> Lease {
 async fn lost_resolves_at_the_conservative_end_and_not_before() {
     let world = World::engine();
     let lock = Lock::new(&world.client().await, "job").unwrap();
-    let options = AcquireOptions::new().lease(seconds(3)).renewal(Renewal::Manual);
+    let options = AcquireOptions::new()
+        .lease(seconds(3))
+        .renewal(Renewal::Manual);
     let guard = lock.acquire_with(options).await.unwrap();
     let started = Instant::now();
     assert_eq!(guard.lost().await, LostReason::Expired);
     // sent + L - m, m = L/100 = 30 ms; timers tick in milliseconds.
     let elapsed = started.elapsed();
     assert!((2969..=2971).contains(&elapsed.as_millis()), "{elapsed:?}");
-    assert_eq!(world.keys(), ["job"], "the server still has it: nobody else can hold yet");
+    assert_eq!(
+        world.keys(),
+        ["job"],
+        "the server still has it: nobody else can hold yet"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_held_turns_false_by_the_clock_alone() {
     let world = World::engine();
-    let lock = Lock::new(&world.client().await, "job").unwrap().with_lease(seconds(3));
+    let lock = Lock::new(&world.client().await, "job")
+        .unwrap()
+        .with_lease(seconds(3));
     let guard = lock.acquire().await.unwrap();
     world.as_engine().faults().freeze(None);
     // No timer of the library runs between these two lines: time jumps, and the next look is right.
@@ -41,7 +49,9 @@ async fn is_held_turns_false_by_the_clock_alone() {
 #[tokio::test(start_paused = true)]
 async fn renewals_go_every_third_of_the_lease_and_stop_with_the_release() {
     let world = World::engine();
-    let lock = Lock::new(&world.client().await, "job").unwrap().with_lease(seconds(3));
+    let lock = Lock::new(&world.client().await, "job")
+        .unwrap()
+        .with_lease(seconds(3));
     let guard = lock.acquire().await.unwrap();
     // Makes the script known to the server, so that each renewal is one command.
     guard.renew().await.unwrap();
@@ -57,7 +67,9 @@ async fn renewals_go_every_third_of_the_lease_and_stop_with_the_release() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_survives_an_outage_shorter_than_its_lease() {
     let world = World::engine();
-    let lock = Lock::new(&world.client().await, "job").unwrap().with_lease(seconds(6));
+    let lock = Lock::new(&world.client().await, "job")
+        .unwrap()
+        .with_lease(seconds(6));
     let guard = lock.acquire().await.unwrap();
     let mut lost = Box::pin(guard.lost());
     for _ in 0..10 {
@@ -74,9 +86,16 @@ async fn a_hold_survives_an_outage_shorter_than_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_lost_in_time_when_the_outage_is_longer() {
     let world = World::engine();
-    let (ours, theirs) =
-        (Client::connect_with(world.config("ours")).await.unwrap(), Client::connect_with(world.config("theirs")).await.unwrap());
-    let guard = Lock::new(&ours, "job").unwrap().with_lease(seconds(3)).acquire().await.unwrap();
+    let (ours, theirs) = (
+        Client::connect_with(world.config("ours")).await.unwrap(),
+        Client::connect_with(world.config("theirs")).await.unwrap(),
+    );
+    let guard = Lock::new(&ours, "job")
+        .unwrap()
+        .with_lease(seconds(3))
+        .acquire()
+        .await
+        .unwrap();
     world.as_engine().faults().freeze(Some("ours"));
     let valid_until = guard.valid_until();
     let next = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
@@ -92,7 +111,9 @@ async fn a_hold_is_lost_in_time_when_the_outage_is_longer() {
 #[tokio::test(start_paused = true)]
 async fn no_call_outlives_its_deadline() {
     let world = World::engine();
-    let config = world.config("client").operation_timeout(Duration::from_millis(1500));
+    let config = world
+        .config("client")
+        .operation_timeout(Duration::from_millis(1500));
     let client = Client::connect_with(config).await.unwrap();
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -102,18 +123,45 @@ async fn no_call_outlives_its_deadline() {
         let started = Instant::now();
         work.call().await;
         let elapsed = started.elapsed();
-        assert!(elapsed <= Duration::from_millis(limit + 50), "{what} took {elapsed:?}");
+        assert!(
+            elapsed <= Duration::from_millis(limit + 50),
+            "{what} took {elapsed:?}"
+        );
     };
     for timeout in [0, 1, 70, 999, 1000, 1001, 5000] {
         let wait = Duration::from_millis(timeout);
-        bounded("acquire_timeout", timeout, &mut async || drop(other.acquire_timeout(wait).await.unwrap_err())).await;
+        bounded("acquire_timeout", timeout, &mut async || {
+            drop(other.acquire_timeout(wait).await.unwrap_err());
+        })
+        .await;
     }
-    bounded("try_acquire", 1500, &mut async || drop(other.try_acquire().await.unwrap_err())).await;
-    bounded("renew", 1500, &mut async || drop(guard.renew().await.unwrap_err())).await;
-    bounded("reenter", 1500, &mut async || drop(guard.reenter().await.unwrap_err())).await;
-    bounded("status", 1500, &mut async || drop(other.status().await.unwrap_err())).await;
+    bounded("try_acquire", 1500, &mut async || {
+        drop(other.try_acquire().await.unwrap_err());
+    })
+    .await;
+    bounded("renew", 1500, &mut async || {
+        drop(guard.renew().await.unwrap_err());
+    })
+    .await;
+    bounded("reenter", 1500, &mut async || {
+        drop(guard.reenter().await.unwrap_err());
+    })
+    .await;
+    bounded("status", 1500, &mut async || {
+        drop(other.status().await.unwrap_err());
+    })
+    .await;
     let mut guard = Some(guard);
-    bounded("release", 1500, &mut async || drop(guard.take().map(|g| async { g.release().await.unwrap_err() }).unwrap().await)).await;
+    bounded("release", 1500, &mut async || {
+        drop(
+            guard
+                .take()
+                .map(|g| async { g.release().await.unwrap_err() })
+                .unwrap()
+                .await,
+        );
+    })
+    .await;
 }
 
 /// An async closure behind a reference.
@@ -130,14 +178,36 @@ impl<F: AsyncFnMut()> AsyncCall for F {
 #[tokio::test(start_paused = true)]
 async fn an_acquire_without_a_deadline_gives_up_after_the_outage_tolerance() {
     let world = World::engine();
-    let config = world.config("client").outage_tolerance(Duration::from_secs(8));
+    let config = world
+        .config("client")
+        .outage_tolerance(Duration::from_secs(8));
     let client = Client::connect_with(config).await.unwrap();
-    world.as_engine().faults().restart(stanchion::embedded::Data::Lost);
-    world.as_engine().faults().refuse_connections(stanchion::embedded::Switch::On);
+    world
+        .as_engine()
+        .faults()
+        .restart(stanchion::embedded::Data::Lost);
+    world
+        .as_engine()
+        .faults()
+        .refuse_connections(stanchion::embedded::Switch::On);
     let started = Instant::now();
-    let error = Lock::new(&client, "job").unwrap().acquire().await.unwrap_err();
-    assert!(matches!(error, AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }), "{error}");
-    assert!((8..10).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
+    let error = Lock::new(&client, "job")
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
+        ),
+        "{error}"
+    );
+    assert!(
+        (8..10).contains(&started.elapsed().as_secs()),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]

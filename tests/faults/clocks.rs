@@ -12,16 +12,32 @@ fn steppable() -> Option<RedisServer> {
 #[tokio::test]
 async fn a_step_forward_over_the_lease_frees_the_lock_and_the_holder_is_told() {
     let Some(server) = steppable() else { return };
-    let guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let guard = lock_of(server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     server.step_clock(31_000);
-    let next = soon(LONG / 3, lock_of(server.url(), "orders", LONG).await.acquire()).await.unwrap();
+    let next = soon(
+        LONG / 3,
+        lock_of(server.url(), "orders", LONG).await.acquire(),
+    )
+    .await
+    .unwrap();
     assert!(token(&next) > token(&guard), "P2");
     // By the client's clock the lease runs on; the next renewal brings the news.
     let error = guard.renew().await.unwrap_err();
-    assert!(matches!(&error, RenewError::Lost(lost) if lost.reason == LostReason::Gone), "{error:?}");
+    assert!(
+        matches!(&error, RenewError::Lost(lost) if lost.reason == LostReason::Gone),
+        "{error:?}"
+    );
     assert_eq!(loss(&guard).await, LostReason::Gone);
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
-    assert_eq!(hold_count(&server, "orders"), 1, "the next holder is not touched");
+    assert_eq!(
+        hold_count(&server, "orders"),
+        1,
+        "the next holder is not touched"
+    );
     next.release().await.unwrap();
     nothing_left(&server).await;
 }
@@ -29,7 +45,11 @@ async fn a_step_forward_over_the_lease_frees_the_lock_and_the_holder_is_told() {
 #[tokio::test]
 async fn the_watchdog_notices_a_step_forward() {
     let Some(server) = steppable() else { return };
-    let guard = lock_of(server.url(), "orders", ms(1500)).await.acquire().await.unwrap();
+    let guard = lock_of(server.url(), "orders", ms(1500))
+        .await
+        .acquire()
+        .await
+        .unwrap();
     server.step_clock(31_000);
     assert_eq!(loss(&guard).await, LostReason::Gone);
 }
@@ -37,7 +57,11 @@ async fn the_watchdog_notices_a_step_forward() {
 #[tokio::test]
 async fn a_step_forward_below_the_lease_is_made_up_for_by_the_next_renewal() {
     let Some(server) = steppable() else { return };
-    let guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let guard = lock_of(server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     server.step_clock(10_000);
     // The first request comes too late by the server's new clock, and is sent again.
     guard.renew().await.unwrap();
@@ -54,14 +78,28 @@ async fn after_a_step_forward_a_refused_request_is_sent_again() {
     let scripts = Scripts::load(&server);
     let proxy = Proxy::start(server.addr());
     // No idle connection is probed during the test, which would tell the client the new time.
-    let client = Client::connect_with(config(proxy.url()).response_timeout(ms(5000))).await.unwrap();
+    let client = Client::connect_with(config(proxy.url()).response_timeout(ms(5000)))
+        .await
+        .unwrap();
     server.step_clock(60_000);
-    let guard = soon(LONG / 3, lock(&client, "orders", LONG).acquire()).await.unwrap();
-    assert_eq!(proxy.count(&run_of(&scripts.acquire, "orders")), 2, "refused once, then granted");
+    let guard = soon(LONG / 3, lock(&client, "orders", LONG).acquire())
+        .await
+        .unwrap();
+    assert_eq!(
+        proxy.count(&run_of(&scripts.acquire, "orders")),
+        2,
+        "refused once, then granted"
+    );
     server.step_clock(60_000);
-    let other = soon(LONG / 3, lock(&client, "other", LONG).try_acquire()).await.unwrap();
+    let other = soon(LONG / 3, lock(&client, "other", LONG).try_acquire())
+        .await
+        .unwrap();
     assert!(other.is_some(), "late is not busy");
-    assert_eq!(proxy.count(&run_of(&scripts.acquire, "other")), 2, "refused once, then granted");
+    assert_eq!(
+        proxy.count(&run_of(&scripts.acquire, "other")),
+        2,
+        "refused once, then granted"
+    );
     drop(guard);
     drop(other);
     nothing_left(&server).await;

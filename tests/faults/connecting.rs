@@ -50,17 +50,26 @@ fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
 #[tokio::test]
 async fn nobody_at_the_port_is_unreachable() {
     // Bound and dropped: free, and nobody listens.
-    let addr = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let addr = TcpListener::bind(("127.0.0.1", 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let error = refused(config(format!("redis://{addr}/"))).await;
     assert!(unreachable(&error), "{error:?}");
-    assert!(error.to_string().contains(&addr.to_string()), "names the server: {error}");
+    assert!(
+        error.to_string().contains(&addr.to_string()),
+        "names the server: {error}"
+    );
 }
 
 #[tokio::test]
 async fn an_unknown_host_is_unreachable() {
     let error = refused(config("redis://no-such-host.invalid/")).await;
     assert!(unreachable(&error), "{error:?}");
-    assert!(error.to_string().contains("no-such-host.invalid"), "{error}");
+    assert!(
+        error.to_string().contains("no-such-host.invalid"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -89,10 +98,19 @@ async fn a_frozen_network_is_unreachable_within_the_timeout() {
 
 #[tokio::test]
 async fn a_port_that_speaks_something_else_is_an_error() {
-    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"+OK\r\n+OK\r\n", b"\x00\xff\x00\xff", b"$-5\r\n", b"-ERR no\r\n"] {
+    for answer in [
+        &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+        b"+OK\r\n+OK\r\n",
+        b"\x00\xff\x00\xff",
+        b"$-5\r\n",
+        b"-ERR no\r\n",
+    ] {
         let addr = stranger(Some(answer));
         let error = refused(config(format!("redis://{addr}/")).connect_timeout(ms(300))).await;
-        let fits = matches!(error, ConnectError::Unreachable { .. } | ConnectError::Rejected { .. });
+        let fits = matches!(
+            error,
+            ConnectError::Unreachable { .. } | ConnectError::Rejected { .. }
+        );
         assert!(fits, "{:?}: {error:?}", String::from_utf8_lossy(answer));
         let error = refused(config(format!("rediss://{addr}/")).connect_timeout(ms(300))).await;
         assert!(tls(&error) || unreachable(&error), "{error:?}");
@@ -103,13 +121,16 @@ async fn a_port_that_speaks_something_else_is_an_error() {
 async fn tls_on_a_plain_port_is_a_tls_error() {
     let Some(server) = server() else { return };
     // A Redis that waits for the end of a line says nothing.
-    let error = refused(config(format!("rediss://{}/", server.addr())).connect_timeout(ms(500))).await;
+    let error =
+        refused(config(format!("rediss://{}/", server.addr())).connect_timeout(ms(500))).await;
     assert!(tls(&error) || unreachable(&error), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_plain_client_on_a_tls_port_is_refused() {
-    let Some(server) = start(RedisServer::builder().tls()) else { return };
+    let Some(server) = start(RedisServer::builder().tls()) else {
+        return;
+    };
     let error = refused(config(format!("redis://{}/", server.addr()))).await;
     assert!(unreachable(&error), "{error:?}");
 }
@@ -124,8 +145,14 @@ pub(crate) fn ca_file(server: &RedisServer) -> PathBuf {
 
 #[tokio::test]
 async fn a_certificate_that_is_not_good_is_a_tls_error() {
-    for (kind, word) in [(Certificate::OtherCa, "UnknownIssuer"), (Certificate::Expired, "xpired"), (Certificate::WrongHost, "not valid for name")] {
-        let Some(server) = start(RedisServer::builder().tls_with(kind)) else { return };
+    for (kind, word) in [
+        (Certificate::OtherCa, "UnknownIssuer"),
+        (Certificate::Expired, "xpired"),
+        (Certificate::WrongHost, "not valid for name"),
+    ] {
+        let Some(server) = start(RedisServer::builder().tls_with(kind)) else {
+            return;
+        };
         let error = refused(config(server.url()).tls_ca_file(ca_file(&server))).await;
         assert!(tls(&error), "{kind:?}: {error:?}");
         assert!(error.to_string().contains(word), "{kind:?}: {error}");
@@ -134,7 +161,9 @@ async fn a_certificate_that_is_not_good_is_a_tls_error() {
 
 #[tokio::test]
 async fn an_authority_that_is_not_trusted_is_a_tls_error() {
-    let Some(server) = start(RedisServer::builder().tls()) else { return };
+    let Some(server) = start(RedisServer::builder().tls()) else {
+        return;
+    };
     // The platform's authorities.
     let error = refused(config(server.url())).await;
     assert!(tls(&error), "{error:?}");
@@ -142,12 +171,20 @@ async fn an_authority_that_is_not_trusted_is_a_tls_error() {
 
 #[tokio::test]
 async fn an_authority_file_that_is_not_one_is_a_configuration_error() {
-    let Some(server) = start(RedisServer::builder().tls()) else { return };
+    let Some(server) = start(RedisServer::builder().tls()) else {
+        return;
+    };
     let empty = server.unix_path().with_file_name("empty.crt");
     std::fs::write(&empty, "").unwrap();
     for path in [empty, PathBuf::from("/nowhere/ca.crt")] {
         let error = refused(config(server.url()).tls_ca_file(path)).await;
-        let fits = matches!(&error, ConnectError::Config(ConfigError::InvalidSetting { setting: "tls_ca_file", .. }));
+        let fits = matches!(
+            &error,
+            ConnectError::Config(ConfigError::InvalidSetting {
+                setting: "tls_ca_file",
+                ..
+            })
+        );
         assert!(fits, "{error:?}");
     }
 }
@@ -156,5 +193,14 @@ async fn an_authority_file_that_is_not_one_is_a_configuration_error() {
 async fn a_database_that_does_not_exist_is_a_rejection() {
     let Some(server) = server() else { return };
     let error = refused(config(format!("{}99", server.url()))).await;
-    assert!(matches!(error, ConnectError::Rejected { rejection: Rejection::Other { .. }, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            ConnectError::Rejected {
+                rejection: Rejection::Other { .. },
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }

@@ -10,10 +10,12 @@ use crate::support::*;
 
 const PROCESSES: u32 = 4;
 const TASKS: u32 = 64;
-const ROUNDS: u32 = 12;
+const ROUNDS: u32 = 50;
 
 fn history_of(server: &RedisServer, process: u32) -> PathBuf {
-    server.unix_path().with_file_name(format!("history-{process}"))
+    server
+        .unix_path()
+        .with_file_name(format!("history-{process}"))
 }
 
 #[test]
@@ -25,7 +27,16 @@ fn an_unguarded_counter_comes_out_exact_and_every_history_is_clean() {
             let path = history_of(&server, process);
             let numbers = [process, TASKS, ROUNDS].map(|n| n.to_string());
             let [process, tasks, rounds] = numbers.each_ref().map(String::as_str);
-            let args = ["count", &server.url(), "orders", "5000", process, tasks, rounds, path.to_str().unwrap()];
+            let args = [
+                "count",
+                &server.url(),
+                "orders",
+                "5000",
+                process,
+                tasks,
+                rounds,
+                path.to_str().unwrap(),
+            ];
             Process::start(env!("CARGO_BIN_EXE_stanchion-test-worker"), &args)
         })
         .collect();
@@ -39,7 +50,11 @@ fn an_unguarded_counter_comes_out_exact_and_every_history_is_clean() {
         assert!(worker.wait(LONG * 2).success());
     }
     let total = PROCESSES * TASKS * ROUNDS;
-    assert_eq!(server.cli(&["GET", "counter"]).as_int(), i64::from(total), "P1");
+    assert_eq!(
+        server.cli(&["GET", "counter"]).as_int(),
+        i64::from(total),
+        "P1"
+    );
     assert_eq!(leftovers(&server), ["counter"], "P3");
 
     let all = History::new();

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Client, LockGuard, QueryError, ReleaseError, RenewError};
+use stanchion::{
+    AcquireError, AcquireOptions, Client, LockGuard, QueryError, ReleaseError, RenewError,
+};
 use stanchion_testkit::{Proxy, RedisServer, eventually, machine_clock};
 
 use crate::support::*;
@@ -21,9 +23,16 @@ async fn world(response_timeout: Duration) -> Option<Frozen> {
     let server = server()?;
     let scripts = Scripts::load(&server);
     let proxy = Proxy::start(server.addr());
-    let config = config(proxy.url()).response_timeout(response_timeout).operation_timeout(DEADLINE);
+    let config = config(proxy.url())
+        .response_timeout(response_timeout)
+        .operation_timeout(DEADLINE);
     let client = Client::connect_with(config).await.unwrap();
-    Some(Frozen { server, proxy, scripts, client })
+    Some(Frozen {
+        server,
+        proxy,
+        scripts,
+        client,
+    })
 }
 
 impl Frozen {
@@ -49,18 +58,31 @@ async fn in_time<T>(call: impl Future<Output = T>) -> T {
 }
 
 fn gave_up(error: &AcquireError) -> bool {
-    matches!(error, AcquireError::TimedOut { .. } | AcquireError::Ambiguous { .. } | AcquireError::Unavailable { .. })
+    matches!(
+        error,
+        AcquireError::TimedOut { .. }
+            | AcquireError::Ambiguous { .. }
+            | AcquireError::Unavailable { .. }
+    )
 }
 
 #[tokio::test]
 async fn an_acquire_with_a_deadline_ends_on_a_frozen_network_and_its_late_request_takes_nothing() {
     // The request is still valid when it comes through (5 s), or has refused itself (25 ms).
     for response_timeout in [ms(2500), ms(25)] {
-        let Some(world) = world(response_timeout).await else { return };
+        let Some(world) = world(response_timeout).await else {
+            return;
+        };
         world.proxy.freeze_all();
-        let error = in_time(lock(&world.client, "orders", LONG).acquire_timeout(DEADLINE)).await.unwrap_err();
+        let error = in_time(lock(&world.client, "orders", LONG).acquire_timeout(DEADLINE))
+            .await
+            .unwrap_err();
         assert!(gave_up(&error), "{error}");
-        assert_eq!(leftovers(&world.server), [] as [String; 0], "nothing came through");
+        assert_eq!(
+            leftovers(&world.server),
+            [] as [String; 0],
+            "nothing came through"
+        );
         world.proxy.thaw();
         world.clean().await;
     }
@@ -68,11 +90,27 @@ async fn an_acquire_with_a_deadline_ends_on_a_frozen_network_and_its_late_reques
 
 #[tokio::test]
 async fn an_acquire_that_was_granted_behind_a_frozen_network_is_taken_back() {
-    let Some(world) = world(ms(500)).await else { return };
+    let Some(world) = world(ms(500)).await else {
+        return;
+    };
     world.proxy.freeze_replies();
-    let error = in_time(lock(&world.client, "orders", LONG).acquire_timeout(DEADLINE)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::TimedOut { free_by: Some(_), .. } | AcquireError::Ambiguous { .. }), "P8: {error}");
-    assert_eq!(world.proxy.count(&run_of(&world.scripts.acquire, "orders")), 1);
+    let error = in_time(lock(&world.client, "orders", LONG).acquire_timeout(DEADLINE))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            AcquireError::TimedOut {
+                free_by: Some(_),
+                ..
+            } | AcquireError::Ambiguous { .. }
+        ),
+        "P8: {error}"
+    );
+    assert_eq!(
+        world.proxy.count(&run_of(&world.scripts.acquire, "orders")),
+        1
+    );
     // Over new connections, though the old ones stay frozen.
     world.clean().await;
 }
@@ -80,9 +118,13 @@ async fn an_acquire_that_was_granted_behind_a_frozen_network_is_taken_back() {
 #[tokio::test]
 async fn a_try_ends_on_a_frozen_network_and_leaves_nothing() {
     for response_timeout in [ms(2500), ms(25)] {
-        let Some(world) = world(response_timeout).await else { return };
+        let Some(world) = world(response_timeout).await else {
+            return;
+        };
         world.proxy.freeze_all();
-        let error = in_time(lock(&world.client, "orders", LONG).try_acquire()).await.unwrap_err();
+        let error = in_time(lock(&world.client, "orders", LONG).try_acquire())
+            .await
+            .unwrap_err();
         assert!(gave_up(&error), "{error}");
         world.proxy.thaw();
         world.clean().await;
@@ -92,11 +134,16 @@ async fn a_try_ends_on_a_frozen_network_and_leaves_nothing() {
 #[tokio::test]
 async fn a_release_ends_on_a_frozen_network_and_goes_on_behind_it() {
     for response_timeout in [ms(2500), ms(25)] {
-        let Some(world) = world(response_timeout).await else { return };
+        let Some(world) = world(response_timeout).await else {
+            return;
+        };
         let guard = world.guard().await;
         world.proxy.freeze_all();
         let error = in_time(guard.release()).await.unwrap_err();
-        assert!(matches!(&error, ReleaseError::Ambiguous { free_by, .. } if *free_by >= LONG), "P8: {error}");
+        assert!(
+            matches!(&error, ReleaseError::Ambiguous { free_by, .. } if *free_by >= LONG),
+            "P8: {error}"
+        );
         assert_eq!(hold_count(&world.server, "orders"), 1);
         world.proxy.thaw();
         world.clean().await;
@@ -105,11 +152,16 @@ async fn a_release_ends_on_a_frozen_network_and_goes_on_behind_it() {
 
 #[tokio::test]
 async fn a_release_whose_answer_is_frozen_is_ambiguous_and_done() {
-    let Some(world) = world(ms(2500)).await else { return };
+    let Some(world) = world(ms(2500)).await else {
+        return;
+    };
     let guard = world.guard().await;
     world.proxy.freeze_replies();
     let error = in_time(guard.release()).await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Ambiguous { .. }), "P8: {error}");
+    assert!(
+        matches!(error, ReleaseError::Ambiguous { .. }),
+        "P8: {error}"
+    );
     nothing_left(&world.server).await;
     world.proxy.thaw();
     world.clean().await;
@@ -117,13 +169,21 @@ async fn a_release_whose_answer_is_frozen_is_ambiguous_and_done() {
 
 #[tokio::test]
 async fn a_renewal_and_a_reentry_end_on_a_frozen_network_and_the_hold_stands() {
-    let Some(world) = world(ms(300)).await else { return };
+    let Some(world) = world(ms(300)).await else {
+        return;
+    };
     let guard = world.guard().await;
     world.proxy.freeze_all();
     let error = in_time(guard.renew()).await.unwrap_err();
-    assert!(matches!(error, RenewError::Unavailable { .. }), "P8: {error}");
+    assert!(
+        matches!(error, RenewError::Unavailable { .. }),
+        "P8: {error}"
+    );
     let error = in_time(guard.reenter()).await.unwrap_err();
-    assert!(matches!(error, RenewError::Unavailable { .. }), "P8: {error}");
+    assert!(
+        matches!(error, RenewError::Unavailable { .. }),
+        "P8: {error}"
+    );
     assert!(guard.is_held());
     world.proxy.thaw();
     // The re-entry that nobody waits for ends and is taken back.
@@ -135,19 +195,36 @@ async fn a_renewal_and_a_reentry_end_on_a_frozen_network_and_the_hold_stands() {
 
 #[tokio::test]
 async fn a_look_at_the_status_ends_on_a_frozen_network() {
-    let Some(world) = world(ms(300)).await else { return };
+    let Some(world) = world(ms(300)).await else {
+        return;
+    };
     let lock = lock(&world.client, "orders", LONG);
     world.proxy.freeze_all();
     let error = in_time(lock.status()).await.unwrap_err();
-    assert!(matches!(error, QueryError::Unavailable { .. }), "P8: {error}");
+    assert!(
+        matches!(error, QueryError::Unavailable { .. }),
+        "P8: {error}"
+    );
     let error = in_time(lock.danger().force_release()).await.unwrap_err();
-    assert!(matches!(error, QueryError::Unavailable { .. } | QueryError::Unanswered { .. }), "P8: {error}");
+    assert!(
+        matches!(
+            error,
+            QueryError::Unavailable { .. } | QueryError::Unanswered { .. }
+        ),
+        "P8: {error}"
+    );
 }
 
 #[tokio::test]
 async fn a_waiter_with_a_deadline_ends_when_the_network_freezes_under_it() {
-    let Some(world) = world(ms(2500)).await else { return };
-    let guard = lock_of(world.server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let Some(world) = world(ms(2500)).await else {
+        return;
+    };
+    let guard = lock_of(world.server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     let waiter = lock(&world.client, "orders", LONG);
     let waiter = tokio::spawn(async move { in_time(waiter.acquire_timeout(DEADLINE)).await });
     subscribed(&world.server, "orders").await;
@@ -163,12 +240,18 @@ async fn a_waiter_with_a_deadline_ends_when_the_network_freezes_under_it() {
 #[tokio::test]
 async fn a_dropped_acquire_leaves_nothing_when_the_network_comes_back() {
     for response_timeout in [ms(2500), ms(25)] {
-        let Some(world) = world(response_timeout).await else { return };
+        let Some(world) = world(response_timeout).await else {
+            return;
+        };
         world.proxy.freeze_all();
         let lock = lock(&world.client, "orders", LONG);
         let options = AcquireOptions::new();
         // Dropped at its deadline, as in a `select!`.
-        assert!(tokio::time::timeout(DEADLINE, lock.acquire_with(options)).await.is_err());
+        assert!(
+            tokio::time::timeout(DEADLINE, lock.acquire_with(options))
+                .await
+                .is_err()
+        );
         assert_eq!(world.client.waiters(), 0);
         world.proxy.thaw();
         world.clean().await;

@@ -2,7 +2,10 @@
 //!
 //! Each test breaks one thing and names the promise (P1 to P11) that must survive it. Tests wait for events, never for
 //! a guess, and are skipped loudly where there is no server.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
 
 mod clocks;
 mod connecting;

@@ -16,8 +16,14 @@ async fn without_memory_an_acquire_is_rejected_and_writes_nothing() {
     let Some(server) = server() else { return };
     let lock = lock_of(server.url(), "orders", LONG).await;
     fill_up(&server);
-    assert!(matches!(rejected(lock.acquire().await), Rejection::OutOfMemory { .. }));
-    assert!(matches!(rejected(lock.try_acquire().await.map(|_| ())), Rejection::OutOfMemory { .. }));
+    assert!(matches!(
+        rejected(lock.acquire().await),
+        Rejection::OutOfMemory { .. }
+    ));
+    assert!(matches!(
+        rejected(lock.try_acquire().await.map(|_| ())),
+        Rejection::OutOfMemory { .. }
+    ));
     assert_eq!(server.keys(), [] as [String; 0], "not even a counter");
     assert!(lock.status().await.unwrap().holder.is_none());
     admin(&server, &["CONFIG", "SET", "maxmemory", "0"]);
@@ -50,7 +56,11 @@ async fn without_memory_holds_are_renewed_reentered_passed_on_and_released() {
 #[tokio::test]
 async fn without_memory_a_dropped_guard_is_released() {
     let Some(server) = server() else { return };
-    let guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let guard = lock_of(server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     fill_up(&server);
     drop(guard);
     nothing_left(&server).await;

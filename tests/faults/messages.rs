@@ -1,14 +1,29 @@
 //! P4: messages are hints. Lost, late or forbidden, they cost a poll and never a wake.
 
 use stanchion::{Client, Secret};
-use stanchion_testkit::{Matcher, Proxy, RedisServer, Switch, eventually};
+use stanchion_testkit::{Matcher, Proxy, RedisServer, Switch, eventually, machine_clock};
 
 use crate::support::*;
 
 /// A user who may do all but use channels.
 async fn without_channels(server: &RedisServer) -> Client {
-    admin(server, &["ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "+@all", "resetchannels"]);
-    let config = config(server.url()).username("mute".to_owned()).password(Secret::new("pw"));
+    admin(
+        server,
+        &[
+            "ACL",
+            "SETUSER",
+            "mute",
+            "reset",
+            "on",
+            ">pw",
+            "~*",
+            "+@all",
+            "resetchannels",
+        ],
+    );
+    let config = config(server.url())
+        .username("mute".to_owned())
+        .password(Secret::new("pw"));
     Client::connect_with(config).await.unwrap()
 }
 
@@ -25,7 +40,11 @@ async fn a_message_to_a_killed_subscriber_costs_at_most_a_poll() {
     proxy.refuse_new(Switch::On);
     assert!(server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]).as_int() > 0);
     guard.release().await.unwrap();
-    granted(waiter, ms(500) + SLACK).await.release().await.unwrap();
+    granted(waiter, ms(500) + SLACK)
+        .await
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -41,7 +60,11 @@ async fn no_wake_is_lost_while_subscribers_are_killed_again_and_again() {
         let (released, killed) = tokio::join!(guard.release(), killing);
         released.unwrap();
         assert!(killed.as_int() > 0);
-        granted(waiter, ms(500) + SLACK).await.release().await.unwrap();
+        granted(waiter, ms(500) + SLACK)
+            .await
+            .release()
+            .await
+            .unwrap();
     }
     nothing_left(&server).await;
 }
@@ -53,21 +76,39 @@ async fn a_release_between_the_attempt_and_the_subscription_is_not_missed() {
     let proxy = Proxy::start(server.addr());
     let lock_a = lock_of(server.url(), "orders", LONG).await;
     // Slow to notice a silent connection, and to ask by itself.
-    let config = config(proxy.url()).response_timeout(LONG).poll_interval(LONG).subscription_linger(ms(10));
+    let config = config(proxy.url())
+        .response_timeout(LONG)
+        .poll_interval(LONG)
+        .subscription_linger(ms(10));
     let lock_b = lock(&Client::connect_with(config).await.unwrap(), "orders", LONG);
-    for _ in 0..3 {
+    let asked = run_of(&scripts.acquire, "orders");
+    let mut fastest = LONG;
+    for _ in 0..5 {
         let guard = lock_a.acquire().await.unwrap();
         let held = proxy.hold_requests(Matcher::command("SUBSCRIBE"));
         let waiter = waiting(&lock_b);
-        proxy.wait_for("it found the lock taken", |p| p.count(&run_of(&scripts.acquire, "orders")) > 0).await;
         held.wait(1).await;
+        // Without a subscription it asks every 250 ms, and has done so just now.
+        let before = proxy.count(&asked);
+        proxy
+            .wait_for("it asks", |p| p.count(&asked) > before)
+            .await;
         guard.release().await.unwrap();
+        let began = machine_clock();
         held.release();
-        granted(waiter, ms(500) + SLACK).await.release().await.unwrap();
+        let guard = granted(waiter, ms(500) + SLACK).await;
+        fastest = fastest.min(machine_clock() - began);
+        guard.release().await.unwrap();
         // The next round needs a new subscription.
-        eventually("the subscription ended", || server.subscribers("redisson_lock__channel:{orders}") == 0).await;
-        proxy.clear_seen();
+        eventually("the subscription ended", || {
+            server.subscribers("redisson_lock__channel:{orders}") == 0
+        })
+        .await;
     }
+    assert!(
+        fastest < ms(150),
+        "the confirmation made it try, not the next poll: {fastest:?}"
+    );
 }
 
 #[tokio::test]
@@ -82,7 +123,11 @@ async fn a_holder_that_may_not_publish_releases_and_the_waiter_polls() {
     again.release().await.unwrap();
     assert!(!waiter.is_finished());
     guard.release().await.unwrap();
-    granted(waiter, ms(500) + SLACK).await.release().await.unwrap();
+    granted(waiter, ms(500) + SLACK)
+        .await
+        .release()
+        .await
+        .unwrap();
     nothing_left(&server).await;
 }
 
@@ -90,13 +135,24 @@ async fn a_holder_that_may_not_publish_releases_and_the_waiter_polls() {
 async fn a_waiter_that_may_not_subscribe_polls() {
     let Some(server) = server() else { return };
     let mute = without_channels(&server).await;
-    let guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
-    let (first, second) = (waiting(&lock(&mute, "orders", LONG)), waiting(&lock(&mute, "orders", LONG)));
+    let guard = lock_of(server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
+    let (first, second) = (
+        waiting(&lock(&mute, "orders", LONG)),
+        waiting(&lock(&mute, "orders", LONG)),
+    );
     eventually("two wait", || mute.waiters() == 2).await;
     guard.release().await.unwrap();
     let guard = granted(first, ms(500) + SLACK).await;
     guard.release().await.unwrap();
-    granted(second, ms(500) + SLACK).await.release().await.unwrap();
+    granted(second, ms(500) + SLACK)
+        .await
+        .release()
+        .await
+        .unwrap();
     assert!(mute.is_connected());
     nothing_left(&server).await;
 }
@@ -104,19 +160,35 @@ async fn a_waiter_that_may_not_subscribe_polls() {
 #[tokio::test]
 async fn a_wake_reaches_the_waiters_of_every_process() {
     let Some(server) = server() else { return };
-    let guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let guard = lock_of(server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     let mut waiters = Vec::new();
     for _ in 0..5 {
         // Their own asking would come far too late.
-        let client = Client::connect_with(config(server.url()).poll_interval(LONG).subscription_linger(ms(10))).await.unwrap();
+        let client = Client::connect_with(
+            config(server.url())
+                .poll_interval(LONG)
+                .subscription_linger(ms(10)),
+        )
+        .await
+        .unwrap();
         waiters.push(waiting(&lock(&client, "orders", LONG)));
     }
-    eventually("all listen", || server.subscribers("redisson_lock__channel:{orders}") == 5).await;
+    eventually("all listen", || {
+        server.subscribers("redisson_lock__channel:{orders}") == 5
+    })
+    .await;
     guard.release().await.unwrap();
     for waiter in waiters {
         // In whatever order: each one that has it releases it at once.
         tokio::spawn(async move { waiter.await.unwrap().unwrap().release().await.unwrap() });
     }
     nothing_left(&server).await;
-    eventually("all had their turn", || server.subscribers("redisson_lock__channel:{orders}") == 0).await;
+    eventually("all had their turn", || {
+        server.subscribers("redisson_lock__channel:{orders}") == 0
+    })
+    .await;
 }

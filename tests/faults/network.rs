@@ -27,7 +27,11 @@ async fn a_waiter_outlives_the_reset_of_its_connections() {
 async fn a_holder_outlives_the_reset_of_its_connections() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
-    let guard = lock_of(proxy.url(), "orders", ms(1500)).await.acquire().await.unwrap();
+    let guard = lock_of(proxy.url(), "orders", ms(1500))
+        .await
+        .acquire()
+        .await
+        .unwrap();
     let owner = holder(&server, "orders");
     for _ in 0..3 {
         proxy.reset_all();
@@ -52,7 +56,10 @@ async fn an_acquire_whose_request_was_lost_with_its_connection_asks_again() {
     let guard = granted(waiter, LONG / 3).await;
     assert_eq!(hold_count(&server, "orders"), 1);
     quiet(&server).await;
-    assert!(guard.is_held(), "the clean-up after the lost request spares the hold");
+    assert!(
+        guard.is_held(),
+        "the clean-up after the lost request spares the hold"
+    );
     assert_eq!(hold_count(&server, "orders"), 1);
     guard.release().await.unwrap();
     nothing_left(&server).await;
@@ -67,7 +74,9 @@ async fn black_holed_connections_are_replaced_by_new_ones() {
     let owner = holder(&server, "orders");
     let before = proxy.accepted();
     proxy.freeze_existing();
-    let other = soon(LONG / 3, lock(&client, "other", LONG).acquire()).await.unwrap();
+    let other = soon(LONG / 3, lock(&client, "other", LONG).acquire())
+        .await
+        .unwrap();
     renewed(&guard).await;
     assert_eq!(holder(&server, "orders"), owner);
     assert!(proxy.accepted() > before, "on a new connection");
@@ -83,7 +92,11 @@ async fn black_holed_connections_are_replaced_by_new_ones() {
 async fn a_waiter_behind_a_black_hole_still_gets_the_lock() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
-    let guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let guard = lock_of(server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     let waiter = waiting(&lock_of(proxy.url(), "orders", LONG).await);
     subscribed(&server, "orders").await;
     proxy.freeze_existing();
@@ -97,7 +110,11 @@ async fn a_waiter_behind_a_black_hole_still_gets_the_lock() {
 async fn a_holder_that_is_cut_off_knows_before_the_next_one_is_granted() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
-    let guard = lock_of(proxy.url(), "orders", ms(600)).await.acquire().await.unwrap();
+    let guard = lock_of(proxy.url(), "orders", ms(600))
+        .await
+        .acquire()
+        .await
+        .unwrap();
     let client = connect(server.url()).await;
     let waiter = waiting(&lock(&client, "orders", LONG));
     subscribed(&server, "orders").await;
@@ -123,20 +140,36 @@ async fn a_deaf_subscriber_costs_at_most_a_poll() {
     let proxy = Proxy::start(server.addr());
     let lock_a = lock_of(server.url(), "orders", LONG).await;
     // The client must not find out by itself during this test.
-    let config = config(proxy.url()).response_timeout(LONG).poll_interval(ms(700));
+    let config = config(proxy.url())
+        .response_timeout(LONG)
+        .poll_interval(ms(700));
     let client = stanchion::Client::connect_with(config).await.unwrap();
     let guard = lock_a.acquire().await.unwrap();
     let waiter = waiting(&lock(&client, "orders", LONG));
     subscribed(&server, "orders").await;
     // The next confirmation on that connection never comes, and nothing after it.
     proxy.swallow_next_reply(Matcher::command("SUBSCRIBE"), Then::Freeze);
-    let _other = lock_of(server.url(), "other", LONG).await.acquire().await.unwrap();
+    let _other = lock_of(server.url(), "other", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     let _other_waiter = waiting(&lock(&client, "other", LONG));
-    proxy.wait_for("the subscriber is deaf", |p| p.swallowed() == 1).await;
+    proxy
+        .wait_for("the subscriber is deaf", |p| p.swallowed() == 1)
+        .await;
     let connections = proxy.accepted();
     guard.release().await.unwrap();
-    granted(waiter, ms(700) + SLACK).await.release().await.unwrap();
-    assert_eq!(proxy.accepted(), connections, "by the poll, not by a new connection");
+    granted(waiter, ms(700) + SLACK)
+        .await
+        .release()
+        .await
+        .unwrap();
+    assert_eq!(
+        proxy.accepted(),
+        connections,
+        "by the poll, not by a new connection"
+    );
 }
 
 #[tokio::test]
@@ -149,7 +182,9 @@ async fn a_client_reconnects_however_often_it_was_refused() {
     proxy.reset_all();
     let waiter = waiting(&lock(&client, "orders", LONG));
     // More than six tries for each of the three connections, in all.
-    proxy.wait_for("many tries", |p| p.accepted() > before + 20).await;
+    proxy
+        .wait_for("many tries", |p| p.accepted() > before + 20)
+        .await;
     assert!(!client.is_connected());
     assert!(!waiter.is_finished());
     proxy.refuse_new(Switch::Off);
@@ -157,7 +192,11 @@ async fn a_client_reconnects_however_often_it_was_refused() {
     // The subscriber comes back too.
     let waiter = waiting(&lock(&client, "taken", LONG));
     granted(waiter, LONG / 3).await.release().await.unwrap();
-    let taken = lock_of(server.url(), "taken", LONG).await.acquire().await.unwrap();
+    let taken = lock_of(server.url(), "taken", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     let waiter = waiting(&lock(&client, "taken", LONG));
     subscribed(&server, "taken").await;
     taken.release().await.unwrap();
@@ -170,11 +209,11 @@ async fn a_client_reconnects_however_often_it_was_refused() {
 async fn a_slow_link_gives_no_hold_that_is_nearly_over() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
-    let lock = lock_of(proxy.url(), "orders", ms(1000)).await;
+    let lock = lock_of(proxy.url(), "orders", ms(2000)).await;
     proxy.delay(ms(80));
     let guard = lock.acquire().await.unwrap();
     // Counted from before the request was sent: two delays are gone.
-    assert!(guard.remaining() < ms(1000 - 160), "P1");
+    assert!(guard.remaining() < ms(2000 - 160), "P1");
     renewed(&guard).await;
     guard.release().await.unwrap();
     nothing_left(&server).await;

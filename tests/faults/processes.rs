@@ -8,7 +8,10 @@ use crate::support::*;
 const RESOURCE: &str = "resource";
 
 fn worker(role: &str, server: &RedisServer, lease_ms: u64) -> Process {
-    Process::start(env!("CARGO_BIN_EXE_stanchion-test-worker"), &[role, &server.url(), "orders", &lease_ms.to_string()])
+    Process::start(
+        env!("CARGO_BIN_EXE_stanchion-test-worker"),
+        &[role, &server.url(), "orders", &lease_ms.to_string()],
+    )
 }
 
 fn line(worker: &mut Process, start: &str) -> String {
@@ -46,7 +49,11 @@ async fn a_process_paused_for_longer_than_its_lease_first_learns_that_it_lost() 
     holder.send_line("release");
     assert_eq!(line(&mut holder, "RELEASED"), "RELEASED lost");
     quiet(&server).await;
-    assert_eq!(hold_count(&server, "orders"), 1, "its release touched nobody");
+    assert_eq!(
+        hold_count(&server, "orders"),
+        1,
+        "its release touched nobody"
+    );
     guard.release().await.unwrap();
     nothing_left_but_the_resource(&server);
 }
@@ -62,9 +69,15 @@ async fn a_process_paused_for_less_than_its_lease_goes_on() {
     line(&mut worker, "HELD");
     let before = server.cli(&["PTTL", "orders"]).as_int();
     worker.signal(Signal::Stop);
-    stanchion_testkit::eventually("a renewal is overdue", || server.cli(&["PTTL", "orders"]).as_int() < before.min(1700)).await;
+    stanchion_testkit::eventually("a renewal is overdue", || {
+        server.cli(&["PTTL", "orders"]).as_int() < before.min(1700)
+    })
+    .await;
     worker.signal(Signal::Cont);
-    stanchion_testkit::eventually("it renews", || server.cli(&["PTTL", "orders"]).as_int() > 1700).await;
+    stanchion_testkit::eventually("it renews", || {
+        server.cli(&["PTTL", "orders"]).as_int() > 1700
+    })
+    .await;
     worker.send_line("write");
     assert_eq!(line(&mut worker, "WROTE"), "WROTE accepted");
     worker.send_line("release");
@@ -78,7 +91,9 @@ async fn a_killed_process_blocks_the_others_for_its_lease_at_most() {
     let mut holder = worker("hold", &server, 900);
     let stale = number(&line(&mut holder, "HELD"));
     // It waits 30 s for a message that will never come.
-    let client = stanchion::Client::connect_with(config(server.url()).poll_interval(LONG)).await.unwrap();
+    let client = stanchion::Client::connect_with(config(server.url()).poll_interval(LONG))
+        .await
+        .unwrap();
     let waiter = waiting(&lock(&client, "orders", LONG));
     subscribed(&server, "orders").await;
     holder.signal(Signal::Kill);
@@ -91,14 +106,24 @@ async fn a_killed_process_blocks_the_others_for_its_lease_at_most() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_waiters_leave_nothing_and_delay_nobody() {
     let Some(server) = server() else { return };
-    let guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let guard = lock_of(server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     let mut killed: Vec<Process> = (0..3).map(|_| worker("hold", &server, 900)).collect();
     for process in &mut killed {
         line(process, "CONNECTED");
     }
-    stanchion_testkit::eventually("they wait", || server.subscribers("redisson_lock__channel:{orders}") == 3).await;
+    stanchion_testkit::eventually("they wait", || {
+        server.subscribers("redisson_lock__channel:{orders}") == 3
+    })
+    .await;
     let waiter = waiting(&lock_of(server.url(), "orders", LONG).await);
-    stanchion_testkit::eventually("we wait too", || server.subscribers("redisson_lock__channel:{orders}") == 4).await;
+    stanchion_testkit::eventually("we wait too", || {
+        server.subscribers("redisson_lock__channel:{orders}") == 4
+    })
+    .await;
     for process in &mut killed {
         process.signal(Signal::Kill);
         process.wait(LONG / 3);

@@ -19,12 +19,18 @@ async fn world() -> Option<World> {
     let scripts = Scripts::load(&server);
     let proxy = Proxy::start(server.addr());
     let client = connect(proxy.url()).await;
-    Some(World { server, proxy, scripts, client })
+    Some(World {
+        server,
+        proxy,
+        scripts,
+        client,
+    })
 }
 
 impl World {
     fn lose_reply(&self, script: &str, then: Then) {
-        self.proxy.swallow_next_reply(run_of(script, "orders"), then);
+        self.proxy
+            .swallow_next_reply(run_of(script, "orders"), then);
     }
 
     /// The reply was lost, and whatever follows from that has ended.
@@ -40,9 +46,14 @@ async fn an_acquire_whose_reply_is_lost_gives_one_working_hold() {
     for then in HOW {
         let Some(world) = world().await else { return };
         world.lose_reply(&world.scripts.acquire, then);
-        let guard = soon(LONG / 3, lock(&world.client, "orders", LONG).acquire()).await.unwrap();
+        let guard = soon(LONG / 3, lock(&world.client, "orders", LONG).acquire())
+            .await
+            .unwrap();
         world.settled().await;
-        assert_eq!(world.proxy.count(&run_of(&world.scripts.acquire, "orders")), 2);
+        assert_eq!(
+            world.proxy.count(&run_of(&world.scripts.acquire, "orders")),
+            2
+        );
         assert_eq!(hold_count(&world.server, "orders"), 1, "{then:?}");
         assert!(!is_free(&world.server, "orders").await);
         let again = guard.reenter().await.unwrap();
@@ -58,7 +69,11 @@ async fn a_try_whose_reply_is_lost_gives_one_working_hold() {
     for then in HOW {
         let Some(world) = world().await else { return };
         world.lose_reply(&world.scripts.acquire, then);
-        let guard = lock(&world.client, "orders", LONG).try_acquire().await.unwrap().unwrap();
+        let guard = lock(&world.client, "orders", LONG)
+            .try_acquire()
+            .await
+            .unwrap()
+            .unwrap();
         world.settled().await;
         assert_eq!(hold_count(&world.server, "orders"), 1, "{then:?}");
         guard.release().await.unwrap();
@@ -72,7 +87,10 @@ async fn an_acquire_that_is_dropped_after_its_reply_was_lost_leaves_nothing() {
         let Some(world) = world().await else { return };
         world.lose_reply(&world.scripts.acquire, then);
         let waiter = waiting(&lock(&world.client, "orders", LONG));
-        world.proxy.wait_for("the reply is lost", |p| p.swallowed() == 1).await;
+        world
+            .proxy
+            .wait_for("the reply is lost", |p| p.swallowed() == 1)
+            .await;
         waiter.abort();
         nothing_left(&world.server).await;
         world.settled().await;
@@ -102,7 +120,10 @@ async fn a_partial_release_whose_reply_is_lost_counts_once() {
     for then in HOW {
         let Some(world) = world().await else { return };
         let guard = lock(&world.client, "orders", LONG).acquire().await.unwrap();
-        let (second, third) = (guard.reenter().await.unwrap(), guard.reenter().await.unwrap());
+        let (second, third) = (
+            guard.reenter().await.unwrap(),
+            guard.reenter().await.unwrap(),
+        );
         world.lose_reply(&world.scripts.release, then);
         third.release().await.unwrap();
         world.settled().await;
@@ -133,9 +154,15 @@ async fn a_renewal_whose_reply_is_lost_is_done_again() {
 async fn a_watchdogs_renewal_whose_reply_is_lost_costs_nothing() {
     for then in HOW {
         let Some(world) = world().await else { return };
-        let guard = lock(&world.client, "orders", ms(2400)).acquire().await.unwrap();
+        let guard = lock(&world.client, "orders", ms(2400))
+            .acquire()
+            .await
+            .unwrap();
         world.lose_reply(&world.scripts.renew, then);
-        world.proxy.wait_for("the watchdog's reply is lost", |p| p.swallowed() == 1).await;
+        world
+            .proxy
+            .wait_for("the watchdog's reply is lost", |p| p.swallowed() == 1)
+            .await;
         renewed(&guard).await;
         guard.release().await.unwrap();
         nothing_left(&world.server).await;
@@ -179,6 +206,10 @@ async fn a_dropped_guard_whose_release_goes_unanswered_is_released() {
         let guard = lock(&world.client, "orders", LONG).acquire().await.unwrap();
         world.lose_reply(&world.scripts.release, then);
         drop(guard);
+        world
+            .proxy
+            .wait_for("the reply is lost", |p| p.swallowed() == 1)
+            .await;
         nothing_left(&world.server).await;
         world.settled().await;
         nothing_left(&world.server).await;

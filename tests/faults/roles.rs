@@ -26,7 +26,11 @@ async fn an_acquire_waits_for_a_replica_to_become_master() {
     let lock = lock_of(proxy.url(), "orders", LONG).await;
     demote(&server);
     let waiter = waiting(&lock);
-    proxy.wait_for("it asks again and again", |p| p.count(&run_of(&scripts.acquire, "orders")) > 3).await;
+    proxy
+        .wait_for("it asks again and again", |p| {
+            p.count(&run_of(&scripts.acquire, "orders")) > 3
+        })
+        .await;
     assert!(!waiter.is_finished());
     promote(&server);
     granted(waiter, LONG / 3).await.release().await.unwrap();
@@ -36,13 +40,18 @@ async fn an_acquire_waits_for_a_replica_to_become_master() {
 #[tokio::test]
 async fn a_deadline_holds_on_a_replica_and_the_error_says_what_it_is() {
     let Some(server) = server() else { return };
-    let client = stanchion::Client::connect_with(config(server.url()).operation_timeout(ms(400))).await.unwrap();
+    let client = stanchion::Client::connect_with(config(server.url()).operation_timeout(ms(400)))
+        .await
+        .unwrap();
     let lock = lock(&client, "orders", LONG);
     demote(&server);
     let began = machine_clock();
     let error = lock.acquire_timeout(ms(400)).await.unwrap_err();
     assert!(machine_clock() - began < ms(400) + SLACK, "P9");
-    assert!(refused_with(&error, "READONLY") || matches!(error, AcquireError::TimedOut { .. }), "P8: {error:?}");
+    assert!(
+        refused_with(&error, "READONLY") || matches!(error, AcquireError::TimedOut { .. }),
+        "P8: {error:?}"
+    );
     let began = machine_clock();
     let error = lock.try_acquire().await.unwrap_err();
     assert!(machine_clock() - began < ms(400) + SLACK, "P9");
@@ -56,10 +65,18 @@ async fn a_hold_on_a_server_that_is_demoted_and_promoted_in_time_stands() {
     let Some(server) = server() else { return };
     let scripts = Scripts::load(&server);
     let proxy = stanchion_testkit::Proxy::start(server.addr());
-    let guard = lock_of(proxy.url(), "orders", ms(3000)).await.acquire().await.unwrap();
+    let guard = lock_of(proxy.url(), "orders", ms(3000))
+        .await
+        .acquire()
+        .await
+        .unwrap();
     demote(&server);
     let before = proxy.count(&run_of(&scripts.renew, "orders"));
-    proxy.wait_for("a renewal was refused", |p| p.count(&run_of(&scripts.renew, "orders")) > before + 1).await;
+    proxy
+        .wait_for("a renewal was refused", |p| {
+            p.count(&run_of(&scripts.renew, "orders")) > before + 1
+        })
+        .await;
     promote(&server);
     renewed(&guard).await;
     guard.release().await.unwrap();
@@ -81,7 +98,9 @@ fn slow_to_load() -> Option<RedisServer> {
 
 #[tokio::test]
 async fn calls_on_a_server_that_is_loading_are_made_again_until_it_is_ready() {
-    let Some(mut server) = slow_to_load() else { return };
+    let Some(mut server) = slow_to_load() else {
+        return;
+    };
     let client = connect(server.url()).await;
     let lock = lock(&client, "orders", LONG);
     let url = server.url();

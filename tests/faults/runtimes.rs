@@ -16,12 +16,22 @@ fn single() -> Runtime {
 }
 
 fn several() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 /// A guard whose client lives on `runtime`.
 fn guard_on(runtime: &Runtime, server: &RedisServer) -> LockGuard {
-    runtime.block_on(async { lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap() })
+    runtime.block_on(async {
+        lock_of(server.url(), "orders", LONG)
+            .await
+            .acquire()
+            .await
+            .unwrap()
+    })
 }
 
 /// Far sooner than the lease of 30 s.
@@ -34,7 +44,10 @@ fn hundred_guards(runtime: &Runtime, server: &RedisServer) -> Client {
     runtime.block_on(async {
         let client = connect(server.url()).await;
         for i in 0..100 {
-            let guard = lock(&client, &format!("orders-{i}"), LONG).acquire().await.unwrap();
+            let guard = lock(&client, &format!("orders-{i}"), LONG)
+                .acquire()
+                .await
+                .unwrap();
             tokio::spawn(async move {
                 let _guard = guard;
                 pending::<()>().await;
@@ -64,7 +77,9 @@ fn a_hundred_guards_dropped_with_their_runtime_are_released_while_the_client_liv
     runtime.shutdown_background();
     released(&server);
     // The client still serves another runtime, over its background connection.
-    let guard = single().block_on(lock(&client, "orders", LONG).acquire()).unwrap();
+    let guard = single()
+        .block_on(lock(&client, "orders", LONG).acquire())
+        .unwrap();
     drop(guard);
     released(&server);
 }
@@ -73,7 +88,13 @@ fn a_hundred_guards_dropped_with_their_runtime_are_released_while_the_client_liv
 fn a_guard_that_outlives_its_runtime_is_renewed_and_released() {
     let Some(server) = server() else { return };
     let runtime = several();
-    let guard = runtime.block_on(async { lock_of(server.url(), "orders", ms(1500)).await.acquire().await.unwrap() });
+    let guard = runtime.block_on(async {
+        lock_of(server.url(), "orders", ms(1500))
+            .await
+            .acquire()
+            .await
+            .unwrap()
+    });
     drop(runtime);
     let before = guard.valid_until();
     eventually_blocking("renewed", || guard.valid_until() > before);
@@ -117,7 +138,11 @@ fn a_guard_is_released_when_a_panic_drops_it() {
     released(&server);
     let inside = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
-            let _guard = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+            let _guard = lock_of(server.url(), "orders", LONG)
+                .await
+                .acquire()
+                .await
+                .unwrap();
             panic!("on purpose");
         });
     }));
@@ -148,7 +173,12 @@ fn an_acquire_whose_runtime_ends_leaves_nothing() {
                 }
             });
         }
-        eventually_blocking("they are at it", || server.commands_processed().get("evalsha").is_some_and(|n| *n > 50));
+        eventually_blocking("they are at it", || {
+            server
+                .commands_processed()
+                .get("evalsha")
+                .is_some_and(|n| *n > 50)
+        });
         drop(runtime);
         drop(client);
         released(&server);
@@ -195,5 +225,22 @@ fn a_client_is_dropped_anywhere_without_a_panic() {
     runtime.block_on(async { drop(client.clone()) });
     drop(runtime);
     drop(client);
-    eventually_blocking("closed", || server.cli(&["CLIENT", "LIST"]).as_text().lines().count() == 1);
+    eventually_blocking("closed", || {
+        server.cli(&["CLIENT", "LIST"]).as_text().lines().count() == 1
+    });
+}
+
+#[test]
+fn a_call_from_elsewhere_succeeds_while_the_runtime_that_connected_stands_still() {
+    let Some(server) = server() else { return };
+    // Driven only to connect, as by a program that blocks on each call.
+    let (home, elsewhere) = (single(), several());
+    let client = home.block_on(connect(server.url()));
+    let lock = lock(&client, "orders", LONG);
+    let guard = elsewhere
+        .block_on(async { soon(LONG / 3, lock.acquire()).await })
+        .unwrap();
+    elsewhere.block_on(guard.release()).unwrap();
+    assert!(elsewhere.block_on(lock.try_acquire()).unwrap().is_some());
+    released(&server);
 }

@@ -15,7 +15,10 @@ async fn after_a_restart_without_data_the_holder_knows_and_tokens_still_grow() {
     subscribed(&server, "orders").await;
     server.restart();
     let reason = loss(&guard).await;
-    assert!(matches!(reason, LostReason::Gone | LostReason::Expired), "{reason:?}");
+    assert!(
+        matches!(reason, LostReason::Gone | LostReason::Expired),
+        "{reason:?}"
+    );
     let next = granted(waiter, LONG / 3).await;
     assert!(token(&next) > token(&guard), "P2");
     let owner = holder(&server, "orders");
@@ -29,7 +32,9 @@ async fn after_a_restart_without_data_the_holder_knows_and_tokens_still_grow() {
 
 #[tokio::test]
 async fn after_a_restart_with_its_data_the_hold_stands_and_the_waiter_waits_on() {
-    let Some(mut server) = start(RedisServer::builder().append_only()) else { return };
+    let Some(mut server) = start(RedisServer::builder().append_only()) else {
+        return;
+    };
     let lock_a = lock_of(server.url(), "orders", ms(3000)).await;
     let lock_b = lock_of(server.url(), "orders", LONG).await;
     let guard = lock_a.acquire().await.unwrap();
@@ -37,7 +42,11 @@ async fn after_a_restart_with_its_data_the_hold_stands_and_the_waiter_waits_on()
     subscribed(&server, "orders").await;
     let owner = holder(&server, "orders").unwrap();
     server.restart();
-    assert_eq!(holder(&server, "orders"), Some(owner.clone()), "the server kept its data");
+    assert_eq!(
+        holder(&server, "orders"),
+        Some(owner.clone()),
+        "the server kept its data"
+    );
     renewed(&guard).await;
     subscribed(&server, "orders").await;
     assert!(!waiter.is_finished(), "P1");
@@ -85,7 +94,10 @@ async fn a_server_paused_for_less_than_the_lease_costs_nothing() {
     let client = connect(server.url()).await;
     let guard = lock(&client, "orders", ms(3000)).acquire().await.unwrap();
     server.stop_signal();
-    eventually("the client has given up on its connections", || !client.is_connected()).await;
+    eventually("the client has given up on its connections", || {
+        !client.is_connected()
+    })
+    .await;
     server.cont();
     renewed(&guard).await;
     assert_eq!(hold_count(&server, "orders"), 1);
@@ -100,7 +112,14 @@ async fn a_hold_that_an_operator_deleted_is_lost_at_the_next_renewal() {
     let guard = lock.acquire().await.unwrap();
     assert_eq!(server.cli(&["DEL", "orders"]).as_int(), 1);
     assert_eq!(loss(&guard).await, LostReason::Gone);
-    assert!(matches!(guard.reenter().await, Err(stanchion::RenewError::Lost(_))));
+    assert!(matches!(
+        guard.reenter().await,
+        Err(stanchion::RenewError::Lost(_))
+    ));
     assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
-    assert_eq!(leftovers(&server), [] as [String; 0], "nothing was made anew");
+    assert_eq!(
+        leftovers(&server),
+        [] as [String; 0],
+        "nothing was made anew"
+    );
 }

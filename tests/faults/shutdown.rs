@@ -10,14 +10,19 @@ async fn releases_under_way_are_waited_for() {
     let Some(server) = server() else { return };
     let scripts = Scripts::load(&server);
     let proxy = Proxy::start(server.addr());
-    let client = stanchion::Client::connect_with(config(proxy.url()).response_timeout(LONG)).await.unwrap();
+    let client = stanchion::Client::connect_with(config(proxy.url()).response_timeout(LONG))
+        .await
+        .unwrap();
     let guard = lock(&client, "orders", LONG).acquire().await.unwrap();
     let held = proxy.hold_requests(run_of(&scripts.release, "orders"));
     drop(guard);
     held.wait(1).await;
     let closing = client.clone();
     let closing = tokio::spawn(async move { closing.shutdown(LONG).await });
-    eventually("it is closing", || closing.is_finished() || client.waiters() == 0).await;
+    eventually("it is closing", || {
+        closing.is_finished() || client.waiters() == 0
+    })
+    .await;
     assert!(!closing.is_finished());
     assert_eq!(hold_count(&server, "orders"), 1);
     held.release();
@@ -32,7 +37,12 @@ async fn dropped_guards_are_gone_when_it_returns() {
     let client = connect(server.url()).await;
     let mut guards = Vec::new();
     for i in 0..50 {
-        guards.push(lock(&client, &format!("orders-{i}"), LONG).acquire().await.unwrap());
+        guards.push(
+            lock(&client, &format!("orders-{i}"), LONG)
+                .acquire()
+                .await
+                .unwrap(),
+        );
     }
     drop(guards);
     let report = client.shutdown(LONG / 3).await;
@@ -44,9 +54,18 @@ async fn dropped_guards_are_gone_when_it_returns() {
 async fn every_connection_is_closed_though_the_client_still_exists() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
-    lock(&client, "orders", LONG).acquire().await.unwrap().release().await.unwrap();
+    lock(&client, "orders", LONG)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert!(client.shutdown(LONG / 3).await.is_clean());
-    eventually("only the test's own connection is left", || server.cli(&["CLIENT", "LIST"]).as_text().lines().count() == 1).await;
+    eventually("only the test's own connection is left", || {
+        server.cli(&["CLIENT", "LIST"]).as_text().lines().count() == 1
+    })
+    .await;
     assert!(!client.is_connected());
 }
 
@@ -59,7 +78,11 @@ async fn releases_that_are_not_confirmed_within_the_grace_are_reported() {
     proxy.freeze_all();
     drop(guard);
     let report = soon(ms(300) + SLACK, client.shutdown(ms(300))).await;
-    assert_eq!((report.unfinished, report.abandoned.len()), (1, 0), "{report:?}");
+    assert_eq!(
+        (report.unfinished, report.abandoned.len()),
+        (1, 0),
+        "{report:?}"
+    );
 }
 
 #[tokio::test]
@@ -67,7 +90,11 @@ async fn waiters_and_later_calls_are_told() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let lock = lock(&client, "orders", LONG);
-    let elsewhere = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let elsewhere = lock_of(server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     let waiters = [waiting(&lock), waiting(&lock), waiting(&lock)];
     eventually("they wait", || client.waiters() == 3).await;
     let report = client.shutdown(LONG / 3).await;
@@ -76,8 +103,14 @@ async fn waiters_and_later_calls_are_told() {
         let error = soon(LONG / 3, waiter).await.unwrap().unwrap_err();
         assert!(matches!(error, AcquireError::Shutdown { .. }), "{error:?}");
     }
-    assert!(matches!(lock.acquire().await, Err(AcquireError::Shutdown { .. })));
-    assert!(matches!(lock.try_acquire().await, Err(AcquireError::Shutdown { .. })));
+    assert!(matches!(
+        lock.acquire().await,
+        Err(AcquireError::Shutdown { .. })
+    ));
+    assert!(matches!(
+        lock.try_acquire().await,
+        Err(AcquireError::Shutdown { .. })
+    ));
     assert_eq!(client.waiters(), 0);
     elsewhere.release().await.unwrap();
     nothing_left(&server).await;
@@ -91,13 +124,19 @@ async fn waiters_that_cannot_reach_the_server_are_told_too() {
     proxy.refuse_new(Switch::On);
     proxy.reset_all();
     eventually("cut off", || !client.is_connected()).await;
-    let waiters = [waiting(&lock(&client, "orders", LONG)), waiting(&lock(&client, "orders", LONG))];
+    let waiters = [
+        waiting(&lock(&client, "orders", LONG)),
+        waiting(&lock(&client, "orders", LONG)),
+    ];
     eventually("they wait", || client.waiters() == 2).await;
     let report = soon(ms(300) + SLACK, client.shutdown(ms(300))).await;
     assert_eq!(report.abandoned, [], "{report:?}");
     for waiter in waiters {
         let error = soon(LONG / 3, waiter).await.unwrap().unwrap_err();
-        assert!(matches!(error, AcquireError::Shutdown { .. }), "P8: {error:?}");
+        assert!(
+            matches!(error, AcquireError::Shutdown { .. }),
+            "P8: {error:?}"
+        );
     }
 }
 
@@ -109,16 +148,29 @@ async fn live_guards_are_lost_and_reported_and_end_with_their_leases() {
     let again = guard.reenter().await.unwrap();
     let working = guard.run(std::future::pending::<()>());
     let (report, work) = tokio::join!(client.shutdown(LONG / 3), working);
-    assert_eq!(report.abandoned.len(), 1, "one hold, however many guards: {report:?}");
+    assert_eq!(
+        report.abandoned.len(),
+        1,
+        "one hold, however many guards: {report:?}"
+    );
     assert_eq!(report.abandoned[0].name.as_bytes(), b"orders");
-    assert_eq!(holder(&server, "orders").unwrap().0, report.abandoned[0].owner.to_string());
+    assert_eq!(
+        holder(&server, "orders").unwrap().0,
+        report.abandoned[0].owner.to_string()
+    );
     assert_eq!(work.unwrap_err().reason, LostReason::Shutdown);
     assert_eq!(loss(&guard).await, LostReason::Shutdown);
-    assert!(matches!(again.renew().await, Err(RenewError::Lost(lost)) if lost.reason == LostReason::Shutdown));
+    assert!(
+        matches!(again.renew().await, Err(RenewError::Lost(lost)) if lost.reason == LostReason::Shutdown)
+    );
     drop((guard, again));
     // The work under it may still run, so nobody else gets it before the lease is over.
     assert_eq!(hold_count(&server, "orders"), 2);
-    let next = lock_of(server.url(), "orders", LONG).await.acquire().await.unwrap();
+    let next = lock_of(server.url(), "orders", LONG)
+        .await
+        .acquire()
+        .await
+        .unwrap();
     next.release().await.unwrap();
     nothing_left(&server).await;
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, Client, ClientConfig, Lease, Lock, LockGuard, LostReason, Rejection, ServerUrl};
+use stanchion::{
+    AcquireError, Client, ClientConfig, Lease, Lock, LockGuard, LostReason, Rejection, ServerUrl,
+};
 use stanchion_testkit::{Matcher, RedisServer, RedisServerBuilder, eventually, eventually_async};
 
 /// An administrator's command, which must succeed.
@@ -36,7 +38,9 @@ pub(crate) fn start(builder: RedisServerBuilder) -> Option<RedisServer> {
 
 /// A client that notices faults quickly.
 pub(crate) fn config(url: impl Into<ServerUrl>) -> ClientConfig {
-    ClientConfig::new(url).response_timeout(ms(250)).poll_interval(ms(500))
+    ClientConfig::new(url)
+        .response_timeout(ms(250))
+        .poll_interval(ms(500))
 }
 
 pub(crate) async fn connect(url: impl Into<ServerUrl>) -> Client {
@@ -44,7 +48,9 @@ pub(crate) async fn connect(url: impl Into<ServerUrl>) -> Client {
 }
 
 pub(crate) fn lock(client: &Client, name: &str, lease: Duration) -> Lock {
-    Lock::new(client, name).unwrap().with_lease(Lease::new(lease).unwrap())
+    Lock::new(client, name)
+        .unwrap()
+        .with_lease(Lease::new(lease).unwrap())
 }
 
 /// A lock on a client of its own.
@@ -63,13 +69,18 @@ pub(crate) fn waiting(lock: &Lock) -> tokio::task::JoinHandle<Result<LockGuard, 
 }
 
 /// The guard of a waiter that must get it within `limit`.
-pub(crate) async fn granted(waiter: tokio::task::JoinHandle<Result<LockGuard, AcquireError>>, limit: Duration) -> LockGuard {
+pub(crate) async fn granted(
+    waiter: tokio::task::JoinHandle<Result<LockGuard, AcquireError>>,
+    limit: Duration,
+) -> LockGuard {
     soon(limit, waiter).await.unwrap().unwrap()
 }
 
 /// What `work` gives, which must come within `limit`.
 pub(crate) async fn soon<T>(limit: Duration, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| panic!("not within {limit:?}"))
+    tokio::time::timeout(limit, work)
+        .await
+        .unwrap_or_else(|_| panic!("not within {limit:?}"))
 }
 
 /// Waits for the loss of a hold, which must come by itself.
@@ -118,7 +129,10 @@ pub(crate) fn leftovers(server: &RedisServer) -> Vec<String> {
 
 /// Waits until nothing is left but fence counters: far sooner than a lease of [`LONG`] could end it.
 pub(crate) async fn nothing_left(server: &RedisServer) {
-    eventually("only fence counters are left", || leftovers(server).is_empty()).await;
+    eventually("only fence counters are left", || {
+        leftovers(server).is_empty()
+    })
+    .await;
 }
 
 fn scripts_run(server: &RedisServer) -> u64 {

@@ -8,12 +8,25 @@ use crate::support::*;
 
 #[tokio::test]
 async fn over_tls_locks_exclude_and_messages_wake() {
-    let Some(server) = start(RedisServer::builder().tls()) else { return };
+    let Some(server) = start(RedisServer::builder().tls()) else {
+        return;
+    };
     // Their own asking would come far too late.
-    let config = config(server.url()).tls_ca_file(ca_file(&server)).poll_interval(LONG);
-    let (a, b) = (Client::connect_with(config.clone()).await.unwrap(), Client::connect_with(config).await.unwrap());
+    let config = config(server.url())
+        .tls_ca_file(ca_file(&server))
+        .poll_interval(LONG);
+    let (a, b) = (
+        Client::connect_with(config.clone()).await.unwrap(),
+        Client::connect_with(config).await.unwrap(),
+    );
     let guard = lock(&a, "orders", LONG).acquire().await.unwrap();
-    assert!(lock(&b, "orders", LONG).try_acquire().await.unwrap().is_none());
+    assert!(
+        lock(&b, "orders", LONG)
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
     let waiter = waiting(&lock(&b, "orders", LONG));
     subscribed(&server, "orders").await;
     guard.release().await.unwrap();
@@ -23,25 +36,46 @@ async fn over_tls_locks_exclude_and_messages_wake() {
 
 #[tokio::test]
 async fn over_tls_a_host_name_is_checked_and_found_good() {
-    let Some(server) = start(RedisServer::builder().tls()) else { return };
+    let Some(server) = start(RedisServer::builder().tls()) else {
+        return;
+    };
     let url = format!("rediss://localhost:{}/", server.addr().port());
-    let client = Client::connect_with(config(url).tls_ca_file(ca_file(&server))).await.unwrap();
-    lock(&client, "orders", LONG).acquire().await.unwrap().release().await.unwrap();
+    let client = Client::connect_with(config(url).tls_ca_file(ca_file(&server)))
+        .await
+        .unwrap();
+    lock(&client, "orders", LONG)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn over_tls_a_restarted_server_is_found_again() {
-    let Some(mut server) = start(RedisServer::builder().tls()) else { return };
-    let client = Client::connect_with(config(server.url()).tls_ca_file(ca_file(&server))).await.unwrap();
+    let Some(mut server) = start(RedisServer::builder().tls()) else {
+        return;
+    };
+    let client = Client::connect_with(config(server.url()).tls_ca_file(ca_file(&server)))
+        .await
+        .unwrap();
     let lock = lock(&client, "orders", LONG);
     drop(lock.acquire().await.unwrap());
     server.restart();
-    soon(LONG / 3, lock.acquire()).await.unwrap().release().await.unwrap();
+    soon(LONG / 3, lock.acquire())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_unix_socket_works_with_its_messages() {
-    let Some(server) = start(RedisServer::builder().unix_socket().password("pw")) else { return };
+    let Some(server) = start(RedisServer::builder().unix_socket().password("pw")) else {
+        return;
+    };
     let lock_a = lock_of(server.unix_url(), "orders", LONG).await;
     let lock_b = lock_of(server.url(), "orders", LONG).await;
     let guard = lock_b.acquire().await.unwrap();
@@ -55,25 +89,54 @@ async fn a_unix_socket_works_with_its_messages() {
 #[tokio::test]
 async fn user_password_and_database_of_the_url_are_used() {
     let Some(server) = server() else { return };
-    admin(&server, &["ACL", "SETUSER", "us@er", "reset", "on", ">p/w", "~*", "&*", "+@all"]);
+    admin(
+        &server,
+        &[
+            "ACL", "SETUSER", "us@er", "reset", "on", ">p/w", "~*", "&*", "+@all",
+        ],
+    );
     let url = format!("redis://us%40er:p%2Fw@{}/3", server.addr());
     let lock_a = lock_of(url.clone(), "orders", LONG).await;
     let guard = lock_a.acquire().await.unwrap();
-    let keys = server.cli(&["EVAL", "redis.call('SELECT', 3) return redis.call('KEYS', 'orders')", "0"]);
+    let keys = server.cli(&[
+        "EVAL",
+        "redis.call('SELECT', 3) return redis.call('KEYS', 'orders')",
+        "0",
+    ]);
     assert_eq!(keys.as_texts(), ["orders"]);
     assert_eq!(server.keys(), [] as [String; 0], "nothing in database 0");
     let clients = server.cli(&["CLIENT", "LIST"]);
-    assert_eq!(clients.as_text().lines().filter(|line| line.contains("user=us@er")).count(), 3);
+    assert_eq!(
+        clients
+            .as_text()
+            .lines()
+            .filter(|line| line.contains("user=us@er"))
+            .count(),
+        3
+    );
     // Another database is another lock.
     assert!(is_free(&server, "orders").await);
-    assert!(lock_of(url, "orders", LONG).await.try_acquire().await.unwrap().is_none());
+    assert!(
+        lock_of(url, "orders", LONG)
+            .await
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_key_prefix_is_part_of_key_and_channel() {
     let Some(server) = server() else { return };
-    let client = Client::connect_with(config(server.url()).key_prefix("app:".to_owned()).poll_interval(LONG)).await.unwrap();
+    let client = Client::connect_with(
+        config(server.url())
+            .key_prefix("app:".to_owned())
+            .poll_interval(LONG),
+    )
+    .await
+    .unwrap();
     let lock_a = lock(&client, "orders", LONG);
     let lock_b = lock_of(server.url(), "app:orders", LONG).await;
     let guard = lock_b.acquire().await.unwrap();

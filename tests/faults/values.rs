@@ -18,7 +18,12 @@ fn foreign(server: &RedisServer) -> [&'static str; 5] {
     ];
     commands.map(|command| {
         admin(server, command);
-        assert_eq!(server.cli(&["PEXPIRE", command[1], &MINUTE.to_string()]).as_int(), 1);
+        assert_eq!(
+            server
+                .cli(&["PEXPIRE", command[1], &MINUTE.to_string()])
+                .as_int(),
+            1
+        );
         command[1]
     })
 }
@@ -31,7 +36,12 @@ fn dump(server: &RedisServer, key: &str) -> Vec<u8> {
 }
 
 fn is_wrong_type(error: &QueryError) -> bool {
-    matches!(error, QueryError::Rejected { rejection: Rejection::WrongType { .. } })
+    matches!(
+        error,
+        QueryError::Rejected {
+            rejection: Rejection::WrongType { .. }
+        }
+    )
 }
 
 #[tokio::test]
@@ -41,8 +51,17 @@ async fn a_foreign_value_is_refused_and_not_touched() {
     for name in foreign(&server) {
         let before = dump(&server, name);
         let lock = lock(&client, name, LONG);
-        assert!(matches!(rejected(lock.acquire().await), Rejection::WrongType { .. }), "{name}");
-        assert!(matches!(rejected(lock.try_acquire().await.map(|_| ())), Rejection::WrongType { .. }), "{name}");
+        assert!(
+            matches!(rejected(lock.acquire().await), Rejection::WrongType { .. }),
+            "{name}"
+        );
+        assert!(
+            matches!(
+                rejected(lock.try_acquire().await.map(|_| ())),
+                Rejection::WrongType { .. }
+            ),
+            "{name}"
+        );
         let error = lock.status().await.unwrap_err();
         assert!(is_wrong_type(&error), "{name}: {error}");
         let error = lock.danger().force_release().await.unwrap_err();
@@ -60,7 +79,10 @@ async fn a_foreign_value_without_ttl_stays_without() {
     let Some(server) = server() else { return };
     admin(&server, &["SET", "text", "precious"]);
     let lock = lock_of(server.url(), "text", LONG).await;
-    assert!(matches!(rejected(lock.acquire().await), Rejection::WrongType { .. }));
+    assert!(matches!(
+        rejected(lock.acquire().await),
+        Rejection::WrongType { .. }
+    ));
     assert_eq!(server.cli(&["PTTL", "text"]).as_int(), -1);
     assert_eq!(server.cli(&["GET", "text"]).as_text(), "precious");
 }
@@ -68,7 +90,11 @@ async fn a_foreign_value_without_ttl_stays_without() {
 #[tokio::test]
 async fn a_hold_whose_key_is_replaced_by_a_foreign_value_is_lost_and_spares_it() {
     let Some(server) = server() else { return };
-    let guard = lock_of(server.url(), "orders", ms(600)).await.acquire().await.unwrap();
+    let guard = lock_of(server.url(), "orders", ms(600))
+        .await
+        .acquire()
+        .await
+        .unwrap();
     admin(&server, &["SET", "orders", "precious"]);
     loss(&guard).await;
     drop(guard);
@@ -92,12 +118,21 @@ async fn a_foreign_value_at_the_counter_is_refused_and_nothing_is_locked() {
     let Some(server) = server() else { return };
     let counter = break_counter(&server).await;
     let lock = lock_of(server.url(), "orders", LONG).await;
-    assert!(matches!(rejected(lock.acquire().await), Rejection::WrongType { .. }));
-    assert!(matches!(rejected(lock.try_acquire().await.map(|_| ())), Rejection::WrongType { .. }));
+    assert!(matches!(
+        rejected(lock.acquire().await),
+        Rejection::WrongType { .. }
+    ));
+    assert!(matches!(
+        rejected(lock.try_acquire().await.map(|_| ())),
+        Rejection::WrongType { .. }
+    ));
     let error = lock.status().await.unwrap_err();
     assert!(is_wrong_type(&error), "{error}");
     assert_eq!(server.keys(), std::slice::from_ref(&counter));
-    assert_eq!(server.cli(&["LRANGE", &counter, "0", "-1"]).as_texts(), ["precious"]);
+    assert_eq!(
+        server.cli(&["LRANGE", &counter, "0", "-1"]).as_texts(),
+        ["precious"]
+    );
 }
 
 #[tokio::test]
@@ -108,7 +143,13 @@ async fn a_foreign_value_at_the_counter_does_not_keep_a_holder_from_releasing() 
     let guard = lock.acquire().await.unwrap();
     let waiter = waiting(&lock);
     eventually("it waits", || client.waiters() == 1).await;
-    let [counter] = server.keys().into_iter().filter(|key| key != "orders").collect::<Vec<_>>().try_into().unwrap();
+    let [counter] = server
+        .keys()
+        .into_iter()
+        .filter(|key| key != "orders")
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
     admin(&server, &["DEL", &counter]);
     admin(&server, &["RPUSH", &counter, "precious"]);
     // The hand-off cannot mint a token: the lock is freed, and the waiter told why it cannot have it.

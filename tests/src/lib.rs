@@ -1,5 +1,9 @@
 //! What the test binaries share: a [`World`] is a place where clients meet, on the engine or on a real server.
-#![expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "a test helper fails by panicking")]
+#![expect(
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    reason = "a test helper fails by panicking"
+)]
 
 use std::time::Duration;
 
@@ -41,7 +45,10 @@ impl World {
     #[must_use]
     pub fn config(&self, name: &str) -> ClientConfig {
         match self {
-            Self::Engine(engine) => ClientConfig::embedded(engine).name(name).virtual_time().seed(7),
+            Self::Engine(engine) => ClientConfig::embedded(engine)
+                .name(name)
+                .virtual_time()
+                .seed(7),
             Self::Server(server) => ClientConfig::new(server.url()).name(name),
         }
     }
@@ -98,7 +105,10 @@ impl World {
 
     /// Waits until somebody listens on `channel`: from then on a release reaches the waiters.
     pub async fn subscribed(&self, channel: &str) {
-        eventually_async("somebody subscribes", async || self.subscribers(channel) > 0).await;
+        eventually_async("somebody subscribes", async || {
+            self.subscribers(channel) > 0
+        })
+        .await;
     }
 
     /// How many scripts clients have sent so far.
@@ -130,17 +140,27 @@ impl World {
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let all = match self {
-            Self::Engine(engine) => engine.keys().into_iter().map(|key| String::from_utf8_lossy(&key).into_owned()).collect(),
+            Self::Engine(engine) => engine
+                .keys()
+                .into_iter()
+                .map(|key| String::from_utf8_lossy(&key).into_owned())
+                .collect(),
             Self::Server(server) => server.keys(),
         };
-        let mut keys: Vec<String> = all.into_iter().filter(|key: &String| !is_fence(key)).collect();
+        let mut keys: Vec<String> = all
+            .into_iter()
+            .filter(|key: &String| !is_fence(key))
+            .collect();
         keys.sort();
         keys
     }
 
     /// Waits until nothing is left but fence counters.
     pub async fn at_rest(&self) {
-        eventually_async("only fence counters are left", async || self.keys().is_empty()).await;
+        eventually_async("only fence counters are left", async || {
+            self.keys().is_empty()
+        })
+        .await;
     }
 }
 

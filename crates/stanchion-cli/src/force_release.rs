@@ -97,10 +97,8 @@ fn confirmed(name: &str, holder: &Holder) -> io::Result<bool> {
         holder.owner,
         lease_left(holder)
     );
-    eprintln!(
-        "If that holder is alive, it goes on working until its next renewal, at the same time as the next"
-    );
-    eprintln!("holder. Only what checks fencing tokens is protected.");
+    eprintln!("If that holder is alive, it works on until its next renewal, next to whoever");
+    eprintln!("holds then. Only what checks fencing tokens is protected from the two.");
     eprint!("Release {name}? [y/N] ");
     io::stderr().flush()?;
     let mut answer = String::new();

@@ -54,17 +54,31 @@ impl Asking {
 
     /// Asks once. Dropped while under way, the request is waited for in the background and a grant is released.
     async fn attempt(&mut self, entry: &Arc<Entry>, deadline: Moment) -> Option<Attempt> {
-        let (core, sync, entry, owner) = (Arc::clone(&self.core), Arc::clone(&self.sync), Arc::clone(entry), self.owner.clone());
+        let (core, sync, entry, owner) = (
+            Arc::clone(&self.core),
+            Arc::clone(&self.sync),
+            Arc::clone(entry),
+            self.owner.clone(),
+        );
         let (terms, before) = (self.terms, self.unanswered_until);
         let runner = Arc::clone(&core.runner);
         // The clean-up of an unanswered request rides in the value that is dropped.
         let work = Persistent::new(&runner, async move {
-            let mut asking = Self { core, sync, owner, terms, unanswered_until: Moment::ZERO, outage_since: None };
+            let mut asking = Self {
+                core,
+                sync,
+                owner,
+                terms,
+                unanswered_until: Moment::ZERO,
+                outage_since: None,
+            };
             let outcome = asking.ask(&entry, before).await;
             (outcome, asking)
         });
         let (outcome, mut asked) = core_timeout(&self.core, deadline, work).await?;
-        self.unanswered_until = self.unanswered_until.max(std::mem::replace(&mut asked.unanswered_until, Moment::ZERO));
+        self.unanswered_until = self
+            .unanswered_until
+            .max(std::mem::replace(&mut asked.unanswered_until, Moment::ZERO));
         match &outcome {
             Attempt::NotNow(_) | Attempt::Unanswered(_) => {
                 let now = self.core.clock.now();
@@ -86,18 +100,34 @@ impl Asking {
     async fn ask(&mut self, entry: &Arc<Entry>, unanswered_before: Moment) -> Attempt {
         let core = Arc::clone(&self.core);
         let sent = core.clock.now();
-        let request = Request { owner: &self.owner, lease: self.terms.lease, not_after: core.not_after(sent) };
+        let request = Request {
+            owner: &self.owner,
+            lease: self.terms.lease,
+            not_after: core.not_after(sent),
+        };
         let call = self.sync.acquire(&request);
         match core.link(Path::Direct).call(&call).await {
             Ok(reply) => match Verdict::read(&reply) {
                 Some(Verdict::Granted(token)) => {
-                    let grant = Grant { owner: self.owner.clone(), token, terms: self.terms, sent, unanswered_until: unanswered_before };
+                    let grant = Grant {
+                        owner: self.owner.clone(),
+                        token,
+                        terms: self.terms,
+                        sent,
+                        unanswered_until: unanswered_before,
+                    };
                     let hold = HoldState::begin(&core, &self.sync, entry, grant);
-                    if hold.is_held() { Attempt::Granted(hold) } else { Attempt::Stale }
+                    if hold.is_held() {
+                        Attempt::Granted(hold)
+                    } else {
+                        Attempt::Stale
+                    }
                 }
                 Some(Verdict::Busy(ttl)) => Attempt::Busy(ttl.map(Duration::from_millis)),
                 Some(Verdict::Late) => Attempt::Late,
-                Some(Verdict::Gone) | None => Attempt::Rejected(Rejection::Other { detail: format!("an unexpected reply: {reply:?}") }),
+                Some(Verdict::Gone) | None => Attempt::Rejected(Rejection::Other {
+                    detail: format!("an unexpected reply: {reply:?}"),
+                }),
             },
             Err(Failure::Unanswered(outage)) => {
                 self.unanswered_until = core.ends_by(sent);
@@ -120,13 +150,20 @@ impl Asking {
     fn failed(&self, outage: Outage) -> AcquireError {
         let name = self.sync.name().clone();
         match self.leftover() {
-            Some(free_by) => AcquireError::Ambiguous { name, free_by, outage },
+            Some(free_by) => AcquireError::Ambiguous {
+                name,
+                free_by,
+                outage,
+            },
             None => AcquireError::Unavailable { name, outage },
         }
     }
 
     fn rejected(&self, rejection: Rejection) -> AcquireError {
-        AcquireError::Rejected { name: self.sync.name().clone(), rejection }
+        AcquireError::Rejected {
+            name: self.sync.name().clone(),
+            rejection,
+        }
     }
 }
 
@@ -134,27 +171,53 @@ impl Drop for Asking {
     fn drop(&mut self) {
         // P3, rule R2.
         if self.unanswered_until > Moment::ZERO {
-            sweep_in_background(&self.core, &self.sync, &self.owner, self.terms.lease, self.unanswered_until);
+            sweep_in_background(
+                &self.core,
+                &self.sync,
+                &self.owner,
+                self.terms.lease,
+                self.unanswered_until,
+            );
         }
     }
 }
 
 /// `work`, unless `deadline` comes first.
-async fn core_timeout<T>(core: &Core, deadline: Moment, work: impl Future<Output = T>) -> Option<T> {
+async fn core_timeout<T>(
+    core: &Core,
+    deadline: Moment,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     if deadline == Moment::FAR {
         return Some(work.await);
     }
-    tokio::time::timeout(deadline.since(core.clock.now()), work).await.ok()
+    tokio::time::timeout(deadline.since(core.clock.now()), work)
+        .await
+        .ok()
 }
 
-fn check(sync: &dyn Synchronizer, options: &AcquireOptions, lease: Lease) -> Result<HoldTerms, AcquireError> {
+fn check(
+    sync: &dyn Synchronizer,
+    options: &AcquireOptions,
+    lease: Lease,
+) -> Result<HoldTerms, AcquireError> {
     if let Some(max_hold) = options.max_hold
         && max_hold < Lease::MIN.length()
     {
-        let rule = format!("max_hold {} is shorter than the shortest lease, 10ms", humantime::format_duration(max_hold));
-        return Err(AcquireError::Rejected { name: sync.name().clone(), rejection: Rejection::InvalidOption { rule } });
+        let rule = format!(
+            "max_hold {} is shorter than the shortest lease, 10ms",
+            humantime::format_duration(max_hold)
+        );
+        return Err(AcquireError::Rejected {
+            name: sync.name().clone(),
+            rejection: Rejection::InvalidOption { rule },
+        });
     }
-    Ok(HoldTerms { lease: options.lease.unwrap_or(lease), renewal: options.renewal, max_hold: options.max_hold })
+    Ok(HoldTerms {
+        lease: options.lease.unwrap_or(lease),
+        renewal: options.renewal,
+        max_hold: options.max_hold,
+    })
 }
 
 /// Acquires, waiting as `options` say.
@@ -166,12 +229,23 @@ pub(crate) async fn acquire(
 ) -> Result<Hold, AcquireError> {
     let terms = check(&**sync, &options, lease)?;
     let started = core.clock.now();
-    let deadline = options.timeout.map_or(Moment::FAR, |timeout| started + timeout);
+    let deadline = options
+        .timeout
+        .map_or(Moment::FAR, |timeout| started + timeout);
     let found = match &options.owner {
         None => return wait(core, sync, terms, started, deadline).await,
-        Some(owner) => as_owner(core, sync, owner, deadline, async || wait(core, sync, terms, started, deadline).await.map(Some)).await?,
+        Some(owner) => {
+            as_owner(core, sync, owner, deadline, async || {
+                wait(core, sync, terms, started, deadline).await.map(Some)
+            })
+            .await?
+        }
     };
-    found.ok_or_else(|| AcquireError::TimedOut { name: sync.name().clone(), waited: core.clock.now().since(started), free_by: None })
+    found.ok_or_else(|| AcquireError::TimedOut {
+        name: sync.name().clone(),
+        waited: core.clock.now().since(started),
+        free_by: None,
+    })
 }
 
 /// Re-enters what `owner` holds, or acquires for it with `anew`. One owner's calls for one name take turns.
@@ -183,7 +257,9 @@ async fn as_owner(
     anew: impl AsyncFnOnce() -> Result<Option<Hold>, AcquireError>,
 ) -> Result<Option<Hold>, AcquireError> {
     let seat = owner.seat(sync.channel());
-    let Some(mut seat) = core_timeout(core, deadline, seat.lock()).await else { return Ok(None) };
+    let Some(mut seat) = core_timeout(core, deadline, seat.lock()).await else {
+        return Ok(None);
+    };
     if let Some(state) = seat.upgrade().filter(|state| state.is_held()) {
         match core_timeout(core, deadline, reenter(&state)).await {
             None => return Ok(None),
@@ -215,11 +291,19 @@ async fn wait(
     // A deadline of now still asks once, if nobody here is known to hold.
     let patience = deadline.max(started + FIRST_ASK);
     loop {
-        let timed_out = |free_by| AcquireError::TimedOut { name: sync.name().clone(), waited: core.clock.now().since(started), free_by };
+        let timed_out = |free_by| AcquireError::TimedOut {
+            name: sync.name().clone(),
+            waited: core.clock.now().since(started),
+            free_by,
+        };
         let turn = core_timeout(core, deadline, next_turn(core, &mut ticket)).await;
         match turn {
             None => return Err(timed_out(asking.leftover())),
-            Some(None) => return Err(AcquireError::Shutdown { name: sync.name().clone() }),
+            Some(None) => {
+                return Err(AcquireError::Shutdown {
+                    name: sync.name().clone(),
+                });
+            }
             Some(Some(Turn::Handed(hold))) => return Ok(hold),
             Some(Some(Turn::Try)) => {}
         }
@@ -236,14 +320,18 @@ async fn wait(
             Attempt::Late | Attempt::Stale => ticket.again(),
             Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                 let now = core.clock.now();
-                if asking.outage_since.is_some_and(|since| now.since(since) >= core.config.outage_tolerance) {
+                if asking
+                    .outage_since
+                    .is_some_and(|since| now.since(since) >= core.config.outage_tolerance)
+                {
                     return Err(asking.failed(outage));
                 }
                 if now >= deadline {
                     // The caller's question was "within this time?"; the server could not be asked.
                     return Err(asking.failed(outage));
                 }
-                core.recover(deadline.min(now + core.config.outage_tolerance)).await;
+                core.recover(deadline.min(now + core.config.outage_tolerance))
+                    .await;
                 if core.clock.now() >= deadline {
                     return Err(asking.failed(outage));
                 }
@@ -279,11 +367,21 @@ pub(crate) async fn try_acquire(
     let deadline = core.clock.now() + options.timeout.unwrap_or(core.config.operation_timeout);
     match &options.owner {
         None => once(core, sync, terms, deadline).await,
-        Some(owner) => as_owner(core, sync, owner, deadline, async || once(core, sync, terms, deadline).await).await,
+        Some(owner) => {
+            as_owner(core, sync, owner, deadline, async || {
+                once(core, sync, terms, deadline).await
+            })
+            .await
+        }
     }
 }
 
-async fn once(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, terms: HoldTerms, deadline: Moment) -> Result<Option<Hold>, AcquireError> {
+async fn once(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    terms: HoldTerms,
+    deadline: Moment,
+) -> Result<Option<Hold>, AcquireError> {
     let visit = Entries::visit(core, sync.channel());
     let mut asking = Asking::new(core, sync, terms);
     loop {
@@ -294,12 +392,21 @@ async fn once(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, terms: HoldTerms, 
             }
             Some(Attempt::Busy(_)) => return Ok(None),
             Some(Attempt::Rejected(rejection)) => return Err(asking.rejected(rejection)),
-            Some(Attempt::Late | Attempt::Stale) => Outage::Unanswered { detail: "requests reached the server too late".into() },
+            Some(Attempt::Late | Attempt::Stale) => Outage::Unanswered {
+                detail: "requests reached the server too late".into(),
+            },
             Some(Attempt::NotNow(outage) | Attempt::Unanswered(outage)) => outage,
             None => {
-                let detail = format!("nothing within {}", humantime::format_duration(core.config.operation_timeout));
+                let detail = format!(
+                    "nothing within {}",
+                    humantime::format_duration(core.config.operation_timeout)
+                );
                 let name = sync.name().clone();
-                return Err(AcquireError::Ambiguous { name, free_by: asking.free_by(), outage: Outage::Unanswered { detail } });
+                return Err(AcquireError::Ambiguous {
+                    name,
+                    free_by: asking.free_by(),
+                    outage: Outage::Unanswered { detail },
+                });
             }
         };
         if core.clock.now() >= deadline {

@@ -22,9 +22,9 @@ use crate::primitive::{Call, Reply, Synchronizer};
 use crate::runner::Runner;
 use crate::server::ServerInfo;
 use crate::timetable::{self, Timetable};
+use crate::transport::Failure;
 use crate::transport::connector_for;
 use crate::transport::link::{Link, Phase, ServerClock};
-use crate::transport::Failure;
 use crate::waiting::{Entries, Subscriptions};
 
 /// A connection to one Redis or Valkey, shared by all synchronizers made from it. Cheap to clone.
@@ -98,18 +98,35 @@ impl Client {
     pub async fn connect_with(config: ClientConfig) -> Result<Self, ConnectError> {
         let endpoint = config.endpoint()?;
         let connector = connector_for(&config, &endpoint)?;
-        let clock = config.seams.clock.clone().unwrap_or_else(|| Arc::new(BootClock));
+        let clock = config
+            .seams
+            .clock
+            .clone()
+            .unwrap_or_else(|| Arc::new(BootClock));
         let closed = CancellationToken::new();
         // Whatever fails from here on ends what has been started.
         let guard = closed.clone().drop_guard();
-        let runner = Runner::start(config.background, closed.clone()).await.map_err(|e| ConnectError::Unreachable {
-            server: endpoint.route.to_string(),
-            detail: format!("cannot start the background thread: {e}"),
-        })?;
+        let runner = Runner::start(config.background, closed.clone())
+            .await
+            .map_err(|e| ConnectError::Unreachable {
+                server: endpoint.route.to_string(),
+                detail: format!("cannot start the background thread: {e}"),
+            })?;
         let server_clock = Arc::new(ServerClock::default());
         let subscriptions = Subscriptions::new(Arc::clone(&clock), config.subscription_linger);
-        let link = |on_push| Link::new(&config, &endpoint, Arc::clone(&connector), Arc::clone(&clock), Arc::clone(&server_clock), on_push);
-        let supervise = |link: &Link, home: &Handle| runner.serve(link.clone().supervise(home.clone(), closed.clone()));
+        let link = |on_push| {
+            Link::new(
+                &config,
+                &endpoint,
+                Arc::clone(&connector),
+                Arc::clone(&clock),
+                Arc::clone(&server_clock),
+                on_push,
+            )
+        };
+        let supervise = |link: &Link, home: &Handle| {
+            runner.serve(link.clone().supervise(home.clone(), closed.clone()));
+        };
         let background = link(None);
         supervise(&background, runner.handle());
         let direct = match config.background {
@@ -127,7 +144,10 @@ impl Client {
         }
         let server = ServerInfo::ask(&direct).await?;
         runner.serve(Arc::clone(&subscriptions).serve(subscriber, closed.clone()));
-        let rng = config.seams.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let rng = config
+            .seams
+            .seed
+            .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let core = Arc::new(Core {
             id: Uuid::new_v4(),
             next_owner: AtomicU64::new(1),
@@ -145,7 +165,11 @@ impl Client {
             closing: CancellationToken::new(),
             closed: guard.disarm(),
         });
-        core.runner.serve(timetable::run(Arc::downgrade(&core), Arc::clone(&core.timetable), core.closed.clone()));
+        core.runner.serve(timetable::run(
+            Arc::downgrade(&core),
+            Arc::clone(&core.timetable),
+            core.closed.clone(),
+        ));
         Ok(Self { core })
     }
 
@@ -190,7 +214,11 @@ impl Client {
     /// # Errors
     /// [`InvalidName`]; nothing is sent.
     pub fn name(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
-        Name::new(&self.core.config.key_prefix, name, self.core.server().placement)
+        Name::new(
+            &self.core.config.key_prefix,
+            name,
+            self.core.server().placement,
+        )
     }
 
     /// Stops acquiring, waits up to `grace` for releases under way, and closes.
@@ -205,20 +233,32 @@ impl Client {
         let mut abandoned = Vec::new();
         for hold in core.timetable.holds() {
             if hold.is_held() {
-                abandoned.push(AbandonedHold { name: hold.sync.name().clone(), owner: hold.owner.clone(), free_by: hold.free_by() });
+                abandoned.push(AbandonedHold {
+                    name: hold.sync.name().clone(),
+                    owner: hold.owner.clone(),
+                    free_by: hold.free_by(),
+                });
             }
             hold.lose(LostReason::Shutdown);
             hold.unschedule();
         }
         core.closed.cancel();
-        ShutdownReport { unfinished, abandoned }
+        ShutdownReport {
+            unfinished,
+            abandoned,
+        }
     }
 
     /// For primitives: acquires, waiting as `options` say; `lease` applies where they say nothing.
     ///
     /// # Errors
     /// [`AcquireError`].
-    pub async fn acquire(&self, sync: &Arc<dyn Synchronizer>, options: AcquireOptions, lease: Lease) -> Result<Hold, AcquireError> {
+    pub async fn acquire(
+        &self,
+        sync: &Arc<dyn Synchronizer>,
+        options: AcquireOptions,
+        lease: Lease,
+    ) -> Result<Hold, AcquireError> {
         self.open(sync)?;
         acquire::acquire(&self.core, sync, options, lease).await
     }
@@ -227,7 +267,12 @@ impl Client {
     ///
     /// # Errors
     /// [`AcquireError`].
-    pub async fn try_acquire(&self, sync: &Arc<dyn Synchronizer>, options: AcquireOptions, lease: Lease) -> Result<Option<Hold>, AcquireError> {
+    pub async fn try_acquire(
+        &self,
+        sync: &Arc<dyn Synchronizer>,
+        options: AcquireOptions,
+        lease: Lease,
+    ) -> Result<Option<Hold>, AcquireError> {
         self.open(sync)?;
         acquire::try_acquire(&self.core, sync, options, lease).await
     }
@@ -245,8 +290,12 @@ impl Client {
             loop {
                 match core.link(Path::Direct).call(call).await {
                     Ok(reply) => return Ok(reply),
-                    Err(Failure::Rejected(rejection)) => return Err(QueryError::Rejected { rejection }),
-                    Err(Failure::Unanswered(outage)) if resend == Resend::Never => return Err(QueryError::Unanswered { outage }),
+                    Err(Failure::Rejected(rejection)) => {
+                        return Err(QueryError::Rejected { rejection });
+                    }
+                    Err(Failure::Unanswered(outage)) if resend == Resend::Never => {
+                        return Err(QueryError::Unanswered { outage });
+                    }
                     Err(Failure::Unanswered(outage) | Failure::NotNow(outage)) => {
                         if core.clock.now() >= until {
                             return Err(QueryError::Unavailable { outage });
@@ -256,20 +305,33 @@ impl Client {
                 core.recover(until).await;
             }
         };
-        tokio::time::timeout(timeout, asking).await.unwrap_or_else(|_| {
-            let detail = format!("nothing within {}", humantime::format_duration(timeout));
-            Err(QueryError::Unavailable { outage: Outage::Unanswered { detail } })
-        })
+        tokio::time::timeout(timeout, asking)
+            .await
+            .unwrap_or_else(|_| {
+                let detail = format!("nothing within {}", humantime::format_duration(timeout));
+                Err(QueryError::Unavailable {
+                    outage: Outage::Unanswered { detail },
+                })
+            })
     }
 
     fn open(&self, sync: &Arc<dyn Synchronizer>) -> Result<(), AcquireError> {
-        if self.core.closing.is_cancelled() { Err(AcquireError::Shutdown { name: sync.name().clone() }) } else { Ok(()) }
+        if self.core.closing.is_cancelled() {
+            Err(AcquireError::Shutdown {
+                name: sync.name().clone(),
+            })
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("id", &self.core.id).field("server", &self.core.direct.server()).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("id", &self.core.id)
+            .field("server", &self.core.direct.server())
+            .finish_non_exhaustive()
     }
 }
 
@@ -306,9 +368,16 @@ pub struct AbandonedHold {
 async fn first_connection(link: &Link) -> Result<(), ConnectError> {
     let mut phase = link.phase();
     // OK: the sender lives in the link, which is borrowed here.
-    match phase.wait_for(|phase| *phase != Phase::Starting).await.as_deref() {
+    match phase
+        .wait_for(|phase| *phase != Phase::Starting)
+        .await
+        .as_deref()
+    {
         Ok(Phase::Down(error)) => Err(error.clone()),
-        Ok(Phase::Ended) | Err(_) => Err(ConnectError::Unreachable { server: link.server().into(), detail: "the runtime is shutting down".into() }),
+        Ok(Phase::Ended) | Err(_) => Err(ConnectError::Unreachable {
+            server: link.server().into(),
+            detail: "the runtime is shutting down".into(),
+        }),
         Ok(_) => Ok(()),
     }
 }
@@ -325,7 +394,11 @@ impl Core {
             Path::Direct => (&self.direct, &self.background),
             Path::Background => (&self.background, &self.direct),
         };
-        if !first.is_up() && second.is_up() { second } else { first }
+        if !first.is_up() && second.is_up() {
+            second
+        } else {
+            first
+        }
     }
 
     fn server(&self) -> &ServerInfo {
@@ -335,13 +408,16 @@ impl Core {
     /// P3: the server time after which a request sent at `sent` must refuse itself. By then its caller has given up on
     /// its connection.
     pub(crate) fn not_after(&self, sent: Moment) -> u64 {
-        self.server_clock.at((sent + self.config.response_timeout * 2).micros())
+        self.server_clock
+            .at((sent + self.config.response_timeout * 2).micros())
     }
 
     /// When, by our clock, the server has passed the `not_after` of a request sent at `sent`.
     pub(crate) fn ends_by(&self, sent: Moment) -> Moment {
         // The server's clock is known up to one round trip, which the connect timeout bounds.
-        sent + self.config.response_timeout * 2 + self.server_clock.uncertainty() + Duration::from_millis(2)
+        sent + self.config.response_timeout * 2
+            + self.server_clock.uncertainty()
+            + Duration::from_millis(2)
     }
 
     pub(crate) fn slot_of(&self, name: &Name) -> u16 {
@@ -361,7 +437,12 @@ impl Core {
 
     /// A random part of `most`.
     pub(crate) fn jitter(&self, most: Duration) -> Duration {
-        most.mul_f64(self.rng.lock().unwrap_or_else(PoisonError::into_inner).f64())
+        most.mul_f64(
+            self.rng
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .f64(),
+        )
     }
 
     /// Waits until trying again makes sense: a connection is there, a short pause has passed; at most until `until`.
@@ -375,7 +456,9 @@ impl Core {
         }
         let (mut direct, mut background) = (self.direct.phase(), self.background.phase());
         let up = |phase: &Phase| matches!(phase, Phase::Up(_));
-        let left = until.since(self.clock.now()).min(Duration::from_millis(250));
+        let left = until
+            .since(self.clock.now())
+            .min(Duration::from_millis(250));
         tokio::select! {
             _ = direct.wait_for(up) => {}
             _ = background.wait_for(up) => {}
@@ -392,6 +475,8 @@ impl Drop for Core {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Core")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

@@ -52,7 +52,10 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, after: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -88,7 +91,10 @@ impl Clock for BootClock {
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    #[expect(clippy::disallowed_methods, reason = "this is the clock the rule points to")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the clock the rule points to"
+    )]
     fn now(&self) -> Moment {
         use std::sync::OnceLock;
         use std::time::Instant;
@@ -107,7 +113,9 @@ impl TokioClock {
     /// A clock that starts now. One day is added, so that the origin is never a special value.
     #[must_use]
     pub fn start() -> Self {
-        Self { origin: tokio::time::Instant::now() }
+        Self {
+            origin: tokio::time::Instant::now(),
+        }
     }
 }
 

@@ -163,7 +163,10 @@ macro_rules! setters {
 impl ClientConfig {
     /// The defaults for `url`. Nothing is checked before [`crate::Client::connect_with`].
     pub fn new(url: impl Into<ServerUrl>) -> Self {
-        Self { url: url.into(), ..Self::default() }
+        Self {
+            url: url.into(),
+            ..Self::default()
+        }
     }
 
     setters! {
@@ -207,7 +210,8 @@ impl ClientConfig {
     /// Lives in tokio's time, which `tokio::time::pause` makes virtual: tokio's clock, and no thread of its own.
     #[must_use]
     pub fn virtual_time(self) -> Self {
-        self.clock(crate::clock::TokioClock::start()).background(Background::CurrentRuntime)
+        self.clock(crate::clock::TokioClock::start())
+            .background(Background::CurrentRuntime)
     }
 
     /// Measure with `clock` instead of the boot clock.
@@ -305,47 +309,88 @@ impl fmt::Display for Route {
 
 impl Endpoint {
     fn parse(text: &str) -> Result<Self, ConfigError> {
-        let invalid = |rule: String| ConfigError::InvalidUrl { url: mask(text), rule };
-        let url = Url::parse(text).map_err(|e| invalid(format!("{e}; write it as redis://host:port/")))?;
+        let invalid = |rule: String| ConfigError::InvalidUrl {
+            url: mask(text),
+            rule,
+        };
+        let url = Url::parse(text)
+            .map_err(|e| invalid(format!("{e}; write it as redis://host:port/")))?;
         let mut username = decoded(url.username());
         let mut password = url.password().and_then(decoded);
         let mut database = 0;
         let route = match url.scheme() {
             "redis" | "valkey" | "rediss" | "valkeys" => {
-                let host = url.host_str().filter(|h| !h.is_empty()).ok_or_else(|| invalid("it names no host".into()))?;
-                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let host = url
+                    .host_str()
+                    .filter(|h| !h.is_empty())
+                    .ok_or_else(|| invalid("it names no host".into()))?;
+                let host = host
+                    .trim_start_matches('[')
+                    .trim_end_matches(']')
+                    .to_owned();
                 let port = url.port().unwrap_or(6379);
                 let path = url.path().trim_matches('/');
                 if !path.is_empty() {
-                    database = path.parse().map_err(|_| invalid(format!("{path:?} is not a database number")))?;
+                    database = path
+                        .parse()
+                        .map_err(|_| invalid(format!("{path:?} is not a database number")))?;
                 }
-                if url.scheme().ends_with('s') && url.scheme() != "redis" { Route::Tls { host, port } } else { Route::Tcp { host, port } }
+                if url.scheme().ends_with('s') && url.scheme() != "redis" {
+                    Route::Tls { host, port }
+                } else {
+                    Route::Tcp { host, port }
+                }
             }
             "unix" | "redis+unix" | "valkey+unix" => {
                 for (key, value) in url.query_pairs() {
                     match &*key {
-                        "db" => database = value.parse().map_err(|_| invalid(format!("db={value:?} is not a database number")))?,
+                        "db" => {
+                            database = value.parse().map_err(|_| {
+                                invalid(format!("db={value:?} is not a database number"))
+                            })?;
+                        }
                         "user" => username = Some(value.into_owned()),
                         "pass" | "password" => password = Some(value.into_owned()),
-                        other => return Err(invalid(format!("unknown parameter {other:?}; db, user and pass are known"))),
+                        other => {
+                            return Err(invalid(format!(
+                                "unknown parameter {other:?}; db, user and pass are known"
+                            )));
+                        }
                     }
                 }
                 let path = decoded(url.path()).unwrap_or_default();
                 if path.len() < 2 {
-                    return Err(invalid("it names no socket path; write it as unix:///run/redis.sock".into()));
+                    return Err(invalid(
+                        "it names no socket path; write it as unix:///run/redis.sock".into(),
+                    ));
                 }
                 Route::Unix { path: path.into() }
             }
             "memory" => {
-                let namespace = format!("{}{}", url.host_str().unwrap_or(""), url.path().trim_end_matches('/'));
+                let namespace = format!(
+                    "{}{}",
+                    url.host_str().unwrap_or(""),
+                    url.path().trim_end_matches('/')
+                );
                 Route::Memory { namespace }
             }
-            scheme => return Err(ConfigError::UnknownScheme { scheme: scheme.into(), url: mask(text), known: SCHEMES }),
+            scheme => {
+                return Err(ConfigError::UnknownScheme {
+                    scheme: scheme.into(),
+                    url: mask(text),
+                    known: SCHEMES,
+                });
+            }
         };
         if !matches!(route, Route::Unix { .. }) && url.query().is_some() {
             return Err(invalid("parameters are not known here".into()));
         }
-        let endpoint = Self { route, username, password: password.map(Secret), database };
+        let endpoint = Self {
+            route,
+            username,
+            password: password.map(Secret),
+            database,
+        };
         endpoint.supported(text)
     }
 
@@ -354,12 +399,18 @@ impl Endpoint {
             Route::Tls { .. } if cfg!(not(feature = "tls")) => Some("tls"),
             Route::Memory { .. } if cfg!(not(feature = "embedded")) => Some("embedded"),
             Route::Unix { .. } if cfg!(not(unix)) => {
-                return Err(ConfigError::InvalidUrl { url: mask(text), rule: "this platform has no unix sockets".into() });
+                return Err(ConfigError::InvalidUrl {
+                    url: mask(text),
+                    rule: "this platform has no unix sockets".into(),
+                });
             }
             _ => None,
         };
         match missing {
-            Some(feature) => Err(ConfigError::MissingFeature { url: mask(text), feature }),
+            Some(feature) => Err(ConfigError::MissingFeature {
+                url: mask(text),
+                feature,
+            }),
             None => Ok(self),
         }
     }
@@ -382,7 +433,9 @@ fn mask(text: &str) -> String {
         Ok(url) if url.query().is_some() => text.split('?').next().unwrap_or_default().to_owned(),
         Ok(_) => text.into(),
         // Not a URL: whatever stands before an @ may be a secret.
-        Err(_) => text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, host)| format!("***@{host}")),
+        Err(_) => text
+            .rsplit_once('@')
+            .map_or_else(|| text.to_owned(), |(_, host)| format!("***@{host}")),
     }
 }
 
@@ -396,11 +449,35 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        assert_eq!(route("redis://db.example"), Route::Tcp { host: "db.example".into(), port: 6379 });
-        assert_eq!(route("redis://[::1]:7000/3"), Route::Tcp { host: "::1".into(), port: 7000 });
+        assert_eq!(
+            route("redis://db.example"),
+            Route::Tcp {
+                host: "db.example".into(),
+                port: 6379
+            }
+        );
+        assert_eq!(
+            route("redis://[::1]:7000/3"),
+            Route::Tcp {
+                host: "::1".into(),
+                port: 7000
+            }
+        );
         let e = Endpoint::parse("redis://u%40x:p%2Fw@h/5").unwrap();
-        assert_eq!((e.username.as_deref(), e.password.unwrap().reveal(), e.database), (Some("u@x"), "p/w", 5));
-        assert_eq!(route("unix:///run/redis.sock?db=2"), Route::Unix { path: "/run/redis.sock".into() });
+        assert_eq!(
+            (
+                e.username.as_deref(),
+                e.password.unwrap().reveal(),
+                e.database
+            ),
+            (Some("u@x"), "p/w", 5)
+        );
+        assert_eq!(
+            route("unix:///run/redis.sock?db=2"),
+            Route::Unix {
+                path: "/run/redis.sock".into()
+            }
+        );
     }
 
     #[test]
@@ -408,7 +485,10 @@ mod tests {
         for (url, expected) in [
             ("localhost:6379", "unknown scheme \"localhost\""),
             ("redis//nope", "invalid URL"),
-            ("http://x", "unknown scheme \"http\" in \"http://x\": use one of redis://"),
+            (
+                "http://x",
+                "unknown scheme \"http\" in \"http://x\": use one of redis://",
+            ),
             ("redis://h/abc", "\"abc\" is not a database number"),
             ("redis://h/?x=1", "parameters are not known"),
             ("unix://", "names no socket path"),
@@ -421,7 +501,12 @@ mod tests {
 
     #[test]
     fn no_message_and_no_debug_output_shows_a_password() {
-        for url in ["redis://u:hunter2@h/abc", "ftp://u:hunter2@h", "u:hunter2@h:1", "redis://:hunter2@h:notaport"] {
+        for url in [
+            "redis://u:hunter2@h/abc",
+            "ftp://u:hunter2@h",
+            "u:hunter2@h:1",
+            "redis://:hunter2@h:notaport",
+        ] {
             let text = Endpoint::parse(url).unwrap_err().to_string();
             assert!(!text.contains("hunter2"), "{text}");
         }

@@ -123,7 +123,7 @@ pub struct LeaseLost {
 #[non_exhaustive]
 pub enum AcquireError {
     /// The deadline passed first.
-    #[error("timed out after {} waiting for {name}{}", humantime::format_duration(*.waited), Leftover(*.free_by))]
+    #[error("timed out after {} waiting for {name}{}", Brief(*.waited), Leftover(*.free_by))]
     TimedOut {
         /// What was asked for.
         name: Name,
@@ -134,7 +134,7 @@ pub enum AcquireError {
         free_by: Option<Duration>,
     },
     /// Requests went unanswered, so the server may have granted. The grant is being removed.
-    #[error("cannot tell whether {name} was acquired ({outage}); it is being released and is free in {} at the latest", humantime::format_duration(*.free_by))]
+    #[error("cannot tell whether {name} was acquired ({outage}); it is being released and is free in {} at the latest", Brief(*.free_by))]
     Ambiguous {
         /// What was asked for.
         name: Name,
@@ -167,6 +167,16 @@ pub enum AcquireError {
     },
 }
 
+/// A duration for people: whole milliseconds.
+struct Brief(Duration);
+
+impl std::fmt::Display for Brief {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let whole = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
+        humantime::format_duration(whole).fmt(f)
+    }
+}
+
 /// Writes the second half of the time-out message.
 struct Leftover(Option<Duration>);
 
@@ -174,7 +184,11 @@ impl std::fmt::Display for Leftover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             None => Ok(()),
-            Some(by) => write!(f, "; a request was under way and is being undone, free in {} at the latest", humantime::format_duration(by)),
+            Some(by) => write!(
+                f,
+                "; a request was under way and is being undone, free in {} at the latest",
+                Brief(by)
+            ),
         }
     }
 }
@@ -187,7 +201,7 @@ pub enum ReleaseError {
     #[error("released too late: {0}")]
     Lost(#[from] LeaseLost),
     /// No answer yet. The release goes on in the background; the lock is free after `free_by` at the latest.
-    #[error("the release of {name} is unconfirmed; it goes on in the background and {name} is free in {} at the latest", humantime::format_duration(*.free_by))]
+    #[error("the release of {name} is unconfirmed; it goes on in the background and {name} is free in {} at the latest", Brief(*.free_by))]
     Ambiguous {
         /// What was held.
         name: Name,

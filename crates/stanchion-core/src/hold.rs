@@ -49,11 +49,17 @@ pub(crate) struct HoldState {
 
 const HELD: u8 = 0;
 const RELEASED: u8 = 1;
-const LOST: [LostReason; 4] = [LostReason::Expired, LostReason::Gone, LostReason::MaxHold, LostReason::Shutdown];
+const LOST: [LostReason; 4] = [
+    LostReason::Expired,
+    LostReason::Gone,
+    LostReason::MaxHold,
+    LostReason::Shutdown,
+];
 const FIRST_LOST: u8 = 2;
 
 fn lost_reason_of(phase: u8) -> Option<LostReason> {
-    LOST.get(usize::from(phase.checked_sub(FIRST_LOST)?)).copied()
+    LOST.get(usize::from(phase.checked_sub(FIRST_LOST)?))
+        .copied()
 }
 
 /// What a grant brought.
@@ -69,8 +75,19 @@ pub(crate) struct Grant {
 
 impl HoldState {
     /// A hold that begins: the watchdog knows it from here on.
-    pub(crate) fn begin(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, entry: &Arc<Entry>, grant: Grant) -> Hold {
-        let Grant { owner, token, terms, sent, unanswered_until } = grant;
+    pub(crate) fn begin(
+        core: &Arc<Core>,
+        sync: &Arc<dyn Synchronizer>,
+        entry: &Arc<Entry>,
+        grant: Grant,
+    ) -> Hold {
+        let Grant {
+            owner,
+            token,
+            terms,
+            sent,
+            unanswered_until,
+        } = grant;
         let ends = terms.max_hold.map_or(Moment::FAR, |max| sent + max);
         let state = Arc::new(Self {
             core: Arc::clone(core),
@@ -88,7 +105,10 @@ impl HoldState {
             slot: Mutex::new(None),
             public_owner: OnceLock::new(),
         });
-        core.schedule_hold(&state, (sent + terms.lease.renewal_interval()).min(state.valid_until()));
+        core.schedule_hold(
+            &state,
+            (sent + terms.lease.renewal_interval()).min(state.valid_until()),
+        );
         Hold { state: Some(state) }
     }
 
@@ -123,15 +143,27 @@ impl HoldState {
             if now < valid_until {
                 return None;
             }
-            return self.lose(if valid_until >= self.ends { LostReason::MaxHold } else { LostReason::Expired });
+            return self.lose(if valid_until >= self.ends {
+                LostReason::MaxHold
+            } else {
+                LostReason::Expired
+            });
         }
         lost_reason_of(phase)
     }
 
     /// Sticky: the first reason stays. Returns the reason that holds now; `None` when it was released before.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
-        let phase = LOST.iter().position(|r| *r == reason).and_then(|i| u8::try_from(i).ok()).unwrap_or_default() + FIRST_LOST;
-        match self.phase.compare_exchange(HELD, phase, Ordering::AcqRel, Ordering::Acquire) {
+        let phase = LOST
+            .iter()
+            .position(|r| *r == reason)
+            .and_then(|i| u8::try_from(i).ok())
+            .unwrap_or_default()
+            + FIRST_LOST;
+        match self
+            .phase
+            .compare_exchange(HELD, phase, Ordering::AcqRel, Ordering::Acquire)
+        {
             Ok(_) => {
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
                 self.lost.notify_waiters();
@@ -146,7 +178,10 @@ impl HoldState {
         if let Some(reason) = self.lost_reason(self.core.clock.now()) {
             return Err(reason);
         }
-        match self.phase.compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire) {
+        match self
+            .phase
+            .compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire)
+        {
             Ok(_) => Ok(()),
             Err(phase) => lost_reason_of(phase).map_or(Ok(()), Err),
         }
@@ -166,19 +201,30 @@ impl HoldState {
         }
         // Under the slot's mutex: `unschedule` comes after the phase has changed, so one of the two sees the other.
         if self.phase.load(Ordering::Acquire) == HELD {
-            *slot = Some(self.core.timetable.insert(at, Item::Hold(Arc::downgrade(self))));
+            *slot = Some(
+                self.core
+                    .timetable
+                    .insert(at, Item::Hold(Arc::downgrade(self))),
+            );
         }
     }
 
     pub(crate) fn unschedule(&self) {
-        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let slot = self
+            .slot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(slot) = slot {
             self.core.timetable.remove(slot);
         }
     }
 
     pub(crate) fn lease_lost(&self, reason: LostReason) -> LeaseLost {
-        LeaseLost { name: self.sync.name().clone(), reason }
+        LeaseLost {
+            name: self.sync.name().clone(),
+            reason,
+        }
     }
 
     /// An upper bound on how long the server may still know this hold, whatever is lost from now on.
@@ -216,7 +262,11 @@ impl HoldState {
 
 impl fmt::Debug for HoldState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("name", self.sync.name()).field("owner", &self.owner).field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("Hold")
+            .field("name", self.sync.name())
+            .field("owner", &self.owner)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
     }
 }
 
@@ -241,7 +291,9 @@ impl Hold {
 
     /// One more count of a hold that the server has counted already.
     pub(crate) fn another(state: &Arc<HoldState>) -> Self {
-        Self { state: Some(Arc::clone(state)) }
+        Self {
+            state: Some(Arc::clone(state)),
+        }
     }
 
     /// What is held.
@@ -291,7 +343,11 @@ impl Hold {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let state = self.state();
-        if state.is_held() { state.valid_until().since(state.core.clock.now()) } else { Duration::ZERO }
+        if state.is_held() {
+            state.valid_until().since(state.core.clock.now())
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Whether it is still held, by the clock (P5).
@@ -327,9 +383,14 @@ impl Hold {
     pub async fn renew(&self) -> Result<(), RenewError> {
         let state = Arc::clone(self.state());
         let timeout = state.core.config.operation_timeout;
-        let unavailable = RenewError::Unavailable { name: self.name().clone(), outage: unanswered_in(timeout) };
+        let unavailable = RenewError::Unavailable {
+            name: self.name().clone(),
+            outage: unanswered_in(timeout),
+        };
         let work = Persistent::new(&state.core.runner, renew(Arc::clone(&state)));
-        tokio::time::timeout(timeout, work).await.unwrap_or(Err(unavailable))
+        tokio::time::timeout(timeout, work)
+            .await
+            .unwrap_or(Err(unavailable))
     }
 
     /// One more hold by the same owner.
@@ -345,11 +406,21 @@ impl Hold {
     /// # Errors
     /// [`ReleaseError`].
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let Some(state) = self.state.take() else { return Ok(()) };
+        let Some(state) = self.state.take() else {
+            return Ok(());
+        };
         let timeout = state.core.config.operation_timeout;
-        let unconfirmed = || ReleaseError::Ambiguous { name: state.sync.name().clone(), free_by: state.free_by() };
-        let work = Persistent::begun(&state.core.runner, release::one(Arc::clone(&state), Path::Direct));
-        tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| Err(unconfirmed()))
+        let unconfirmed = || ReleaseError::Ambiguous {
+            name: state.sync.name().clone(),
+            free_by: state.free_by(),
+        };
+        let work = Persistent::begun(
+            &state.core.runner,
+            release::one(Arc::clone(&state), Path::Direct),
+        );
+        tokio::time::timeout(timeout, work)
+            .await
+            .unwrap_or_else(|_| Err(unconfirmed()))
     }
 }
 
@@ -373,7 +444,9 @@ impl fmt::Debug for Hold {
 }
 
 fn unanswered_in(timeout: Duration) -> Outage {
-    Outage::Unanswered { detail: format!("nothing within {}", humantime::format_duration(timeout)) }
+    Outage::Unanswered {
+        detail: format!("nothing within {}", humantime::format_duration(timeout)),
+    }
 }
 
 async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
@@ -387,20 +460,31 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
         let sent = state.core.clock.now();
         let call = watchdog::renew_call(&state.core, &state, sent);
         match state.core.link(Path::Direct).call(&call).await {
-            Ok(reply) => match reply.as_array().and_then(<[_]>::first).and_then(crate::primitive::Reply::as_int) {
+            Ok(reply) => match reply
+                .as_array()
+                .and_then(<[_]>::first)
+                .and_then(crate::primitive::Reply::as_int)
+            {
                 Some(1) => {
                     state.renewed(sent);
                     return Ok(());
                 }
                 Some(0) => {
                     let reason = state.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
-                    state.entry.freed(&state.core, &state, crate::waiting::Rivals::Unknown);
+                    state
+                        .entry
+                        .freed(&state.core, &state, crate::waiting::Rivals::Unknown);
                     return Err(state.lease_lost(reason).into());
                 }
                 // Late, or the server refused this key.
                 _ => state.core.link(Path::Direct).synchronise().await,
             },
-            Err(Failure::Rejected(rejection)) => return Err(RenewError::Rejected { name: name(), rejection }),
+            Err(Failure::Rejected(rejection)) => {
+                return Err(RenewError::Rejected {
+                    name: name(),
+                    rejection,
+                });
+            }
             Err(_) => {}
         }
         state.core.recover(state.valid_until()).await;
@@ -410,9 +494,14 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
 /// One more count for `state`, told to the server.
 pub(crate) async fn reenter(state: &Arc<HoldState>) -> Result<Hold, RenewError> {
     let timeout = state.core.config.operation_timeout;
-    let unavailable = RenewError::Unavailable { name: state.sync.name().clone(), outage: unanswered_in(timeout) };
+    let unavailable = RenewError::Unavailable {
+        name: state.sync.name().clone(),
+        outage: unanswered_in(timeout),
+    };
     let work = Persistent::new(&state.core.runner, reenter_persistently(Arc::clone(state)));
-    tokio::time::timeout(timeout, work).await.unwrap_or(Err(unavailable))
+    tokio::time::timeout(timeout, work)
+        .await
+        .unwrap_or(Err(unavailable))
 }
 
 /// Dropped by its caller, it ends in the background, and the guard it makes is dropped there: count and server agree.
@@ -427,8 +516,16 @@ async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError>
             return Err(state.lease_lost(LostReason::Gone).into());
         }
         let sent = core.clock.now();
-        let request = crate::primitive::Request { owner: &state.owner, lease: state.terms.lease, not_after: core.not_after(sent) };
-        match core.link(Path::Direct).call(&state.sync.reenter(&request, *count)).await {
+        let request = crate::primitive::Request {
+            owner: &state.owner,
+            lease: state.terms.lease,
+            not_after: core.not_after(sent),
+        };
+        match core
+            .link(Path::Direct)
+            .call(&state.sync.reenter(&request, *count))
+            .await
+        {
             Ok(reply) => match crate::primitive::Verdict::read(&reply) {
                 Some(crate::primitive::Verdict::Granted(_)) => {
                     // P6: the server set count + 1, however often the script ran.
@@ -438,12 +535,19 @@ async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError>
                 }
                 Some(crate::primitive::Verdict::Gone) => {
                     let reason = state.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
-                    state.entry.freed(core, &state, crate::waiting::Rivals::Unknown);
+                    state
+                        .entry
+                        .freed(core, &state, crate::waiting::Rivals::Unknown);
                     return Err(state.lease_lost(reason).into());
                 }
                 _ => core.link(Path::Direct).synchronise().await,
             },
-            Err(Failure::Rejected(rejection)) => return Err(RenewError::Rejected { name: state.sync.name().clone(), rejection }),
+            Err(Failure::Rejected(rejection)) => {
+                return Err(RenewError::Rejected {
+                    name: state.sync.name().clone(),
+                    rejection,
+                });
+            }
             Err(_) => {}
         }
         core.recover(state.valid_until()).await;
@@ -455,7 +559,13 @@ pub(crate) fn as_acquire_error(error: RenewError, free_by: Duration) -> Option<A
     match error {
         // The hold ended: there is nothing to re-enter, acquire anew.
         RenewError::Lost(_) => None,
-        RenewError::Unavailable { name, outage } => Some(AcquireError::Ambiguous { name, free_by, outage }),
-        RenewError::Rejected { name, rejection } => Some(AcquireError::Rejected { name, rejection }),
+        RenewError::Unavailable { name, outage } => Some(AcquireError::Ambiguous {
+            name,
+            free_by,
+            outage,
+        }),
+        RenewError::Rejected { name, rejection } => {
+            Some(AcquireError::Rejected { name, rejection })
+        }
     }
 }

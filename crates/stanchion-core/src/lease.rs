@@ -30,7 +30,11 @@ impl Lease {
     /// [`InvalidLease`] outside [`Lease::MIN`]..=[`Lease::MAX`].
     pub fn new(length: Duration) -> Result<Self, InvalidLease> {
         let whole = Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
-        if whole < Self::MIN.0 || length > Self::MAX.0 { Err(InvalidLease { lease: length }) } else { Ok(Self(whole)) }
+        if whole < Self::MIN.0 || length > Self::MAX.0 {
+            Err(InvalidLease { lease: length })
+        } else {
+            Ok(Self(whole))
+        }
     }
 
     /// Its length.
@@ -91,16 +95,29 @@ mod tests {
 
     #[test]
     fn zero_and_a_year_are_refused_by_name() {
-        for bad in [Duration::ZERO, Duration::from_millis(9), Duration::from_secs(365 * 86_400), Duration::MAX] {
+        for bad in [
+            Duration::ZERO,
+            Duration::from_millis(9),
+            Duration::from_secs(365 * 86_400),
+            Duration::MAX,
+        ] {
             assert_eq!(Lease::new(bad).unwrap_err().lease, bad);
         }
         let text = Lease::new(Duration::ZERO).unwrap_err().to_string();
-        assert!(text.starts_with("invalid lease 0s: a lease is 10ms to 30days"), "{text}");
+        assert!(
+            text.starts_with("invalid lease 0s: a lease is 10ms to 30days"),
+            "{text}"
+        );
     }
 
     #[test]
     fn the_margin_is_two_milliseconds_or_a_hundredth() {
-        let valid = |ms| Lease::new(Duration::from_millis(ms)).unwrap().valid_until(Moment::ZERO).since(Moment::ZERO);
+        let valid = |ms| {
+            Lease::new(Duration::from_millis(ms))
+                .unwrap()
+                .valid_until(Moment::ZERO)
+                .since(Moment::ZERO)
+        };
         assert_eq!(valid(10), Duration::from_millis(8));
         assert_eq!(valid(30_000), Duration::from_millis(29_700));
     }

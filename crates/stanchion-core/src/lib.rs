@@ -29,7 +29,8 @@ pub use client::{AbandonedHold, Client, ShutdownReport};
 pub use clock::{BootClock, Clock, Moment, TokioClock};
 pub use config::{Background, ClientConfig, Secret, ServerUrl};
 pub use error::{
-    AcquireError, ConfigError, ConnectError, Error, LeaseLost, LostReason, Outage, QueryError, Rejection, ReleaseError, RenewError,
+    AcquireError, ConfigError, ConnectError, Error, LeaseLost, LostReason, Outage, QueryError,
+    Rejection, ReleaseError, RenewError,
 };
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule, Placement};

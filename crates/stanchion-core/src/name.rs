@@ -39,7 +39,9 @@ pub enum NameRule {
         bytes: usize,
     },
     /// On a cluster the keys derived from the name must share its slot; braces in this name put them apart.
-    #[error("on a cluster every key of a name must be in one slot: use no braces, or exactly one non-empty {{tag}} with nothing odd around it")]
+    #[error(
+        "on a cluster every key of a name must be in one slot: use no braces, or exactly one non-empty {{tag}} with nothing odd around it"
+    )]
     SplitsSlots,
 }
 
@@ -58,11 +60,19 @@ impl Name {
     ///
     /// # Errors
     /// [`InvalidName`] says which rule is broken; nothing has been sent.
-    pub fn new(prefix: &str, name: impl AsRef<[u8]>, placement: Placement) -> Result<Self, InvalidName> {
+    pub fn new(
+        prefix: &str,
+        name: impl AsRef<[u8]>,
+        placement: Placement,
+    ) -> Result<Self, InvalidName> {
         let given = name.as_ref();
         let fail = |rule| {
             let shown = String::from_utf8_lossy(given);
-            let name = if shown.chars().count() > 64 { shown.chars().take(64).chain(['…']).collect() } else { shown.into_owned() };
+            let name = if shown.chars().count() > 64 {
+                shown.chars().take(64).chain(['…']).collect()
+            } else {
+                shown.into_owned()
+            };
             Err(InvalidName { name, rule })
         };
         if given.is_empty() {
@@ -133,15 +143,25 @@ mod tests {
     fn length_is_bounded_at_both_ends() {
         assert_eq!(rule(b"", Placement::Anywhere), Some(NameRule::Empty));
         assert_eq!(rule(&[b'x'; 512], Placement::Anywhere), None);
-        assert_eq!(rule(&[b'x'; 513], Placement::Anywhere), Some(NameRule::TooLong { bytes: 513 }));
+        assert_eq!(
+            rule(&[b'x'; 513], Placement::Anywhere),
+            Some(NameRule::TooLong { bytes: 513 })
+        );
         let with_prefix = Name::new("app:", [b'x'; 510], Placement::Anywhere);
-        assert_eq!(with_prefix.unwrap_err().rule, NameRule::TooLong { bytes: 514 });
+        assert_eq!(
+            with_prefix.unwrap_err().rule,
+            NameRule::TooLong { bytes: 514 }
+        );
     }
 
     #[test]
     fn odd_braces_are_refused_only_where_slots_matter() {
         for odd in ["a{b", "{}x", "a}b", "{"] {
-            assert_eq!(rule(odd.as_bytes(), Placement::Slots), Some(NameRule::SplitsSlots), "{odd}");
+            assert_eq!(
+                rule(odd.as_bytes(), Placement::Slots),
+                Some(NameRule::SplitsSlots),
+                "{odd}"
+            );
             assert_eq!(rule(odd.as_bytes(), Placement::Anywhere), None, "{odd}");
         }
         for fine in ["job", "{t1}:job", "order:{42}:settle"] {
@@ -151,16 +171,24 @@ mod tests {
 
     #[test]
     fn the_error_names_the_value_and_the_rule() {
-        let text = Name::new("", "", Placement::Anywhere).unwrap_err().to_string();
+        let text = Name::new("", "", Placement::Anywhere)
+            .unwrap_err()
+            .to_string();
         assert_eq!(text, "invalid name \"\": a name has at least 1 byte");
     }
 
     #[test]
     fn derived_keys_follow_the_contains_a_brace_rule() {
         let plain = Name::new("", "job", Placement::Anywhere).unwrap();
-        assert_eq!(plain.prefixed("redisson_lock__channel"), b"redisson_lock__channel:{job}");
+        assert_eq!(
+            plain.prefixed("redisson_lock__channel"),
+            b"redisson_lock__channel:{job}"
+        );
         let tagged = Name::new("", "{t1}:job", Placement::Anywhere).unwrap();
-        assert_eq!(tagged.prefixed("redisson_lock__channel"), b"redisson_lock__channel:{t1}:job");
+        assert_eq!(
+            tagged.prefixed("redisson_lock__channel"),
+            b"redisson_lock__channel:{t1}:job"
+        );
     }
 
     proptest! {

@@ -61,7 +61,10 @@ pub(crate) type Seat = Arc<tokio::sync::Mutex<Weak<HoldState>>>;
 
 impl Owner {
     pub(crate) fn new(name: WireOwner) -> Self {
-        Self(Arc::new(Inner { name, seats: Mutex::default() }))
+        Self(Arc::new(Inner {
+            name,
+            seats: Mutex::default(),
+        }))
     }
 
     pub(crate) fn seat(&self, channel: &[u8]) -> Seat {
@@ -70,7 +73,10 @@ impl Owner {
             return Arc::clone(seat);
         }
         // Forget the names this owner no longer holds before the table grows.
-        seats.retain(|_, seat| Arc::strong_count(seat) > 1 || seat.try_lock().map_or(true, |hold| hold.strong_count() > 0));
+        seats.retain(|_, seat| {
+            Arc::strong_count(seat) > 1
+                || seat.try_lock().map_or(true, |hold| hold.strong_count() > 0)
+        });
         let seat = Seat::default();
         seats.insert(channel.to_vec(), Arc::clone(&seat));
         seat

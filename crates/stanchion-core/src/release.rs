@@ -37,7 +37,13 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     if let Err(reason) = ended {
         if reason != LostReason::Gone {
             // Lost by our clock, perhaps not yet by the server's: take it out early, for whoever waits.
-            sweep_in_background(core, &state.sync, &state.owner, state.terms.lease, state.unanswered_until());
+            sweep_in_background(
+                core,
+                &state.sync,
+                &state.owner,
+                state.terms.lease,
+                state.unanswered_until(),
+            );
         }
         state.entry.freed(core, state, Rivals::Unknown);
         return Err(state.lease_lost(reason).into());
@@ -48,7 +54,13 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     };
     if core.clock.now() < state.unanswered_until() {
         // P3, rule R2: a request for this owner may still be under way; only a release sent after its end is final.
-        sweep_in_background(core, &state.sync, &state.owner, state.terms.lease, state.unanswered_until());
+        sweep_in_background(
+            core,
+            &state.sync,
+            &state.owner,
+            state.terms.lease,
+            state.unanswered_until(),
+        );
     }
     outcome
 }
@@ -64,7 +76,14 @@ async fn publicly(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError
         Ok((Reply::Int(heard), _)) => {
             let ours = i64::from(core.subscriptions.hears(state.sync.channel()));
             // −1: no right to publish, so nobody knows who waits.
-            (if heard < 0 || heard > ours { Rivals::Present } else { Rivals::Absent }, Ok(()))
+            (
+                if heard < 0 || heard > ours {
+                    Rivals::Present
+                } else {
+                    Rivals::Absent
+                },
+                Ok(()),
+            )
         }
         Ok(_) => (Rivals::Unknown, Ok(())),
         Err(failure) => (Rivals::Unknown, Err(unreleased(state, failure))),
@@ -74,19 +93,36 @@ async fn publicly(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError
 }
 
 /// One script: this owner out, the successor in. One round trip, no message.
-async fn hand_off(state: &Arc<HoldState>, successor: Successor, path: Path) -> Result<(), ReleaseError> {
+async fn hand_off(
+    state: &Arc<HoldState>,
+    successor: Successor,
+    path: Path,
+) -> Result<(), ReleaseError> {
     let core = &state.core;
     let owner = core.next_wire_owner();
     let lease = successor.terms.lease;
     let mut unanswered_until = Moment::ZERO;
     loop {
         let sent = core.clock.now();
-        let request = Request { owner: &owner, lease, not_after: core.not_after(sent) };
-        let reply = core.link(path).call(&state.sync.hand_off(&state.owner, &request)).await;
+        let request = Request {
+            owner: &owner,
+            lease,
+            not_after: core.not_after(sent),
+        };
+        let reply = core
+            .link(path)
+            .call(&state.sync.hand_off(&state.owner, &request))
+            .await;
         let resent = unanswered_until > Moment::ZERO;
         match reply.as_ref().map(Verdict::read) {
             Ok(Some(Verdict::Granted(token))) => {
-                let grant = Grant { owner, token, terms: successor.terms, sent, unanswered_until };
+                let grant = Grant {
+                    owner,
+                    token,
+                    terms: successor.terms,
+                    sent,
+                    unanswered_until,
+                };
                 let hold = HoldState::begin(core, &state.sync, &state.entry, grant);
                 state.entry.hand_over(successor, hold);
                 return Ok(());
@@ -94,13 +130,36 @@ async fn hand_off(state: &Arc<HoldState>, successor: Successor, path: Path) -> R
             Ok(Some(Verdict::Late)) => {
                 // The script released instead, and published.
                 core.link(path).synchronise().await;
-                return not_handed(state, &owner, lease, unanswered_until, Rivals::Present, Ok(()));
+                return not_handed(
+                    state,
+                    &owner,
+                    lease,
+                    unanswered_until,
+                    Rivals::Present,
+                    Ok(()),
+                );
             }
             Ok(Some(Verdict::Gone)) => {
                 let outcome = if resent { Ok(()) } else { Err(gone(state)) };
-                return not_handed(state, &owner, lease, unanswered_until, Rivals::Unknown, outcome);
+                return not_handed(
+                    state,
+                    &owner,
+                    lease,
+                    unanswered_until,
+                    Rivals::Unknown,
+                    outcome,
+                );
             }
-            Ok(_) => return not_handed(state, &owner, lease, unanswered_until, Rivals::Unknown, Ok(())),
+            Ok(_) => {
+                return not_handed(
+                    state,
+                    &owner,
+                    lease,
+                    unanswered_until,
+                    Rivals::Unknown,
+                    Ok(()),
+                );
+            }
             Err(Failure::Rejected(_)) => {
                 // The script freed the lock before it failed, or did nothing: a plain release serves both.
                 state.entry.not_handed();
@@ -110,8 +169,18 @@ async fn hand_off(state: &Arc<HoldState>, successor: Successor, path: Path) -> R
             Err(Failure::NotNow(_)) => {}
         }
         if core.clock.now() >= state.valid_until() {
-            let outcome = Err(ReleaseError::Ambiguous { name: state.sync.name().clone(), free_by: state.free_by() });
-            return not_handed(state, &owner, lease, unanswered_until, Rivals::Unknown, outcome);
+            let outcome = Err(ReleaseError::Ambiguous {
+                name: state.sync.name().clone(),
+                free_by: state.free_by(),
+            });
+            return not_handed(
+                state,
+                &owner,
+                lease,
+                unanswered_until,
+                Rivals::Unknown,
+                outcome,
+            );
         }
         core.recover(state.valid_until()).await;
     }
@@ -141,12 +210,20 @@ fn unreleased(state: &HoldState, failure: Failure) -> ReleaseError {
     let name = state.sync.name().clone();
     match failure {
         Failure::Rejected(rejection) => ReleaseError::Rejected { name, rejection },
-        Failure::Unanswered(_) | Failure::NotNow(_) => ReleaseError::Ambiguous { name, free_by: state.free_by() },
+        Failure::Unanswered(_) | Failure::NotNow(_) => ReleaseError::Ambiguous {
+            name,
+            free_by: state.free_by(),
+        },
     }
 }
 
 /// Sends `call` until it is answered or `until` has passed. The flag: whether an earlier try went unanswered.
-async fn persist(core: &Core, path: Path, call: &Call, until: Moment) -> Result<(Reply, bool), Failure> {
+async fn persist(
+    core: &Core,
+    path: Path,
+    call: &Call,
+    until: Moment,
+) -> Result<(Reply, bool), Failure> {
     let mut resent = false;
     loop {
         match core.link(path).call(call).await {
@@ -164,7 +241,13 @@ async fn persist(core: &Core, path: Path, call: &Call, until: Moment) -> Result<
 }
 
 /// Removes whatever requests for `owner` left or may yet leave: at once, and again when none of them can run any more.
-pub(crate) fn sweep_in_background(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, owner: &WireOwner, lease: Lease, unanswered_until: Moment) {
+pub(crate) fn sweep_in_background(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    owner: &WireOwner,
+    lease: Lease,
+    unanswered_until: Moment,
+) {
     let call = sync.release(owner, 1, lease);
     let work = sweep(Arc::clone(core), call, lease, unanswered_until);
     core.runner.finish(work);

@@ -24,25 +24,35 @@ pub(crate) struct Runner {
 
 impl Runner {
     /// Starts the thread if one is wanted. It ends when `closed` is cancelled.
-    pub(crate) async fn start(background: Background, closed: CancellationToken) -> io::Result<Self> {
+    pub(crate) async fn start(
+        background: Background,
+        closed: CancellationToken,
+    ) -> io::Result<Self> {
         let tracker = TaskTracker::new();
         let handle = match background {
             Background::CurrentRuntime => Handle::current(),
             Background::OwnThread => {
                 let (started, starting) = oneshot::channel();
                 // A plain thread, not a blocking task: the caller's runtime may end first.
-                std::thread::Builder::new().name("stanchion".into()).spawn(move || {
-                    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                        Ok(runtime) => {
-                            if started.send(Ok(runtime.handle().clone())).is_ok() {
-                                runtime.block_on(closed.cancelled());
+                std::thread::Builder::new()
+                    .name("stanchion".into())
+                    .spawn(move || {
+                        match tokio::runtime::Builder::new_current_thread()
+                            .enable_all()
+                            .build()
+                        {
+                            Ok(runtime) => {
+                                if started.send(Ok(runtime.handle().clone())).is_ok() {
+                                    runtime.block_on(closed.cancelled());
+                                }
                             }
+                            // The receiver is waiting below; if it has gone, nobody needs the error.
+                            Err(error) => drop(started.send(Err(error))),
                         }
-                        // The receiver is waiting below; if it has gone, nobody needs the error.
-                        Err(error) => drop(started.send(Err(error))),
-                    }
-                })?;
-                starting.await.unwrap_or_else(|_| Err(io::Error::other("the background thread ended at once")))?
+                    })?;
+                starting.await.unwrap_or_else(|_| {
+                    Err(io::Error::other("the background thread ended at once"))
+                })?
             }
         };
         Ok(Self { handle, tracker })
@@ -65,7 +75,10 @@ impl Runner {
     /// Sleeps on the runner's timers, so that the caller needs none.
     pub(crate) async fn sleep(&self, pause: Duration) {
         // A runner that has ended does not sleep: whoever waits goes on and finds the links ended.
-        let _ = self.handle.spawn(async move { tokio::time::sleep(pause).await }).await;
+        let _ = self
+            .handle
+            .spawn(async move { tokio::time::sleep(pause).await })
+            .await;
     }
 
     /// How many pieces of work have not ended after `grace`.
@@ -73,7 +86,11 @@ impl Runner {
         self.tracker.close();
         let drained = tokio::time::timeout(grace, self.tracker.wait()).await;
         self.tracker.reopen();
-        if drained.is_ok() { 0 } else { self.tracker.len() }
+        if drained.is_ok() {
+            0
+        } else {
+            self.tracker.len()
+        }
     }
 }
 
@@ -88,13 +105,27 @@ pub(crate) struct Persistent<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Persistent<T> {
-    pub(crate) fn new(runner: &Arc<Runner>, work: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { work: Some(Box::pin(work)), runner: Arc::clone(runner), started: false }
+    pub(crate) fn new(
+        runner: &Arc<Runner>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Self {
+        Self {
+            work: Some(Box::pin(work)),
+            runner: Arc::clone(runner),
+            started: false,
+        }
     }
 
     /// Work that must be done even if nobody ever polls this.
-    pub(crate) fn begun(runner: &Arc<Runner>, work: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { work: Some(Box::pin(work)), runner: Arc::clone(runner), started: true }
+    pub(crate) fn begun(
+        runner: &Arc<Runner>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Self {
+        Self {
+            work: Some(Box::pin(work)),
+            runner: Arc::clone(runner),
+            started: true,
+        }
     }
 }
 
@@ -103,7 +134,9 @@ impl<T: Send + 'static> Future for Persistent<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         self.started = true;
-        let Some(work) = &mut self.work else { return Poll::Pending };
+        let Some(work) = &mut self.work else {
+            return Poll::Pending;
+        };
         let outcome = std::task::ready!(work.as_mut().poll(cx));
         self.work = None;
         Poll::Ready(outcome)

@@ -21,7 +21,12 @@ pub struct ServerInfo {
 
 impl Default for ServerInfo {
     fn default() -> Self {
-        Self { version: "unknown".into(), placement: Placement::Anywhere, eviction_policy: "unknown".into(), role: "unknown".into() }
+        Self {
+            version: "unknown".into(),
+            placement: Placement::Anywhere,
+            eviction_policy: "unknown".into(),
+            role: "unknown".into(),
+        }
     }
 }
 
@@ -36,20 +41,37 @@ impl ServerInfo {
         let text = match link.command(&["INFO"]).await {
             Ok(reply) => reply.as_text().unwrap_or_default().to_owned(),
             Err(Failure::Rejected(Rejection::NotPermitted { detail })) => {
-                tracing::warn!(detail, "INFO is not permitted: version, placement and eviction policy are not checked");
+                tracing::warn!(
+                    detail,
+                    "INFO is not permitted: version, placement and eviction policy are not checked"
+                );
                 return Ok(Self::default());
             }
-            Err(Failure::Rejected(rejection)) => return Err(ConnectError::Rejected { server: link.server().into(), rejection }),
+            Err(Failure::Rejected(rejection)) => {
+                return Err(ConnectError::Rejected {
+                    server: link.server().into(),
+                    rejection,
+                });
+            }
             Err(Failure::NotNow(outage) | Failure::Unanswered(outage)) => {
-                return Err(ConnectError::Unreachable { server: link.server().into(), detail: outage.to_string() });
+                return Err(ConnectError::Unreachable {
+                    server: link.server().into(),
+                    detail: outage.to_string(),
+                });
             }
         };
         let info = Self::read(&text);
         if let Some(version) = too_old(&text) {
-            return Err(ConnectError::UnsupportedServer { server: link.server().into(), version });
+            return Err(ConnectError::UnsupportedServer {
+                server: link.server().into(),
+                version,
+            });
         }
         if info.may_evict() {
-            tracing::warn!(policy = info.eviction_policy, "this server may evict locks when memory is full: set maxmemory-policy noeviction");
+            tracing::warn!(
+                policy = info.eviction_policy,
+                "this server may evict locks when memory is full: set maxmemory-policy noeviction"
+            );
         }
         Ok(info)
     }
@@ -58,11 +80,16 @@ impl ServerInfo {
         let field = |name| field(text, name);
         let version = match field("valkey_version") {
             Some(version) => format!("valkey {version}"),
-            None => field("redis_version").map_or_else(|| "unknown".into(), |version| format!("redis {version}")),
+            None => field("redis_version")
+                .map_or_else(|| "unknown".into(), |version| format!("redis {version}")),
         };
         Self {
             version,
-            placement: if field("cluster_enabled") == Some("1") { Placement::Slots } else { Placement::Anywhere },
+            placement: if field("cluster_enabled") == Some("1") {
+                Placement::Slots
+            } else {
+                Placement::Anywhere
+            },
             eviction_policy: field("maxmemory_policy").unwrap_or("unknown").into(),
             role: field("role").unwrap_or("unknown").into(),
         }
@@ -70,7 +97,8 @@ impl ServerInfo {
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
+    text.lines()
+        .find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
 }
 
 /// The version if it is below 7: no `PEXPIRE … GT`. Valkey reports the Redis version it is compatible with.
@@ -86,9 +114,17 @@ mod tests {
 
     #[test]
     fn facts_are_read_from_info() {
-        let info = ServerInfo::read("# Server\r\nredis_version:7.2.4\r\nvalkey_version:8.1.0\r\nrole:master\r\nmaxmemory_policy:volatile-lru\r\ncluster_enabled:1\r\n");
-        assert_eq!((info.version.as_str(), info.placement, info.may_evict()), ("valkey 8.1.0", Placement::Slots, true));
-        assert_eq!(too_old("redis_version:6.2.14\r\n").as_deref(), Some("redis 6.2.14"));
+        let info = ServerInfo::read(
+            "# Server\r\nredis_version:7.2.4\r\nvalkey_version:8.1.0\r\nrole:master\r\nmaxmemory_policy:volatile-lru\r\ncluster_enabled:1\r\n",
+        );
+        assert_eq!(
+            (info.version.as_str(), info.placement, info.may_evict()),
+            ("valkey 8.1.0", Placement::Slots, true)
+        );
+        assert_eq!(
+            too_old("redis_version:6.2.14\r\n").as_deref(),
+            Some("redis 6.2.14")
+        );
         assert_eq!(too_old("redis_version:7.0.0\r\n"), None);
     }
 }

@@ -10,7 +10,9 @@ pub fn slot(key: &[u8]) -> u16 {
 }
 
 fn hash_tag(key: &[u8]) -> &[u8] {
-    let Some(open) = key.iter().position(|b| *b == b'{') else { return key };
+    let Some(open) = key.iter().position(|b| *b == b'{') else {
+        return key;
+    };
     let rest = &key[open + 1..];
     match rest.iter().position(|b| *b == b'}') {
         Some(len) if len > 0 => &rest[..len],
@@ -25,7 +27,11 @@ const fn crc16(bytes: &[u8]) -> u16 {
         crc ^= (bytes[i] as u16) << 8;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
             bit += 1;
         }
         i += 1;
@@ -103,7 +109,9 @@ const fn invert() -> [u16; 14] {
 #[must_use]
 pub fn tag_of(slot: u16) -> String {
     let wanted = (slot % SLOTS) ^ BASE;
-    let bits = (0..14).filter(|b| wanted >> b & 1 == 1).fold(0, |bits, b| bits ^ INVERSE[b]);
+    let bits = (0..14)
+        .filter(|b| wanted >> b & 1 == 1)
+        .fold(0, |bits, b| bits ^ INVERSE[b]);
     spell(bits).iter().map(|byte| char::from(*byte)).collect()
 }
 
@@ -114,7 +122,13 @@ mod tests {
 
     #[test]
     fn known_slots_of_a_real_server() {
-        for (key, expected) in [("a{b", 13340), ("{}x", 10595), ("a}b", 7866), ("{user}:latch", 5474), ("foo", 12182)] {
+        for (key, expected) in [
+            ("a{b", 13340),
+            ("{}x", 10595),
+            ("a}b", 7866),
+            ("{user}:latch", 5474),
+            ("foo", 12182),
+        ] {
             assert_eq!(slot(key.as_bytes()), expected, "{key}");
         }
     }

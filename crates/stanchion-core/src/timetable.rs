@@ -36,7 +36,11 @@ struct Table {
 
 impl Default for Table {
     fn default() -> Self {
-        Self { due: BTreeMap::new(), next: 0, armed: Moment::FAR }
+        Self {
+            due: BTreeMap::new(),
+            next: 0,
+            armed: Moment::FAR,
+        }
     }
 }
 
@@ -70,7 +74,17 @@ impl Timetable {
     /// The holds that are in the table now.
     pub(crate) fn holds(&self) -> Vec<Arc<HoldState>> {
         let table = self.table();
-        table.due.values().filter_map(|item| if let Item::Hold(hold) = item { hold.upgrade() } else { None }).collect()
+        table
+            .due
+            .values()
+            .filter_map(|item| {
+                if let Item::Hold(hold) = item {
+                    hold.upgrade()
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     /// Takes what is due, and with the first hold all holds that would be due soon after: renewals go in batches.
@@ -100,7 +114,11 @@ impl Timetable {
 }
 
 /// Runs the timetable until the client is gone.
-pub(crate) async fn run(core: Weak<Core>, timetable: Arc<Timetable>, closed: tokio_util::sync::CancellationToken) {
+pub(crate) async fn run(
+    core: Weak<Core>,
+    timetable: Arc<Timetable>,
+    closed: tokio_util::sync::CancellationToken,
+) {
     loop {
         let Some(strong) = core.upgrade() else { return };
         let now = strong.clock.now();

@@ -21,9 +21,13 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
     let mut by_slot: BTreeMap<u16, Vec<Arc<HoldState>>> = BTreeMap::new();
     for hold in holds {
         if hold.lost_reason(now).is_some() {
-            hold.entry.freed(core, &hold, crate::waiting::Rivals::Unknown);
+            hold.entry
+                .freed(core, &hold, crate::waiting::Rivals::Unknown);
         } else if hold.terms.renewal == Renewal::Watchdog && !hold.is_at_its_end() {
-            by_slot.entry(core.slot_of(hold.sync.name())).or_default().push(hold);
+            by_slot
+                .entry(core.slot_of(hold.sync.name()))
+                .or_default()
+                .push(hold);
         } else {
             core.schedule_hold(&hold, hold.valid_until());
         }
@@ -41,8 +45,16 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
 async fn renew_batch(core: &Arc<Core>, batch: Vec<Arc<HoldState>>) {
     let sent = core.clock.now();
     let not_after = core.not_after(sent);
-    let keys: Vec<&[u8]> = batch.iter().map(|hold| hold.sync.name().as_bytes()).collect();
-    let items = batch.iter().flat_map(|hold| [Arg::from(hold.owner.as_str()), Arg::Int(hold.terms.lease.millis())]);
+    let keys: Vec<&[u8]> = batch
+        .iter()
+        .map(|hold| hold.sync.name().as_bytes())
+        .collect();
+    let items = batch.iter().flat_map(|hold| {
+        [
+            Arg::from(hold.owner.as_str()),
+            Arg::Int(hold.terms.lease.millis()),
+        ]
+    });
     let call = RENEW.batch(&keys, std::iter::once(Arg::Int(not_after)).chain(items));
     let reply = core.link(Path::Background).call(&call).await;
     let results = match &reply {
@@ -63,7 +75,8 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Arc<HoldState>>) {
             }
             Some(0) => {
                 hold.lose(LostReason::Gone);
-                hold.entry.freed(core, hold, crate::waiting::Rivals::Unknown);
+                hold.entry
+                    .freed(core, hold, crate::waiting::Rivals::Unknown);
             }
             // P5: no answer is no renewal; `valid_until` stays where it was.
             _ => {
@@ -75,7 +88,15 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Arc<HoldState>>) {
 }
 
 /// The script for one hold, for a caller that renews by itself.
-pub(crate) fn renew_call(core: &Core, hold: &HoldState, sent: crate::clock::Moment) -> crate::primitive::Call {
-    let args = [Arg::Int(core.not_after(sent)), Arg::from(hold.owner.as_str()), Arg::Int(hold.terms.lease.millis())];
+pub(crate) fn renew_call(
+    core: &Core,
+    hold: &HoldState,
+    sent: crate::clock::Moment,
+) -> crate::primitive::Call {
+    let args = [
+        Arg::Int(core.not_after(sent)),
+        Arg::from(hold.owner.as_str()),
+        Arg::Int(hold.terms.lease.millis()),
+    ];
     RENEW.call([hold.sync.name().as_bytes()], args)
 }

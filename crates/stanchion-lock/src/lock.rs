@@ -52,7 +52,12 @@ impl Lock {
     /// # Errors
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        Ok(Self::described(client.clone(), client.name(name)?, Fencing::default(), Lease::default()))
+        Ok(Self::described(
+            client.clone(),
+            client.name(name)?,
+            Fencing::default(),
+            Lease::default(),
+        ))
     }
 
     fn described(client: Client, name: Name, fencing: Fencing, lease: Lease) -> Self {
@@ -63,7 +68,12 @@ impl Lock {
         };
         let description = Arc::new(Description::new(name, fence));
         let sync = Arc::clone(&description) as Arc<dyn Synchronizer>;
-        Self { client, description, sync, lease }
+        Self {
+            client,
+            description,
+            sync,
+            lease,
+        }
     }
 
     /// The same lock with its tokens from elsewhere.
@@ -111,7 +121,8 @@ impl Lock {
     /// # Cancel safety
     /// As [`Lock::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<LockGuard, AcquireError> {
-        self.acquire_with(AcquireOptions::new().timeout(timeout)).await
+        self.acquire_with(AcquireOptions::new().timeout(timeout))
+            .await
     }
 
     /// Acquires as `options` say.
@@ -122,7 +133,10 @@ impl Lock {
     /// # Cancel safety
     /// As [`Lock::acquire`].
     pub async fn acquire_with(&self, options: AcquireOptions) -> Result<LockGuard, AcquireError> {
-        self.client.acquire(&self.sync, options, self.lease).await.map(LockGuard::new)
+        self.client
+            .acquire(&self.sync, options, self.lease)
+            .await
+            .map(LockGuard::new)
     }
 
     /// Asks once; `Ok(None)` when somebody else holds it.
@@ -146,8 +160,14 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn try_acquire_with(&self, options: AcquireOptions) -> Result<Option<LockGuard>, AcquireError> {
-        let hold: Option<Hold> = self.client.try_acquire(&self.sync, options, self.lease).await?;
+    pub async fn try_acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> Result<Option<LockGuard>, AcquireError> {
+        let hold: Option<Hold> = self
+            .client
+            .try_acquire(&self.sync, options, self.lease)
+            .await?;
         Ok(hold.map(LockGuard::new))
     }
 
@@ -160,7 +180,10 @@ impl Lock {
     /// # Cancel safety
     /// Safe; it only reads.
     pub async fn status(&self) -> Result<LockStatus, QueryError> {
-        let reply = self.client.query(&self.description.status(), Resend::UntilAnswered).await?;
+        let reply = self
+            .client
+            .query(&self.description.status(), Resend::UntilAnswered)
+            .await?;
         let mut status = LockStatus::read(&reply)?;
         if !self.description.mints_tokens() {
             status.last_token = None;
@@ -194,7 +217,11 @@ impl Danger<'_> {
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<bool, QueryError> {
-        let reply = self.lock.client.query(&self.lock.description.force_release(), Resend::Never).await?;
+        let reply = self
+            .lock
+            .client
+            .query(&self.lock.description.force_release(), Resend::Never)
+            .await?;
         Ok(reply == Reply::Int(1))
     }
 }

@@ -8,7 +8,10 @@ static REENTER: Script<1, 4> = Script::new("lock/reenter", include_str!("../lua/
 static RELEASE: Script<1, 5> = Script::new("lock/release", include_str!("../lua/release.lua"));
 static HAND_OFF: Script<2, 6> = Script::new("lock/hand_off", include_str!("../lua/hand_off.lua"));
 static STATUS: Script<2, 0> = Script::new("lock/status", include_str!("../lua/status.lua"));
-static FORCE_RELEASE: Script<1, 2> = Script::new("lock/force_release", include_str!("../lua/force_release.lua"));
+static FORCE_RELEASE: Script<1, 2> = Script::new(
+    "lock/force_release",
+    include_str!("../lua/force_release.lua"),
+);
 
 /// Outside a cluster Redisson publishes with PUBLISH.
 const PUBLISH: &str = "PUBLISH";
@@ -27,7 +30,11 @@ impl Description {
     pub(crate) fn new(name: Name, fence: Option<Vec<u8>>) -> Self {
         let channel = name.prefixed("redisson_lock__channel");
         let fence = fence.unwrap_or_else(|| name.as_bytes().to_vec());
-        Self { name, channel, fence }
+        Self {
+            name,
+            channel,
+            fence,
+        }
     }
 
     pub(crate) fn mints_tokens(&self) -> bool {
@@ -39,7 +46,10 @@ impl Description {
     }
 
     pub(crate) fn force_release(&self) -> Call {
-        FORCE_RELEASE.call([self.name.as_bytes()], [self.channel.as_slice().into(), PUBLISH.into()])
+        FORCE_RELEASE.call(
+            [self.name.as_bytes()],
+            [self.channel.as_slice().into(), PUBLISH.into()],
+        )
     }
 }
 
@@ -55,21 +65,36 @@ impl Synchronizer for Description {
     fn acquire(&self, request: &Request<'_>) -> Call {
         ACQUIRE.call(
             [self.name.as_bytes(), &self.fence],
-            [request.owner.as_str().into(), request.lease.millis().into(), request.not_after.into()],
+            [
+                request.owner.as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+            ],
         )
     }
 
     fn reenter(&self, request: &Request<'_>, count: u32) -> Call {
         REENTER.call(
             [self.name.as_bytes()],
-            [request.owner.as_str().into(), request.lease.millis().into(), request.not_after.into(), u64::from(count).into()],
+            [
+                request.owner.as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                u64::from(count).into(),
+            ],
         )
     }
 
     fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Call {
         RELEASE.call(
             [self.name.as_bytes()],
-            [owner.as_str().into(), u64::from(count).into(), lease.millis().into(), self.channel.as_slice().into(), PUBLISH.into()],
+            [
+                owner.as_str().into(),
+                u64::from(count).into(),
+                lease.millis().into(),
+                self.channel.as_slice().into(),
+                PUBLISH.into(),
+            ],
         )
     }
 

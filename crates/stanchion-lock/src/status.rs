@@ -30,8 +30,13 @@ pub struct Holder {
     pub remaining: Option<Duration>,
 }
 
-fn as_millis<S: serde::Serializer>(remaining: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    remaining.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)).serialize(serializer)
+fn as_millis<S: serde::Serializer>(
+    remaining: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    remaining
+        .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+        .serialize(serializer)
 }
 
 impl LockStatus {
@@ -42,20 +47,33 @@ impl LockStatus {
     }
 
     pub(crate) fn read(reply: &Reply) -> Result<Self, QueryError> {
-        let unexpected = || QueryError::Rejected { rejection: Rejection::Other { detail: format!("an unexpected reply: {reply:?}") } };
-        let [ttl, token, fields @ ..] = reply.as_array().ok_or_else(unexpected)? else { return Err(unexpected()) };
+        let unexpected = || QueryError::Rejected {
+            rejection: Rejection::Other {
+                detail: format!("an unexpected reply: {reply:?}"),
+            },
+        };
+        let [ttl, token, fields @ ..] = reply.as_array().ok_or_else(unexpected)? else {
+            return Err(unexpected());
+        };
         let ttl = ttl.as_int().ok_or_else(unexpected)?;
-        let last_token = token.as_int().and_then(|n| FencingToken::new(u64::try_from(n).ok()?));
+        let last_token = token
+            .as_int()
+            .and_then(|n| FencingToken::new(u64::try_from(n).ok()?));
         let holder = match fields {
             [] => None,
             [owner, count] => Some(Holder {
                 owner: owner.as_text().ok_or_else(unexpected)?.to_owned(),
-                hold_count: count.as_int().and_then(|n| n.try_into().ok()).ok_or_else(unexpected)?,
+                hold_count: count
+                    .as_int()
+                    .and_then(|n| n.try_into().ok())
+                    .ok_or_else(unexpected)?,
                 remaining: u64::try_from(ttl).ok().map(Duration::from_millis),
             }),
             _ => {
                 let detail = "the name belongs to another kind of synchronizer: its hash has more than one holder".into();
-                return Err(QueryError::Rejected { rejection: Rejection::WrongType { detail } });
+                return Err(QueryError::Rejected {
+                    rejection: Rejection::WrongType { detail },
+                });
             }
         };
         Ok(Self { holder, last_token })

@@ -26,9 +26,10 @@
 
 #[doc(inline)]
 pub use stanchion_core::{
-    AbandonedHold, AcquireError, AcquireOptions, Background, BootClock, ByteStream, Client, ClientConfig, Clock, ConfigError,
-    ConnectError, Connector, Error, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, MAX_NAME_BYTES, Moment,
-    Name, NameRule, Outage, Owner, Placement, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo,
+    AbandonedHold, AcquireError, AcquireOptions, Background, BootClock, ByteStream, Client,
+    ClientConfig, Clock, ConfigError, ConnectError, Connector, Error, FencingToken, InvalidLease,
+    InvalidName, Lease, LeaseLost, LostReason, MAX_NAME_BYTES, Moment, Name, NameRule, Outage,
+    Owner, Placement, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo,
     ServerUrl, ShutdownReport, TokioClock, WireOwner,
 };
 #[cfg(feature = "embedded")]

@@ -6,7 +6,11 @@
 //!
 //! `count <url> <name> <lease ms> <process> <tasks> <rounds> <history>`: prints `CONNECTED`, waits for a line, and counts
 //! up the key `counter` by reading and writing it under the lock.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test program fails by panicking and talks by its stdout")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test program fails by panicking and talks by its stdout"
+)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +18,9 @@ use std::time::Duration;
 
 use stanchion::{Client, ClientConfig, FencingToken, Lease, Lock, LockGuard, ReleaseError};
 use stanchion_testkit::{History, Kind, Mode};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines, Stdin, stdin};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines, Stdin, stdin,
+};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
@@ -26,16 +32,27 @@ async fn main() {
         [role, url, name, lease_ms, ..] => (*role, *url, *name, lease_ms.parse().unwrap()),
         other => panic!("usage: hold|count <url> <name> <lease ms> ..., not {other:?}"),
     };
-    let client = Client::connect_with(ClientConfig::new(url).response_timeout(Duration::from_millis(500))).await.unwrap();
-    let lock = Lock::new(&client, name).unwrap().with_lease(Lease::new(Duration::from_millis(lease_ms)).unwrap());
+    let client =
+        Client::connect_with(ClientConfig::new(url).response_timeout(Duration::from_millis(500)))
+            .await
+            .unwrap();
+    let lock = Lock::new(&client, name)
+        .unwrap()
+        .with_lease(Lease::new(Duration::from_millis(lease_ms)).unwrap());
     let raw = Raw::connect(url).await;
     println!("CONNECTED");
     let orders = BufReader::new(stdin()).lines();
     match (role, &args[4..]) {
         ("hold", []) => hold(&lock, raw, orders).await,
         ("count", [process, tasks, rounds, history]) => {
-            let counting = Counting { process: process.parse().unwrap(), tasks: tasks.parse().unwrap(), rounds: rounds.parse().unwrap() };
-            counting.run(&client, &lock, raw, orders, Path::new(history)).await;
+            let counting = Counting {
+                process: process.parse().unwrap(),
+                tasks: tasks.parse().unwrap(),
+                rounds: rounds.parse().unwrap(),
+            };
+            counting
+                .run(&client, &lock, raw, orders, Path::new(history))
+                .await;
         }
         (role, rest) => panic!("unknown role {role} with {rest:?}"),
     }
@@ -92,24 +109,45 @@ struct Counting {
 }
 
 impl Counting {
-    async fn run(self, client: &Client, lock: &Lock, raw: Raw, mut orders: Lines<BufReader<Stdin>>, path: &Path) {
+    async fn run(
+        self,
+        client: &Client,
+        lock: &Lock,
+        raw: Raw,
+        mut orders: Lines<BufReader<Stdin>>,
+        path: &Path,
+    ) {
         let history = Arc::new(History::streaming(path).unwrap());
         let raw = Arc::new(Mutex::new(raw));
         orders.next_line().await.unwrap();
         let tasks: Vec<_> = (0..self.tasks)
             .map(|task| {
-                let (client, lock, history, raw) = (client.clone(), lock.clone(), Arc::clone(&history), Arc::clone(&raw));
+                let (client, lock, history, raw) = (
+                    client.clone(),
+                    lock.clone(),
+                    Arc::clone(&history),
+                    Arc::clone(&raw),
+                );
                 let (process, rounds, name) = (self.process, self.rounds, lock.name().to_string());
                 tokio::spawn(async move {
-                    let lane = history.lane((process, task), &name, Mode::Write, move || client.now().since_origin());
+                    let lane = history.lane((process, task), &name, Mode::Write, move || {
+                        client.now().since_origin()
+                    });
                     for _ in 0..rounds {
                         lane.record(Kind::Invoke);
                         let guard = lock.acquire().await.unwrap();
-                        lane.granted(guard.fencing_token().map(FencingToken::get), Some(guard.valid_until().since_origin()));
+                        lane.granted(
+                            guard.fencing_token().map(FencingToken::get),
+                            Some(guard.valid_until().since_origin()),
+                        );
                         lane.record(Kind::Enter);
                         // The mutex is for the connection; the lock is what keeps the others out.
-                        let count: u64 = raw.lock().await.call("GET counter").await.parse().unwrap();
-                        raw.lock().await.call(&format!("SET counter {}", count + 1)).await;
+                        let count: u64 =
+                            raw.lock().await.call("GET counter").await.parse().unwrap();
+                        raw.lock()
+                            .await
+                            .call(&format!("SET counter {}", count + 1))
+                            .await;
                         lane.record(Kind::Exit);
                         lane.record(Kind::ReleaseInvoke);
                         guard.release().await.unwrap();
@@ -137,7 +175,11 @@ impl Raw {
 
     /// Sends an inline command and returns its reply, a status, a number or a text.
     async fn call(&mut self, command: &str) -> String {
-        self.0.get_mut().write_all(format!("{command}\r\n").as_bytes()).await.unwrap();
+        self.0
+            .get_mut()
+            .write_all(format!("{command}\r\n").as_bytes())
+            .await
+            .unwrap();
         let mut line = String::new();
         self.0.read_line(&mut line).await.unwrap();
         let (kind, rest) = line.trim_end().split_at(1);
@@ -156,6 +198,10 @@ impl Raw {
     async fn write_resource(&mut self, token: FencingToken) -> &'static str {
         let check = "if tonumber(redis.call('get','resource')or'0')<=tonumber(ARGV[1])then redis.call('set','resource',ARGV[1])return(1)end;return(0)";
         let script = format!("EVAL \"{check}\" 0 {token}");
-        if self.call(&script).await == "1" { "accepted" } else { "refused" }
+        if self.call(&script).await == "1" {
+            "accepted"
+        } else {
+            "refused"
+        }
     }
 }

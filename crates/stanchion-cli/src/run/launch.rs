@@ -51,10 +51,7 @@ pub(crate) fn launch(mut args: impl Iterator<Item = OsString>) -> Option<Failure
 #[cfg(target_os = "linux")]
 fn die_with_parent(parent: i32) -> io::Result<()> {
     use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-    let _ = (
-        Signal::TERM,
-        set_parent_process_death_signal as fn(Option<Signal>) -> _,
-    );
+    set_parent_process_death_signal(Some(Signal::TERM))?;
     // It may have died before the kernel knew.
     if getppid().map(Pid::as_raw_pid) == Some(parent) {
         Ok(())

@@ -84,7 +84,8 @@ Signals:
   HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to the command; INT and QUIT
   not if standard input is a terminal, which sends them to the command itself.
   What was ignored at the start (nohup) stays ignored. On Linux the command gets
-  TERM should this program be killed.
+  TERM should this program be killed. While stopped (Ctrl-Z) nothing is renewed:
+  after the lease the lock is lost.
 
 Examples:
   stanchion run nightly-report -- ./report.sh --all

@@ -155,7 +155,7 @@ fn usage_errors_are_claps() {
 #[test]
 fn a_lost_lock_stops_the_command() {
     let server = RedisServer::start();
-    let script = "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let script = "trap 'echo stopped; exit 0' TERM; echo ready; idle";
     let mut run = start_script(&server, &["job", "--lease", "1s"], script);
     assert_eq!(server.cli(&["DEL", "job"]).as_int(), 1);
     run.wait_for_line(|line| line == "stopped", SOON);
@@ -165,7 +165,7 @@ fn a_lost_lock_stops_the_command() {
 #[test]
 fn a_command_that_ignores_term_is_killed_after_the_grace() {
     let server = RedisServer::start();
-    let script = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
+    let script = "trap '' TERM; echo ready; exec sleep 30";
     let options = ["job", "--lease", "300ms", "--grace", "200ms"];
     let mut run = start_script(&server, &options, script);
     assert_eq!(server.cli(&["DEL", "job"]).as_int(), 1);
@@ -217,7 +217,7 @@ fn a_killed_run_frees_the_lock_within_its_lease_and_takes_its_command_along() {
     let dir = tempfile::tempdir().unwrap();
     let stopped = dir.path().join("stopped");
     let script = format!(
-        "trap 'touch {}; exit' TERM; echo ready; while :; do sleep 0.02; done",
+        "trap 'touch {}; exit' TERM; echo ready; idle",
         stopped.display()
     );
     let mut run = start_script(&server, &["job", "--lease", "1s"], &script);

@@ -9,7 +9,7 @@ use crate::support::{SOON, is_held, start_script, wait_for_waiters, with};
 #[test]
 fn term_reaches_the_command_and_its_exit_code_passes() {
     let server = RedisServer::start();
-    let script = "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.02; done";
+    let script = "trap 'echo told; exit 5' TERM; echo ready; idle";
     let mut run = start_script(&server, &["job"], script);
     run.signal(Signal::Term);
     run.wait_for_line(|line| line == "told", SOON);
@@ -29,7 +29,7 @@ fn a_command_that_dies_of_a_signal_gives_128_and_its_number() {
 #[test]
 fn int_without_a_terminal_and_usr1_reach_the_command() {
     let server = RedisServer::start();
-    let script = "trap 'echo int' INT; trap 'echo usr1; exit 4' USR1; echo ready; while :; do sleep 0.02; done";
+    let script = "trap 'echo int' INT; trap 'echo usr1; exit 4' USR1; echo ready; idle";
     let mut run = start_script(&server, &["job"], script);
     run.signal(Signal::Int);
     run.wait_for_line(|line| line == "int", SOON);

@@ -35,11 +35,16 @@ pub(crate) fn code(server: &RedisServer, args: &[&str]) -> Option<i32> {
     output(server, args).status.code()
 }
 
+/// For scripts: does nothing, in small steps between which traps run. Ends by itself, so that a test that fails
+/// leaves nothing behind for ever.
+const IDLE: &str = "idle() { for step in $(seq 1500); do sleep 0.02; done; }";
+
 /// Starts `run` with a shell script as its command, and waits for the script's first line, `ready`.
 pub(crate) fn start_script(server: &RedisServer, options: &[&str], script: &str) -> Process {
     let mut args = vec!["run"];
     args.extend(options);
-    args.extend(["--", "sh", "-c", script]);
+    let script = format!("{IDLE}; {script}");
+    args.extend(["--", "sh", "-c", &script]);
     let mut process = Process::spawn(&mut with(server, &args));
     process.wait_for_line(|line| line == "ready", SOON);
     process

@@ -24,7 +24,8 @@ pub(crate) struct Source {
 
 impl Source {
     pub(super) fn sha(&self) -> &str {
-        self.sha.get_or_init(|| sha1_smol::Sha1::from(self.text).digest().to_string())
+        self.sha
+            .get_or_init(|| sha1_smol::Sha1::from(self.text).digest().to_string())
     }
 }
 
@@ -35,9 +36,21 @@ impl<const K: usize, const A: usize> Script<K, A> {
     /// At compile time, when the header documents another number of keys or arguments.
     #[must_use]
     pub const fn new(name: &'static str, text: &'static str) -> Self {
-        assert!(count_lines_starting(text.as_bytes(), b"-- KEYS[") == K, "the header documents another number of KEYS");
-        assert!(count_lines_starting(text.as_bytes(), b"-- ARGV[") == A, "the header documents another number of ARGV");
-        Self { source: Source { name, text, sha: OnceLock::new() } }
+        assert!(
+            count_lines_starting(text.as_bytes(), b"-- KEYS[") == K,
+            "the header documents another number of KEYS"
+        );
+        assert!(
+            count_lines_starting(text.as_bytes(), b"-- ARGV[") == A,
+            "the header documents another number of ARGV"
+        );
+        Self {
+            source: Source {
+                name,
+                text,
+                sha: OnceLock::new(),
+            },
+        }
     }
 
     /// One invocation.
@@ -164,7 +177,10 @@ impl std::fmt::Debug for Call {
 mod tests {
     use super::*;
 
-    static SCRIPT: Script<1, 2> = Script::new("test", "-- a test\n-- KEYS[1]  a\n-- ARGV[1]  b\n-- ARGV[2]  c\nreturn 1\n");
+    static SCRIPT: Script<1, 2> = Script::new(
+        "test",
+        "-- a test\n-- KEYS[1]  a\n-- ARGV[1]  b\n-- ARGV[2]  c\nreturn 1\n",
+    );
 
     #[test]
     fn the_fallback_carries_the_text_and_the_same_arguments() {
@@ -178,7 +194,13 @@ mod tests {
                 .collect()
         };
         let sent = args(&call.cmd);
-        assert_eq!((sent[0].as_str(), &sent[2..]), ("EVALSHA", &["1".to_owned(), "k".into(), "x".into(), "7".into()][..]));
+        assert_eq!(
+            (sent[0].as_str(), &sent[2..]),
+            (
+                "EVALSHA",
+                &["1".to_owned(), "k".into(), "x".into(), "7".into()][..]
+            )
+        );
         let resent = args(&call.with_text());
         assert_eq!((resent[0].as_str(), &resent[2..]), ("EVAL", &sent[2..]));
         assert!(resent[1].ends_with("return 1\n"));

@@ -23,14 +23,20 @@ pub(super) struct Corked<S> {
 
 impl<S> Corked<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, buffer: Vec::with_capacity(4096), written: 0, yielded: false }
+        Self {
+            stream,
+            buffer: Vec::with_capacity(4096),
+            written: 0,
+            yielded: false,
+        }
     }
 }
 
 impl<S: AsyncWrite + Unpin> Corked<S> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.buffer.len() {
-            let n = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.buffer[self.written..]))?;
+            let n =
+                ready!(Pin::new(&mut self.stream).poll_write(cx, &self.buffer[self.written..]))?;
             if n == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -44,7 +50,11 @@ impl<S: AsyncWrite + Unpin> Corked<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if self.buffer.len() >= FULL {
             ready!(self.poll_drain(cx))?;
         }
@@ -71,7 +81,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Corked<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use backon::BackoffBuilder as _;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo};
+use redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
+};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
@@ -37,8 +39,16 @@ pub(crate) struct ServerClock {
 
 impl ServerClock {
     fn observe(&self, server_micros: u64, asked_at_micros: u64, answered_at_micros: u64) {
-        self.round_trip.store(answered_at_micros.saturating_sub(asked_at_micros), Ordering::Relaxed);
-        self.offset.store(server_micros.cast_signed().wrapping_sub(asked_at_micros.cast_signed()), Ordering::Relaxed);
+        self.round_trip.store(
+            answered_at_micros.saturating_sub(asked_at_micros),
+            Ordering::Relaxed,
+        );
+        self.offset.store(
+            server_micros
+                .cast_signed()
+                .wrapping_sub(asked_at_micros.cast_signed()),
+            Ordering::Relaxed,
+        );
     }
 
     /// By how much [`ServerClock::at`] may be ahead of the server's clock.
@@ -124,7 +134,11 @@ impl Link {
         let mut handshake = RedisConnectionInfo::default()
             .set_db(endpoint.database.into())
             .set_lib_name("stanchion", env!("CARGO_PKG_VERSION"))
-            .set_protocol(if on_push.is_some() { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 });
+            .set_protocol(if on_push.is_some() {
+                ProtocolVersion::RESP3
+            } else {
+                ProtocolVersion::RESP2
+            });
         if let Some(user) = &endpoint.username {
             handshake = handshake.set_username(user);
         }
@@ -161,7 +175,11 @@ impl Link {
     }
 
     fn live(&self) -> Option<Live> {
-        self.0.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .current
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Why there is no connection.
@@ -171,17 +189,24 @@ impl Link {
             Phase::Ended => "the client was shut down".into(),
             Phase::Starting | Phase::Up(_) => "connecting".into(),
         };
-        Outage::Disconnected { server: self.0.server.clone(), detail }
+        Outage::Disconnected {
+            server: self.0.server.clone(),
+            detail,
+        }
     }
 
     /// Runs a script: EVALSHA, and EVAL when the server does not know it.
     ///
     /// Dropping the future does not unsend: the script may run all the same.
     pub(crate) async fn call(&self, call: &Call) -> Result<Reply, Failure> {
-        let Some(mut live) = self.live() else { return Err(Failure::NotNow(self.outage())) };
+        let Some(mut live) = self.live() else {
+            return Err(Failure::NotNow(self.outage()));
+        };
         let _flight = Flight::take_off(&self.0);
         match judge(live.connection.send_packed_command(&call.cmd).await) {
-            Err((code, _)) if code == NO_SCRIPT => judge(live.connection.send_packed_command(&call.with_text()).await),
+            Err((code, _)) if code == NO_SCRIPT => {
+                judge(live.connection.send_packed_command(&call.with_text()).await)
+            }
             other => other,
         }
         .map_err(|(_, failure)| failure)
@@ -189,20 +214,26 @@ impl Link {
 
     /// Runs a plain command.
     pub(crate) async fn command(&self, parts: &[&str]) -> Result<Reply, Failure> {
-        let Some(live) = self.live() else { return Err(Failure::NotNow(self.outage())) };
+        let Some(live) = self.live() else {
+            return Err(Failure::NotNow(self.outage()));
+        };
         let _flight = Flight::take_off(&self.0);
         plain(live, parts).await
     }
 
     /// Subscribes to, or unsubscribes from, a channel; returns when the server has confirmed.
     pub(crate) async fn subscribe(&self, channel: &[u8], on: Subscribe) -> Result<(), Failure> {
-        let Some(mut live) = self.live() else { return Err(Failure::NotNow(self.outage())) };
+        let Some(mut live) = self.live() else {
+            return Err(Failure::NotNow(self.outage()));
+        };
         let _flight = Flight::take_off(&self.0);
         let done = match on {
             Subscribe::Start => live.connection.subscribe(channel).await,
             Subscribe::Stop => live.connection.unsubscribe(channel).await,
         };
-        judge(done.map(|()| redis::Value::Okay)).map(|_| ()).map_err(|(_, failure)| failure)
+        judge(done.map(|()| redis::Value::Okay))
+            .map(|_| ())
+            .map_err(|(_, failure)| failure)
     }
 
     /// Keeps the link connected until `closed`. The connection lives on `home`; this future should live elsewhere.
@@ -235,7 +266,10 @@ impl Link {
             }
             self.drop_connection();
             tracing::debug!(server = self.0.server, "connection lost");
-            let error = ConnectError::Unreachable { server: self.0.server.clone(), detail: "the connection was lost".into() };
+            let error = ConnectError::Unreachable {
+                server: self.0.server.clone(),
+                detail: "the connection was lost".into(),
+            };
             self.0.phase.send_replace(Phase::Down(error));
         }
         self.end();
@@ -248,7 +282,12 @@ impl Link {
 
     /// Ends the current connection: every call on it fails now.
     fn drop_connection(&self) {
-        let live = self.0.current.write().unwrap_or_else(PoisonError::into_inner).take();
+        let live = self
+            .0
+            .current
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(live) = live {
             live.driver.abort();
         }
@@ -268,13 +307,21 @@ impl Link {
             let progress = std::mem::replace(&mut answered, now_answered) != now_answered;
             if self.0.in_flight.load(Ordering::Relaxed) > 0 {
                 idle = Duration::ZERO;
-                silent = if progress { Duration::ZERO } else { silent + tick };
+                silent = if progress {
+                    Duration::ZERO
+                } else {
+                    silent + tick
+                };
                 if silent >= self.0.response_timeout {
                     return;
                 }
             } else {
                 silent = Duration::ZERO;
-                idle = if progress { Duration::ZERO } else { idle + tick };
+                idle = if progress {
+                    Duration::ZERO
+                } else {
+                    idle + tick
+                };
                 if idle >= self.0.response_timeout {
                     idle = Duration::ZERO;
                     tokio::select! {
@@ -300,7 +347,9 @@ impl Link {
             && let (Some(secs), Some(micros)) = (secs.as_int(), micros.as_int())
         {
             let server = secs.cast_unsigned() * 1_000_000 + micros.cast_unsigned();
-            self.0.server_clock.observe(server, asked_at, self.0.clock.now().micros());
+            self.0
+                .server_clock
+                .observe(server, asked_at, self.0.clock.now().micros());
         }
     }
 
@@ -313,14 +362,23 @@ impl Link {
     }
 
     /// One try to connect. `None` when `home` no longer runs anything.
-    async fn connect_on(&self, home: &Handle) -> Option<Result<oneshot::Receiver<()>, ConnectError>> {
+    async fn connect_on(
+        &self,
+        home: &Handle,
+    ) -> Option<Result<oneshot::Receiver<()>, ConnectError>> {
         let link = self.clone();
         home.spawn(async move {
             let timeout = link.0.connect_timeout;
             let connecting = tokio::time::timeout(timeout, link.connect());
             connecting.await.unwrap_or_else(|_| {
-                let detail = format!("no connection within {}", humantime::format_duration(timeout));
-                Err(ConnectError::Unreachable { server: link.0.server.clone(), detail })
+                let detail = format!(
+                    "no connection within {}",
+                    humantime::format_duration(timeout)
+                );
+                Err(ConnectError::Unreachable {
+                    server: link.0.server.clone(),
+                    detail,
+                })
             })
         })
         .await
@@ -329,35 +387,54 @@ impl Link {
 
     async fn connect(&self) -> Result<oneshot::Receiver<()>, ConnectError> {
         let inner = &*self.0;
-        let stream = inner.connector.connect().await.map_err(|e| self.unreachable(&e))?;
-        let mut config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(4096);
+        let stream = inner
+            .connector
+            .connect()
+            .await
+            .map_err(|e| self.unreachable(&e))?;
+        let mut config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(4096);
         if let Some(on_push) = inner.on_push.clone() {
             config = config.set_push_sender(move |push: PushInfo| {
-                if let (PushKind::Message, Some(redis::Value::BulkString(channel))) = (push.kind, push.data.first()) {
+                if let (PushKind::Message, Some(redis::Value::BulkString(channel))) =
+                    (push.kind, push.data.first())
+                {
                     on_push(channel);
                 }
                 Ok::<(), std::convert::Infallible>(())
             });
         }
         let (connection, driver) =
-            MultiplexedConnection::new_with_config(&inner.handshake, Corked::new(stream), config).await.map_err(|e| self.refused(&e))?;
+            MultiplexedConnection::new_with_config(&inner.handshake, Corked::new(stream), config)
+                .await
+                .map_err(|e| self.refused(&e))?;
         let (ending, ended) = oneshot::channel::<()>();
         let driver = tokio::spawn(async move {
             driver.await;
             drop(ending);
         });
-        let live = Live { connection, driver: driver.abort_handle() };
+        let live = Live {
+            connection,
+            driver: driver.abort_handle(),
+        };
         let asked = inner.clock.now();
         match plain(live.clone(), &["TIME"]).await {
             Ok(reply) => self.observe_time(&reply, asked.micros()),
             Err(Failure::Rejected(rejection)) => {
                 live.driver.abort();
-                return Err(ConnectError::Rejected { server: inner.server.clone(), rejection });
+                return Err(ConnectError::Rejected {
+                    server: inner.server.clone(),
+                    rejection,
+                });
             }
             // LOADING and the like: connected, and calls will say so.
             Err(_) => {}
         }
-        *inner.current.write().unwrap_or_else(PoisonError::into_inner) = Some(live);
+        *inner
+            .current
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Some(live);
         Ok(ended)
     }
 
@@ -373,10 +450,18 @@ impl Link {
     fn refused(&self, error: &redis::RedisError) -> ConnectError {
         let server = self.0.server.clone();
         let detail = error.to_string();
-        if error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) {
-            return ConnectError::Rejected { server, rejection: Rejection::Unauthenticated { detail } };
+        if error.kind() == ErrorKind::AuthenticationFailed
+            || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+        {
+            return ConnectError::Rejected {
+                server,
+                rejection: Rejection::Unauthenticated { detail },
+            };
         }
-        match error.code().map(|code| super::verdict::by_code(code, error.detail().unwrap_or_default())) {
+        match error
+            .code()
+            .map(|code| super::verdict::by_code(code, error.detail().unwrap_or_default()))
+        {
             Some(Failure::Rejected(rejection)) => ConnectError::Rejected { server, rejection },
             _ => ConnectError::Unreachable { server, detail },
         }
@@ -415,6 +500,9 @@ fn backoff(seed: Option<u64>) -> impl Iterator<Item = Duration> {
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("server", &self.0.server).field("phase", &*self.0.phase.borrow()).finish()
+        f.debug_struct("Link")
+            .field("server", &self.0.server)
+            .field("phase", &*self.0.phase.borrow())
+            .finish()
     }
 }

@@ -53,8 +53,15 @@ impl Reply {
             Value::Okay => Self::Bulk(b"OK".to_vec()),
             Value::Boolean(yes) => Self::Int(i64::from(yes)),
             Value::Double(n) => Self::Bulk(n.to_string().into_bytes()),
-            Value::Array(items) | Value::Set(items) => Self::Array(items.into_iter().map(Self::from_value).collect()),
-            Value::Map(pairs) => Self::Array(pairs.into_iter().flat_map(|(k, v)| [Self::from_value(k), Self::from_value(v)]).collect()),
+            Value::Array(items) | Value::Set(items) => {
+                Self::Array(items.into_iter().map(Self::from_value).collect())
+            }
+            Value::Map(pairs) => Self::Array(
+                pairs
+                    .into_iter()
+                    .flat_map(|(k, v)| [Self::from_value(k), Self::from_value(v)])
+                    .collect(),
+            ),
             _ => Self::Nil,
         }
     }

@@ -13,27 +13,59 @@ use crate::config::{ClientConfig, Endpoint, Route};
 use crate::error::ConfigError;
 
 /// The connector of the configuration: the injected one, or the URL's.
-pub(crate) fn connector_for(config: &ClientConfig, endpoint: &Endpoint) -> Result<Arc<dyn Connector>, ConfigError> {
+pub(crate) fn connector_for(
+    config: &ClientConfig,
+    endpoint: &Endpoint,
+) -> Result<Arc<dyn Connector>, ConfigError> {
     if let Some(connector) = &config.seams.connector {
         return Ok(Arc::clone(connector));
     }
     Ok(match endpoint.route.clone() {
-        Route::Tcp { host, port } => Arc::new(Tcp { host, port, response_timeout: config.response_timeout }),
+        Route::Tcp { host, port } => Arc::new(Tcp {
+            host,
+            port,
+            response_timeout: config.response_timeout,
+        }),
         #[cfg(feature = "tls")]
         Route::Tls { host, port } => {
-            let tcp = Tcp { host: host.clone(), port, response_timeout: config.response_timeout };
-            Arc::new(super::tls::Tls::new(tcp, &host, config.tls_ca_file.as_deref())?)
+            let tcp = Tcp {
+                host: host.clone(),
+                port,
+                response_timeout: config.response_timeout,
+            };
+            Arc::new(super::tls::Tls::new(
+                tcp,
+                &host,
+                config.tls_ca_file.as_deref(),
+            )?)
         }
         #[cfg(not(feature = "tls"))]
-        Route::Tls { .. } => return Err(ConfigError::MissingFeature { url: endpoint.route.to_string(), feature: "tls" }),
+        Route::Tls { .. } => {
+            return Err(ConfigError::MissingFeature {
+                url: endpoint.route.to_string(),
+                feature: "tls",
+            });
+        }
         Route::Unix { path } => Arc::new(Unix { path }),
         #[cfg(feature = "embedded")]
         Route::Memory { namespace } => {
-            let engine = config.seams.engine.clone().unwrap_or_else(|| stanchion_embedded::Engine::named(&namespace));
-            Arc::new(Memory { engine, label: config.name.clone() })
+            let engine = config
+                .seams
+                .engine
+                .clone()
+                .unwrap_or_else(|| stanchion_embedded::Engine::named(&namespace));
+            Arc::new(Memory {
+                engine,
+                label: config.name.clone(),
+            })
         }
         #[cfg(not(feature = "embedded"))]
-        Route::Memory { .. } => return Err(ConfigError::MissingFeature { url: endpoint.route.to_string(), feature: "embedded" }),
+        Route::Memory { .. } => {
+            return Err(ConfigError::MissingFeature {
+                url: endpoint.route.to_string(),
+                feature: "embedded",
+            });
+        }
     })
 }
 
@@ -51,7 +83,11 @@ impl Tcp {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         let socket = socket2::SockRef::from(&stream);
-        socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)))?;
+        socket.set_tcp_keepalive(
+            &socket2::TcpKeepalive::new()
+                .with_time(Duration::from_secs(15))
+                .with_interval(Duration::from_secs(5)),
+        )?;
         // Unacknowledged data for this long ends the connection, also when no RST arrives.
         #[cfg(target_os = "linux")]
         socket.set_tcp_user_timeout(Some(self.response_timeout * 2))?;
@@ -80,7 +116,10 @@ impl Connector for Unix {
 
     #[cfg(not(unix))]
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, format!("no unix sockets here: {}", self.path.display())))
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("no unix sockets here: {}", self.path.display()),
+        ))
     }
 }
 

@@ -22,19 +22,27 @@ pub(super) struct Tls {
 
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls").field("tcp", &self.tcp).finish_non_exhaustive()
+        f.debug_struct("Tls")
+            .field("tcp", &self.tcp)
+            .finish_non_exhaustive()
     }
 }
 
 impl Tls {
     pub(super) fn new(tcp: Tcp, host: &str, ca_file: Option<&Path>) -> Result<Self, ConfigError> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|e| invalid("url", host, &e.to_string()))?;
-        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|e| invalid("tls", host, &e.to_string()))?
-            .with_root_certificates(roots(ca_file)?)
-            .with_no_client_auth();
-        Ok(Self { tcp, name, connector: TlsConnector::from(Arc::new(config)) })
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|e| invalid("url", host, &e.to_string()))?;
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|e| invalid("tls", host, &e.to_string()))?
+                .with_root_certificates(roots(ca_file)?)
+                .with_no_client_auth();
+        Ok(Self {
+            tcp,
+            name,
+            connector: TlsConnector::from(Arc::new(config)),
+        })
     }
 }
 
@@ -58,18 +66,26 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, ConfigError> {
 }
 
 fn invalid(setting: &'static str, value: &str, rule: &str) -> ConfigError {
-    ConfigError::InvalidSetting { setting, value: format!("{value:?}"), rule: rule.into() }
+    ConfigError::InvalidSetting {
+        setting,
+        value: format!("{value:?}"),
+        rule: rule.into(),
+    }
 }
 
 #[async_trait]
 impl Connector for Tls {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         let stream = self.tcp.open().await?;
-        Ok(Box::new(self.connector.connect(self.name.clone(), stream).await?))
+        Ok(Box::new(
+            self.connector.connect(self.name.clone(), stream).await?,
+        ))
     }
 }
 
 /// Whether an error of a connect came from TLS.
 pub(super) fn is_tls(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
+    error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<rustls::Error>())
 }

@@ -29,7 +29,12 @@ pub(super) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String,
                 let detail = error.detail().unwrap_or_default();
                 Err((code.to_owned(), by_code(code, detail)))
             }
-            None => Err((String::new(), Failure::Unanswered(Outage::Unanswered { detail: error.to_string() }))),
+            None => Err((
+                String::new(),
+                Failure::Unanswered(Outage::Unanswered {
+                    detail: error.to_string(),
+                }),
+            )),
         },
     }
 }
@@ -38,8 +43,13 @@ pub(super) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String,
 pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
     let text = format!("{code} {detail}");
     match code {
-        "LOADING" | "MASTERDOWN" | "READONLY" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN" | "NOSCRIPT"
-        | "UNKILLABLE" | "NOGOODSLAVE" => Failure::NotNow(Outage::Refused { code: code.into(), detail: detail.into() }),
+        "LOADING" | "MASTERDOWN" | "READONLY" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN"
+        | "CLUSTERDOWN" | "NOSCRIPT" | "UNKILLABLE" | "NOGOODSLAVE" => {
+            Failure::NotNow(Outage::Refused {
+                code: code.into(),
+                detail: detail.into(),
+            })
+        }
         "OOM" => Failure::Rejected(Rejection::OutOfMemory { detail: text }),
         "WRONGTYPE" => Failure::Rejected(Rejection::WrongType { detail: text }),
         "NOPERM" => Failure::Rejected(Rejection::NotPermitted { detail: text }),
@@ -57,14 +67,26 @@ mod tests {
     fn refusals_for_now_are_told_from_refusals_for_good() {
         assert!(matches!(by_code("LOADING", "x"), Failure::NotNow(_)));
         assert!(matches!(by_code("READONLY", "x"), Failure::NotNow(_)));
-        assert!(matches!(by_code("OOM", "x"), Failure::Rejected(Rejection::OutOfMemory { .. })));
-        assert!(matches!(by_code("WRONGTYPE", "x"), Failure::Rejected(Rejection::WrongType { .. })));
-        assert!(matches!(by_code("ERR", "x"), Failure::Rejected(Rejection::Other { .. })));
+        assert!(matches!(
+            by_code("OOM", "x"),
+            Failure::Rejected(Rejection::OutOfMemory { .. })
+        ));
+        assert!(matches!(
+            by_code("WRONGTYPE", "x"),
+            Failure::Rejected(Rejection::WrongType { .. })
+        ));
+        assert!(matches!(
+            by_code("ERR", "x"),
+            Failure::Rejected(Rejection::Other { .. })
+        ));
     }
 
     #[test]
     fn a_broken_connection_is_ambiguous() {
         let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert!(matches!(judge(Err(broken)), Err((_, Failure::Unanswered(_)))));
+        assert!(matches!(
+            judge(Err(broken)),
+            Err((_, Failure::Unanswered(_)))
+        ));
     }
 }

@@ -72,7 +72,12 @@ impl Entries {
         if let Some(entry) = self.0.get(channel) {
             return Arc::clone(&entry);
         }
-        Arc::clone(&self.0.entry(channel.to_vec()).or_insert_with(|| Entry::new(channel)))
+        Arc::clone(
+            &self
+                .0
+                .entry(channel.to_vec())
+                .or_insert_with(|| Entry::new(channel)),
+        )
     }
 
     /// Takes a place in the queue of `channel`.
@@ -80,7 +85,11 @@ impl Entries {
         loop {
             let entry = core.entries.get(channel);
             if let Some(place) = entry.join(terms) {
-                return Ticket { core: Arc::clone(core), entry, place: Some(place) };
+                return Ticket {
+                    core: Arc::clone(core),
+                    entry,
+                    place: Some(place),
+                };
             }
             // It was retired between the look-up and the join: the next look-up makes a new one.
         }
@@ -94,7 +103,10 @@ impl Entries {
             if !queue.retired {
                 queue.visitors += 1;
                 drop(queue);
-                return Visit { core: Arc::clone(core), entry };
+                return Visit {
+                    core: Arc::clone(core),
+                    entry,
+                };
             }
         }
     }
@@ -177,7 +189,10 @@ impl Queue {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiters.is_empty() && self.visitors == 0 && self.busy == Busy::No && self.holder.strong_count() == 0
+        self.waiters.is_empty()
+            && self.visitors == 0
+            && self.busy == Busy::No
+            && self.holder.strong_count() == 0
     }
 }
 
@@ -189,7 +204,11 @@ fn wake(waker: Option<Waker>) {
 
 impl Entry {
     fn new(channel: &[u8]) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self { this: this.clone(), channel: channel.to_vec(), queue: Mutex::default() })
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            channel: channel.to_vec(),
+            queue: Mutex::default(),
+        })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -205,7 +224,14 @@ impl Entry {
         queue.next += 1;
         // The first to come tries at once, unless the holder is known to be one of us.
         let free = queue.waiters.is_empty() && queue.busy == Busy::No && !queue.has_live_holder();
-        queue.waiters.insert(place, Waiter { terms, turn: free.then_some(Turn::Try), waker: None });
+        queue.waiters.insert(
+            place,
+            Waiter {
+                terms,
+                turn: free.then_some(Turn::Try),
+                waker: None,
+            },
+        );
         Some(place)
     }
 
@@ -226,7 +252,11 @@ impl Entry {
         queue.poll = None;
         queue.deaf_until = None;
         // A live local holder will call `freed`; asking the server meanwhile would be noise (invariant 3).
-        let waker = if queue.busy != Busy::No || queue.has_live_holder() { None } else { queue.let_first_try() };
+        let waker = if queue.busy != Busy::No || queue.has_live_holder() {
+            None
+        } else {
+            queue.let_first_try()
+        };
         drop(queue);
         wake(waker);
     }
@@ -244,12 +274,19 @@ impl Entry {
     /// Whoever is first, to be passed the hold that `holder` is about to give up; it will not try by itself meanwhile.
     pub(crate) fn successor(&self) -> Option<Successor> {
         let mut queue = self.queue();
-        let turn = if queue.rivals { TURN_AMONG_RIVALS } else { TURN_ALONE };
+        let turn = if queue.rivals {
+            TURN_AMONG_RIVALS
+        } else {
+            TURN_ALONE
+        };
         if queue.busy != Busy::No || queue.handed >= turn {
             return None;
         }
         let (place, waiter) = queue.waiters.first_key_value()?;
-        let successor = Successor { place: *place, terms: waiter.terms };
+        let successor = Successor {
+            place: *place,
+            terms: waiter.terms,
+        };
         queue.busy = Busy::Handing(successor.place);
         // A `Try` given before is void: the hold comes by itself.
         if let Some(waiter) = queue.waiters.get_mut(&successor.place) {
@@ -302,13 +339,14 @@ impl Entry {
         if rivals != Rivals::Unknown {
             queue.rivals = rivals == Rivals::Present;
         }
-        let waker = if rivals == Rivals::Present && !queue.waiters.is_empty() && queue.busy == Busy::No {
-            queue.deaf_until = Some(now + YIELD);
-            self.schedule_poll(core, &mut queue, now + YIELD);
-            None
-        } else {
-            queue.let_first_try()
-        };
+        let waker =
+            if rivals == Rivals::Present && !queue.waiters.is_empty() && queue.busy == Busy::No {
+                queue.deaf_until = Some(now + YIELD);
+                self.schedule_poll(core, &mut queue, now + YIELD);
+                None
+            } else {
+                queue.let_first_try()
+            };
         self.retire_if_idle(core, queue);
         wake(waker);
     }
@@ -340,7 +378,9 @@ impl Entry {
         queue.retired = idle;
         drop(queue);
         if idle {
-            core.entries.0.remove_if(&self.channel, |_, entry| std::ptr::eq(Arc::as_ptr(entry), self));
+            core.entries.0.remove_if(&self.channel, |_, entry| {
+                std::ptr::eq(Arc::as_ptr(entry), self)
+            });
         }
     }
 
@@ -365,9 +405,13 @@ impl Ticket {
     /// Waits for this waiter's turn. Cancel safe: the turn stays until it is taken.
     pub(crate) async fn turn(&mut self) -> Turn {
         poll_fn(|cx| {
-            let Some(place) = self.place else { return Poll::Pending };
+            let Some(place) = self.place else {
+                return Poll::Pending;
+            };
             let mut queue = self.entry.queue();
-            let Some(waiter) = queue.waiters.get_mut(&place) else { return Poll::Pending };
+            let Some(waiter) = queue.waiters.get_mut(&place) else {
+                return Poll::Pending;
+            };
             match waiter.turn.take() {
                 Some(Turn::Try) => {
                     queue.busy = Busy::Trying(place);
@@ -379,7 +423,11 @@ impl Ticket {
                     Poll::Ready(Turn::Handed(hold))
                 }
                 None => {
-                    if !waiter.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                    if !waiter
+                        .waker
+                        .as_ref()
+                        .is_some_and(|waker| waker.will_wake(cx.waker()))
+                    {
                         waiter.waker = Some(cx.waker().clone());
                     }
                     Poll::Pending
@@ -392,7 +440,9 @@ impl Ticket {
     /// Whether it would have to wait for its turn now.
     pub(crate) fn must_wait(&self) -> bool {
         let queue = self.entry.queue();
-        self.place.and_then(|place| queue.waiters.get(&place)).is_some_and(|waiter| waiter.turn.is_none())
+        self.place
+            .and_then(|place| queue.waiters.get(&place))
+            .is_some_and(|waiter| waiter.turn.is_none())
     }
 
     /// The try found the lock taken: wait for a message, at most for as long as the holder's TTL or the poll interval.
@@ -406,12 +456,18 @@ impl Ticket {
             // Invariant 2. We are first, so our own task runs on by itself.
             return wake_after(queue);
         }
-        let mut pause = if subscribed { self.core.poll_interval() } else { POLL_UNSUBSCRIBED };
+        let mut pause = if subscribed {
+            self.core.poll_interval()
+        } else {
+            POLL_UNSUBSCRIBED
+        };
         if let Some(ttl) = ttl {
             // An expiry sends no message. One millisecond more, because a key lives through the last one.
-            pause = pause.min(ttl + Duration::from_millis(1) + self.core.jitter(Duration::from_millis(2)));
+            pause = pause
+                .min(ttl + Duration::from_millis(1) + self.core.jitter(Duration::from_millis(2)));
         }
-        self.entry.schedule_poll(&self.core, &mut queue, now + pause);
+        self.entry
+            .schedule_poll(&self.core, &mut queue, now + pause);
     }
 
     /// The try brought no answer: try again.
@@ -423,7 +479,9 @@ impl Ticket {
 
     /// The try has acquired.
     pub(crate) fn acquired(&mut self, hold: &Hold) {
-        let Some(place) = self.place.take() else { return };
+        let Some(place) = self.place.take() else {
+            return;
+        };
         let mut queue = self.entry.queue();
         queue.busy = Busy::No;
         // Whatever was heard during the try was about the time before it.
@@ -451,7 +509,9 @@ fn wake_after(mut queue: MutexGuard<'_, Queue>) {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let Some(place) = self.place.take() else { return };
+        let Some(place) = self.place.take() else {
+            return;
+        };
         let mut queue = self.entry.queue();
         let was_first = queue.first() == Some(place);
         let turn = queue.waiters.remove(&place).and_then(|waiter| waiter.turn);
@@ -461,7 +521,11 @@ impl Drop for Ticket {
         }
         // Invariant 2: this waiter may have consumed a wake. Its attempt, if one is under way, ends in the background
         // and is released there; the next waiter's attempt comes after it on the same connection.
-        let waker = if was_first && !queue.has_live_holder() { queue.let_first_try() } else { None };
+        let waker = if was_first && !queue.has_live_holder() {
+            queue.let_first_try()
+        } else {
+            None
+        };
         if queue.waiters.is_empty() {
             self.core.subscriptions.forget(&self.entry);
         }

@@ -40,7 +40,12 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 
 impl Subscriptions {
     pub(crate) fn new(clock: Arc<dyn Clock>, linger: Duration) -> Arc<Self> {
-        Arc::new(Self { topics: Mutex::default(), bell: Notify::new(), clock, linger })
+        Arc::new(Self {
+            topics: Mutex::default(),
+            bell: Notify::new(),
+            clock,
+            linger,
+        })
     }
 
     fn topics(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Topic>> {
@@ -57,7 +62,14 @@ impl Subscriptions {
             }
             return topic.state == State::Confirmed;
         }
-        topics.insert(entry.channel().to_vec(), Topic { entry: Arc::downgrade(entry), state: State::Wanted, idle_since: None });
+        topics.insert(
+            entry.channel().to_vec(),
+            Topic {
+                entry: Arc::downgrade(entry),
+                state: State::Wanted,
+                idle_since: None,
+            },
+        );
         drop(topics);
         self.bell.notify_one();
         false
@@ -77,7 +89,9 @@ impl Subscriptions {
 
     /// Whether our own connection is among the receivers of a message on `channel`.
     pub(crate) fn hears(&self, channel: &[u8]) -> bool {
-        self.topics().get(channel).is_some_and(|topic| topic.state == State::Confirmed)
+        self.topics()
+            .get(channel)
+            .is_some_and(|topic| topic.state == State::Confirmed)
     }
 
     /// What the connection's driver calls for each push.
@@ -87,7 +101,10 @@ impl Subscriptions {
     }
 
     fn message(&self, channel: &[u8]) {
-        let entry = self.topics().get(channel).and_then(|topic| topic.entry.upgrade());
+        let entry = self
+            .topics()
+            .get(channel)
+            .and_then(|topic| topic.entry.upgrade());
         if let Some(entry) = entry {
             entry.woken(self.clock.now());
         }
@@ -149,8 +166,17 @@ impl Subscriptions {
 
     fn answered(&self, channel: &[u8], confirmed: bool) {
         let mut topics = self.topics();
-        let Some(topic) = topics.get_mut(channel).filter(|topic| topic.state == State::Asked) else { return };
-        topic.state = if confirmed { State::Confirmed } else { State::Wanted };
+        let Some(topic) = topics
+            .get_mut(channel)
+            .filter(|topic| topic.state == State::Asked)
+        else {
+            return;
+        };
+        topic.state = if confirmed {
+            State::Confirmed
+        } else {
+            State::Wanted
+        };
         let entry = topic.entry.upgrade();
         drop(topics);
         if let (true, Some(entry)) = (confirmed, entry) {
@@ -164,7 +190,9 @@ impl Subscriptions {
         let mut next: Option<Duration> = None;
         let mut over = Vec::new();
         self.topics().retain(|channel, topic| {
-            let Some(since) = topic.idle_since else { return true };
+            let Some(since) = topic.idle_since else {
+                return true;
+            };
             let left = self.linger.saturating_sub(now.since(since));
             if left.is_zero() && topic.state != State::Asked {
                 over.push((channel.clone(), topic.state));
@@ -203,6 +231,8 @@ impl Subscriptions {
 
 impl std::fmt::Debug for Subscriptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subscriptions").field("topics", &self.topics().len()).finish_non_exhaustive()
+        f.debug_struct("Subscriptions")
+            .field("topics", &self.topics().len())
+            .finish_non_exhaustive()
     }
 }

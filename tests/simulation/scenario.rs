@@ -1,0 +1,109 @@
+//! What one seed simulates.
+
+use std::time::Duration;
+
+use crate::filter::Mutation;
+
+/// How a holder reckons the end of its hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reckoning {
+    /// As the guard says: the lease counts from the sending of the request.
+    ByGuard,
+    /// The first planted bug: the lease counts from the receipt of the reply.
+    FromReply,
+}
+
+/// Which faults happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weather {
+    /// All of them, but the server keeps its data.
+    Stormy,
+    /// All of them; at some restarts the server loses its data.
+    Forgetful,
+    /// Latency only.
+    Fair,
+}
+
+/// The parameters of one simulation.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    pub(crate) weather: Weather,
+    pub(crate) clients: u32,
+    pub(crate) tasks: u32,
+    pub(crate) names: &'static [&'static str],
+    /// Between two acquires of a task, at most.
+    pub(crate) think: Duration,
+    /// The leases tasks choose from.
+    pub(crate) leases: Vec<Duration>,
+    pub(crate) poll_interval: Duration,
+    pub(crate) linger: Duration,
+    pub(crate) response_timeout: Duration,
+    /// How long simulated tasks work; the rest up to [`LENGTH`] is for coming to rest.
+    pub(crate) busy_for: Duration,
+    /// A lock that is free in calm weather is taken by a waiter within this time.
+    pub(crate) prompt: Duration,
+    /// Fewer grants than this prove nothing.
+    pub(crate) least_grants: usize,
+    pub(crate) reckoning: Reckoning,
+    pub(crate) mutation: Option<Mutation>,
+}
+
+/// How much time each seed simulates.
+pub(crate) const LENGTH: Duration = Duration::from_secs(600);
+
+impl Scenario {
+    /// The usual crowd: many short waits, everything goes wrong.
+    pub(crate) fn crowd(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed);
+        let millis = |choices: &[u64], rng: &mut fastrand::Rng| {
+            Duration::from_millis(choices[rng.usize(..choices.len())])
+        };
+        Self {
+            seed,
+            weather: if seed % 4 == 0 {
+                Weather::Forgetful
+            } else {
+                Weather::Stormy
+            },
+            clients: 3 + u32::from(seed % 2 == 0),
+            tasks: 2 + u32::from(seed % 3 == 0),
+            names: if seed % 5 == 0 {
+                &["orders"]
+            } else {
+                &["orders", "stock"]
+            },
+            think: millis(&[200, 600, 1_500], &mut rng),
+            leases: vec![
+                Duration::from_millis(600),
+                Duration::from_millis(1_000),
+                Duration::from_millis(2_500),
+            ],
+            poll_interval: millis(&[1_000, 2_000, 5_000], &mut rng),
+            linger: millis(&[10, 300, 3_000], &mut rng),
+            response_timeout: millis(&[300, 1_000], &mut rng),
+            busy_for: Duration::from_secs(560),
+            prompt: Duration::from_secs(1),
+            least_grants: 500,
+            reckoning: Reckoning::ByGuard,
+            mutation: None,
+        }
+    }
+
+    /// Two clients that meet now and then, with long leases and a longer poll: only messages, and asking again after
+    /// every subscription, get a waiter its lock soon.
+    pub(crate) fn encounters(seed: u64) -> Self {
+        Self {
+            weather: Weather::Fair,
+            clients: 2,
+            tasks: 1,
+            names: &["orders"],
+            think: Duration::from_millis(800),
+            leases: vec![Duration::from_secs(30)],
+            poll_interval: Duration::from_secs(60),
+            linger: Duration::from_millis(10),
+            response_timeout: Duration::from_secs(1),
+            ..Self::crowd(seed)
+        }
+    }
+}
