@@ -25,11 +25,14 @@ fn number(line: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_paused_for_longer_than_its_lease_first_learns_that_it_lost() {
     let Some(server) = server() else { return };
-    let mut holder = worker("hold", &server, 500);
+    let mut holder = worker("hold", &server, 600);
     let stale = number(&line(&mut holder, "HELD"));
     // It writes whenever it is told to, at an await inside `guard.run`.
     holder.send_line("write");
     assert_eq!(line(&mut holder, "WROTE"), "WROTE accepted");
+    // And it is about to write again, when its timer rings.
+    holder.send_line("write later");
+    line(&mut holder, "WAITING");
     holder.signal(Signal::Stop);
     let lock = lock_of(server.url(), "orders", LONG).await;
     let guard = soon(LONG / 3, lock.acquire()).await.unwrap();
@@ -37,8 +40,7 @@ async fn a_process_paused_for_longer_than_its_lease_first_learns_that_it_lost() 
     let wrote = server.cli(&["SET", RESOURCE, &token(&guard).to_string(), "GET"]);
     assert_eq!(wrote.as_int(), i64::try_from(stale).unwrap());
     let seen = holder.lines().len();
-    // An order to write is already there when it wakes up: the loss must come first.
-    holder.send_line("write");
+    // When it wakes up, its timer has rung and its lease is over: the loss must come first.
     holder.signal(Signal::Cont);
     let lost = line(&mut holder, "LOST");
     assert_eq!(lost, "LOST Expired");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::acquire;
@@ -16,6 +17,7 @@ use crate::error::{AcquireError, ConnectError, LostReason, Outage, QueryError};
 use crate::hold::{Hold, HoldState};
 use crate::lease::Lease;
 use crate::name::{InvalidName, Name, Placement};
+use crate::observe::{self, span};
 use crate::options::AcquireOptions;
 use crate::owner::{Owner, WireOwner};
 use crate::primitive::{Call, Reply, Synchronizer};
@@ -260,7 +262,27 @@ impl Client {
         lease: Lease,
     ) -> Result<Hold, AcquireError> {
         self.open(sync)?;
-        acquire::acquire(&self.core, sync, options, lease).await
+        let work = acquire::acquire(&self.core, sync, options, lease);
+        self.observed(sync, work, |_| true)
+            .instrument(span!("acquire", sync))
+            .await
+    }
+
+    /// Measures one acquire.
+    async fn observed<T>(
+        &self,
+        sync: &Arc<dyn Synchronizer>,
+        work: impl Future<Output = Result<T, AcquireError>>,
+        granted: impl FnOnce(&T) -> bool,
+    ) -> Result<T, AcquireError> {
+        if !cfg!(feature = "metrics") {
+            return work.await;
+        }
+        let started = self.now();
+        let result = work.await;
+        let outcome = observe::outcome(&result, granted);
+        observe::waited(sync.kind(), outcome, self.now().since(started));
+        result
     }
 
     /// For primitives: asks once. `Ok(None)`: somebody else holds.
@@ -274,7 +296,10 @@ impl Client {
         lease: Lease,
     ) -> Result<Option<Hold>, AcquireError> {
         self.open(sync)?;
-        acquire::try_acquire(&self.core, sync, options, lease).await
+        let work = acquire::try_acquire(&self.core, sync, options, lease);
+        self.observed(sync, work, Option::is_some)
+            .instrument(span!("try_acquire", sync))
+            .await
     }
 
     /// For primitives: runs a script until it is answered or the operation timeout has passed. One that must not run

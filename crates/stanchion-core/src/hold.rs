@@ -9,11 +9,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tracing::Instrument as _;
 
 use crate::client::{Core, Path};
 use crate::clock::Moment;
 use crate::error::{AcquireError, LeaseLost, LostReason, Outage, ReleaseError, RenewError};
 use crate::name::Name;
+use crate::observe::{self, span};
 use crate::options::HoldTerms;
 use crate::owner::{Owner, WireOwner};
 use crate::primitive::Synchronizer;
@@ -33,6 +35,7 @@ pub(crate) struct HoldState {
     pub(crate) owner: WireOwner,
     pub(crate) terms: HoldTerms,
     token: Option<FencingToken>,
+    began: Moment,
     /// Where `max_hold` ends it.
     ends: Moment,
     /// P5: nanoseconds; only ever raised, and only from the send time of a successful request.
@@ -96,6 +99,7 @@ impl HoldState {
             owner,
             terms,
             token,
+            began: core.clock.now(),
             ends,
             valid_until: AtomicU64::new(terms.lease.valid_until(sent).min(ends).nanos()),
             phase: AtomicU8::new(HELD),
@@ -165,6 +169,8 @@ impl HoldState {
             .compare_exchange(HELD, phase, Ordering::AcqRel, Ordering::Acquire)
         {
             Ok(_) => {
+                observe::lost(self.sync.kind(), reason);
+                observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
                 self.lost.notify_waiters();
                 Some(reason)
@@ -182,7 +188,12 @@ impl HoldState {
             .phase
             .compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire)
         {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                if cfg!(feature = "metrics") {
+                    observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
+                }
+                Ok(())
+            }
             Err(phase) => lost_reason_of(phase).map_or(Ok(()), Err),
         }
     }
@@ -387,7 +398,8 @@ impl Hold {
             name: self.name().clone(),
             outage: unanswered_in(timeout),
         };
-        let work = Persistent::new(&state.core.runner, renew(Arc::clone(&state)));
+        let work = renew(Arc::clone(&state)).instrument(span!("renew", state.sync));
+        let work = Persistent::new(&state.core.runner, work);
         tokio::time::timeout(timeout, work)
             .await
             .unwrap_or(Err(unavailable))
@@ -414,10 +426,9 @@ impl Hold {
             name: state.sync.name().clone(),
             free_by: state.free_by(),
         };
-        let work = Persistent::begun(
-            &state.core.runner,
-            release::one(Arc::clone(&state), Path::Direct),
-        );
+        let work =
+            release::one(Arc::clone(&state), Path::Direct).instrument(span!("release", state.sync));
+        let work = Persistent::begun(&state.core.runner, work);
         tokio::time::timeout(timeout, work)
             .await
             .unwrap_or_else(|_| Err(unconfirmed()))
@@ -498,7 +509,8 @@ pub(crate) async fn reenter(state: &Arc<HoldState>) -> Result<Hold, RenewError> 
         name: state.sync.name().clone(),
         outage: unanswered_in(timeout),
     };
-    let work = Persistent::new(&state.core.runner, reenter_persistently(Arc::clone(state)));
+    let work = reenter_persistently(Arc::clone(state)).instrument(span!("reenter", state.sync));
+    let work = Persistent::new(&state.core.runner, work);
     tokio::time::timeout(timeout, work)
         .await
         .unwrap_or(Err(unavailable))

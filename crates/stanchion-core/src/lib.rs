@@ -12,6 +12,7 @@ mod guard;
 mod hold;
 mod lease;
 mod name;
+mod observe;
 mod options;
 mod owner;
 pub mod primitive;

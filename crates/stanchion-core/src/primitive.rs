@@ -39,6 +39,9 @@ pub struct Request<'a> {
 /// | −2 | the owner holds nothing | the owner holds nothing |
 /// | n ≤ −3 | busy, the holder's TTL is −4 − n ms (−3: it has none) | – |
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
+    /// The kind of synchronizer, for metrics: `lock`.
+    fn kind(&self) -> &'static str;
+
     /// What is being synchronized on.
     fn name(&self) -> &Name;
 

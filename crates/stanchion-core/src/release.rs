@@ -7,6 +7,7 @@ use crate::clock::Moment;
 use crate::error::{LostReason, ReleaseError};
 use crate::hold::{Grant, HoldState};
 use crate::lease::Lease;
+use crate::observe;
 use crate::owner::WireOwner;
 use crate::primitive::{Call, Reply, Request, Synchronizer, Verdict};
 use crate::transport::Failure;
@@ -68,6 +69,7 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
 async fn publicly(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     let core = &state.core;
     let call = state.sync.release(&state.owner, 1, state.terms.lease);
+    observe::released(state.sync.kind());
     state.entry.releasing();
     let done = persist(core, path, &call, state.valid_until()).await;
     let (rivals, outcome) = match done {
@@ -124,6 +126,7 @@ async fn hand_off(
                     unanswered_until,
                 };
                 let hold = HoldState::begin(core, &state.sync, &state.entry, grant);
+                observe::handed(state.sync.kind());
                 state.entry.hand_over(successor, hold);
                 return Ok(());
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::client::{Core, Path};
 use crate::error::LostReason;
 use crate::hold::HoldState;
+use crate::observe;
 use crate::options::Renewal;
 use crate::primitive::{Arg, Reply, Script};
 
@@ -57,6 +58,9 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Arc<HoldState>>) {
     });
     let call = RENEW.batch(&keys, std::iter::once(Arg::Int(not_after)).chain(items));
     let reply = core.link(Path::Background).call(&call).await;
+    if cfg!(feature = "metrics") {
+        observe::renewed(core.clock.now().since(sent));
+    }
     let results = match &reply {
         Ok(Reply::Array(results)) if results.len() == batch.len() => results.as_slice(),
         other => {

@@ -54,6 +54,10 @@ impl Description {
 }
 
 impl Synchronizer for Description {
+    fn kind(&self) -> &'static str {
+        "lock"
+    }
+
     fn name(&self) -> &Name {
         &self.name
     }

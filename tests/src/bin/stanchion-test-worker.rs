@@ -1,8 +1,8 @@
 //! A process of its own for the tests: it takes a lock and does as its stdin says.
 //!
 //! `hold <url> <name> <lease ms>`: prints `CONNECTED`, acquires, prints `HELD <token>`, and obeys lines. `write`: writes
-//! to the resource under `guard.run`. `write anyway`: writes whatever happened. `release`. At the end of stdin it drops
-//! the guard, shuts the client down and ends.
+//! to the resource under `guard.run`. `write later`: prints `WAITING`, and writes 400 ms later. `write anyway`: writes
+//! whatever happened. `release`. At the end of stdin it drops the guard, shuts the client down and ends.
 //!
 //! `count <url> <name> <lease ms> <process> <tasks> <rounds> <history>`: prints `CONNECTED`, waits for a line, and counts
 //! up the key `counter` by reading and writing it under the lock.
@@ -68,6 +68,11 @@ async fn hold(lock: &Lock, mut raw: Raw, mut orders: Lines<BufReader<Stdin>>) {
         while let Some(order) = orders.next_line().await.unwrap() {
             match order.as_str() {
                 "write" => println!("WROTE {}", raw.write_resource(token).await),
+                "write later" => {
+                    println!("WAITING");
+                    tokio::time::sleep(Duration::from_millis(400)).await;
+                    println!("WROTE {}", raw.write_resource(token).await);
+                }
                 // Left to whoever obeys outside of the lock.
                 _ => return Some(order),
             }
@@ -86,8 +91,6 @@ async fn hold(lock: &Lock, mut raw: Raw, mut orders: Lines<BufReader<Stdin>>) {
         match text.as_str() {
             "write anyway" => println!("WROTE {}", raw.write_resource(token).await),
             "release" => println!("RELEASED{}", release(guard.take().unwrap()).await),
-            // Taken out of the pipe just before the loss was seen, or written for work that is over.
-            "write" => {}
             other => panic!("unknown order {other}"),
         }
         order = orders.next_line().await.unwrap();
