@@ -26,7 +26,7 @@ fn on(criterion: &mut Criterion, runtime: &Runtime, label: &str, url: &str) {
                 .unwrap()
                 .release()
                 .await
-                .unwrap()
+                .unwrap();
         });
     });
     let held = runtime.block_on(lock.acquire()).unwrap();

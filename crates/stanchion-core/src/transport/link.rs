@@ -104,7 +104,7 @@ struct Live {
     driver: AbortHandle,
 }
 
-/// Counts a call in and out, also when its future is dropped.
+/// Counts a call in and out, also when its future is dropped. Only an answer is progress.
 struct Flight<'a>(&'a Inner);
 
 impl<'a> Flight<'a> {
@@ -112,11 +112,15 @@ impl<'a> Flight<'a> {
         inner.in_flight.fetch_add(1, Ordering::Relaxed);
         Self(inner)
     }
+
+    fn landed<T>(self, answer: T) -> T {
+        self.0.answered.fetch_add(1, Ordering::Relaxed);
+        answer
+    }
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        self.0.answered.fetch_add(1, Ordering::Relaxed);
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -167,7 +171,11 @@ impl Link {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.live().is_some()
+        self.0
+            .current
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
     }
 
     pub(crate) fn server(&self) -> &str {
@@ -202,14 +210,14 @@ impl Link {
         let Some(mut live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
-        let _flight = Flight::take_off(&self.0);
-        match judge(live.connection.send_packed_command(&call.cmd).await) {
+        let flight = Flight::take_off(&self.0);
+        let answer = match judge(live.connection.send_packed_command(&call.cmd).await) {
             Err((code, _)) if code == NO_SCRIPT => {
                 judge(live.connection.send_packed_command(&call.with_text()).await)
             }
             other => other,
-        }
-        .map_err(|(_, failure)| failure)
+        };
+        flight.landed(answer.map_err(|(_, failure)| failure))
     }
 
     /// Runs a plain command.
@@ -217,8 +225,8 @@ impl Link {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
-        let _flight = Flight::take_off(&self.0);
-        plain(live, parts).await
+        let flight = Flight::take_off(&self.0);
+        flight.landed(plain(live, parts).await)
     }
 
     /// Subscribes to, or unsubscribes from, a channel; returns when the server has confirmed.
@@ -226,14 +234,13 @@ impl Link {
         let Some(mut live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
-        let _flight = Flight::take_off(&self.0);
+        let flight = Flight::take_off(&self.0);
         let done = match on {
             Subscribe::Start => live.connection.subscribe(channel).await,
             Subscribe::Stop => live.connection.unsubscribe(channel).await,
         };
-        judge(done.map(|()| redis::Value::Okay))
-            .map(|_| ())
-            .map_err(|(_, failure)| failure)
+        let answer = judge(done.map(|()| redis::Value::Okay));
+        flight.landed(answer.map(|_| ()).map_err(|(_, failure)| failure))
     }
 
     /// Keeps the link connected until `closed`. The connection lives on `home`; this future should live elsewhere.
