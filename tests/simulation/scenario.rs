@@ -98,11 +98,13 @@ impl Scenario {
             clients: 2,
             tasks: 1,
             names: &["orders"],
-            think: Duration::from_millis(800),
+            think: Duration::from_secs(2),
             leases: vec![Duration::from_secs(30)],
             poll_interval: Duration::from_secs(60),
             linger: Duration::from_millis(10),
             response_timeout: Duration::from_secs(1),
+            prompt: Duration::from_millis(250),
+            least_grants: 300,
             ..Self::crowd(seed)
         }
     }

@@ -1,6 +1,6 @@
 //! What the tasks of a client do, and what they check while they do it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use stanchion::{
@@ -19,6 +19,9 @@ const OPERATION: Duration = Duration::from_secs(5);
 
 /// How often a holder looks whether its lease was renewed.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How soon a holder that counts from replies notices one.
+const TURN: Duration = Duration::from_millis(2);
 
 /// One task.
 #[derive(Debug)]
@@ -78,10 +81,10 @@ impl Worker {
         if let Ok(lease) = Lease::new(lease) {
             options = options.lease(lease);
         }
-        if self.scenario.weather != Weather::Fair && self.rng.u8(..10) == 0 {
+        if !self.is_gentle() && self.rng.u8(..10) == 0 {
             options = options.renewal(Renewal::Manual);
         }
-        if self.rng.u8(..20) == 0 {
+        if !self.is_gentle() && self.rng.u8(..20) == 0 {
             options = options.max_hold(lease * 3 / 2);
         }
         let steps = self.steps(lease);
@@ -175,12 +178,21 @@ impl Worker {
         None
     }
 
+    /// In fair weather everybody says when a hold or a wait is over: then it is known to the millisecond when the lock
+    /// is free, and a waiter's promptness can be judged.
+    fn is_gentle(&self) -> bool {
+        self.scenario.weather == Weather::Fair
+    }
+
     fn millis(&mut self, from: u64, to: Duration) -> Duration {
         let to = u64::try_from(to.as_millis()).unwrap_or(u64::MAX).max(from);
         Duration::from_millis(self.rng.u64(from..=to))
     }
 
     fn ask(&mut self) -> Ask {
+        if self.is_gentle() {
+            return if self.rng.u8(..4) == 0 { Ask::Once } else { Ask::Patiently };
+        }
         match self.rng.u8(..10) {
             0..4 => Ask::Patiently,
             4..7 => Ask::Within(self.millis(0, Duration::from_millis(2_500))),
@@ -210,6 +222,9 @@ impl Worker {
     }
 
     fn end(&mut self) -> End {
+        if self.is_gentle() {
+            return End::Release;
+        }
         match self.rng.u8(..10) {
             0..6 => End::Release,
             6..9 => End::Drop,
@@ -225,7 +240,8 @@ struct Held<'a> {
     clock: &'a SkewedClock,
     reckoning: Reckoning,
     scribe: Scribe<'a>,
-    granted: Duration,
+    /// For the planted bug: the guard's last word, and what the holder made of it.
+    from_reply: Mutex<(Duration, Duration)>,
 }
 
 impl Held<'_> {
@@ -297,25 +313,24 @@ impl Held<'_> {
     /// Until when the holder believes in its hold, in true time.
     fn safe_until(&self) -> Duration {
         let by_guard = self.clock.true_time(self.guard.valid_until());
-        match self.reckoning {
-            Reckoning::ByGuard => by_guard,
-            // The planted bug: the same sum from another summand.
-            Reckoning::FromReply => by_guard
-                .max(self.granted + self.lease - (self.lease / 100).max(Duration::from_millis(2))),
+        if self.reckoning == Reckoning::ByGuard {
+            return by_guard;
         }
+        let mut believed = self.from_reply.lock().unwrap_or_else(PoisonError::into_inner);
+        if by_guard > believed.0 {
+            // The planted bug: the guard has just heard of a grant or a renewal, and the lease is counted from now.
+            let margin = (self.lease / 100).max(Duration::from_millis(2));
+            *believed = (by_guard, self.scribe.ledger.time.now() + self.lease - margin);
+        }
+        believed.1
     }
 
     /// Resolves when the hold is lost.
     async fn lost(&self) -> LostReason {
-        let reason = self.guard.lost().await;
-        if self.reckoning == Reckoning::FromReply {
-            sleep(
-                self.safe_until()
-                    .saturating_sub(self.scribe.ledger.time.now()),
-            )
-            .await;
+        while self.reckoning == Reckoning::FromReply && self.safe_until() > self.scribe.ledger.time.now() {
+            sleep(TURN).await;
         }
-        reason
+        self.guard.lost().await
     }
 
     /// Writes every renewal down before the end it moves.

@@ -20,19 +20,11 @@ pub enum World {
     Server(Box<RedisServer>),
 }
 
-/// An engine whose clock is tokio's, so that a paused test decides what time it is.
-#[must_use]
-pub fn virtual_engine() -> Engine {
-    let origin = tokio::time::Instant::now();
-    // Any date will do; this one has 16 digits in microseconds, as those of our time.
-    Engine::with_clock(move || Duration::from_secs(1_800_000_000) + origin.elapsed())
-}
-
 impl World {
     /// The engine, with virtual time.
     #[must_use]
     pub fn engine() -> Self {
-        Self::Engine(virtual_engine())
+        Self::Engine(Engine::in_virtual_time())
     }
 
     /// A real server; `None`, said loudly, where none is installed.

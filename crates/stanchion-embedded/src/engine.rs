@@ -57,6 +57,14 @@ impl Engine {
         Self::start(Clock::new(clock))
     }
 
+    /// An engine that lives in tokio's time, which `tokio::time::pause` makes virtual. Make it inside the runtime.
+    #[must_use]
+    pub fn in_virtual_time() -> Self {
+        let origin = tokio::time::Instant::now();
+        // Any date will do; this one has as many digits in microseconds as those of our time.
+        Self::with_clock(move || Duration::from_secs(1_800_000_000) + origin.elapsed())
+    }
+
     fn start(clock: Clock) -> Self {
         let server = Arc::new(Mutex::new(Server::new(clock)));
         let executor = Executor {

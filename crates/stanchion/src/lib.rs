@@ -42,3 +42,8 @@ pub use stanchion_lock::{Danger, Fencing, Holder, Lock, LockGuard, LockStatus};
 pub mod prelude {
     pub use crate::{AcquireOptions, Client, Lease, Lock, LockGuard};
 }
+
+/// The README's programs compile.
+#[cfg(all(doctest, feature = "embedded"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

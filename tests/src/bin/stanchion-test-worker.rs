@@ -1,8 +1,8 @@
 //! A process of its own for the tests: it takes a lock and does as its stdin says.
 //!
 //! `hold <url> <name> <lease ms>`: prints `CONNECTED`, acquires, prints `HELD <token>`, and obeys lines. `write`: writes
-//! to the resource under `guard.run`. `write later`: prints `WAITING`, and writes 400 ms later. `write anyway`: writes
-//! whatever happened. `release`. At the end of stdin it drops the guard, shuts the client down and ends.
+//! to the resource under `guard.run`. `write later`: prints `WAITING`, 400 ms later `WRITING`, and writes. `write
+//! anyway`: writes whatever happened. `release`. At the end of stdin it drops the guard, shuts the client down and ends.
 //!
 //! `count <url> <name> <lease ms> <process> <tasks> <rounds> <history>`: prints `CONNECTED`, waits for a line, and counts
 //! up the key `counter` by reading and writing it under the lock.
@@ -71,6 +71,8 @@ async fn hold(lock: &Lock, mut raw: Raw, mut orders: Lines<BufReader<Stdin>>) {
                 "write later" => {
                     println!("WAITING");
                     tokio::time::sleep(Duration::from_millis(400)).await;
+                    // The step that must not be taken after a loss.
+                    println!("WRITING");
                     println!("WROTE {}", raw.write_resource(token).await);
                 }
                 // Left to whoever obeys outside of the lock.
