@@ -72,7 +72,7 @@ pub(crate) fn peer(server: &RedisServer, plan: Plan, report: &mut Report) -> Res
         })?;
         let what = format!("{TASKS} names: cycles / rslock, {}", flavor.name());
         row(report, "peer", what, &compared, Target::AtLeast(1.0));
-        // What our two scripts cost the server bounds what any client can reach with them.
+        // For comparison: the same scripts without the library. Not a bound: its connection does not gather writes.
         let ceiling = flavor.runtime()?.block_on(async {
             let (bare, peer) = (bares(server).await?, rslocks(server));
             compare(

@@ -84,7 +84,8 @@ impl Asking {
                 let now = self.core.clock.now();
                 self.outage_since.get_or_insert(now);
             }
-            Attempt::Late => self.core.link(Path::Direct).synchronise().await,
+            // Boxed: rare, and large.
+            Attempt::Late => Box::pin(self.core.link(Path::Direct).synchronise()).await,
             // The hold sees to it from here.
             Attempt::Granted(_) => self.unanswered_until = Moment::ZERO,
             // R1: the release under way is for this owner, so it must not ask again.
@@ -191,7 +192,8 @@ async fn core_timeout<T>(
     if deadline == Moment::FAR {
         return Some(work.await);
     }
-    tokio::time::timeout(deadline.since(core.clock.now()), work)
+    // Boxed: a timer is large, and most waiters have none.
+    Box::pin(tokio::time::timeout(deadline.since(core.clock.now()), work))
         .await
         .ok()
 }
@@ -235,10 +237,8 @@ pub(crate) async fn acquire(
     let found = match &options.owner {
         None => return wait(core, sync, terms, started, deadline).await,
         Some(owner) => {
-            as_owner(core, sync, owner, deadline, async || {
-                wait(core, sync, terms, started, deadline).await.map(Some)
-            })
-            .await?
+            let anew = async || wait(core, sync, terms, started, deadline).await.map(Some);
+            Box::pin(as_owner(core, sync, owner, deadline, anew)).await?
         }
     };
     found.ok_or_else(|| AcquireError::TimedOut {
@@ -330,8 +330,9 @@ async fn wait(
                     // The caller's question was "within this time?"; the server could not be asked.
                     return Err(asking.failed(outage));
                 }
-                core.recover(deadline.min(now + core.config.outage_tolerance))
-                    .await;
+                // Boxed, as is whatever is rare: ten thousand waiters carry this future.
+                let until = deadline.min(now + core.config.outage_tolerance);
+                Box::pin(core.recover(until)).await;
                 if core.clock.now() >= deadline {
                     return Err(asking.failed(outage));
                 }
@@ -368,10 +369,8 @@ pub(crate) async fn try_acquire(
     match &options.owner {
         None => once(core, sync, terms, deadline).await,
         Some(owner) => {
-            as_owner(core, sync, owner, deadline, async || {
-                once(core, sync, terms, deadline).await
-            })
-            .await
+            let anew = async || once(core, sync, terms, deadline).await;
+            Box::pin(as_owner(core, sync, owner, deadline, anew)).await
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
@@ -400,7 +400,7 @@ impl Hold {
         };
         let work = renew(Arc::clone(&state)).instrument(span!("renew", state.sync));
         let work = Persistent::new(&state.core.runner, work);
-        tokio::time::timeout(timeout, work)
+        bounded(&state.core, timeout, work)
             .await
             .unwrap_or(Err(unavailable))
     }
@@ -429,9 +429,9 @@ impl Hold {
         let work =
             release::one(Arc::clone(&state), Path::Direct).instrument(span!("release", state.sync));
         let work = Persistent::begun(&state.core.runner, work);
-        tokio::time::timeout(timeout, work)
+        bounded(&state.core, timeout, work)
             .await
-            .unwrap_or_else(|_| Err(unconfirmed()))
+            .unwrap_or_else(|| Err(unconfirmed()))
     }
 }
 
@@ -452,6 +452,36 @@ impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.state().fmt(f)
     }
+}
+
+/// `work`, for at most `timeout` (P9).
+///
+/// The timer is set up only when the work has been woken once and is still not done. The first wait is for an answer,
+/// which its link bounds; a timer for each release would be the runtime's earliest, and cost a system call to tell its
+/// driver so.
+async fn bounded<T: Send + 'static>(
+    core: &Core,
+    timeout: Duration,
+    mut work: Persistent<T>,
+) -> Option<T> {
+    let until = core.clock.now() + timeout;
+    let mut answer_expected = core.config.response_timeout * 2 <= timeout;
+    let mut timer: Option<Pin<Box<tokio::time::Sleep>>> = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(outcome) = Pin::new(&mut work).poll(cx) {
+            return Poll::Ready(Some(outcome));
+        }
+        if std::mem::take(&mut answer_expected) {
+            return Poll::Pending;
+        }
+        let left = || Box::pin(tokio::time::sleep(until.since(core.clock.now())));
+        timer
+            .get_or_insert_with(left)
+            .as_mut()
+            .poll(cx)
+            .map(|()| None)
+    })
+    .await
 }
 
 fn unanswered_in(timeout: Duration) -> Outage {
@@ -511,7 +541,7 @@ pub(crate) async fn reenter(state: &Arc<HoldState>) -> Result<Hold, RenewError> 
     };
     let work = reenter_persistently(Arc::clone(state)).instrument(span!("reenter", state.sync));
     let work = Persistent::new(&state.core.runner, work);
-    tokio::time::timeout(timeout, work)
+    bounded(&state.core, timeout, work)
         .await
         .unwrap_or(Err(unavailable))
 }

@@ -80,7 +80,7 @@ async fn publicly(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError
             // −1: no right to publish, so nobody knows who waits.
             (
                 if heard < 0 || heard > ours {
-                    Rivals::Present
+                    Rivals::Present(u32::try_from(heard - ours).unwrap_or(1))
                 } else {
                     Rivals::Absent
                 },
@@ -138,7 +138,7 @@ async fn hand_off(
                     &owner,
                     lease,
                     unanswered_until,
-                    Rivals::Present,
+                    Rivals::Present(1),
                     Ok(()),
                 );
             }

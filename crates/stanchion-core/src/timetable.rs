@@ -27,6 +27,12 @@ pub(crate) struct Timetable {
     bell: Notify,
 }
 
+impl std::fmt::Debug for Timetable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Timetable").finish_non_exhaustive()
+    }
+}
+
 struct Table {
     due: BTreeMap<Slot, Item>,
     next: u64,

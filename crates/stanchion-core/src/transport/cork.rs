@@ -2,10 +2,12 @@
 //!
 //! With `TCP_NODELAY` every flush is a packet and a system call. Tasks that become ready together would each cause one.
 //! [`Corked`] gives them one turn of the scheduler to add their commands before it writes; alone, a command waits for
-//! nothing but that turn.
+//! nothing: not even for that turn, which on a runtime with several threads wakes one of them for nothing.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -19,15 +21,18 @@ pub(super) struct Corked<S> {
     written: usize,
     /// The turn has been given since the buffer was last empty.
     yielded: bool,
+    /// Calls that are sent or about to be.
+    in_flight: Arc<AtomicUsize>,
 }
 
 impl<S> Corked<S> {
-    pub(super) fn new(stream: S) -> Self {
+    pub(super) fn new(stream: S, in_flight: Arc<AtomicUsize>) -> Self {
         Self {
             stream,
             buffer: Vec::with_capacity(4096),
             written: 0,
             yielded: false,
+            in_flight,
         }
     }
 }
@@ -64,7 +69,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.buffer.is_empty() {
-            if !self.yielded {
+            if !self.yielded && self.in_flight.load(Ordering::Relaxed) > 1 {
                 self.yielded = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -98,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn writes_made_before_the_flush_arrive_as_one() {
         let (near, mut far) = tokio::io::duplex(64);
-        let mut corked = Corked::new(near);
+        let mut corked = Corked::new(near, Arc::new(AtomicUsize::new(2)));
         corked.write_all(b"one").await.unwrap();
         corked.write_all(b"two").await.unwrap();
         corked.flush().await.unwrap();
@@ -110,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn more_than_the_pipe_holds_arrives_whole() {
         let (near, mut far) = tokio::io::duplex(100);
-        let mut corked = Corked::new(near);
+        let mut corked = Corked::new(near, Arc::new(AtomicUsize::new(2)));
         let data: Vec<u8> = (0..60_000_u32).map(|i| i.to_le_bytes()[0]).collect();
         let expected = data.clone();
         let reader = tokio::spawn(async move {

@@ -94,7 +94,7 @@ struct Inner {
     server_clock: Arc<ServerClock>,
     current: RwLock<Option<Live>>,
     phase: watch::Sender<Phase>,
-    in_flight: AtomicUsize,
+    in_flight: Arc<AtomicUsize>,
     answered: AtomicU64,
 }
 
@@ -161,7 +161,7 @@ impl Link {
             server_clock,
             current: RwLock::new(None),
             phase: watch::Sender::new(Phase::Starting),
-            in_flight: AtomicUsize::new(0),
+            in_flight: Arc::default(),
             answered: AtomicU64::new(0),
         }))
     }
@@ -412,10 +412,13 @@ impl Link {
                 Ok::<(), std::convert::Infallible>(())
             });
         }
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(&inner.handshake, Corked::new(stream), config)
-                .await
-                .map_err(|e| self.refused(&e))?;
+        let (connection, driver) = MultiplexedConnection::new_with_config(
+            &inner.handshake,
+            Corked::new(stream, Arc::clone(&inner.in_flight)),
+            config,
+        )
+        .await
+        .map_err(|e| self.refused(&e))?;
         let (ending, ended) = oneshot::channel::<()>();
         let driver = tokio::spawn(async move {
             driver.await;

@@ -23,14 +23,17 @@ use crate::client::Core;
 use crate::clock::Moment;
 use crate::hold::{Hold, HoldState};
 use crate::options::HoldTerms;
-use crate::timetable::{Item, Slot};
+use crate::timetable::{Item, Slot, Timetable};
 
 /// Hand-offs in a row before the lock is released in public.
 ///
-/// Alone, that costs 2 commands in 17. When other processes are known to wait, turns are short: with few grants for
-/// each turn the waiting times of many turns add up and even out.
+/// Alone, that costs 2 commands in 17. When other processes are known to wait, turns are short.
 const TURN_ALONE: u32 = 16;
-const TURN_AMONG_RIVALS: u32 = 4;
+const TURN_AMONG_RIVALS: u32 = 8;
+
+/// How many releases of others a process lets pass, at most, after it had its turn. The server tells its subscribers in
+/// a fixed order, so without this the first two would pass the lock to and fro.
+const MOST_OWED: u32 = 16;
 
 /// After a public release that others heard they get this head start; the local queue is always nearer.
 const YIELD: Duration = Duration::from_millis(1);
@@ -41,7 +44,8 @@ const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);
 /// Whether other processes heard of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rivals {
-    Present,
+    /// So many at most.
+    Present(u32),
     Absent,
     /// Nothing was published, so nothing is known.
     Unknown,
@@ -68,7 +72,7 @@ pub(crate) struct Successor {
 pub(crate) struct Entries(DashMap<Vec<u8>, Arc<Entry>>);
 
 impl Entries {
-    fn get(&self, channel: &[u8]) -> Arc<Entry> {
+    fn get(&self, core: &Core, channel: &[u8]) -> Arc<Entry> {
         if let Some(entry) = self.0.get(channel) {
             return Arc::clone(&entry);
         }
@@ -76,14 +80,14 @@ impl Entries {
             &self
                 .0
                 .entry(channel.to_vec())
-                .or_insert_with(|| Entry::new(channel)),
+                .or_insert_with(|| Entry::new(channel, &core.timetable)),
         )
     }
 
     /// Takes a place in the queue of `channel`.
     pub(crate) fn join(core: &Arc<Core>, channel: &[u8], terms: HoldTerms) -> Ticket {
         loop {
-            let entry = core.entries.get(channel);
+            let entry = core.entries.get(core, channel);
             if let Some(place) = entry.join(terms) {
                 return Ticket {
                     core: Arc::clone(core),
@@ -98,7 +102,7 @@ impl Entries {
     /// Keeps the entry of `channel` in the table without queueing: for an attempt that does not wait.
     pub(crate) fn visit(core: &Arc<Core>, channel: &[u8]) -> Visit {
         loop {
-            let entry = core.entries.get(channel);
+            let entry = core.entries.get(core, channel);
             let mut queue = entry.queue();
             if !queue.retired {
                 queue.visitors += 1;
@@ -122,6 +126,7 @@ pub(crate) struct Entry {
     this: Weak<Self>,
     channel: Vec<u8>,
     queue: Mutex<Queue>,
+    timetable: Arc<Timetable>,
 }
 
 #[derive(Debug, Default)]
@@ -142,6 +147,8 @@ struct Queue {
     rivals: bool,
     /// Wakes before this moment are our own echo, or meant for others first.
     deaf_until: Option<Moment>,
+    /// Messages that are for others first: answered after a head start.
+    owed: u32,
     subscribed: bool,
     poll: Option<Slot>,
 }
@@ -203,11 +210,12 @@ fn wake(waker: Option<Waker>) {
 }
 
 impl Entry {
-    fn new(channel: &[u8]) -> Arc<Self> {
+    fn new(channel: &[u8], timetable: &Arc<Timetable>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             channel: channel.to_vec(),
             queue: Mutex::default(),
+            timetable: Arc::clone(timetable),
         })
     }
 
@@ -240,6 +248,10 @@ impl Entry {
         let mut queue = self.queue();
         if queue.deaf_until.is_some_and(|until| now < until) {
             return;
+        }
+        if queue.owed > 0 && queue.busy == Busy::No && !queue.waiters.is_empty() {
+            queue.owed -= 1;
+            return self.schedule_poll(&mut queue, now + YIELD);
         }
         let waker = queue.let_first_try();
         drop(queue);
@@ -323,6 +335,7 @@ impl Entry {
         let mut queue = self.queue();
         queue.holder = hold.weak();
         queue.handed = 0;
+        queue.owed = 0;
     }
 
     /// `hold` is over here. The next waiter tries, at once or after a head start for others.
@@ -337,16 +350,19 @@ impl Entry {
         }
         queue.handed = 0;
         if rivals != Rivals::Unknown {
-            queue.rivals = rivals == Rivals::Present;
+            queue.rivals = matches!(rivals, Rivals::Present(_));
         }
-        let waker =
-            if rivals == Rivals::Present && !queue.waiters.is_empty() && queue.busy == Busy::No {
-                queue.deaf_until = Some(now + YIELD);
-                self.schedule_poll(core, &mut queue, now + YIELD);
-                None
-            } else {
-                queue.let_first_try()
-            };
+        let waker = if let Rivals::Present(others) = rivals
+            && !queue.waiters.is_empty()
+            && queue.busy == Busy::No
+        {
+            queue.owed = others.saturating_sub(1).min(MOST_OWED);
+            queue.deaf_until = Some(now + YIELD);
+            self.schedule_poll(&mut queue, now + YIELD);
+            None
+        } else {
+            queue.let_first_try()
+        };
         self.retire_if_idle(core, queue);
         wake(waker);
     }
@@ -360,11 +376,11 @@ impl Entry {
         wake(waker);
     }
 
-    fn schedule_poll(&self, core: &Core, queue: &mut Queue, at: Moment) {
+    fn schedule_poll(&self, queue: &mut Queue, at: Moment) {
         if let Some(slot) = queue.poll.take() {
-            core.timetable.remove(slot);
+            self.timetable.remove(slot);
         }
-        queue.poll = Some(core.timetable.insert(at, Item::Poll(self.this.clone())));
+        queue.poll = Some(self.timetable.insert(at, Item::Poll(self.this.clone())));
     }
 
     fn retire_if_idle(&self, core: &Core, mut queue: MutexGuard<'_, Queue>) {
@@ -466,8 +482,7 @@ impl Ticket {
             pause = pause
                 .min(ttl + Duration::from_millis(1) + self.core.jitter(Duration::from_millis(2)));
         }
-        self.entry
-            .schedule_poll(&self.core, &mut queue, now + pause);
+        self.entry.schedule_poll(&mut queue, now + pause);
     }
 
     /// The try brought no answer: try again.
@@ -488,6 +503,7 @@ impl Ticket {
         queue.again = false;
         queue.holder = hold.weak();
         queue.handed = 0;
+        queue.owed = 0;
         self.leave(queue, place);
     }
 
