@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use stanchion::{Client, Lock};
+use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::time::Instant;
 
@@ -51,6 +52,28 @@ async fn a_message_wakes_within_a_round_trip() {
     // Message 10 ms, then one request of 10 ms; virtual timers tick in milliseconds.
     assert!(
         started.elapsed() <= Duration::from_millis(25),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_while_a_waiter_asks_makes_it_ask_again() {
+    let world = World::engine();
+    let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
+    let faults = world.as_engine().faults();
+    // A stray message makes the waiter ask; the answer, busy, is 50 ms on its way.
+    let _ = world.admin(&["PUBLISH", CHANNEL, "0"]);
+    let before = world.scripts_run();
+    faults.delay(Some("theirs"), Duration::from_millis(50));
+    eventually("it asks", || world.scripts_run() > before).await;
+    // The lock comes free now, and the message overtakes that answer.
+    faults.delay(Some("theirs"), Duration::ZERO);
+    let started = Instant::now();
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(
+        started.elapsed() < Duration::from_millis(100),
         "{:?}",
         started.elapsed()
     );

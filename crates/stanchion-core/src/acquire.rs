@@ -352,8 +352,9 @@ async fn next_turn(core: &Core, ticket: &mut Ticket) -> Option<Turn> {
     }
     tokio::select! {
         biased;
-        turn = ticket.turn() => Some(turn),
+        // First: during an outage a turn is always ready.
         () = core.closing.cancelled() => None,
+        turn = ticket.turn() => Some(turn),
     }
 }
 
@@ -411,6 +412,6 @@ async fn once(
         if core.clock.now() >= deadline {
             return Err(asking.failed(outage));
         }
-        core.recover(deadline).await;
+        Box::pin(core.recover(deadline)).await;
     }
 }

@@ -245,6 +245,9 @@ impl Client {
             hold.unschedule();
         }
         core.closed.cancel();
+        // The background thread may end before its supervisors have run.
+        core.direct.end();
+        core.background.end();
         ShutdownReport {
             unfinished,
             abandoned,
@@ -262,27 +265,30 @@ impl Client {
         lease: Lease,
     ) -> Result<Hold, AcquireError> {
         self.open(sync)?;
-        let work = acquire::acquire(&self.core, sync, options, lease);
-        self.observed(sync, work, |_| true)
+        let started = self.started();
+        let result = acquire::acquire(&self.core, sync, options, lease)
             .instrument(span!("acquire", sync))
-            .await
+            .await;
+        self.waited(sync, started, &result, |_| true);
+        result
     }
 
-    /// Measures one acquire.
-    async fn observed<T>(
+    /// The start of a wait, where waits are measured.
+    fn started(&self) -> Option<Moment> {
+        cfg!(feature = "metrics").then(|| self.now())
+    }
+
+    fn waited<T>(
         &self,
         sync: &Arc<dyn Synchronizer>,
-        work: impl Future<Output = Result<T, AcquireError>>,
+        started: Option<Moment>,
+        result: &Result<T, AcquireError>,
         granted: impl FnOnce(&T) -> bool,
-    ) -> Result<T, AcquireError> {
-        if !cfg!(feature = "metrics") {
-            return work.await;
+    ) {
+        if let Some(started) = started {
+            let outcome = observe::outcome(result, granted);
+            observe::waited(sync.kind(), outcome, self.now().since(started));
         }
-        let started = self.now();
-        let result = work.await;
-        let outcome = observe::outcome(&result, granted);
-        observe::waited(sync.kind(), outcome, self.now().since(started));
-        result
     }
 
     /// For primitives: asks once. `Ok(None)`: somebody else holds.
@@ -296,10 +302,12 @@ impl Client {
         lease: Lease,
     ) -> Result<Option<Hold>, AcquireError> {
         self.open(sync)?;
-        let work = acquire::try_acquire(&self.core, sync, options, lease);
-        self.observed(sync, work, Option::is_some)
+        let started = self.started();
+        let result = acquire::try_acquire(&self.core, sync, options, lease)
             .instrument(span!("try_acquire", sync))
-            .await
+            .await;
+        self.waited(sync, started, &result, Option::is_some);
+        result
     }
 
     /// For primitives: runs a script until it is answered or the operation timeout has passed. One that must not run

@@ -51,7 +51,7 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     }
     let outcome = match state.entry.successor() {
         Some(successor) => hand_off(state, successor, path).await,
-        None => publicly(state, path).await,
+        None => publicly(state, path, Freed::No).await,
     };
     if core.clock.now() < state.unanswered_until() {
         // P3, rule R2: a request for this owner may still be under way; only a release sent after its end is final.
@@ -66,15 +66,25 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     outcome
 }
 
-async fn publicly(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
+/// Whether an earlier script may have taken this owner out already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freed {
+    No,
+    Perhaps,
+}
+
+async fn publicly(state: &Arc<HoldState>, path: Path, before: Freed) -> Result<(), ReleaseError> {
     let core = &state.core;
     let call = state.sync.release(&state.owner, 1, state.terms.lease);
     observe::released(state.sync.kind());
     state.entry.releasing();
     let done = persist(core, path, &call, state.valid_until()).await;
     let (rivals, outcome) = match done {
-        Ok((Reply::Int(-2), true)) => (Rivals::Unknown, Ok(())), // P6: the first run did it.
-        Ok((Reply::Int(-2), false)) => (Rivals::Unknown, Err(gone(state))),
+        // P6: the first run did it.
+        Ok((Reply::Int(-2), resent)) if resent || before == Freed::Perhaps => {
+            (Rivals::Unknown, Ok(()))
+        }
+        Ok((Reply::Int(-2), _)) => (Rivals::Unknown, Err(gone(state))),
         Ok((Reply::Int(heard), _)) => {
             let ours = i64::from(core.subscriptions.hears(state.sync.channel()));
             // −1: no right to publish, so nobody knows who waits.
@@ -166,7 +176,7 @@ async fn hand_off(
             Err(Failure::Rejected(_)) => {
                 // The script freed the lock before it failed, or did nothing: a plain release serves both.
                 state.entry.not_handed();
-                return publicly(state, path).await;
+                return publicly(state, path, Freed::Perhaps).await;
             }
             Err(Failure::Unanswered(_)) => unanswered_until = core.ends_by(sent),
             Err(Failure::NotNow(_)) => {}

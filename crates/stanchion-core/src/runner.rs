@@ -74,11 +74,14 @@ impl Runner {
 
     /// Sleeps on the runner's timers, so that the caller needs none.
     pub(crate) async fn sleep(&self, pause: Duration) {
-        // A runner that has ended does not sleep: whoever waits goes on and finds the links ended.
-        let _ = self
+        let slept = self
             .handle
             .spawn(async move { tokio::time::sleep(pause).await })
             .await;
+        // A runner that has ended cannot sleep, and a loop that does not pause would take the caller's executor.
+        if slept.is_err() && Handle::try_current().is_ok() {
+            tokio::time::sleep(pause).await;
+        }
     }
 
     /// How many pieces of work have not ended after `grace`.

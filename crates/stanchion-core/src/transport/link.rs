@@ -102,6 +102,18 @@ struct Inner {
 struct Live {
     connection: MultiplexedConnection,
     driver: AbortHandle,
+    /// Ends the calls on it also when the runtime that drives it stands still.
+    over: CancellationToken,
+}
+
+impl Live {
+    async fn send(&mut self, cmd: &Cmd) -> Result<redis::Value, redis::RedisError> {
+        tokio::select! {
+            biased;
+            reply = self.connection.send_packed_command(cmd) => reply,
+            () = self.over.cancelled() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        }
+    }
 }
 
 /// Counts a call in and out, also when its future is dropped. Only an answer is progress.
@@ -211,10 +223,8 @@ impl Link {
             return Err(Failure::NotNow(self.outage()));
         };
         let flight = Flight::take_off(&self.0);
-        let answer = match judge(live.connection.send_packed_command(&call.cmd).await) {
-            Err((code, _)) if code == NO_SCRIPT => {
-                judge(live.connection.send_packed_command(&call.with_text()).await)
-            }
+        let answer = match judge(live.send(&call.cmd).await) {
+            Err((code, _)) if code == NO_SCRIPT => judge(live.send(&call.with_text()).await),
             other => other,
         };
         flight.landed(answer.map_err(|(_, failure)| failure))
@@ -282,7 +292,7 @@ impl Link {
         self.end();
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         self.drop_connection();
         self.0.phase.send_replace(Phase::Ended);
     }
@@ -296,6 +306,7 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(live) = live {
+            live.over.cancel();
             live.driver.abort();
         }
     }
@@ -427,6 +438,7 @@ impl Link {
         let live = Live {
             connection,
             driver: driver.abort_handle(),
+            over: CancellationToken::new(),
         };
         let asked = inner.clock.now();
         match plain(live.clone(), &["TIME"]).await {
@@ -490,7 +502,7 @@ async fn plain(mut live: Live, parts: &[&str]) -> Result<Reply, Failure> {
     for part in parts {
         cmd.arg(*part);
     }
-    judge(live.connection.send_packed_command(&cmd).await).map_err(|(_, failure)| failure)
+    judge(live.send(&cmd).await).map_err(|(_, failure)| failure)
 }
 
 const MAX_PAUSE: Duration = Duration::from_secs(2);
