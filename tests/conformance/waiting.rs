@@ -69,7 +69,10 @@ async fn a_hand_off_costs_one_command(world: &World) {
     }
     // The message of the release before the first hand-off may come late and cause one attempt.
     let scripts = world.scripts_run() - before;
-    assert!((15..=16).contains(&scripts), "{scripts} scripts for 15 hand-offs");
+    assert!(
+        (15..=16).contains(&scripts),
+        "{scripts} scripts for 15 hand-offs"
+    );
 }
 
 async fn a_dropped_guard_wakes_the_next_waiter(world: &World) {

@@ -99,7 +99,7 @@ impl HoldState {
             owner,
             terms,
             token,
-            began: core.clock.now(),
+            began: sent,
             ends,
             valid_until: AtomicU64::new(terms.lease.valid_until(sent).min(ends).nanos()),
             phase: AtomicU8::new(HELD),

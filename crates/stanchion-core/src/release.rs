@@ -53,7 +53,8 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
         Some(successor) => hand_off(state, successor, path).await,
         None => publicly(state, path, Freed::No).await,
     };
-    if core.clock.now() < state.unanswered_until() {
+    let unanswered = state.unanswered_until();
+    if unanswered > Moment::ZERO && core.clock.now() < unanswered {
         // P3, rule R2: a request for this owner may still be under way; only a release sent after its end is final.
         sweep_in_background(
             core,

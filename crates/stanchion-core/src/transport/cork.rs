@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Larger batches are written at once.
-const FULL: usize = 16 * 1024;
+const FULL: usize = 4 * 1024;
 
 pub(super) struct Corked<S> {
     stream: S,
@@ -69,7 +69,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.buffer.is_empty() {
-            if !self.yielded && self.in_flight.load(Ordering::Relaxed) > 1 {
+            if !self.yielded
+                && self.buffer.len() < FULL
+                && self.in_flight.load(Ordering::Relaxed) > 1
+            {
                 self.yielded = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

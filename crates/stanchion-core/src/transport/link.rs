@@ -92,13 +92,12 @@ struct Inner {
     seed: Option<u64>,
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
-    current: RwLock<Option<Live>>,
+    current: RwLock<Option<Arc<Live>>>,
     phase: watch::Sender<Phase>,
     in_flight: Arc<AtomicUsize>,
     answered: AtomicU64,
 }
 
-#[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
     driver: AbortHandle,
@@ -107,10 +106,11 @@ struct Live {
 }
 
 impl Live {
-    async fn send(&mut self, cmd: &Cmd) -> Result<redis::Value, redis::RedisError> {
+    async fn send(&self, cmd: &Cmd) -> Result<redis::Value, redis::RedisError> {
+        let mut connection = self.connection.clone();
         tokio::select! {
             biased;
-            reply = self.connection.send_packed_command(cmd) => reply,
+            reply = connection.send_packed_command(cmd) => reply,
             () = self.over.cancelled() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     }
@@ -194,7 +194,7 @@ impl Link {
         &self.0.server
     }
 
-    fn live(&self) -> Option<Live> {
+    fn live(&self) -> Option<Arc<Live>> {
         self.0
             .current
             .read()
@@ -219,12 +219,15 @@ impl Link {
     ///
     /// Dropping the future does not unsend: the script may run all the same.
     pub(crate) async fn call(&self, call: &Call) -> Result<Reply, Failure> {
-        let Some(mut live) = self.live() else {
+        let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
         let flight = Flight::take_off(&self.0);
         let answer = match judge(live.send(&call.cmd).await) {
-            Err((code, _)) if code == NO_SCRIPT => judge(live.send(&call.with_text()).await),
+            // Boxed: rare, and every request carries this future.
+            Err((code, _)) if code == NO_SCRIPT => {
+                judge(Box::pin(live.send(&call.with_text())).await)
+            }
             other => other,
         };
         flight.landed(answer.map_err(|(_, failure)| failure))
@@ -236,18 +239,19 @@ impl Link {
             return Err(Failure::NotNow(self.outage()));
         };
         let flight = Flight::take_off(&self.0);
-        flight.landed(plain(live, parts).await)
+        flight.landed(plain(&live, parts).await)
     }
 
     /// Subscribes to, or unsubscribes from, a channel; returns when the server has confirmed.
     pub(crate) async fn subscribe(&self, channel: &[u8], on: Subscribe) -> Result<(), Failure> {
-        let Some(mut live) = self.live() else {
+        let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
         let flight = Flight::take_off(&self.0);
+        let mut connection = live.connection.clone();
         let done = match on {
-            Subscribe::Start => live.connection.subscribe(channel).await,
-            Subscribe::Stop => live.connection.unsubscribe(channel).await,
+            Subscribe::Start => connection.subscribe(channel).await,
+            Subscribe::Stop => connection.unsubscribe(channel).await,
         };
         let answer = judge(done.map(|()| redis::Value::Okay));
         flight.landed(answer.map(|_| ()).map_err(|(_, failure)| failure))
@@ -355,7 +359,7 @@ impl Link {
     async fn probe(&self) {
         let Some(live) = self.live() else { return };
         let asked = self.0.clock.now();
-        if let Ok(reply) = plain(live, &["TIME"]).await {
+        if let Ok(reply) = plain(&live, &["TIME"]).await {
             self.observe_time(&reply, asked.micros());
         }
     }
@@ -435,13 +439,13 @@ impl Link {
             driver.await;
             drop(ending);
         });
-        let live = Live {
+        let live = Arc::new(Live {
             connection,
             driver: driver.abort_handle(),
             over: CancellationToken::new(),
-        };
+        });
         let asked = inner.clock.now();
-        match plain(live.clone(), &["TIME"]).await {
+        match plain(&live, &["TIME"]).await {
             Ok(reply) => self.observe_time(&reply, asked.micros()),
             Err(Failure::Rejected(rejection)) => {
                 live.driver.abort();
@@ -497,7 +501,7 @@ pub(crate) enum Subscribe {
     Stop,
 }
 
-async fn plain(mut live: Live, parts: &[&str]) -> Result<Reply, Failure> {
+async fn plain(live: &Live, parts: &[&str]) -> Result<Reply, Failure> {
     let mut cmd = Cmd::new();
     for part in parts {
         cmd.arg(*part);
