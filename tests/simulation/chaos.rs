@@ -51,14 +51,14 @@ pub(crate) struct Chaos {
 impl Chaos {
     pub(crate) fn new(
         ledger: &Arc<Ledger>,
-        engine: &Engine,
+        engine: Engine,
         scenario: &Arc<Scenario>,
         lives: Vec<Arc<AtomicU32>>,
     ) -> Self {
         let rng = fastrand::Rng::with_seed(scenario.seed.wrapping_mul(0x9e37_79b9) ^ 0xc4a05);
         let chaos = Self {
             ledger: Arc::clone(ledger),
-            engine: engine.clone(),
+            engine,
             scenario: Arc::clone(scenario),
             rng,
             next: Duration::from_secs(8),
@@ -116,7 +116,7 @@ impl Chaos {
                 self.next = now + Duration::from_secs(1);
             }
         } else if self.next <= now {
-            self.next = now + self.millis(200, 5_000);
+            self.next = now + self.millis(200, 3_500);
             self.strike(sim, now);
         }
     }
@@ -152,7 +152,7 @@ impl Chaos {
     }
 
     fn strike_client(&mut self, sim: &mut Sim<'_>, now: Duration, host: u32, name: &str) {
-        let (what, length, cure) = match self.rng.u8(..10) {
+        let (what, length, cure) = match self.rng.u8(..13) {
             0 => {
                 sim.partition(name, SERVER);
                 ("partition", self.millis(50, 6_000), Cure::Repair(host))
@@ -173,13 +173,17 @@ impl Chaos {
                     Cure::Deliver(host),
                 )
             }
-            6 | 7 => {
-                let latency = self.millis(30, 250);
+            6..11 => {
+                let latency = self.millis(30, 400);
                 sim.set_link_latency(name, SERVER, latency);
                 ("slow", self.millis(500, 8_000), Cure::Speed(host))
             }
-            8 => {
+            11 => {
+                // What was sent arrives, and the good-byes of the system: all at once, because a latency of its own for
+                // each would depend on the order in which the runtime drops its tasks.
+                sim.hold(name, SERVER);
                 self.crash(sim, host, name);
+                sim.release(name, SERVER);
                 ("killed", self.millis(50, 8_000), Cure::Bounce(host))
             }
             _ => {

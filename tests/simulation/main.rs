@@ -13,10 +13,12 @@
     clippy::print_stdout,
     reason = "a simulation tells what it has covered"
 )]
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod chaos;
 mod client;
 mod filter;
+mod held;
 mod judge;
 mod ledger;
 mod network;

@@ -31,7 +31,9 @@ pub(crate) async fn serve(engine: Engine, mutation: Option<Mutation>) -> turmoil
     loop {
         let (stream, _) = listener.accept().await?;
         let engine = engine.clone();
-        tokio::spawn(async move {
+        // A local task: at a crash these are dropped in the order of their start. Others are dropped in an order that
+        // depends on how many tasks the whole program has started, and with it which good-bye gets which latency.
+        tokio::task::spawn_local(async move {
             // However a connection ends, its client notices.
             let _ = match mutation {
                 None => engine.serve(stream).await,

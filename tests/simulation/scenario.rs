@@ -61,14 +61,14 @@ impl Scenario {
         };
         Self {
             seed,
-            weather: if seed % 4 == 0 {
+            weather: if seed.is_multiple_of(4) {
                 Weather::Forgetful
             } else {
                 Weather::Stormy
             },
-            clients: 3 + u32::from(seed % 2 == 0),
-            tasks: 2 + u32::from(seed % 3 == 0),
-            names: if seed % 5 == 0 {
+            clients: 3 + u32::from(seed.is_multiple_of(2)),
+            tasks: 2 + u32::from(seed.is_multiple_of(3)),
+            names: if seed.is_multiple_of(5) {
                 &["orders"]
             } else {
                 &["orders", "stock"]

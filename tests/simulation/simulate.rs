@@ -59,7 +59,7 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
             client::run(Arc::clone(&ledger), Arc::clone(&scenario), life)
         });
     }
-    let mut chaos = Chaos::new(&ledger, &engine, &scenario, lives);
+    let mut chaos = Chaos::new(&ledger, engine.clone(), &scenario, lives);
     while sim.elapsed() < LENGTH {
         ledger.time.step_to(sim.elapsed());
         ledger

@@ -431,9 +431,9 @@ fn mask(text: &str) -> String {
             url.into()
         }
         Ok(url) if url.query().is_some() => text.split('?').next().unwrap_or_default().to_owned(),
-        Ok(_) => text.into(),
-        // Not a URL: whatever stands before an @ may be a secret.
-        Err(_) => text
+        Ok(url) if url.has_host() => text.into(),
+        // No URL of ours: whatever stands before an @ may be a secret.
+        _ => text
             .rsplit_once('@')
             .map_or_else(|| text.to_owned(), |(_, host)| format!("***@{host}")),
     }
