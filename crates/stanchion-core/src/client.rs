@@ -493,6 +493,7 @@ impl Core {
             .since(self.clock.now())
             .min(Duration::from_millis(250));
         tokio::select! {
+            biased;
             _ = direct.wait_for(up) => {}
             _ = background.wait_for(up) => {}
             () = self.runner.sleep(left) => {}

@@ -18,13 +18,26 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
     let mut count = state.count.lock().await;
     if *count > 1 {
         let call = state.sync.release(&state.owner, *count, state.terms.lease);
-        let done = persist(&state.core, path, &call, state.valid_until()).await;
-        // The server is told counts, not differences: the next operation of this owner puts right what this one could not.
+        // The server is told counts, not differences: the next operation of this owner puts right what this one cannot.
         *count -= 1;
-        return match done {
-            Ok((Reply::Int(-2), _)) => Err(gone(&state)),
-            Ok(_) => Ok(()),
-            Err(failure) => Err(unreleased(&state, failure)),
+        let lost = |now| {
+            state
+                .lost_reason(now)
+                .map(|reason| state.lease_lost(reason))
+        };
+        if let Some(lost) = lost(state.core.clock.now()) {
+            return Err(lost.into());
+        }
+        let done = persist(&state.core, path, &call, state.valid_until()).await;
+        if matches!(done, Ok((Reply::Int(-2), _))) {
+            state.lose(LostReason::Gone);
+            state.entry.freed(&state.core, &state, Rivals::Unknown);
+        }
+        // P8: whatever the server said, what is lost by now was not released.
+        return match (lost(state.core.clock.now()), done) {
+            (Some(lost), _) => Err(lost.into()),
+            (None, Ok(_)) => Ok(()),
+            (None, Err(failure)) => Err(unreleased(&state, failure)),
         };
     }
     *count = 0;

@@ -143,6 +143,7 @@ pub(crate) async fn run(
         watchdog::tend(&strong, holds);
         drop(strong);
         tokio::select! {
+            biased;
             () = closed.cancelled() => return,
             () = timetable.bell.notified() => {}
             () = tokio::time::sleep(next.since(now)), if next != Moment::FAR => {}

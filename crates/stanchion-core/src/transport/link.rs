@@ -275,6 +275,7 @@ impl Link {
                     }
                 }
                 tokio::select! {
+                    biased;
                     () = closed.cancelled() => return self.end(),
                     () = tokio::time::sleep(pauses.next().unwrap_or(MAX_PAUSE)) => {}
                 }
@@ -282,6 +283,7 @@ impl Link {
             generation += 1;
             self.0.phase.send_replace(Phase::Up(generation));
             tokio::select! {
+                biased;
                 () = closed.cancelled() => return self.end(),
                 () = self.watch_over(ended) => {}
             }
@@ -322,6 +324,7 @@ impl Link {
         let (mut silent, mut idle) = (Duration::ZERO, Duration::ZERO);
         loop {
             tokio::select! {
+                biased;
                 _ = &mut ended => return,
                 () = tokio::time::sleep(tick) => {}
             }
@@ -347,6 +350,7 @@ impl Link {
                 if idle >= self.0.response_timeout {
                     idle = Duration::ZERO;
                     tokio::select! {
+                        biased;
                         _ = &mut ended => return,
                         probe = tokio::time::timeout(self.0.response_timeout, self.probe()) => if probe.is_err() { return },
                     }

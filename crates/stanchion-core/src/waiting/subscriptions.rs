@@ -3,7 +3,7 @@
 //! Messages are hints. What makes waiting correct is the order *subscribe, try, wait* and the poll behind it: on every
 //! confirmation, the first and every later one after a reconnect, the waiters of the channel try once.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::clock::{Clock, Moment};
 use crate::transport::link::{Link, OnPush, Phase, Subscribe};
 
 pub(crate) struct Subscriptions {
-    topics: Mutex<HashMap<Vec<u8>, Topic>>,
+    topics: Mutex<BTreeMap<Vec<u8>, Topic>>,
     bell: Notify,
     clock: Arc<dyn Clock>,
     linger: Duration,
@@ -48,7 +48,7 @@ impl Subscriptions {
         })
     }
 
-    fn topics(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Topic>> {
+    fn topics(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Topic>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,6 +121,7 @@ impl Subscriptions {
             }
             let next = self.end_lingering(&link);
             tokio::select! {
+                biased;
                 () = closed.cancelled() => return,
                 () = self.bell.notified() => {}
                 changed = phase.changed() => if changed.is_err() { return },
