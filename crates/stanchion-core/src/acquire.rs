@@ -304,7 +304,12 @@ async fn wait(
                     name: sync.name().clone(),
                 });
             }
-            Some(Some(Turn::Handed(hold))) => return Ok(hold),
+            Some(Some(Turn::Handed(hold))) if hold.is_held() => return Ok(hold),
+            // It ran out before this task ran. Dropped, it is taken out of the way; the place in the queue is gone with it.
+            Some(Some(Turn::Handed(_))) => {
+                ticket = Entries::join(core, sync.channel(), terms);
+                continue;
+            }
             Some(Some(Turn::Try)) => {}
         }
         let Some(attempt) = asking.attempt(ticket.entry(), patience).await else {

@@ -150,8 +150,14 @@ async fn hand_off(
                     unanswered_until,
                 };
                 let hold = HoldState::begin(core, &state.sync, &state.entry, grant);
-                observe::handed(state.sync.kind());
-                state.entry.hand_over(successor, hold);
+                if hold.is_held() {
+                    observe::handed(state.sync.kind());
+                    state.entry.hand_over(successor, hold);
+                } else {
+                    // The answer took longer than the lease: nobody is given what is over.
+                    drop(hold);
+                    state.entry.not_handed();
+                }
                 return Ok(());
             }
             Ok(Some(Verdict::Late)) => {

@@ -1,0 +1,223 @@
+//! A hold: what its holder does under it, and what it checks meanwhile.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use stanchion::{LockGuard, LostReason, ReleaseError, RenewError};
+use stanchion_testkit::Kind;
+use tokio::time::{sleep, timeout};
+
+use crate::ledger::Scribe;
+use crate::scenario::{Reckoning, Weather};
+use crate::time::SkewedClock;
+
+/// The bound on calls that have no deadline of their own: the default operation timeout.
+pub(crate) const OPERATION: Duration = Duration::from_secs(5);
+
+/// How often a holder looks whether its lease was renewed.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How soon a holder that counts from replies notices one.
+const TURN: Duration = Duration::from_millis(2);
+
+/// One step of protected work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Sleep(Duration),
+    Run(Duration),
+    Reenter(Duration),
+    Renew,
+}
+
+/// How to give the lock back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Release,
+    Drop,
+    /// The caller drops the release after this long.
+    Cancelled(Duration),
+}
+
+/// A guard and what its holder knows about it.
+pub(crate) struct Held<'a> {
+    pub(crate) guard: LockGuard,
+    pub(crate) lease: Duration,
+    pub(crate) clock: &'a SkewedClock,
+    pub(crate) reckoning: Reckoning,
+    pub(crate) scribe: Scribe<'a>,
+    /// For the planted bug: the guard's last word, and what the holder made of it.
+    pub(crate) from_reply: Mutex<(Duration, Duration)>,
+}
+
+impl Held<'_> {
+    /// Works under the hold and gives it back; tells the history.
+    pub(crate) async fn use_it(self, steps: &[Step], end: End, weather: Weather) {
+        let scribe = self.scribe;
+        let Some(token) = self.guard.fencing_token() else {
+            return scribe.complain("P2: no fencing token");
+        };
+        let mut safe_until = self.safe_until();
+        scribe.record_with(Kind::Granted, Some(token.get()), Some(safe_until));
+        scribe.record(Kind::Enter);
+        let lost = tokio::select! {
+            biased;
+            reason = self.lost() => Some(reason),
+            () = self.watch(&mut safe_until) => None,
+            () = self.protected(steps) => None,
+        };
+        self.note_renewal(&mut safe_until);
+        scribe.record(Kind::Exit);
+        if let Some(reason) = lost {
+            scribe.ledger.count("lost");
+            scribe.record(Kind::Lost);
+            self.check_reason(reason, safe_until, weather);
+            // Dropped or released, it must do no harm to whoever holds now.
+            if matches!(end, End::Release) {
+                let released = self.guard.release().await;
+                if !matches!(released, Err(ReleaseError::Lost(_))) {
+                    scribe.complain(&format!(
+                        "P8: the release of a lost hold gave {released:?}, steps {steps:?}"
+                    ));
+                }
+            }
+            return;
+        }
+        self.give_back(end, safe_until, weather).await;
+    }
+
+    async fn give_back(self, end: End, safe_until: Duration, weather: Weather) {
+        let Self { guard, scribe, .. } = self;
+        let started = scribe.ledger.time.now();
+        scribe.record(Kind::ReleaseInvoke);
+        let released = match end {
+            End::Drop => return drop(guard),
+            End::Cancelled(limit) => match timeout(limit, guard.release()).await {
+                Ok(released) => released,
+                Err(_) => return,
+            },
+            End::Release => guard.release().await,
+        };
+        scribe.check_bound("release", started, OPERATION);
+        match released {
+            Ok(()) => scribe.record(Kind::Released),
+            Err(ReleaseError::Ambiguous { .. }) => {
+                scribe.ledger.count("release ambiguous");
+                scribe.record(Kind::Ambiguous);
+            }
+            Err(ReleaseError::Lost(_)) => {
+                if weather != Weather::Forgetful && scribe.ledger.time.now() < safe_until {
+                    scribe.complain(&format!(
+                        "a release found nothing to release before {safe_until:?}"
+                    ));
+                }
+                scribe.record(Kind::Failed);
+            }
+            Err(error) => scribe.complain(&format!("P8: {error}")),
+        }
+    }
+
+    /// Until when the holder believes in its hold, in true time.
+    fn safe_until(&self) -> Duration {
+        let by_guard = self.clock.true_time(self.guard.valid_until());
+        if self.reckoning == Reckoning::ByGuard {
+            return by_guard;
+        }
+        let mut believed = self
+            .from_reply
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if by_guard > believed.0 {
+            // The planted bug: the guard has just heard of a grant or a renewal, and the lease is counted from now.
+            let margin = (self.lease / 100).max(Duration::from_millis(2));
+            *believed = (
+                by_guard,
+                self.scribe.ledger.time.now() + self.lease - margin,
+            );
+        }
+        believed.1
+    }
+
+    /// Resolves when the hold is lost.
+    async fn lost(&self) -> LostReason {
+        while self.reckoning == Reckoning::FromReply
+            && self.safe_until() > self.scribe.ledger.time.now()
+        {
+            sleep(TURN).await;
+        }
+        self.guard.lost().await
+    }
+
+    /// Writes every renewal down before the end it moves.
+    async fn watch(&self, safe_until: &mut Duration) {
+        loop {
+            let left =
+                safe_until.saturating_sub(self.scribe.ledger.time.now() + Duration::from_millis(2));
+            sleep(left.clamp(Duration::from_millis(1), LOOK)).await;
+            self.note_renewal(safe_until);
+        }
+    }
+
+    fn note_renewal(&self, safe_until: &mut Duration) {
+        let now = self.safe_until();
+        if now > *safe_until {
+            *safe_until = now;
+            self.scribe.record_with(Kind::Renewed, None, Some(now));
+        }
+    }
+
+    async fn protected(&self, steps: &[Step]) {
+        for step in steps {
+            match *step {
+                Step::Sleep(time) => sleep(time).await,
+                // A loss is seen by whoever runs this.
+                Step::Run(time) => drop(self.guard.run(sleep(time)).await),
+                Step::Reenter(time) => self.reenter(time).await,
+                Step::Renew => {
+                    let started = self.scribe.ledger.time.now();
+                    let renewed = self.guard.renew().await;
+                    self.scribe.check_bound("renew", started, OPERATION);
+                    self.check_renewal(renewed);
+                }
+            }
+        }
+    }
+
+    async fn reenter(&self, time: Duration) {
+        let started = self.scribe.ledger.time.now();
+        let inner = self.guard.reenter().await;
+        self.scribe.check_bound("reenter", started, OPERATION);
+        match inner {
+            Ok(inner) => {
+                if inner.fencing_token() != self.guard.fencing_token() {
+                    self.scribe.complain("a re-entry has a token of its own");
+                }
+                sleep(time).await;
+                // Its fate is that of the outer guard.
+                drop(inner.release().await);
+            }
+            Err(error) => self.check_renewal(Err(error)),
+        }
+    }
+
+    fn check_renewal(&self, renewed: Result<(), RenewError>) {
+        if let Err(error @ RenewError::Rejected { .. }) = renewed {
+            self.scribe.complain(&format!("P8: {error}"));
+        }
+    }
+
+    fn check_reason(&self, reason: LostReason, safe_until: Duration, weather: Weather) {
+        let now = self.scribe.ledger.time.now();
+        // The clock of the guard has a finer grain than timers and the true time.
+        let early = now + Duration::from_millis(1) < safe_until;
+        let may = match reason {
+            LostReason::Expired | LostReason::MaxHold => !early,
+            LostReason::Gone => !early || weather == Weather::Forgetful,
+            _ => false,
+        };
+        if !may {
+            self.scribe.complain(&format!(
+                "P5: lost ({reason}) at {now:?}, though valid until {safe_until:?}"
+            ));
+        }
+    }
+}
