@@ -246,7 +246,16 @@ impl Entry {
     /// A message, a confirmed subscription, or an operator's release: a hint to try (P4).
     pub(crate) fn woken(&self, now: Moment) {
         let mut queue = self.queue();
-        if queue.deaf_until.is_some_and(|until| now < until) {
+        if let Some(until) = queue.deaf_until
+            && now < until
+        {
+            if queue.busy != Busy::No {
+                queue.again = true;
+            } else if until == Moment::FAR && !queue.waiters.is_empty() {
+                // Our release is still unanswered, perhaps for long. The others have their start from now on.
+                queue.deaf_until = Some(now + YIELD);
+                self.schedule_poll(&mut queue, now + YIELD);
+            }
             return;
         }
         if queue.owed > 0 && queue.busy == Busy::No && !queue.waiters.is_empty() {
