@@ -146,13 +146,18 @@ impl Chaos {
             if self.link_is_whole(host) {
                 self.strike_client(sim, now, host, &name);
             }
-        } else if self.server_is_up() {
+        } else if self.server_is_up() && self.scenario.weather != Weather::Sluggish {
             self.strike_server(sim, now);
         }
     }
 
     fn strike_client(&mut self, sim: &mut Sim<'_>, now: Duration, host: u32, name: &str) {
-        let (what, length, cure) = match self.rng.u8(..13) {
+        let kinds = if self.scenario.weather == Weather::Sluggish {
+            3..11
+        } else {
+            0..13
+        };
+        let (what, length, cure) = match self.rng.u8(kinds) {
             0 => {
                 sim.partition(name, SERVER);
                 ("partition", self.millis(50, 6_000), Cure::Repair(host))

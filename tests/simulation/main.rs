@@ -101,6 +101,11 @@ fn encounters_in_fair_weather() {
 }
 
 #[test]
+fn laggards_on_slow_links() {
+    all_keep_the_promises("laggards_on_slow_links", Scenario::laggards, 2);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_history() {
     let events = || {
         simulate(Scenario::crowd(number("STANCHION_SEED").unwrap_or(2)))
@@ -144,7 +149,7 @@ fn is_caught(bug: &str, scenario: impl Fn(u64) -> Scenario, rules: &[Rule]) {
 fn a_lease_counted_from_the_reply_is_caught() {
     let scenario = |seed| Scenario {
         reckoning: Reckoning::FromReply,
-        ..Scenario::crowd(seed)
+        ..Scenario::laggards(seed)
     };
     is_caught("lease from the reply", scenario, &[Rule::Exclusion]);
 }

@@ -20,6 +20,8 @@ pub(crate) enum Weather {
     Stormy,
     /// All of them; at some restarts the server loses its data.
     Forgetful,
+    /// Links get slow and deliver late; nothing else.
+    Sluggish,
     /// Latency only.
     Fair,
 }
@@ -36,6 +38,8 @@ pub(crate) struct Scenario {
     pub(crate) think: Duration,
     /// The leases tasks choose from.
     pub(crate) leases: Vec<Duration>,
+    /// How many holds in ten are not renewed, and then mostly outlast their lease.
+    pub(crate) unrenewed: u8,
     pub(crate) poll_interval: Duration,
     pub(crate) linger: Duration,
     pub(crate) response_timeout: Duration,
@@ -79,6 +83,7 @@ impl Scenario {
                 Duration::from_millis(1_000),
                 Duration::from_millis(2_500),
             ],
+            unrenewed: 1,
             poll_interval: millis(&[1_000, 2_000, 5_000], &mut rng),
             linger: millis(&[10, 300, 3_000], &mut rng),
             response_timeout: millis(&[300, 1_000], &mut rng),
@@ -100,10 +105,26 @@ impl Scenario {
             names: &["orders"],
             think: Duration::from_secs(2),
             leases: vec![Duration::from_secs(30)],
+            unrenewed: 0,
             poll_interval: Duration::from_secs(60),
             linger: Duration::from_millis(10),
             response_timeout: Duration::from_secs(1),
             prompt: Duration::from_millis(250),
+            least_grants: 300,
+            ..Self::crowd(seed)
+        }
+    }
+
+    /// A network so slow that it matters from when a lease counts, and leases that run out.
+    pub(crate) fn laggards(seed: u64) -> Self {
+        Self {
+            weather: Weather::Sluggish,
+            names: &["orders"],
+            think: Duration::from_millis(300),
+            leases: vec![Duration::from_millis(1_000), Duration::from_millis(1_500)],
+            unrenewed: 4,
+            poll_interval: Duration::from_secs(1),
+            response_timeout: Duration::from_secs(1),
             least_grants: 300,
             ..Self::crowd(seed)
         }

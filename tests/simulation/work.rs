@@ -52,13 +52,14 @@ impl Worker {
         if let Ok(lease) = Lease::new(lease) {
             options = options.lease(lease);
         }
-        if !self.is_gentle() && self.rng.u8(..10) == 0 {
+        let unrenewed = self.rng.u8(..10) < self.scenario.unrenewed;
+        if unrenewed {
             options = options.renewal(Renewal::Manual);
         }
         if !self.is_gentle() && self.rng.u8(..20) == 0 {
             options = options.max_hold(lease * 3 / 2);
         }
-        let steps = self.steps(lease);
+        let steps = self.steps(lease, unrenewed);
         let end = self.end();
         let ledger = Arc::clone(&self.ledger);
         let scribe = Scribe {
@@ -176,7 +177,10 @@ impl Worker {
         }
     }
 
-    fn steps(&mut self, lease: Duration) -> Vec<Step> {
+    fn steps(&mut self, lease: Duration, unrenewed: bool) -> Vec<Step> {
+        if unrenewed && self.rng.bool() {
+            return vec![Step::Sleep(lease * 2)];
+        }
         // Most holds are short; some outlive their lease and live on renewals.
         let longest = match self.rng.u8(..10) {
             0..6 => Duration::from_millis(60),

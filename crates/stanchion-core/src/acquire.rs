@@ -85,7 +85,10 @@ impl Asking {
                 self.outage_since.get_or_insert(now);
             }
             // Boxed: rare, and large.
-            Attempt::Late => Box::pin(self.core.link(Path::Direct).synchronise()).await,
+            Attempt::Late => {
+                let clock = Box::pin(self.core.link(Path::Direct).synchronise());
+                core_timeout(&self.core, deadline, clock).await;
+            }
             // The hold sees to it from here.
             Attempt::Granted(_) => self.unanswered_until = Moment::ZERO,
             // R1: the release under way is for this owner, so it must not ask again.

@@ -141,10 +141,23 @@ impl Client {
         };
         let subscriber = link(Some(subscriptions.on_push()));
         supervise(&subscriber, runner.handle());
-        for link in [&direct, &background, &subscriber] {
-            first_connection(link).await?;
-        }
-        let server = ServerInfo::ask(&direct).await?;
+        let greeting = async {
+            for link in [&direct, &background, &subscriber] {
+                first_connection(link).await?;
+            }
+            ServerInfo::ask(&direct).await
+        };
+        // P9: one bound on everything, not one for each step.
+        let greeted = tokio::time::timeout(config.connect_timeout, greeting).await;
+        let server = greeted.unwrap_or_else(|_| {
+            Err(ConnectError::Unreachable {
+                server: endpoint.route.to_string(),
+                detail: format!(
+                    "no answer within {}",
+                    humantime::format_duration(config.connect_timeout)
+                ),
+            })
+        })?;
         runner.serve(Arc::clone(&subscriptions).serve(subscriber, closed.clone()));
         let rng = config
             .seams
@@ -484,18 +497,17 @@ impl Core {
         let left = until.since(self.clock.now());
         let pause = Duration::from_millis(10) + self.jitter(Duration::from_millis(30));
         self.runner.sleep(pause.min(left)).await;
+        let (direct, background) = (self.direct.comes_up(), self.background.comes_up());
         if self.direct.is_up() || self.background.is_up() {
             return;
         }
-        let (mut direct, mut background) = (self.direct.phase(), self.background.phase());
-        let up = |phase: &Phase| matches!(phase, Phase::Up(_));
         let left = until
             .since(self.clock.now())
             .min(Duration::from_millis(250));
         tokio::select! {
             biased;
-            _ = direct.wait_for(up) => {}
-            _ = background.wait_for(up) => {}
+            () = direct => {}
+            () = background => {}
             () = self.runner.sleep(left) => {}
         }
     }

@@ -125,6 +125,7 @@ impl Engine {
         let (mut commands, mut replies) = tokio::io::split(stream);
         let (mut from_engine, mut to_engine) = tokio::io::split(self.connect()?);
         let ended = tokio::select! {
+            biased;
             result = tokio::io::copy(&mut commands, &mut to_engine) => result,
             result = tokio::io::copy(&mut from_engine, &mut replies) => return result.map(drop),
         };

@@ -17,7 +17,8 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
 };
 use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -94,6 +95,8 @@ struct Inner {
     server_clock: Arc<ServerClock>,
     current: RwLock<Option<Arc<Live>>>,
     phase: watch::Sender<Phase>,
+    /// Wakes in order of arrival, which `watch` does not.
+    up: Notify,
     in_flight: Arc<AtomicUsize>,
     answered: AtomicU64,
 }
@@ -173,6 +176,7 @@ impl Link {
             server_clock,
             current: RwLock::new(None),
             phase: watch::Sender::new(Phase::Starting),
+            up: Notify::new(),
             in_flight: Arc::default(),
             answered: AtomicU64::new(0),
         }))
@@ -180,6 +184,11 @@ impl Link {
 
     pub(crate) fn phase(&self) -> watch::Receiver<Phase> {
         self.0.phase.subscribe()
+    }
+
+    /// Resolves when it is connected the next time.
+    pub(crate) fn comes_up(&self) -> Notified<'_> {
+        self.0.up.notified()
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -282,6 +291,7 @@ impl Link {
             };
             generation += 1;
             self.0.phase.send_replace(Phase::Up(generation));
+            self.0.up.notify_waiters();
             tokio::select! {
                 biased;
                 () = closed.cancelled() => return self.end(),
