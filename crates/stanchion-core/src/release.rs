@@ -195,6 +195,10 @@ async fn hand_off(
             }
             Err(Failure::Rejected(_)) => {
                 // The script freed the lock before it failed, or did nothing: a plain release serves both.
+                if resent {
+                    // P3: an earlier run may have granted to the successor's owner, which nobody will use.
+                    sweep_in_background(core, &state.sync, &owner, lease, unanswered_until);
+                }
                 state.entry.not_handed();
                 return publicly(state, path, Freed::Perhaps).await;
             }

@@ -149,7 +149,6 @@ struct Queue {
     deaf_until: Option<Moment>,
     /// Messages that are for others first: answered after a head start.
     owed: u32,
-    subscribed: bool,
     poll: Option<Slot>,
 }
 
@@ -283,9 +282,8 @@ impl Entry {
     }
 
     /// Subscribed (again), or deaf from now on.
-    pub(crate) fn listening(&self, confirmed: bool) {
+    pub(crate) fn listening_changed(&self) {
         let mut queue = self.queue();
-        queue.subscribed = confirmed;
         // Confirmed: something may have happened before. Lost: the server may be gone, and the pace changes.
         let waker = queue.let_first_try();
         drop(queue);
@@ -476,7 +474,6 @@ impl Ticket {
         let now = self.core.clock.now();
         let mut queue = self.entry.queue();
         queue.busy = Busy::No;
-        queue.subscribed = subscribed;
         if std::mem::take(&mut queue.again) {
             // Invariant 2. We are first, so our own task runs on by itself.
             return wake_after(queue);

@@ -139,7 +139,7 @@ impl Subscriptions {
             topic.state = State::Wanted;
         }
         for entry in deaf {
-            entry.listening(false);
+            entry.listening_changed();
         }
     }
 
@@ -181,7 +181,7 @@ impl Subscriptions {
         let entry = topic.entry.upgrade();
         drop(topics);
         if let (true, Some(entry)) = (confirmed, entry) {
-            entry.listening(true);
+            entry.listening_changed();
         }
     }
 
