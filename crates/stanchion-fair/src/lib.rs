@@ -1,0 +1,1 @@
+//! A distributed fair lock on Redis and Valkey: first come, first served across processes, wire-compatible with Redisson.

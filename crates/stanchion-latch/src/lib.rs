@@ -1,0 +1,1 @@
+//! A distributed count-down latch on Redis and Valkey, wire-compatible with Redisson.

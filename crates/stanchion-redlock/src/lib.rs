@@ -1,0 +1,1 @@
+//! RedLock: one lock on a quorum of independent Redis or Valkey servers.

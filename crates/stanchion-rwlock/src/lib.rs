@@ -1,0 +1,1 @@
+//! A distributed read-write lock on Redis and Valkey, wire-compatible with Redisson.
