@@ -28,15 +28,15 @@ macro_rules! suite {
 
 mod exclusion;
 mod expiry;
-mod input;
-mod layout;
-mod reentry;
-mod tokens;
-mod waiting;
 mod fair;
-mod rwlock;
-mod semaphore;
-mod leased;
+mod input;
 mod latch;
+mod layout;
+mod leased;
 mod multilock;
 mod redlock;
+mod reentry;
+mod rwlock;
+mod semaphore;
+mod tokens;
+mod waiting;

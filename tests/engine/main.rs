@@ -3,14 +3,14 @@
 
 mod cancellation;
 mod connections;
+mod fair;
+mod latch;
+mod leased;
 mod lost_messages;
 mod lost_replies;
-mod refusals;
-mod time;
-mod fair;
-mod rwlock;
-mod semaphore;
-mod leased;
-mod latch;
 mod multilock;
 mod redlock;
+mod refusals;
+mod rwlock;
+mod semaphore;
+mod time;

@@ -8,18 +8,18 @@ use crate::clock::Moment;
 use crate::error::{AcquireError, Outage, Rejection};
 use crate::hold::{Grant, Hold, HoldState, as_acquire_error, reenter};
 use crate::lease::Lease;
-use crate::options::{AcquireOptions, HoldTerms};
-use crate::owner::{Owner, WireOwner};
-use crate::primitive::{Request, Synchronizer, Verdict};
-use crate::release::sweep_in_background;
+use crate::options::{AcquireOptions, HoldTerms, Reentry};
+use crate::owner::{Owner, WireOwner, live};
+use crate::primitive::{Hint, Request, Sharing, Synchronizer, Tenure, Verdict, now_of, rest_of};
+use crate::release::Leftover;
 use crate::runner::Persistent;
 use crate::transport::Failure;
-use crate::waiting::{Entries, Entry, Ticket, Turn};
+use crate::waiting::{Applicant, Entries, Entry, Ticket, Told, Turn};
 
 /// What one request brought.
 enum Attempt {
     Granted(Hold),
-    Busy(Option<Duration>),
+    Busy(Option<Duration>, Hint),
     Late,
     /// Granted, but the answer took longer than the lease; it is being released.
     Stale,
@@ -34,22 +34,79 @@ struct Asking {
     sync: Arc<dyn Synchronizer>,
     owner: WireOwner,
     terms: HoldTerms,
+    how: How,
     /// P3: an unanswered request of ours may run until then. Swept when this is dropped.
     unanswered_until: Moment,
+    /// P3: the server has a place in its queue for us. Given up when this is dropped.
+    queued: bool,
     /// The server has been out of reach since.
     outage_since: Option<Moment>,
 }
 
+/// What an acquire is like, beyond what it asks for.
+#[derive(Clone, Debug)]
+struct How {
+    /// It goes on waiting when it is refused.
+    waits: bool,
+    /// The exclusive hold that its owner has.
+    within: Option<WireOwner>,
+}
+
 impl Asking {
-    fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, terms: HoldTerms) -> Self {
+    fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, terms: HoldTerms, how: How) -> Self {
         Self {
             core: Arc::clone(core),
             sync: Arc::clone(sync),
             owner: core.next_wire_owner(),
             terms,
+            how,
             unanswered_until: Moment::ZERO,
+            queued: false,
             outage_since: None,
         }
+    }
+
+    /// What another waiter saw is so for this one, too.
+    fn seen(&self, entry: &Arc<Entry>) -> Hold {
+        let grant = Grant {
+            owner: self.owner.clone(),
+            token: None,
+            terms: self.terms,
+            sent: self.core.clock.now(),
+            first: None,
+            unanswered_until: Moment::ZERO,
+        };
+        HoldState::begin(&self.core, &self.sync, entry, grant)
+    }
+
+    fn applicant(&self) -> Applicant {
+        Applicant {
+            sync: Arc::clone(&self.sync),
+            owner: self.owner.clone(),
+            terms: self.terms,
+        }
+    }
+
+    /// Nothing of this owner is ours to clean up any more; whoever asks again is another.
+    fn begin_anew(&mut self) {
+        self.unanswered_until = Moment::ZERO;
+        self.queued = false;
+        self.owner = self.core.next_wire_owner();
+    }
+
+    /// The hold of a grant that came by message.
+    fn told(&mut self, entry: &Arc<Entry>, told: Told) -> Hold {
+        let sent = self.core.when(told.now);
+        let grant = Grant {
+            owner: self.owner.clone(),
+            token: told.token,
+            terms: self.terms,
+            sent,
+            first: Some(told.lease),
+            unanswered_until: std::mem::replace(&mut self.unanswered_until, Moment::ZERO),
+        };
+        self.queued = false;
+        HoldState::begin(&self.core, &self.sync, entry, grant)
     }
 
     /// Asks once. Dropped while under way, the request is waited for in the background and a grant is released.
@@ -60,7 +117,7 @@ impl Asking {
             Arc::clone(entry),
             self.owner.clone(),
         );
-        let (terms, before) = (self.terms, self.unanswered_until);
+        let (terms, before, how) = (self.terms, self.unanswered_until, self.how.clone());
         let runner = Arc::clone(&core.runner);
         // The clean-up of an unanswered request rides in the value that is dropped.
         let work = Persistent::new(&runner, async move {
@@ -69,7 +126,9 @@ impl Asking {
                 sync,
                 owner,
                 terms,
+                how,
                 unanswered_until: Moment::ZERO,
+                queued: false,
                 outage_since: None,
             };
             let outcome = asking.ask(&entry, before).await;
@@ -79,6 +138,7 @@ impl Asking {
         self.unanswered_until = self
             .unanswered_until
             .max(std::mem::replace(&mut asked.unanswered_until, Moment::ZERO));
+        self.queued |= std::mem::take(&mut asked.queued);
         match &outcome {
             Attempt::NotNow(_) | Attempt::Unanswered(_) => {
                 let now = self.core.clock.now();
@@ -90,13 +150,13 @@ impl Asking {
                 core_timeout(&self.core, deadline, clock).await;
             }
             // The hold sees to it from here.
-            Attempt::Granted(_) => self.unanswered_until = Moment::ZERO,
-            // R1: the release under way is for this owner, so it must not ask again.
-            Attempt::Stale => {
+            Attempt::Granted(_) => {
                 self.unanswered_until = Moment::ZERO;
-                self.owner = self.core.next_wire_owner();
+                self.queued = false;
             }
-            Attempt::Busy(_) | Attempt::Rejected(_) => self.outage_since = None,
+            // R1: the release under way is for this owner, so it must not ask again.
+            Attempt::Stale => self.begin_anew(),
+            Attempt::Busy(..) | Attempt::Rejected(_) => self.outage_since = None,
         }
         Some(outcome)
     }
@@ -108,9 +168,15 @@ impl Asking {
             owner: &self.owner,
             lease: self.terms.lease,
             not_after: core.not_after(sent),
+            waits: self.how.waits,
+            within: self.how.within.as_ref(),
         };
         let call = self.sync.acquire(&request);
-        match core.link(Path::Direct).call(&call).await {
+        let answer = core.link(Path::Direct).call(&call).await;
+        if let Some(now) = answer.as_ref().ok().and_then(now_of) {
+            core.observe(now, sent);
+        }
+        match answer {
             Ok(reply) => match Verdict::read(&reply) {
                 Some(Verdict::Granted(token)) => {
                     let grant = Grant {
@@ -118,6 +184,7 @@ impl Asking {
                         token,
                         terms: self.terms,
                         sent,
+                        first: None,
                         unanswered_until: unanswered_before,
                     };
                     let hold = HoldState::begin(&core, &self.sync, entry, grant);
@@ -127,14 +194,21 @@ impl Asking {
                         Attempt::Stale
                     }
                 }
-                Some(Verdict::Busy(ttl)) => Attempt::Busy(ttl.map(Duration::from_millis)),
+                Some(Verdict::Busy(ttl)) => {
+                    self.queued = self.how.waits && self.sync.sharing() == Sharing::Queued;
+                    let hint = self.sync.hint(rest_of(&reply));
+                    Attempt::Busy(ttl.map(Duration::from_millis), hint)
+                }
                 Some(Verdict::Late) => Attempt::Late,
-                Some(Verdict::Gone) | None => Attempt::Rejected(Rejection::Other {
+                Some(Verdict::Gone) => Attempt::Rejected(Rejection::Deleted),
+                None => Attempt::Rejected(Rejection::Other {
                     detail: format!("an unexpected reply: {reply:?}"),
                 }),
             },
             Err(Failure::Unanswered(outage)) => {
-                self.unanswered_until = core.ends_by(sent);
+                if self.sync.tenure() != Tenure::Nothing {
+                    self.unanswered_until = core.ends_by(sent);
+                }
                 Attempt::Unanswered(outage)
             }
             Err(Failure::NotNow(outage)) => Attempt::NotNow(outage),
@@ -144,7 +218,16 @@ impl Asking {
 
     /// An upper bound on how long a leftover can live.
     fn free_by(&self) -> Duration {
-        self.terms.lease.length() + self.core.config.response_timeout * 2
+        match self.sync.tenure() {
+            Tenure::Leased => self.terms.lease.length() + self.core.config.response_timeout * 2,
+            Tenure::Unleased => Duration::MAX,
+            Tenure::Nothing => Duration::ZERO,
+        }
+    }
+
+    /// What a request that is still under way may leave.
+    fn under_way(&self) -> Option<Duration> {
+        (self.sync.tenure() != Tenure::Nothing).then(|| self.free_by())
     }
 
     fn leftover(&self) -> Option<Duration> {
@@ -174,14 +257,13 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         // P3, rule R2.
-        if self.unanswered_until > Moment::ZERO {
-            sweep_in_background(
-                &self.core,
-                &self.sync,
-                &self.owner,
-                self.terms.lease,
-                self.unanswered_until,
-            );
+        if self.unanswered_until > Moment::ZERO || self.queued {
+            let leftover = Leftover {
+                owner: self.owner.clone(),
+                lease: self.terms.lease,
+                unanswered_until: self.unanswered_until,
+            };
+            leftover.sweep(&self.core, &self.sync);
         }
     }
 }
@@ -241,7 +323,7 @@ pub(crate) async fn acquire(
         None => return wait(core, sync, terms, started, deadline).await,
         Some(owner) => {
             let anew = async || wait(core, sync, terms, started, deadline).await.map(Some);
-            Box::pin(as_owner(core, sync, owner, deadline, anew)).await?
+            Box::pin(as_owner(core, sync, owner, &options, terms, deadline, anew)).await?
         }
     };
     found.ok_or_else(|| AcquireError::TimedOut {
@@ -256,6 +338,8 @@ async fn as_owner(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
     owner: &Owner,
+    options: &AcquireOptions,
+    terms: HoldTerms,
     deadline: Moment,
     anew: impl AsyncFnOnce() -> Result<Option<Hold>, AcquireError>,
 ) -> Result<Option<Hold>, AcquireError> {
@@ -263,7 +347,27 @@ async fn as_owner(
     let Some(mut seat) = core_timeout(core, deadline, seat.lock()).await else {
         return Ok(None);
     };
-    if let Some(state) = seat.upgrade().filter(|state| state.is_held()) {
+    let shares = sync.sharing() == Sharing::Together;
+    let already = |state: &HoldState, rule| AcquireError::Rejected {
+        name: sync.name().clone(),
+        rejection: Rejection::AlreadyHeld {
+            owner: state.owner.clone(),
+            rule,
+        },
+    };
+    if let Some(state) = live(&seat.shared).filter(|_| !shares) {
+        return Err(already(
+            &state,
+            "holds it shared already, and would wait for itself for ever: release the read hold first, or write and downgrade",
+        ));
+    }
+    if let Some(state) = live(seat.of(sync.sharing())) {
+        if options.reentry == Reentry::Refused {
+            return Err(already(
+                &state,
+                "holds it already, and re-entry was refused",
+            ));
+        }
         match core_timeout(core, deadline, reenter(&state)).await {
             None => return Ok(None),
             Some(Ok(hold)) => return Ok(Some(hold)),
@@ -274,10 +378,18 @@ async fn as_owner(
             }
         }
     }
-    let hold = anew().await?;
+    let mut hold = None;
+    if let Some(state) = live(&seat.exclusive).filter(|_| shares) {
+        // A writer that reads has nobody to wait for.
+        let within = Some(state.owner.clone());
+        hold = once(core, sync, terms, deadline, within).await?;
+    }
+    if hold.is_none() {
+        hold = anew().await?;
+    }
     if let Some(hold) = &hold {
         hold.adopt(owner);
-        *seat = hold.weak();
+        *seat.of(sync.sharing()) = hold.weak();
     }
     Ok(hold)
 }
@@ -289,8 +401,12 @@ async fn wait(
     started: Moment,
     deadline: Moment,
 ) -> Result<Hold, AcquireError> {
-    let mut asking = Asking::new(core, sync, terms);
-    let mut ticket = Entries::join(core, sync.channel(), terms);
+    let how = How {
+        waits: true,
+        within: None,
+    };
+    let mut asking = Asking::new(core, sync, terms, how);
+    let mut ticket = Entries::join(core, sync.channel(), asking.applicant());
     // A deadline of now still asks once, if nobody here is known to hold.
     let patience = deadline.max(started + FIRST_ASK);
     loop {
@@ -310,22 +426,41 @@ async fn wait(
             Some(Some(Turn::Handed(hold))) if hold.is_held() => return Ok(hold),
             // It ran out before this task ran. Dropped, it is taken out of the way; the place in the queue is gone with it.
             Some(Some(Turn::Handed(_))) => {
-                ticket = Entries::join(core, sync.channel(), terms);
+                ticket = Entries::join(core, sync.channel(), asking.applicant());
                 continue;
             }
+            Some(Some(Turn::Granted(told))) => {
+                let hold = asking.told(ticket.entry(), told);
+                ticket.acquired(&hold);
+                if hold.is_held() {
+                    return Ok(hold);
+                }
+                // It was a process too slow for its grant. Dropped, the hold is taken out.
+                asking.begin_anew();
+                ticket = Entries::join(core, sync.channel(), asking.applicant());
+                continue;
+            }
+            Some(Some(Turn::Seen)) => return Ok(asking.seen(ticket.entry())),
             Some(Some(Turn::Try)) => {}
         }
         let Some(attempt) = asking.attempt(ticket.entry(), patience).await else {
-            return Err(timed_out(Some(asking.free_by())));
+            return Err(timed_out(asking.under_way()));
         };
         match attempt {
             Attempt::Granted(hold) => {
                 ticket.acquired(&hold);
                 return Ok(hold);
             }
-            Attempt::Busy(ttl) => ticket.busy(ttl),
+            Attempt::Busy(ttl, hint) => match &hint.elsewhere {
+                Some(channel) if *channel != ticket.entry().channel() => {
+                    // A place there begins with a try, so nothing is missed on the way.
+                    ticket = Entries::join(core, channel, asking.applicant());
+                }
+                _ => ticket.busy(ttl, &hint),
+            },
             Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
-            Attempt::Late | Attempt::Stale => ticket.again(),
+            Attempt::Late => ticket.again(),
+            Attempt::Stale => ticket = Entries::join(core, sync.channel(), asking.applicant()),
             Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                 let now = core.clock.now();
                 if asking
@@ -376,10 +511,10 @@ pub(crate) async fn try_acquire(
     let terms = check(&**sync, &options, lease)?;
     let deadline = core.clock.now() + options.timeout.unwrap_or(core.config.operation_timeout);
     match &options.owner {
-        None => once(core, sync, terms, deadline).await,
+        None => once(core, sync, terms, deadline, None).await,
         Some(owner) => {
-            let anew = async || once(core, sync, terms, deadline).await;
-            Box::pin(as_owner(core, sync, owner, deadline, anew)).await
+            let anew = async || once(core, sync, terms, deadline, None).await;
+            Box::pin(as_owner(core, sync, owner, &options, terms, deadline, anew)).await
         }
     }
 }
@@ -389,16 +524,21 @@ async fn once(
     sync: &Arc<dyn Synchronizer>,
     terms: HoldTerms,
     deadline: Moment,
+    within: Option<WireOwner>,
 ) -> Result<Option<Hold>, AcquireError> {
     let visit = Entries::visit(core, sync.channel());
-    let mut asking = Asking::new(core, sync, terms);
+    let how = How {
+        waits: false,
+        within,
+    };
+    let mut asking = Asking::new(core, sync, terms, how);
     loop {
         let outage = match asking.attempt(visit.entry(), deadline).await {
             Some(Attempt::Granted(hold)) => {
                 visit.entry().acquired(&hold);
                 return Ok(Some(hold));
             }
-            Some(Attempt::Busy(_)) => return Ok(None),
+            Some(Attempt::Busy(..)) => return Ok(None),
             Some(Attempt::Rejected(rejection)) => return Err(asking.rejected(rejection)),
             Some(Attempt::Late | Attempt::Stale) => Outage::Unanswered {
                 detail: "requests reached the server too late".into(),

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::acquire;
 use crate::clock::{BootClock, Clock, Moment};
-use crate::config::{Background, ClientConfig, ServerUrl};
+use crate::config::{Background, ClientConfig, ServerUrl, Wake};
 use crate::error::{AcquireError, ConnectError, LostReason, Outage, QueryError};
 use crate::hold::{Hold, HoldState};
 use crate::lease::Lease;
@@ -51,6 +51,16 @@ pub enum Resend {
     UntilAnswered,
     /// Only when it is known not to have run.
     Never,
+}
+
+/// What makes an operation happen once: see [`Client::operation`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Operation {
+    /// Unique.
+    pub id: WireOwner,
+    /// Server time in µs after which its script must refuse. Later nobody waits for it, and nobody sends it again.
+    pub not_after: u64,
 }
 
 /// Which connection a request takes.
@@ -115,7 +125,8 @@ impl Client {
                 detail: format!("cannot start the background thread: {e}"),
             })?;
         let server_clock = Arc::new(ServerClock::default());
-        let subscriptions = Subscriptions::new(Arc::clone(&clock), config.subscription_linger);
+        let subscriptions =
+            Subscriptions::new(Arc::clone(&clock), config.subscription_linger, config.wake);
         let link = |on_push| {
             Link::new(
                 &config,
@@ -139,11 +150,16 @@ impl Client {
             }
             Background::CurrentRuntime => background.clone(),
         };
-        let subscriber = link(Some(subscriptions.on_push()));
-        supervise(&subscriber, runner.handle());
+        let subscriber = (config.wake == Wake::Messages).then(|| {
+            let subscriber = link(Some(subscriptions.on_push()));
+            supervise(&subscriber, runner.handle());
+            subscriber
+        });
         let greeting = async {
-            for link in [&direct, &background, &subscriber] {
-                first_connection(link).await?;
+            for link in [Some(&direct), Some(&background), subscriber.as_ref()] {
+                if let Some(link) = link {
+                    first_connection(link).await?;
+                }
             }
             ServerInfo::ask(&direct).await
         };
@@ -158,13 +174,15 @@ impl Client {
                 ),
             })
         })?;
-        runner.serve(Arc::clone(&subscriptions).serve(subscriber, closed.clone()));
+        if let Some(subscriber) = subscriber {
+            runner.serve(Arc::clone(&subscriptions).serve(subscriber, closed.clone()));
+        }
         let rng = config
             .seams
             .seed
             .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let core = Arc::new(Core {
-            id: Uuid::new_v4(),
+            id: identity(),
             next_owner: AtomicU64::new(1),
             config,
             clock,
@@ -323,6 +341,51 @@ impl Client {
         result
     }
 
+    /// For primitives: waits for something that leaves no hold.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub async fn wait(
+        &self,
+        sync: &Arc<dyn Synchronizer>,
+        timeout: Option<Duration>,
+    ) -> Result<(), AcquireError> {
+        let options = AcquireOptions {
+            timeout,
+            ..AcquireOptions::default()
+        };
+        // A hold of `Tenure::Nothing`: there is nothing to release.
+        self.acquire(sync, options, Lease::default())
+            .await
+            .map(drop)
+    }
+
+    /// For primitives: an identity and an end for one operation that must happen once, however often it is sent (P6).
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        let core = &self.core;
+        Operation {
+            id: core.next_wire_owner(),
+            not_after: core.not_after(core.clock.now() + core.config.operation_timeout),
+        }
+    }
+
+    /// For primitives: the command that reaches subscribers on this kind of server, `PUBLISH` or `SPUBLISH`.
+    #[must_use]
+    pub fn publish_command(&self) -> &'static str {
+        // As Redisson: sharded messages on a cluster, plain ones everywhere else.
+        match self.core.server().placement {
+            Placement::Slots => "SPUBLISH",
+            Placement::Anywhere => "PUBLISH",
+        }
+    }
+
+    /// For primitives: how long a waiter that was told nothing may be silent.
+    #[must_use]
+    pub fn poll_interval(&self) -> Duration {
+        self.core.config.poll_interval
+    }
+
     /// For primitives: runs a script until it is answered or the operation timeout has passed. One that must not run
     /// twice is not sent again after its answer was lost.
     ///
@@ -411,6 +474,11 @@ pub struct AbandonedHold {
     pub free_by: Duration,
 }
 
+/// A random UUID of version 8, "for vendors' own use": Redisson's are of version 4, so owners can be told apart at sight.
+fn identity() -> Uuid {
+    Uuid::new_v8(Uuid::new_v4().into_bytes())
+}
+
 async fn first_connection(link: &Link) -> Result<(), ConnectError> {
     let mut phase = link.phase();
     // OK: the sender lives in the link, which is borrowed here.
@@ -464,6 +532,17 @@ impl Core {
         sent + self.config.response_timeout * 2
             + self.server_clock.uncertainty()
             + Duration::from_millis(2)
+    }
+
+    /// A reply to a request sent at `sent` told the server's time.
+    pub(crate) fn observe(&self, server_micros: u64, sent: Moment) {
+        self.server_clock
+            .observe(server_micros, sent.micros(), self.clock.now().micros());
+    }
+
+    /// Our clock when the server's read `server_micros`, or a little earlier.
+    pub(crate) fn when(&self, server_micros: u64) -> Moment {
+        Moment::from_nanos(self.server_clock.back(server_micros).saturating_mul(1000))
     }
 
     pub(crate) fn slot_of(&self, name: &Name) -> u16 {

@@ -78,6 +78,19 @@ pub enum Background {
     CurrentRuntime,
 }
 
+/// How waiters learn of a release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Wake {
+    /// By message, with a poll behind it.
+    #[default]
+    Messages,
+    /// By asking again and again: after 1 ms, then twice as long each time, up to 128 ms, as Redisson's spin lock. For
+    /// servers or proxies without pub/sub, and for users without the right to it. Releases still publish, for others.
+    Poll,
+}
+
 /// The configuration of a [`crate::Client`]: a URL and what the URL does not say. `serde` reads and writes all but the
 /// seams for tests; durations are texts such as `"750ms"`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,6 +131,8 @@ pub struct ClientConfig {
     pub subscription_linger: Duration,
     /// Where background work runs.
     pub background: Background,
+    /// How waiters learn of a release.
+    pub wake: Wake,
     #[serde(skip)]
     pub(crate) seams: Seams,
 }
@@ -149,6 +164,7 @@ impl Default for ClientConfig {
             poll_interval: Duration::from_secs(5),
             subscription_linger: Duration::from_secs(3),
             background: Background::default(),
+            wake: Wake::default(),
             seams: Seams::default(),
         }
     }
@@ -196,6 +212,8 @@ impl ClientConfig {
         subscription_linger: Duration,
         /// See [`ClientConfig::background`](#structfield.background).
         background: Background,
+        /// See [`ClientConfig::wake`](#structfield.wake).
+        wake: Wake,
     }
 
     /// A client of `engine`, which the engine's faults call by [`name`](#structfield.name).

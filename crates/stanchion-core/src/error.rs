@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::lease::InvalidLease;
 use crate::name::{InvalidName, Name};
+use crate::owner::WireOwner;
 
 /// Why the server could not be reached, or could not answer, for now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +82,18 @@ pub enum Rejection {
         /// The server's message, or what was wrong with its answer.
         detail: String,
     },
+    /// The owner holds the name already, and this acquire would wait for itself for ever: a reader asks to write, or
+    /// re-entry was refused. Nothing was sent.
+    #[error("{owner} {rule}")]
+    AlreadyHeld {
+        /// Who.
+        owner: WireOwner,
+        /// What it holds, and what to do about it.
+        rule: &'static str,
+    },
+    /// What was waited for has been deleted.
+    #[error("it was deleted")]
+    Deleted,
     /// An option does not fit the others or the rules; nothing was sent.
     #[error("invalid option: {rule}")]
     InvalidOption {
@@ -172,6 +185,10 @@ struct Brief(Duration);
 
 impl std::fmt::Display for Brief {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 == Duration::MAX {
+            // A hold without a lease: only the server's answer ends it.
+            return f.write_str("as soon as the server answers again");
+        }
         let whole = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
         humantime::format_duration(whole).fmt(f)
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -13,18 +13,21 @@ use tracing::Instrument as _;
 
 use crate::client::{Core, Path};
 use crate::clock::Moment;
-use crate::error::{AcquireError, LeaseLost, LostReason, Outage, ReleaseError, RenewError};
+use crate::error::{
+    AcquireError, LeaseLost, LostReason, Outage, Rejection, ReleaseError, RenewError,
+};
+use crate::lease::Lease;
 use crate::name::Name;
 use crate::observe::{self, span};
-use crate::options::HoldTerms;
+use crate::options::{HoldTerms, Renewal};
 use crate::owner::{Owner, WireOwner};
-use crate::primitive::Synchronizer;
+use crate::primitive::{Request, Sharing, Synchronizer, Tenure, Verdict};
 use crate::release;
 use crate::runner::Persistent;
 use crate::timetable::{Item, Slot};
 use crate::token::FencingToken;
 use crate::transport::Failure;
-use crate::waiting::Entry;
+use crate::waiting::{Entry, Rivals};
 use crate::watchdog;
 
 /// The state of one hold of one owner, however many guards count on it.
@@ -40,6 +43,8 @@ pub(crate) struct HoldState {
     ends: Moment,
     /// P5: nanoseconds; only ever raised, and only from the send time of a successful request.
     valid_until: AtomicU64,
+    /// The server has it for less than its lease, until the first renewal.
+    provisional: AtomicBool,
     phase: AtomicU8,
     lost: Notify,
     /// How many guards hold. The mutex makes this owner's operations take turns: counts are told to the server.
@@ -72,6 +77,8 @@ pub(crate) struct Grant {
     pub(crate) terms: HoldTerms,
     /// Before the request was sent.
     pub(crate) sent: Moment,
+    /// The lease until the first renewal, if it is another.
+    pub(crate) first: Option<Duration>,
     /// When no earlier request for this owner can run any more.
     pub(crate) unanswered_until: Moment,
 }
@@ -89,9 +96,19 @@ impl HoldState {
             token,
             terms,
             sent,
+            first,
             unanswered_until,
         } = grant;
         let ends = terms.max_hold.map_or(Moment::FAR, |max| sent + max);
+        let leased = sync.tenure() == Tenure::Leased;
+        // A grant too short to count on is over at once.
+        let lease = first.map_or(Some(terms.lease), |first| Lease::new(first).ok());
+        let lease = lease.map(|lease| lease.min(terms.lease));
+        let valid_until = match lease {
+            _ if !leased => Moment::FAR,
+            Some(lease) => lease.valid_until(sent).min(ends),
+            None => sent,
+        };
         let state = Arc::new(Self {
             core: Arc::clone(core),
             sync: Arc::clone(sync),
@@ -101,7 +118,8 @@ impl HoldState {
             token,
             began: sent,
             ends,
-            valid_until: AtomicU64::new(terms.lease.valid_until(sent).min(ends).nanos()),
+            valid_until: AtomicU64::new(valid_until.nanos()),
+            provisional: AtomicBool::new(first.is_some()),
             phase: AtomicU8::new(HELD),
             lost: Notify::new(),
             count: tokio::sync::Mutex::new(1),
@@ -109,10 +127,11 @@ impl HoldState {
             slot: Mutex::new(None),
             public_owner: OnceLock::new(),
         });
-        core.schedule_hold(
-            &state,
-            (sent + terms.lease.renewal_interval()).min(state.valid_until()),
-        );
+        if state.sync.tenure() != Tenure::Nothing {
+            let renewal = lease.map_or(sent, |lease| sent + lease.renewal_interval());
+            let due = if leased { renewal } else { Moment::FAR };
+            core.schedule_hold(&state, due.min(valid_until));
+        }
         Hold { state: Some(state) }
     }
 
@@ -129,8 +148,14 @@ impl HoldState {
         self.phase.load(Ordering::Acquire) == HELD && self.core.clock.now() < self.valid_until()
     }
 
+    /// Whether the watchdog is to renew it.
+    pub(crate) fn wants_renewal(&self) -> bool {
+        let watched = self.terms.renewal == Renewal::Watchdog;
+        (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
+    }
+
     /// `max_hold` leaves nothing to renew.
-    pub(crate) fn is_at_its_end(&self) -> bool {
+    fn is_at_its_end(&self) -> bool {
         self.valid_until() >= self.ends
     }
 
@@ -202,6 +227,14 @@ impl HoldState {
     pub(crate) fn renewed(&self, sent: Moment) {
         let until = self.terms.lease.valid_until(sent).min(self.ends);
         self.valid_until.fetch_max(until.nanos(), Ordering::AcqRel);
+        self.provisional.store(false, Ordering::Release);
+    }
+
+    /// The server said that it is gone.
+    pub(crate) fn gone(self: &Arc<Self>) -> LeaseLost {
+        let reason = self.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
+        self.entry.freed(&self.core, self, Rivals::Unknown);
+        self.lease_lost(reason)
     }
 
     /// Takes the place `at` in the timetable; nothing once the hold is over.
@@ -240,7 +273,11 @@ impl HoldState {
 
     /// An upper bound on how long the server may still know this hold, whatever is lost from now on.
     pub(crate) fn free_by(&self) -> Duration {
-        self.terms.lease.length() + self.core.config.response_timeout
+        match self.sync.tenure() {
+            Tenure::Leased => self.terms.lease.length() + self.core.config.response_timeout,
+            Tenure::Unleased => Duration::MAX,
+            Tenure::Nothing => Duration::ZERO,
+        }
     }
 
     async fn lost(self: Arc<Self>) -> LostReason {
@@ -321,7 +358,7 @@ impl Hold {
             let owner = Owner::new(state.owner.clone());
             // Nobody else has this owner yet, so its seat is free.
             if let Ok(mut seat) = owner.seat(state.sync.channel()).try_lock() {
-                *seat = Arc::downgrade(state);
+                *seat.of(state.sync.sharing()) = Arc::downgrade(state);
             }
             owner
         })
@@ -330,6 +367,12 @@ impl Hold {
     /// Remembers the explicit owner this hold was acquired for.
     pub(crate) fn adopt(&self, owner: &Owner) {
         drop(self.state().public_owner.set(owner.clone()));
+    }
+
+    /// How holders of this kind get along, and for how many permits this one counts.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        self.state().sync.sharing()
     }
 
     /// What Redis stores as the holder.
@@ -411,6 +454,32 @@ impl Hold {
     /// [`RenewError`].
     pub async fn reenter(&self) -> Result<Self, RenewError> {
         reenter(self.state()).await
+    }
+
+    /// Turns an exclusive hold into a hold of `to`, which shares its channel, in one step.
+    ///
+    /// # Errors
+    /// [`ReleaseError`]; then this hold is being released.
+    pub async fn downgrade(mut self, to: &Arc<dyn Synchronizer>) -> Result<Self, ReleaseError> {
+        // OK: taken only by methods that consume the hold.
+        let state = Arc::clone(self.state());
+        let core = Arc::clone(&state.core);
+        let timeout = core.config.operation_timeout;
+        let unconfirmed = ReleaseError::Ambiguous {
+            name: state.sync.name().clone(),
+            free_by: state.free_by(),
+        };
+        if let Some(hold) = release::only_one(&state).await {
+            return Err(hold);
+        }
+        self.state = None;
+        let owner = state.public_owner.get().cloned();
+        let work =
+            release::downgrade(state, Arc::clone(to), owner).instrument(span!("downgrade", to));
+        let work = Persistent::begun(&core.runner, work);
+        bounded(&core, timeout, work)
+            .await
+            .unwrap_or(Err(unconfirmed))
     }
 
     /// Releases and waits for the server's answer.
@@ -499,26 +568,18 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
             return Err(state.lease_lost(reason).into());
         }
         let sent = state.core.clock.now();
-        let call = watchdog::renew_call(&state.core, &state, sent);
+        let Some(call) = watchdog::renew_call(&state.core, &state, sent) else {
+            return Ok(());
+        };
         match state.core.link(Path::Direct).call(&call).await {
-            Ok(reply) => match reply
-                .as_array()
-                .and_then(<[_]>::first)
-                .and_then(crate::primitive::Reply::as_int)
-            {
-                Some(1) => {
+            Ok(reply) => match watchdog::read_all(reply.as_array().unwrap_or_default()) {
+                Some(true) => {
                     state.renewed(sent);
                     return Ok(());
                 }
-                Some(0) => {
-                    let reason = state.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
-                    state
-                        .entry
-                        .freed(&state.core, &state, crate::waiting::Rivals::Unknown);
-                    return Err(state.lease_lost(reason).into());
-                }
+                Some(false) => return Err(state.gone().into()),
                 // Late, or the server refused this key.
-                _ => state.core.link(Path::Direct).synchronise().await,
+                None => state.core.link(Path::Direct).synchronise().await,
             },
             Err(Failure::Rejected(rejection)) => {
                 return Err(RenewError::Rejected {
@@ -558,30 +619,30 @@ async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError>
             return Err(state.lease_lost(LostReason::Gone).into());
         }
         let sent = core.clock.now();
-        let request = crate::primitive::Request {
+        let request = Request {
             owner: &state.owner,
             lease: state.terms.lease,
             not_after: core.not_after(sent),
+            waits: false,
+            within: None,
         };
-        match core
-            .link(Path::Direct)
-            .call(&state.sync.reenter(&request, *count))
-            .await
-        {
-            Ok(reply) => match crate::primitive::Verdict::read(&reply) {
-                Some(crate::primitive::Verdict::Granted(_)) => {
+        let Some(call) = state.sync.reenter(&request, *count) else {
+            return Err(RenewError::Rejected {
+                name: state.sync.name().clone(),
+                rejection: Rejection::InvalidOption {
+                    rule: format!("a {} cannot be held twice by one owner", state.sync.kind()),
+                },
+            });
+        };
+        match core.link(Path::Direct).call(&call).await {
+            Ok(reply) => match Verdict::read(&reply) {
+                Some(Verdict::Granted(_)) => {
                     // P6: the server set count + 1, however often the script ran.
                     *count += 1;
                     state.renewed(sent);
                     return Ok(Hold::another(&state));
                 }
-                Some(crate::primitive::Verdict::Gone) => {
-                    let reason = state.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
-                    state
-                        .entry
-                        .freed(core, &state, crate::waiting::Rivals::Unknown);
-                    return Err(state.lease_lost(reason).into());
-                }
+                Some(Verdict::Gone) => return Err(state.gone().into()),
                 _ => core.link(Path::Direct).synchronise().await,
             },
             Err(Failure::Rejected(rejection)) => {

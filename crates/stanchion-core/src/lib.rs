@@ -10,6 +10,7 @@ mod config;
 mod error;
 mod guard;
 mod hold;
+mod holdset;
 mod lease;
 mod name;
 mod observe;
@@ -28,15 +29,16 @@ mod watchdog;
 
 pub use client::{AbandonedHold, Client, ShutdownReport};
 pub use clock::{BootClock, Clock, Moment, TokioClock};
-pub use config::{Background, ClientConfig, Secret, ServerUrl};
+pub use config::{Background, ClientConfig, Secret, ServerUrl, Wake};
 pub use error::{
     AcquireError, ConfigError, ConnectError, Error, LeaseLost, LostReason, Outage, QueryError,
     Rejection, ReleaseError, RenewError,
 };
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule, Placement};
-pub use options::{AcquireOptions, Renewal};
+pub use options::{AcquireOptions, Reentry, Renewal};
 pub use owner::{Owner, WireOwner};
+pub use primitive::Lockable;
 pub use server::ServerInfo;
-pub use token::FencingToken;
+pub use token::{Fencing, FencingToken};
 pub use transport::{ByteStream, Connector};

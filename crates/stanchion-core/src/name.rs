@@ -111,6 +111,16 @@ impl Name {
         }
     }
 
+    /// `{N}:suffix`, or `N:suffix` when N has a `{` anywhere: Redisson's rule for keys that begin with the name.
+    #[must_use]
+    pub fn suffixed(&self, suffix: &str) -> Vec<u8> {
+        if self.0.contains(&b'{') {
+            [&self.0, b":".as_slice(), suffix.as_bytes()].concat()
+        } else {
+            [b"{", &*self.0, b"}:", suffix.as_bytes()].concat()
+        }
+    }
+
     /// The counter behind the default fencing tokens: one for each hash slot. No TTL: tokens must never start over.
     #[must_use]
     pub fn slot_fence(&self) -> Vec<u8> {
@@ -189,13 +199,15 @@ mod tests {
             tagged.prefixed("redisson_lock__channel"),
             b"redisson_lock__channel:{t1}:job"
         );
+        assert_eq!(plain.suffixed("timeout"), b"{job}:timeout");
+        assert_eq!(tagged.suffixed("timeout"), b"{t1}:job:timeout");
     }
 
     proptest! {
         #[test]
         fn a_name_accepted_for_a_cluster_keeps_all_its_keys_in_one_slot(bytes in prop::collection::vec(prop_oneof![Just(b'{'), Just(b'}'), any::<u8>()], 1..40)) {
             if let Ok(name) = Name::new("", &bytes, Placement::Slots) {
-                for derived in [name.prefixed("redisson_lock__channel"), name.prefixed("redisson_lock_token"), name.slot_fence()] {
+                for derived in [name.prefixed("redisson_lock__channel"), name.prefixed("redisson_lock_token"), name.suffixed("timeout"), name.slot_fence()] {
                     prop_assert_eq!(slot(&derived), name.slot());
                 }
             }

@@ -16,6 +16,18 @@ pub enum Renewal {
     Manual,
 }
 
+/// What happens when the owner of an acquire holds already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reentry {
+    /// It holds once more.
+    #[default]
+    Allowed,
+    /// The acquire is refused with [`Rejection::AlreadyHeld`](crate::Rejection::AlreadyHeld), as Redisson's non-reentrant
+    /// locks do: for code where holding twice is a bug.
+    Refused,
+}
+
 /// Options of one acquire. The defaults: a new owner, wait for ever, the synchronizer's lease (30 s), watchdog on.
 #[derive(Clone, Debug, Default)]
 pub struct AcquireOptions {
@@ -24,6 +36,7 @@ pub struct AcquireOptions {
     pub(crate) renewal: Renewal,
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) reentry: Reentry,
 }
 
 impl AcquireOptions {
@@ -38,6 +51,19 @@ impl AcquireOptions {
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
+    }
+
+    /// Whether [`AcquireOptions::owner`] may hold more than once.
+    #[must_use]
+    pub fn reentry(mut self, reentry: Reentry) -> Self {
+        self.reentry = reentry;
+        self
+    }
+
+    /// The owner these options name, for primitives that know no owners.
+    #[must_use]
+    pub fn has_owner(&self) -> bool {
+        self.owner.is_some()
     }
 
     /// The lease of this hold.

@@ -1,5 +1,6 @@
 //! Identity: who holds.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use uuid::Uuid;
 
 use crate::hold::HoldState;
+use crate::primitive::Sharing;
 
 /// What Redis stores as the holder: `<client uuid>:<number>`.
 ///
@@ -27,6 +29,13 @@ impl WireOwner {
     /// The text as stored.
     #[must_use]
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Looked up by its text. The derived hash is that of the text.
+impl Borrow<str> for WireOwner {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -57,7 +66,31 @@ struct Inner {
 }
 
 /// An owner's place at one name.
-pub(crate) type Seat = Arc<tokio::sync::Mutex<Weak<HoldState>>>;
+pub(crate) type Seat = Arc<tokio::sync::Mutex<Seated>>;
+
+/// What an owner holds of one name: a writer may read, too.
+#[derive(Debug, Default)]
+pub(crate) struct Seated {
+    pub(crate) exclusive: Weak<HoldState>,
+    pub(crate) shared: Weak<HoldState>,
+}
+
+impl Seated {
+    pub(crate) fn of(&mut self, sharing: Sharing) -> &mut Weak<HoldState> {
+        match sharing {
+            Sharing::Together => &mut self.shared,
+            _ => &mut self.exclusive,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.exclusive.strong_count() == 0 && self.shared.strong_count() == 0
+    }
+}
+
+pub(crate) fn live(hold: &Weak<HoldState>) -> Option<Arc<HoldState>> {
+    hold.upgrade().filter(|state| state.is_held())
+}
 
 impl Owner {
     pub(crate) fn new(name: WireOwner) -> Self {
@@ -74,8 +107,7 @@ impl Owner {
         }
         // Forget the names this owner no longer holds before the table grows.
         seats.retain(|_, seat| {
-            Arc::strong_count(seat) > 1
-                || seat.try_lock().map_or(true, |hold| hold.strong_count() > 0)
+            Arc::strong_count(seat) > 1 || seat.try_lock().map_or(true, |seated| !seated.is_empty())
         });
         let seat = Seat::default();
         seats.insert(channel.to_vec(), Arc::clone(&seat));

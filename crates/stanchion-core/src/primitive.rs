@@ -4,8 +4,10 @@
 //! clean-up and cancellation are here in the core, once.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::Client;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::owner::WireOwner;
@@ -114,7 +116,13 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Release by `from` and acquire by the requester, in one step; `None` where releases are always public.
+    /// Whether a hold may pass straight to the next waiter of the same kind in this process, by
+    /// [`Synchronizer::hand_off`].
+    fn hands_off(&self) -> bool {
+        false
+    }
+
+    /// Release by `from` and acquire by the requester, in one step.
     fn hand_off(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
         None
     }
@@ -152,6 +160,36 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// What is to be done later, when a release said so; it answers the ms to the next time, or −1.
     fn tend(&self) -> Option<Call> {
         None
+    }
+}
+
+/// What a multi-lock may be made of. Exclusive, leased synchronizers implement it.
+pub trait Lockable: fmt::Debug {
+    /// What the multi-lock needs to know.
+    fn part(&self) -> Part;
+}
+
+/// A synchronizer together with the client and the lease it was made with.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Part {
+    /// Whose it is.
+    pub client: Client,
+    /// What it is.
+    pub sync: Arc<dyn Synchronizer>,
+    /// The lease of an acquire that names none.
+    pub lease: Lease,
+}
+
+impl Part {
+    /// Puts the three together.
+    #[must_use]
+    pub fn new(client: &Client, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
+        Self {
+            client: client.clone(),
+            sync: Arc::clone(sync),
+            lease,
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub struct ServerInfo {
     pub eviction_policy: String,
     /// `master` or `slave`.
     pub role: String,
+    /// The server process's identity, new with every start; empty where `INFO` is not permitted.
+    pub run_id: String,
 }
 
 impl Default for ServerInfo {
@@ -26,6 +28,7 @@ impl Default for ServerInfo {
             placement: Placement::Anywhere,
             eviction_policy: "unknown".into(),
             role: "unknown".into(),
+            run_id: String::new(),
         }
     }
 }
@@ -92,6 +95,7 @@ impl ServerInfo {
             },
             eviction_policy: field("maxmemory_policy").unwrap_or("unknown").into(),
             role: field("role").unwrap_or("unknown").into(),
+            run_id: field("run_id").unwrap_or_default().into(),
         }
     }
 }

@@ -5,6 +5,8 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
+use crate::name::Name;
+
 /// A number that grows with every outermost acquisition of a name (P2).
 ///
 /// Give it to the resource you write to, and let the resource refuse a smaller one than it has seen: the only
@@ -24,6 +26,31 @@ impl FencingToken {
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0.get()
+    }
+}
+
+/// Where fencing tokens come from. All users of a name must agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fencing {
+    /// One counter for all names of a hash slot: at most 16384 small keys, whatever the number of names.
+    #[default]
+    PerSlot,
+    /// One counter for each name, the one of Redisson's `RFencedLock`. It has no TTL: for names that are few.
+    PerName,
+    /// No tokens.
+    Off,
+}
+
+impl Fencing {
+    /// The key of the counter for `name`. Without tokens it is the name itself, which scripts take for "mint none".
+    #[must_use]
+    pub fn key(self, name: &Name) -> Vec<u8> {
+        match self {
+            Self::PerSlot => name.slot_fence(),
+            Self::PerName => name.prefixed("redisson_lock_token"),
+            Self::Off => name.as_bytes().to_vec(),
+        }
     }
 }
 

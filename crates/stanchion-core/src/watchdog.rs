@@ -4,38 +4,60 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::client::{Core, Path};
-use crate::error::LostReason;
+use crate::clock::Moment;
 use crate::hold::HoldState;
+use crate::lease::Lease;
+use crate::name::Name;
 use crate::observe;
-use crate::options::Renewal;
-use crate::primitive::{Arg, Reply, Script};
+use crate::primitive::{Call, Item, Reply, Script};
+use crate::waiting::Rivals;
 
 /// Renewals in one script: large enough to amortise the call, small enough not to keep the server (about 1 us each).
 const BATCH: usize = 256;
 
 static RENEW: Script<1, 3> = Script::new("core/renew", include_str!("../lua/renew.lua"));
 
+/// The renewal of a hold that is a field of the hash `name`.
+#[must_use]
+pub fn renew_field(name: &Name, field: &str, lease: Lease) -> Item {
+    RENEW.item(
+        [name.as_bytes().to_vec()],
+        [field.into(), lease.millis().to_string().into_bytes()],
+    )
+}
+
 /// Deals with holds whose time in the timetable has come. Sends without waiting.
 pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
     let now = core.clock.now();
     // One script touches one slot of a cluster; elsewhere slots do not matter.
-    let mut by_slot: BTreeMap<u16, Vec<Arc<HoldState>>> = BTreeMap::new();
+    let mut groups: BTreeMap<(&'static str, u16), Vec<Due>> = BTreeMap::new();
     for hold in holds {
         if hold.lost_reason(now).is_some() {
-            hold.entry
-                .freed(core, &hold, crate::waiting::Rivals::Unknown);
-        } else if hold.terms.renewal == Renewal::Watchdog && !hold.is_at_its_end() {
-            by_slot
-                .entry(core.slot_of(hold.sync.name()))
+            hold.entry.freed(core, &hold, Rivals::Unknown);
+        } else if hold.wants_renewal()
+            && let due = Due::new(hold.clone())
+            && let Some(first) = due.items.first()
+        {
+            groups
+                .entry((first.script(), core.slot_of(hold.sync.name())))
                 .or_default()
-                .push(hold);
+                .push(due);
         } else {
             core.schedule_hold(&hold, hold.valid_until());
         }
     }
-    for holds in by_slot.into_values() {
-        for batch in holds.chunks(BATCH) {
-            let (core, batch) = (Arc::clone(core), batch.to_vec());
+    for mut dues in groups.into_values() {
+        while !dues.is_empty() {
+            let mut items = 0;
+            let fit = dues.iter().take_while(|due| {
+                items += due.items.len();
+                items <= BATCH
+            });
+            // One hold of very many names goes alone.
+            let fit = fit.count().max(1);
+            let rest = dues.split_off(fit);
+            let batch = std::mem::replace(&mut dues, rest);
+            let core = Arc::clone(core);
             // Each batch on its own: a failing one delays no other.
             let runner = Arc::clone(&core.runner);
             runner.serve(async move { renew_batch(&core, batch).await });
@@ -43,26 +65,31 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
     }
 }
 
-async fn renew_batch(core: &Arc<Core>, batch: Vec<Arc<HoldState>>) {
+/// A hold to be renewed, and what the server is to be told.
+struct Due {
+    hold: Arc<HoldState>,
+    items: Vec<Item>,
+}
+
+impl Due {
+    fn new(hold: Arc<HoldState>) -> Self {
+        let items = hold.sync.renewals(&hold.owner, hold.terms.lease);
+        Self { hold, items }
+    }
+}
+
+async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
     let sent = core.clock.now();
-    let not_after = core.not_after(sent);
-    let keys: Vec<&[u8]> = batch
-        .iter()
-        .map(|hold| hold.sync.name().as_bytes())
-        .collect();
-    let items = batch.iter().flat_map(|hold| {
-        [
-            Arg::from(hold.owner.as_str()),
-            Arg::Int(hold.terms.lease.millis()),
-        ]
-    });
-    let call = RENEW.batch(&keys, std::iter::once(Arg::Int(not_after)).chain(items));
+    let items: Vec<&Item> = batch.iter().flat_map(|due| &due.items).collect();
+    let Some(call) = Item::call_all(core.not_after(sent), &items) else {
+        return;
+    };
     let reply = core.link(Path::Background).call(&call).await;
     if cfg!(feature = "metrics") {
         observe::renewed(core.clock.now().since(sent));
     }
-    let results = match &reply {
-        Ok(Reply::Array(results)) if results.len() == batch.len() => results.as_slice(),
+    let mut results = match &reply {
+        Ok(Reply::Array(results)) if results.len() == items.len() => results.as_slice(),
         other => {
             tracing::debug!(holds = batch.len(), ?other, "renewal failed");
             if let Ok(Reply::Int(-1)) = other {
@@ -71,19 +98,17 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Arc<HoldState>>) {
             &[]
         }
     };
-    for (i, hold) in batch.iter().enumerate() {
-        match results.get(i).and_then(Reply::as_int) {
-            Some(1) => {
+    for Due { hold, items } in &batch {
+        let mine = results.get(..items.len()).unwrap_or_default();
+        results = results.get(items.len()..).unwrap_or_default();
+        match read_all(mine) {
+            Some(true) => {
                 hold.renewed(sent);
                 core.schedule_hold(hold, sent + hold.terms.lease.renewal_interval());
             }
-            Some(0) => {
-                hold.lose(LostReason::Gone);
-                hold.entry
-                    .freed(core, hold, crate::waiting::Rivals::Unknown);
-            }
+            Some(false) => drop(hold.gone()),
             // P5: no answer is no renewal; `valid_until` stays where it was.
-            _ => {
+            None => {
                 let retry = core.clock.now() + hold.terms.lease.retry_interval();
                 core.schedule_hold(hold, retry.min(hold.valid_until()));
             }
@@ -91,16 +116,34 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Arc<HoldState>>) {
     }
 }
 
+/// What the results for one hold say together: renewed if all are, gone if one is, otherwise unknown.
+pub(crate) fn read_all(results: &[Reply]) -> Option<bool> {
+    let numbers = || results.iter().map(|result| result.as_int());
+    if numbers().any(|n| n == Some(0)) {
+        return Some(false);
+    }
+    (!results.is_empty() && numbers().all(|n| n == Some(1))).then_some(true)
+}
+
 /// The script for one hold, for a caller that renews by itself.
-pub(crate) fn renew_call(
-    core: &Core,
-    hold: &HoldState,
-    sent: crate::clock::Moment,
-) -> crate::primitive::Call {
-    let args = [
-        Arg::Int(core.not_after(sent)),
-        Arg::from(hold.owner.as_str()),
-        Arg::Int(hold.terms.lease.millis()),
-    ];
-    RENEW.call([hold.sync.name().as_bytes()], args)
+pub(crate) fn renew_call(core: &Core, hold: &HoldState, sent: Moment) -> Option<Call> {
+    let items = hold.sync.renewals(&hold.owner, hold.terms.lease);
+    Item::call_all(core.not_after(sent), &items.iter().collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_of_many_names_is_renewed_as_a_whole() {
+        let read = |numbers: &[i64]| {
+            read_all(&numbers.iter().copied().map(Reply::Int).collect::<Vec<_>>())
+        };
+        assert_eq!(read(&[1]), Some(true));
+        assert_eq!(read(&[1, 1, 1]), Some(true));
+        assert_eq!(read(&[1, 0, -1]), Some(false));
+        assert_eq!(read(&[1, -1]), None);
+        assert_eq!(read(&[]), None);
+    }
 }

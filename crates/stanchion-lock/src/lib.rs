@@ -24,11 +24,11 @@ mod scripts;
 mod status;
 
 pub use guard::LockGuard;
-pub use lock::{Danger, Fencing, Lock};
+pub use lock::{Danger, Lock};
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Error, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, LostReason,
-    Moment, Name, NameRule, Outage, Owner, QueryError, Rejection, ReleaseError, RenewError,
-    Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+    ConnectError, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
+    LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
+    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{Holder, LockStatus};

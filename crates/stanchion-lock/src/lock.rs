@@ -3,25 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Hold, Reply, Resend, Synchronizer};
-use stanchion_core::{AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, QueryError};
+use stanchion_core::primitive::{Hold, Part, Reply, Resend, Synchronizer};
+use stanchion_core::{
+    AcquireError, AcquireOptions, Client, Fencing, InvalidName, Lease, Lockable, Name, QueryError,
+};
 
 use crate::guard::LockGuard;
 use crate::scripts::Description;
 use crate::status::LockStatus;
-
-/// Where fencing tokens come from. All users of a name must agree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Fencing {
-    /// One counter for all names of a hash slot: at most 16384 small keys, whatever the number of names.
-    #[default]
-    PerSlot,
-    /// One counter for each name, the one of Redisson's `RFencedLock`. It has no TTL: for names that are few.
-    PerName,
-    /// No tokens.
-    Off,
-}
 
 /// A reentrant lock that processes share by its name. Cheap to clone; handles have no state.
 ///
@@ -61,12 +50,7 @@ impl Lock {
     }
 
     fn described(client: Client, name: Name, fencing: Fencing, lease: Lease) -> Self {
-        let fence = match fencing {
-            Fencing::PerSlot => Some(name.slot_fence()),
-            Fencing::PerName => Some(name.prefixed("redisson_lock_token")),
-            Fencing::Off => None,
-        };
-        let description = Arc::new(Description::new(name, fence));
+        let description = Arc::new(Description::new(&client, name, fencing));
         let sync = Arc::clone(&description) as Arc<dyn Synchronizer>;
         Self {
             client,
@@ -195,6 +179,12 @@ impl Lock {
     #[must_use]
     pub fn danger(&self) -> Danger<'_> {
         Danger { lock: self }
+    }
+}
+
+impl Lockable for Lock {
+    fn part(&self) -> Part {
+        Part::new(&self.client, &self.sync, self.lease)
     }
 }
 

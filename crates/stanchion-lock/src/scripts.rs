@@ -1,7 +1,7 @@
 //! The scripts, and how a lock's description calls them.
 
 use stanchion_core::primitive::{Call, Request, Script, Synchronizer};
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_core::{Client, Fencing, Lease, Name, WireOwner};
 
 static ACQUIRE: Script<2, 3> = Script::new("lock/acquire", include_str!("../lua/acquire.lua"));
 static REENTER: Script<1, 4> = Script::new("lock/reenter", include_str!("../lua/reenter.lua"));
@@ -13,9 +13,6 @@ static FORCE_RELEASE: Script<1, 2> = Script::new(
     include_str!("../lua/force_release.lua"),
 );
 
-/// Outside a cluster Redisson publishes with PUBLISH.
-const PUBLISH: &str = "PUBLISH";
-
 /// A lock, as the core sees it.
 #[derive(Debug)]
 pub(crate) struct Description {
@@ -23,17 +20,16 @@ pub(crate) struct Description {
     channel: Vec<u8>,
     /// The name itself where no tokens are minted.
     fence: Vec<u8>,
+    publish: &'static str,
 }
 
 impl Description {
-    /// `fence`: the counter's key, or `None` for a lock without tokens.
-    pub(crate) fn new(name: Name, fence: Option<Vec<u8>>) -> Self {
-        let channel = name.prefixed("redisson_lock__channel");
-        let fence = fence.unwrap_or_else(|| name.as_bytes().to_vec());
+    pub(crate) fn new(client: &Client, name: Name, fencing: Fencing) -> Self {
         Self {
+            channel: name.prefixed("redisson_lock__channel"),
+            fence: fencing.key(&name),
+            publish: client.publish_command(),
             name,
-            channel,
-            fence,
         }
     }
 
@@ -48,7 +44,7 @@ impl Description {
     pub(crate) fn force_release(&self) -> Call {
         FORCE_RELEASE.call(
             [self.name.as_bytes()],
-            [self.channel.as_slice().into(), PUBLISH.into()],
+            [self.channel.as_slice().into(), self.publish.into()],
         )
     }
 }
@@ -77,8 +73,8 @@ impl Synchronizer for Description {
         )
     }
 
-    fn reenter(&self, request: &Request<'_>, count: u32) -> Call {
-        REENTER.call(
+    fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
+        let call = REENTER.call(
             [self.name.as_bytes()],
             [
                 request.owner.as_str().into(),
@@ -86,24 +82,30 @@ impl Synchronizer for Description {
                 request.not_after.into(),
                 u64::from(count).into(),
             ],
-        )
+        );
+        Some(call)
     }
 
-    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Call {
-        RELEASE.call(
+    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
+        let call = RELEASE.call(
             [self.name.as_bytes()],
             [
                 owner.as_str().into(),
                 u64::from(count).into(),
                 lease.millis().into(),
                 self.channel.as_slice().into(),
-                PUBLISH.into(),
+                self.publish.into(),
             ],
-        )
+        );
+        Some(call)
     }
 
-    fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
-        HAND_OFF.call(
+    fn hands_off(&self) -> bool {
+        true
+    }
+
+    fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
+        let call = HAND_OFF.call(
             [self.name.as_bytes(), &self.fence],
             [
                 from.as_str().into(),
@@ -111,8 +113,9 @@ impl Synchronizer for Description {
                 to.lease.millis().into(),
                 to.not_after.into(),
                 self.channel.as_slice().into(),
-                PUBLISH.into(),
+                self.publish.into(),
             ],
-        )
+        );
+        Some(call)
     }
 }

@@ -27,16 +27,17 @@
 #[doc(inline)]
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Background, BootClock, ByteStream, Client,
-    ClientConfig, Clock, ConfigError, ConnectError, Connector, Error, FencingToken, InvalidLease,
-    InvalidName, Lease, LeaseLost, LostReason, MAX_NAME_BYTES, Moment, Name, NameRule, Outage,
-    Owner, Placement, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo,
-    ServerUrl, ShutdownReport, TokioClock, WireOwner,
+    ClientConfig, Clock, ConfigError, ConnectError, Connector, Error, Fencing, FencingToken,
+    InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment,
+    Name, NameRule, Outage, Owner, Placement, QueryError, Reentry, Rejection, ReleaseError,
+    RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, TokioClock, Wake,
+    WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]
 pub use stanchion_embedded as embedded;
 #[doc(inline)]
-pub use stanchion_lock::{Danger, Fencing, Holder, Lock, LockGuard, LockStatus};
+pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
 
 /// What most programs need.
 pub mod prelude {

@@ -7,8 +7,8 @@ use redis::Cmd;
 /// A Lua script whose header documents its keys and arguments. `K` keys and `A` arguments are checked against the
 /// header when the program is compiled; a call passes arrays of exactly these lengths.
 ///
-/// Header lines start with `-- KEYS[` and `-- ARGV[`. A script for a batch documents one item and is called with
-/// [`Script::batch`].
+/// Header lines start with `-- KEYS[` and `-- ARGV[`. A script for many documents one of them, after the argument that
+/// is common to all, and is given [items](Script::item).
 #[derive(Debug)]
 pub struct Script<const K: usize, const A: usize> {
     source: Source,
@@ -66,17 +66,15 @@ impl<const K: usize, const A: usize> Script<K, A> {
         call
     }
 
-    /// One invocation for many items, with the arguments in front of the items' own.
+    /// One item of a script that does the same to many: its keys, and its arguments after the common first one.
     #[must_use]
-    pub fn batch<'a>(&'static self, keys: &[&[u8]], args: impl Iterator<Item = Arg<'a>>) -> Call {
-        let mut call = Call::start(&self.source, keys.len());
-        for key in keys {
-            call.cmd.arg(*key);
+    pub fn item<const B: usize>(&'static self, keys: [Vec<u8>; K], args: [Vec<u8>; B]) -> Item {
+        const { assert!(B + 1 == A, "one argument is common to all items") };
+        Item {
+            source: &self.source,
+            keys: keys.into(),
+            args: args.into(),
         }
-        for arg in args {
-            arg.write(&mut call.cmd);
-        }
-        call
     }
 }
 
@@ -134,6 +132,36 @@ impl<'a> From<&'a [u8]> for Arg<'a> {
 impl From<u64> for Arg<'_> {
     fn from(n: u64) -> Self {
         Self::Int(n)
+    }
+}
+
+/// What a script for many does to one of them. See [`Script::item`].
+#[derive(Clone, Debug)]
+pub struct Item {
+    source: &'static Source,
+    keys: Vec<Vec<u8>>,
+    args: Vec<Vec<u8>>,
+}
+
+impl Item {
+    /// The script's name: items of one script may go together.
+    pub(crate) fn script(&self) -> &'static str {
+        self.source.name
+    }
+
+    /// One invocation for `items`, which are of one script, with `first` as the argument they have in common.
+    pub(crate) fn call_all(first: u64, items: &[&Self]) -> Option<Call> {
+        let source = items.first()?.source;
+        let keys = items.iter().map(|item| item.keys.len()).sum();
+        let mut call = Call::start(source, keys);
+        for key in items.iter().flat_map(|item| &item.keys) {
+            call.cmd.arg(key);
+        }
+        call.cmd.arg(first);
+        for arg in items.iter().flat_map(|item| &item.args) {
+            call.cmd.arg(arg);
+        }
+        Some(call)
     }
 }
 

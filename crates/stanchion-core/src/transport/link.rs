@@ -39,7 +39,12 @@ pub(crate) struct ServerClock {
 }
 
 impl ServerClock {
-    fn observe(&self, server_micros: u64, asked_at_micros: u64, answered_at_micros: u64) {
+    pub(crate) fn observe(
+        &self,
+        server_micros: u64,
+        asked_at_micros: u64,
+        answered_at_micros: u64,
+    ) {
         self.round_trip.store(
             answered_at_micros.saturating_sub(asked_at_micros),
             Ordering::Relaxed,
@@ -57,14 +62,20 @@ impl ServerClock {
         Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
     }
 
+    /// Our clock when the server's read `server_micros`, or a little earlier.
+    pub(crate) fn back(&self, server_micros: u64) -> u64 {
+        let offset = self.offset.load(Ordering::Relaxed);
+        server_micros.saturating_add_signed(offset.saturating_neg())
+    }
+
     /// An instant that the server's clock has not reached before our clock reads `client_micros`.
     pub(crate) fn at(&self, client_micros: u64) -> u64 {
         client_micros.wrapping_add_signed(self.offset.load(Ordering::Relaxed))
     }
 }
 
-/// Is told the channel of every message, on the driver's thread; must not block.
-pub(crate) type OnPush = Arc<dyn Fn(&[u8]) + Send + Sync>;
+/// Is told channel and payload of every message, on the driver's thread; must not block.
+pub(crate) type OnPush = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 
 /// Where a link is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -433,10 +444,15 @@ impl Link {
             .set_pipeline_buffer_size(4096);
         if let Some(on_push) = inner.on_push.clone() {
             config = config.set_push_sender(move |push: PushInfo| {
-                if let (PushKind::Message, Some(redis::Value::BulkString(channel))) =
-                    (push.kind, push.data.first())
+                if let (
+                    PushKind::Message,
+                    [
+                        redis::Value::BulkString(channel),
+                        redis::Value::BulkString(payload),
+                    ],
+                ) = (push.kind, push.data.as_slice())
                 {
-                    on_push(channel);
+                    on_push(channel, payload);
                 }
                 Ok::<(), std::convert::Infallible>(())
             });

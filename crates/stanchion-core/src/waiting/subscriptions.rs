@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Entry;
 use crate::clock::{Clock, Moment};
+use crate::config::Wake;
+use crate::owner::WireOwner;
 use crate::transport::link::{Link, OnPush, Phase, Subscribe};
 
 pub(crate) struct Subscriptions {
@@ -19,10 +21,13 @@ pub(crate) struct Subscriptions {
     bell: Notify,
     clock: Arc<dyn Clock>,
     linger: Duration,
+    wake: Wake,
 }
 
 struct Topic {
     entry: Weak<Entry>,
+    /// The one waiter it is for; `None`: for the whole queue.
+    whom: Option<WireOwner>,
     state: State,
     /// Nobody has waited since then.
     idle_since: Option<Moment>,
@@ -39,12 +44,13 @@ enum State {
 const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 
 impl Subscriptions {
-    pub(crate) fn new(clock: Arc<dyn Clock>, linger: Duration) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn Clock>, linger: Duration, wake: Wake) -> Arc<Self> {
         Arc::new(Self {
             topics: Mutex::default(),
             bell: Notify::new(),
             clock,
             linger,
+            wake,
         })
     }
 
@@ -54,8 +60,20 @@ impl Subscriptions {
 
     /// Subscribes for `entry` unless that is done. Returns whether the server has confirmed.
     pub(crate) fn want(&self, entry: &Arc<Entry>) -> bool {
+        self.want_on(entry, entry.channel(), None)
+    }
+
+    /// Subscribes to `channel` for the one waiter `owner` of `entry`.
+    pub(crate) fn want_for(&self, entry: &Arc<Entry>, owner: &WireOwner, channel: &[u8]) {
+        self.want_on(entry, channel, Some(owner));
+    }
+
+    fn want_on(&self, entry: &Arc<Entry>, channel: &[u8], whom: Option<&WireOwner>) -> bool {
+        if self.wake == Wake::Poll {
+            return false;
+        }
         let mut topics = self.topics();
-        if let Some(topic) = topics.get_mut(entry.channel()) {
+        if let Some(topic) = topics.get_mut(channel) {
             topic.idle_since = None;
             if !std::ptr::eq(topic.entry.as_ptr(), Arc::as_ptr(entry)) {
                 topic.entry = Arc::downgrade(entry);
@@ -63,9 +81,10 @@ impl Subscriptions {
             return topic.state == State::Confirmed;
         }
         topics.insert(
-            entry.channel().to_vec(),
+            channel.to_vec(),
             Topic {
                 entry: Arc::downgrade(entry),
+                whom: whom.cloned(),
                 state: State::Wanted,
                 idle_since: None,
             },
@@ -77,8 +96,13 @@ impl Subscriptions {
 
     /// The last waiter of `entry` has left: the subscription ends after the linger.
     pub(crate) fn forget(&self, entry: &Entry) {
+        self.forget_channel(entry.channel());
+    }
+
+    /// The one waiter that `channel` is for has left.
+    pub(crate) fn forget_channel(&self, channel: &[u8]) {
         let mut topics = self.topics();
-        if let Some(topic) = topics.get_mut(entry.channel())
+        if let Some(topic) = topics.get_mut(channel)
             && topic.idle_since.is_none()
         {
             topic.idle_since = Some(self.clock.now());
@@ -97,16 +121,16 @@ impl Subscriptions {
     /// What the connection's driver calls for each push.
     pub(crate) fn on_push(self: &Arc<Self>) -> OnPush {
         let this = Arc::clone(self);
-        Arc::new(move |channel: &[u8]| this.message(channel))
+        Arc::new(move |channel: &[u8], payload: &[u8]| this.message(channel, payload))
     }
 
-    fn message(&self, channel: &[u8]) {
-        let entry = self
-            .topics()
-            .get(channel)
-            .and_then(|topic| topic.entry.upgrade());
+    fn message(&self, channel: &[u8], payload: &[u8]) {
+        let (entry, whom) = match self.topics().get(channel) {
+            Some(topic) => (topic.entry.upgrade(), topic.whom.clone()),
+            None => return,
+        };
         if let Some(entry) = entry {
-            entry.woken(self.clock.now());
+            entry.woken(self.clock.now(), whom.as_ref(), payload);
         }
     }
 

@@ -1,0 +1,165 @@
+//! Several holds that count as one.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+
+use crate::clock::Moment;
+use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
+use crate::hold::Hold;
+use crate::name::Name;
+
+/// Holds of which at least `needed` must last: all of a multi-lock's, a quorum of a RedLock's.
+///
+/// Has the verbs of [`Hold`], for guards to be made of. Dropping it releases every hold in the background.
+#[must_use = "dropping a guard releases at once"]
+pub struct HoldSet {
+    holds: Vec<Hold>,
+    needed: usize,
+}
+
+impl HoldSet {
+    /// All of `holds` must last. `None` when there are none.
+    #[must_use]
+    pub fn all(holds: Vec<Hold>) -> Option<Self> {
+        let needed = holds.len();
+        Self::some(holds, needed)
+    }
+
+    /// `needed` of `holds` must last. `None` when there are fewer.
+    #[must_use]
+    pub fn some(holds: Vec<Hold>, needed: usize) -> Option<Self> {
+        (needed > 0 && holds.len() >= needed).then_some(Self { holds, needed })
+    }
+
+    /// The holds.
+    #[must_use]
+    pub fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+
+    fn first(&self) -> &Hold {
+        // OK: `some` takes at least one.
+        &self.holds[0]
+    }
+
+    /// What the first of them holds.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.first().name()
+    }
+
+    /// Until when this holder may count on enough of them (P1, P5).
+    #[must_use]
+    pub fn valid_until(&self) -> Moment {
+        let mut ends: Vec<Moment> = self
+            .holds
+            .iter()
+            .filter(|hold| hold.is_held())
+            .map(Hold::valid_until)
+            .collect();
+        ends.sort_unstable();
+        // The `needed`-th from the end: before it, so many still last.
+        ends.len()
+            .checked_sub(self.needed)
+            .map_or(Moment::ZERO, |i| ends[i])
+    }
+
+    /// How much of that is left now; zero when lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let mut left: Vec<Duration> = self.holds.iter().map(Hold::remaining).collect();
+        left.sort_unstable();
+        left.len()
+            .checked_sub(self.needed)
+            .map_or(Duration::ZERO, |i| left[i])
+    }
+
+    /// Whether enough of them are still held, by the clock (P5).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.holds.iter().filter(|hold| hold.is_held()).count() >= self.needed
+    }
+
+    /// Resolves when too few of them are left (P5), with the last reason; never after a release.
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        let mut losses: FuturesUnordered<_> = self.holds.iter().map(Hold::lost).collect();
+        let bearable = self.holds.len() - self.needed;
+        async move {
+            let mut lost = 0;
+            while let Some(reason) = losses.next().await {
+                lost += 1;
+                if lost > bearable {
+                    return reason;
+                }
+            }
+            std::future::pending().await
+        }
+    }
+
+    /// Runs `work` as long as enough of them last; drops it when they do not.
+    ///
+    /// # Errors
+    /// [`LeaseLost`]: the work was dropped at an await point, in time.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
+        let lost = self.lost();
+        tokio::select! {
+            // The loss first: after a pause, the work must not take another step.
+            biased;
+            reason = lost => Err(LeaseLost { name: self.name().clone(), reason }),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Renews all of them now, side by side.
+    ///
+    /// # Errors
+    /// An error of one of them, when too few were renewed.
+    pub async fn renew(&self) -> Result<(), RenewError> {
+        let mut renewals: FuturesUnordered<_> = self.holds.iter().map(Hold::renew).collect();
+        let mut renewed = 0;
+        let mut failure = None;
+        while let Some(outcome) = renewals.next().await {
+            match outcome {
+                Ok(()) => renewed += 1,
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) if renewed < self.needed => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Releases all of them, side by side, and waits for the answers.
+    ///
+    /// # Errors
+    /// An error of one of them, when fewer releases than needed were confirmed.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        let needed = self.needed;
+        let mut releases: FuturesUnordered<_> = self.holds.into_iter().map(Hold::release).collect();
+        let mut released = 0;
+        let mut failure = None;
+        while let Some(outcome) = releases.next().await {
+            match outcome {
+                Ok(()) => released += 1,
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) if released < needed => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for HoldSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldSet")
+            .field("needed", &self.needed)
+            .field("holds", &self.holds)
+            .finish()
+    }
+}
