@@ -12,7 +12,7 @@ suite! {
     our_release_publishes_zero_on_redissons_channel,
     the_key_prefix_is_part_of_the_name,
     a_foreign_key_is_left_untouched,
-    a_read_write_lock_under_the_name_is_busy_not_broken,
+    a_read_write_lock_under_the_name_is_told_by_a_clear_error,
 }
 
 async fn a_lock_is_redissons_hash(world: &World) {
@@ -99,11 +99,25 @@ async fn a_foreign_key_is_left_untouched(world: &World) {
     assert_eq!(world.admin(&["PTTL", "job"]), "-1");
 }
 
-async fn a_read_write_lock_under_the_name_is_busy_not_broken(world: &World) {
+async fn a_read_write_lock_under_the_name_is_told_by_a_clear_error(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let _ = world.admin(&["HSET", "job", "mode", "read", "java:1", "1"]);
     let _ = world.admin(&["PEXPIRE", "job", "30000"]);
-    assert!(lock.try_acquire().await.unwrap().is_none());
+    let wrong = |rejection: &Rejection| matches!(rejection, Rejection::WrongType { detail } if detail.contains("read-write lock"));
+    for error in [
+        lock.try_acquire().await.unwrap_err(),
+        lock.acquire().await.unwrap_err(),
+    ] {
+        assert!(
+            matches!(&error, stanchion::AcquireError::Rejected { rejection, .. } if wrong(rejection)),
+            "{error}"
+        );
+    }
     assert!(lock.status().await.is_err(), "it is not a lock's hash");
+    let forced = lock.danger().force_release().await.unwrap_err();
+    assert!(
+        matches!(&forced, stanchion::QueryError::Rejected { rejection } if wrong(rejection)),
+        "{forced}"
+    );
     assert_eq!(world.admin(&["HGET", "job", "mode"]), "read");
 }
