@@ -37,7 +37,7 @@ struct Asking {
     how: How,
     /// P3: an unanswered request of ours may run until then. Swept when this is dropped.
     unanswered_until: Moment,
-    /// P3: the server has a place in its queue for us. Given up when this is dropped.
+    /// P3: the server knows that we wait. Given up when this is dropped.
     queued: bool,
     /// The server has been out of reach since.
     outage_since: Option<Moment>,
@@ -195,7 +195,7 @@ impl Asking {
                     }
                 }
                 Some(Verdict::Busy(ttl)) => {
-                    self.queued = self.how.waits && self.sync.sharing() == Sharing::Queued;
+                    self.queued = self.how.waits && self.sync.leaves_sign();
                     let hint = self.sync.hint(rest_of(&reply));
                     Attempt::Busy(ttl.map(Duration::from_millis), hint)
                 }

@@ -16,7 +16,7 @@ use crate::config::{Background, ClientConfig, ServerUrl, Wake};
 use crate::error::{AcquireError, ConnectError, LostReason, Outage, QueryError};
 use crate::hold::{Hold, HoldState};
 use crate::lease::Lease;
-use crate::name::{InvalidName, Name, Placement};
+use crate::name::{InvalidName, Name, NameRule, Placement};
 use crate::observe::{self, span};
 use crate::options::AcquireOptions;
 use crate::owner::{Owner, WireOwner};
@@ -252,6 +252,22 @@ impl Client {
             name,
             self.core.server().placement,
         )
+    }
+
+    /// As [`Client::name`], for primitives whose derived names always have braces of their own.
+    ///
+    /// # Errors
+    /// [`InvalidName`]; nothing is sent.
+    pub fn name_without_braces(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
+        let name = self.name(name)?;
+        let slots = self.core.server().placement == Placement::Slots;
+        if slots && name.as_bytes().iter().any(|b| matches!(b, b'{' | b'}')) {
+            return Err(InvalidName {
+                name: name.to_string(),
+                rule: NameRule::Braces,
+            });
+        }
+        Ok(name)
     }
 
     /// Stops acquiring, waits up to `grace` for releases under way, and closes.

@@ -43,6 +43,11 @@ pub enum NameRule {
         "on a cluster every key of a name must be in one slot: use no braces, or exactly one non-empty {{tag}} with nothing odd around it"
     )]
     SplitsSlots,
+    /// On a cluster the channel of a count-down latch is wrapped in braces of its own.
+    #[error(
+        "on a cluster the name of a count-down latch has no braces: Redisson wraps its channel's name in its own"
+    )]
+    Braces,
 }
 
 /// How the server places keys.
@@ -109,6 +114,12 @@ impl Name {
         } else {
             [prefix.as_bytes(), b":{", &self.0, b"}"].concat()
         }
+    }
+
+    /// `prefix{N}` whatever is in N: Redisson's rule for the channel of a count-down latch.
+    #[must_use]
+    pub fn braced(&self, prefix: &str) -> Vec<u8> {
+        [prefix.as_bytes(), b"{", &self.0, b"}"].concat()
     }
 
     /// `{N}:suffix`, or `N:suffix` when N has a `{` anywhere: Redisson's rule for keys that begin with the name.

@@ -66,6 +66,12 @@ impl AcquireOptions {
         self.owner.is_some()
     }
 
+    /// The timeout these options give, for primitives that acquire in several steps.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     /// The lease of this hold.
     #[must_use]
     pub fn lease(mut self, lease: Lease) -> Self {

@@ -111,6 +111,17 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         self.release(owner, 1, lease)
     }
 
+    /// Whether a request that was refused and goes on waiting leaves something on the server: a place in a queue, a mark.
+    /// The core then [abandons](Synchronizer::abandon) it when the waiter goes away.
+    fn leaves_sign(&self) -> bool {
+        self.sharing() == Sharing::Queued
+    }
+
+    /// The key of the counter its fencing tokens come from.
+    fn fence(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// From `count` holds to `count` + 1; `None` where nobody re-enters.
     fn reenter(&self, _request: &Request<'_>, _count: u32) -> Option<Call> {
         None

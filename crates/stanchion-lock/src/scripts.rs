@@ -62,6 +62,10 @@ impl Synchronizer for Description {
         &self.channel
     }
 
+    fn fence(&self) -> Option<&[u8]> {
+        self.mints_tokens().then_some(&self.fence)
+    }
+
     fn acquire(&self, request: &Request<'_>) -> Call {
         ACQUIRE.call(
             [self.name.as_bytes(), &self.fence],

@@ -66,6 +66,19 @@ impl<const K: usize, const A: usize> Script<K, A> {
         call
     }
 
+    /// One invocation of a script whose numbers of keys and arguments vary.
+    #[must_use]
+    pub fn batch<'a>(&'static self, keys: &[&[u8]], args: impl Iterator<Item = Arg<'a>>) -> Call {
+        let mut call = Call::start(&self.source, keys.len());
+        for key in keys {
+            call.cmd.arg(*key);
+        }
+        for arg in args {
+            arg.write(&mut call.cmd);
+        }
+        call
+    }
+
     /// One item of a script that does the same to many: its keys, and its arguments after the common first one.
     #[must_use]
     pub fn item<const B: usize>(&'static self, keys: [Vec<u8>; K], args: [Vec<u8>; B]) -> Item {
