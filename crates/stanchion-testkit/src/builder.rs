@@ -8,6 +8,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::servers::RedisServer;
 use crate::tls::Certificate;
 
+/// What a process is in the set of servers it belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A server for itself.
+    #[default]
+    Alone,
+    /// A cluster of one node.
+    WholeCluster,
+    /// A node of a cluster that is put together later.
+    Node,
+    /// A sentinel with this id.
+    Sentinel(String),
+}
+
 /// Settings of a [`RedisServer`]; made by [`RedisServer::builder`].
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing runs before `start`"]
@@ -17,7 +31,7 @@ pub struct RedisServerBuilder {
     pub(crate) port: Option<u16>,
     pub(crate) tls: Option<Certificate>,
     pub(crate) unix_socket: bool,
-    pub(crate) cluster: bool,
+    pub(crate) part: Part,
     pub(crate) steppable_clock: bool,
 }
 
@@ -57,8 +71,13 @@ impl RedisServerBuilder {
     }
 
     /// A cluster of one node that owns every slot.
-    pub const fn cluster_enabled(mut self) -> Self {
-        self.cluster = true;
+    pub fn cluster_enabled(mut self) -> Self {
+        self.part = Part::WholeCluster;
+        self
+    }
+
+    pub(crate) fn part(mut self, part: Part) -> Self {
+        self.part = part;
         self
     }
 
@@ -92,9 +111,11 @@ impl RedisServerBuilder {
             ("dir", dir.display().to_string()),
             ("logfile", path(LOG)),
             ("daemonize", "no".to_owned()),
-            ("save", String::new()),
-            ("appendonly", "no".to_owned()),
         ];
+        if !matches!(self.part, Part::Sentinel(_)) {
+            lines.push(("save", String::new()));
+            lines.push(("appendonly", "no".to_owned()));
+        }
         if let Some(password) = &self.password {
             lines.push(("requirepass", password.clone()));
         }
@@ -130,7 +151,7 @@ impl RedisServerBuilder {
             None => (primary, None),
             Some(_) => (free_port(), Some(primary)),
         };
-        let bus = self.cluster.then(free_port);
+        let bus = matches!(self.part, Part::Node | Part::WholeCluster).then(free_port);
         Ports { plain, tls, bus }
     }
 }

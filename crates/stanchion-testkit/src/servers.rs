@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 use crate::admin::{Admin, Value};
-use crate::builder::{LOG, Ports, RedisServerBuilder, SOCKET};
+use crate::builder::{LOG, Part, Ports, RedisServerBuilder, SOCKET};
 use crate::clock::{Deadline, pause};
 use crate::clock_shim::ClockShim;
 use crate::eventually::LIMIT;
@@ -100,12 +100,17 @@ impl RedisServer {
     /// Starts the process and waits until it answers; the error is its log.
     fn spawn(&mut self) -> Result<(), String> {
         let dir = self.dir.path();
+        let is_sentinel = matches!(self.settings.part, Part::Sentinel(_));
         let config = dir.join("redis.conf");
-        fs::write(&config, self.settings.config(dir, &self.ports)).expect("the data dir");
+        // A sentinel keeps what it has learnt in this file.
+        if !is_sentinel || !config.exists() {
+            fs::write(&config, self.settings.config(dir, &self.ports)).expect("the data dir");
+        }
         let binary = binary().expect("a redis-server or valkey-server to start");
         let mut command = Command::new(binary);
         command
             .arg(&config)
+            .args(is_sentinel.then_some("--sentinel"))
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         if let Some(clock) = &self.clock {
@@ -130,6 +135,9 @@ impl RedisServer {
     fn is_ready(&self) -> bool {
         let admin = self.admin();
         let call = |args: &[&[u8]]| admin.call(args).unwrap_or(Value::Nil);
+        if let Part::Sentinel(id) = &self.settings.part {
+            return call(&[b"SENTINEL", b"MYID"]) == Value::Bulk(id.clone().into_bytes());
+        }
         // A stranger's server on the same port would answer PING too, but not from our directory.
         let dir = call(&[b"CONFIG", b"GET", b"dir"]);
         let ours = fs::canonicalize(self.dir.path()).expect("the data dir");
@@ -138,7 +146,7 @@ impl RedisServer {
         if !is_ours || call(&[b"PING"]) != Value::Status("PONG".into()) {
             return false;
         }
-        if !self.settings.cluster {
+        if self.settings.part != Part::WholeCluster {
             return true;
         }
         // Refused when the node remembers its slots from before a restart.
@@ -167,6 +175,11 @@ impl RedisServer {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
+    /// The port of the cluster bus.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.ports.bus.expect("started as a cluster's node")
+    }
+
     /// The URL of the unix socket.
     ///
     /// # Panics
@@ -192,6 +205,12 @@ impl RedisServer {
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         self.ca_pem.as_deref().expect("started without TLS")
+    }
+
+    /// Whether the process has been started and not killed.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        self.child.is_some()
     }
 
     /// The process id.
@@ -272,7 +291,7 @@ impl RedisServer {
     }
 
     /// [`RedisServer::cli`] for a command that must succeed.
-    fn done(&self, args: &[&str]) -> Value {
+    pub(crate) fn done(&self, args: &[&str]) -> Value {
         let reply = self.cli(args);
         assert!(!reply.is_error(), "{args:?}: {reply}");
         reply
@@ -318,11 +337,38 @@ impl RedisServer {
         usize::try_from(total).expect("a count is not negative")
     }
 
+    /// A field of `INFO`.
+    #[must_use]
+    pub fn info(&self, section: &str, field: &str) -> Option<String> {
+        let info = self.done(&["INFO", section]);
+        let mut lines = info.as_text().lines();
+        lines.find_map(|line| {
+            let (name, value) = line.trim_end().split_once(':')?;
+            (name == field).then(|| value.to_owned())
+        })
+    }
+
+    /// Ends the connections of this server's replicas, as a network that fails between them does.
+    pub(crate) fn drop_replicas(&self) {
+        self.done(&["CLIENT", "KILL", "TYPE", "replica"]);
+    }
+
     /// Starts collecting every command the server executes.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         Monitor::start(self.admin())
     }
+}
+
+/// Starts several servers at the same time.
+pub(crate) fn start_all(settings: impl Iterator<Item = RedisServerBuilder>) -> Vec<RedisServer> {
+    let starting: Vec<_> = settings
+        .map(|settings| std::thread::spawn(move || settings.start()))
+        .collect();
+    let started = starting.into_iter().map(std::thread::JoinHandle::join);
+    started
+        .map(|server| server.expect("the server starts"))
+        .collect()
 }
 
 impl Drop for RedisServer {

@@ -11,3 +11,4 @@ mod proxy_replies;
 mod proxy_requests;
 mod servers;
 mod tls;
+mod topologies;

@@ -1,0 +1,280 @@
+//! A master, its replicas, and the sentinels that watch them.
+
+use crate::admin::Value;
+use crate::builder::Part;
+use crate::eventually::eventually_blocking;
+use crate::servers::{RedisServer, start_all};
+
+/// One master, two replicas and three sentinels: processes of their own, killed and reaped when dropped.
+#[derive(Debug)]
+pub struct SentinelSet {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+}
+
+/// A silent server counts as down after this many milliseconds.
+const DOWN_AFTER: u32 = 1000;
+
+impl SentinelSet {
+    /// What the sentinels call the master.
+    pub const SERVICE: &'static str = "orders-db";
+
+    /// A fresh set, or `None` with a loud line when there is no server to start.
+    #[must_use]
+    pub fn or_skip(test: &str) -> Option<Self> {
+        if RedisServer::available() {
+            return Some(Self::start());
+        }
+        assert!(RedisServer::or_skip(test).is_none());
+        None
+    }
+
+    /// Starts everything and waits until every replica is in step and every sentinel knows all others.
+    ///
+    /// # Panics
+    /// When that takes more than 10 s.
+    #[must_use]
+    pub fn start() -> Self {
+        let master = RedisServer::builder()
+            .arg("repl-diskless-sync-delay", "0")
+            .start();
+        let port = master.addr().port();
+        let replicas = (0..2).map(|_| {
+            RedisServer::builder()
+                .arg("replicaof", &format!("127.0.0.1 {port}"))
+                .arg("repl-diskless-sync-delay", "0")
+        });
+        let sentinels = (0..3).map(|_| {
+            let id = random_id();
+            let name = Self::SERVICE;
+            RedisServer::builder()
+                .part(Part::Sentinel(id.clone()))
+                .arg("sentinel", &format!("myid {id}"))
+                .arg("sentinel", &format!("monitor {name} 127.0.0.1 {port} 2"))
+                .arg(
+                    "sentinel",
+                    &format!("down-after-milliseconds {name} {DOWN_AFTER}"),
+                )
+                .arg("sentinel", &format!("failover-timeout {name} 2000"))
+                .arg("sentinel", &format!("parallel-syncs {name} 2"))
+        });
+        let mut started = start_all(replicas.chain(sentinels));
+        let sentinels = started.split_off(2);
+        let mut servers = vec![master];
+        servers.extend(started);
+        for sentinel in &sentinels {
+            // Redis 7.0 and later; an older one is slower.
+            let _ = sentinel.cli(&[
+                "SENTINEL",
+                "DEBUG",
+                "info-period",
+                "200",
+                "ask-period",
+                "200",
+                "publish-period",
+                "200",
+            ]);
+        }
+        let set = Self { servers, sentinels };
+        set.settle();
+        set
+    }
+
+    /// The URL for clients: `redis+sentinel://…`, with all sentinels.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self
+            .sentinels
+            .iter()
+            .map(|s| s.addr().to_string())
+            .collect();
+        format!("redis+sentinel://{}/{}", hosts.join(","), Self::SERVICE)
+    }
+
+    /// The server with this number; number 0 starts as the master.
+    #[must_use]
+    pub fn server(&self, number: usize) -> &RedisServer {
+        &self.servers[number]
+    }
+
+    /// The sentinel with this number.
+    #[must_use]
+    pub fn sentinel(&self, number: usize) -> &RedisServer {
+        &self.sentinels[number]
+    }
+
+    /// The number of the master that all running sentinels agree on and that says so itself; `None` meanwhile.
+    #[must_use]
+    pub fn find_master(&self) -> Option<usize> {
+        let mut ports = self
+            .sentinels
+            .iter()
+            .filter(|s| s.is_running())
+            .map(|sentinel| {
+                let address = sentinel.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::SERVICE]);
+                if address.is_nil() || address.is_error() {
+                    None
+                } else {
+                    Some(address.as_array()[1].as_int())
+                }
+            });
+        let port = ports.next()??;
+        if !ports.all(|other| other == Some(port)) {
+            return None;
+        }
+        let found = self
+            .servers
+            .iter()
+            .position(|s| i64::from(s.addr().port()) == port)?;
+        let server = &self.servers[found];
+        (server.is_running() && role(server) == "master").then_some(found)
+    }
+
+    /// [`SentinelSet::find_master`], waited for.
+    ///
+    /// # Panics
+    /// When there is none within 10 s.
+    #[must_use]
+    pub fn master(&self) -> usize {
+        let mut found = None;
+        eventually_blocking("the sentinels agree on a master", || {
+            found = self.find_master();
+            found.is_some()
+        });
+        found.expect("found")
+    }
+
+    /// Waits until every running server but the master is a replica in step, and every sentinel knows all others.
+    pub fn settle(&self) {
+        eventually_blocking("the replicas are in step and known", || {
+            let running = self.servers.iter().filter(|s| s.is_running()).count();
+            let Some(master) = self.find_master() else {
+                return false;
+            };
+            let in_step = self
+                .servers
+                .iter()
+                .enumerate()
+                .filter(|(_, s)| s.is_running())
+                .all(|(n, server)| {
+                    n == master
+                        || (role(server) == "slave"
+                            && server.info("replication", "master_link_status").as_deref()
+                                == Some("up"))
+                });
+            let mut sentinels = self.sentinels.iter().filter(|s| s.is_running());
+            let known = sentinels.all(|sentinel| {
+                healthy(sentinel, "REPLICAS") + 1 >= running
+                    && healthy(sentinel, "SENTINELS") + 1 == self.sentinels.len()
+            });
+            in_step && known
+        });
+    }
+
+    /// Has the sentinels make another server the master, with nothing lost: waits until it is done.
+    ///
+    /// Returns the new master.
+    #[must_use]
+    pub fn fail_over(&self) -> usize {
+        let before = self.master();
+        let offset = |server: &RedisServer| -> Option<u64> {
+            server
+                .info("replication", "master_repl_offset")?
+                .parse()
+                .ok()
+        };
+        let written = offset(&self.servers[before]);
+        eventually_blocking("the replicas have everything", || {
+            self.replicas(before)
+                .all(|replica| offset(replica) >= written)
+        });
+        let sentinel = self
+            .sentinels
+            .iter()
+            .find(|s| s.is_running())
+            .expect("a sentinel runs");
+        // Refused while it has not heard of the replicas for a moment.
+        eventually_blocking("a sentinel agrees to fail over", || {
+            !sentinel
+                .cli(&["SENTINEL", "FAILOVER", Self::SERVICE])
+                .is_error()
+        });
+        self.another_master(before)
+    }
+
+    /// Waits until the master is another one than `before`; returns it.
+    #[must_use]
+    pub fn another_master(&self, before: usize) -> usize {
+        eventually_blocking("another master", || {
+            self.find_master().is_some_and(|now| now != before)
+        });
+        self.master()
+    }
+
+    /// Kills a server (SIGKILL).
+    pub fn kill(&mut self, number: usize) {
+        self.servers[number].kill();
+    }
+
+    /// Starts a killed server again, configured as at the beginning.
+    pub fn restart(&mut self, number: usize) {
+        self.servers[number].restart();
+    }
+
+    /// Kills a sentinel (SIGKILL).
+    pub fn kill_sentinel(&mut self, number: usize) {
+        self.sentinels[number].kill();
+    }
+
+    /// Stops the replicas and their connections: what the master is told from now on reaches nobody else.
+    pub fn hold_replication(&self) {
+        let master = self.master();
+        for server in self.replicas(master) {
+            server.stop_signal();
+        }
+        self.servers[master].drop_replicas();
+    }
+
+    /// Lets the replicas of `master` go on after [`SentinelSet::hold_replication`].
+    pub fn resume_replicas(&self, master: usize) {
+        for server in self.replicas(master) {
+            server.cont();
+        }
+    }
+
+    fn replicas(&self, master: usize) -> impl Iterator<Item = &RedisServer> {
+        let others = self
+            .servers
+            .iter()
+            .enumerate()
+            .filter(move |(n, _)| *n != master);
+        others
+            .map(|(_, server)| server)
+            .filter(|server| server.is_running())
+    }
+}
+
+fn role(server: &RedisServer) -> String {
+    server.info("replication", "role").unwrap_or_default()
+}
+
+/// How many of the others, `REPLICAS` or `SENTINELS`, a sentinel believes to be well.
+fn healthy(sentinel: &RedisServer, others: &str) -> usize {
+    let list = sentinel.done(&["SENTINEL", others, SentinelSet::SERVICE]);
+    let well = |one: &&Value| {
+        let fields = one.as_texts();
+        let mut pairs = fields.chunks(2);
+        let flags = pairs.find_map(|pair| (pair[0] == "flags").then(|| pair[1].clone()));
+        !flags.is_some_and(|flags| flags.contains("down") || flags.contains("disconnected"))
+    };
+    list.as_array().iter().filter(well).count()
+}
+
+/// Forty random hexadecimal digits.
+fn random_id() -> String {
+    use std::hash::{BuildHasher as _, RandomState};
+    let part = || format!("{:016x}", RandomState::new().hash_one(0));
+    let mut id = [part(), part(), part()].concat();
+    id.truncate(40);
+    id
+}
