@@ -1,6 +1,6 @@
 //! Re-entry is asked for, and counted where Redisson reads it.
 
-use stanchion::{AcquireOptions, Lock, ReleaseError, RenewError};
+use stanchion::{AcquireError, AcquireOptions, Lock, Reentry, Rejection, ReleaseError, RenewError};
 use stanchion_tests::World;
 
 suite! {
@@ -12,6 +12,7 @@ suite! {
     an_owner_whose_hold_ended_acquires_anew,
     tasks_that_share_an_owner_are_one_actor,
     re_entering_a_lost_hold_is_an_error,
+    re_entry_can_be_refused,
 }
 
 fn count(world: &World, owner: &str) -> String {
@@ -145,4 +146,42 @@ async fn re_entering_a_lost_hold_is_an_error(world: &World) {
         guard.release().await.unwrap_err(),
         ReleaseError::Lost(_)
     ));
+}
+
+async fn re_entry_can_be_refused(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let owner = client.owner();
+    let options = || {
+        AcquireOptions::new()
+            .owner(&owner)
+            .reentry(Reentry::Refused)
+    };
+    let held = lock.acquire_with(options()).await.unwrap();
+    let before = world.scripts_run();
+    for error in [
+        lock.acquire_with(options()).await.unwrap_err(),
+        lock.try_acquire_with(options()).await.unwrap_err(),
+    ] {
+        assert!(
+            matches!(
+                &error,
+                AcquireError::Rejected {
+                    rejection: Rejection::AlreadyHeld { .. },
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains(&held.owner().to_string()[..36]),
+            "{error}"
+        );
+    }
+    assert_eq!(world.scripts_run(), before, "nothing is sent");
+    assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1);
+    // It is about holding twice, not about owners.
+    held.release().await.unwrap();
+    drop(lock.acquire_with(options()).await.unwrap());
+    world.at_rest().await;
 }
