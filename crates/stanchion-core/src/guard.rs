@@ -3,14 +3,15 @@
 /// Defines a guard type around a [`Hold`](crate::primitive::Hold), with the verbs all guards have.
 ///
 /// For the crates of the family. A primitive adds its own verbs (a fencing token, re-entry, downgrade) in an `impl` of
-/// its own, through the private field `hold`.
+/// its own, through the private field `hold`. What they need besides the hold goes into fields `with` a name and a type.
 #[macro_export]
 macro_rules! define_guard {
-    ($(#[$doc:meta])* pub struct $guard:ident;) => {
+    ($(#[$doc:meta])* pub struct $guard:ident $(with $field:ident: $type:ty)*;) => {
         $(#[$doc])*
         #[must_use = "dropping a guard releases at once"]
         pub struct $guard {
             hold: $crate::primitive::Hold,
+            $($field: $type,)*
         }
 
         impl $guard {
