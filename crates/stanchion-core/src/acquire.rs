@@ -355,13 +355,16 @@ async fn as_owner(
             rule,
         },
     };
-    if let Some(state) = live(&seat.shared).filter(|_| !shares) {
+    let mine = live(seat.of(sync.sharing()));
+    if mine.is_none()
+        && let Some(state) = live(&seat.shared)
+    {
         return Err(already(
             &state,
             "holds it shared already, and would wait for itself for ever: release the read hold first, or write and downgrade",
         ));
     }
-    if let Some(state) = live(seat.of(sync.sharing())) {
+    if let Some(state) = mine {
         if options.reentry == Reentry::Refused {
             return Err(already(
                 &state,
