@@ -195,8 +195,8 @@ impl Asking {
                     }
                 }
                 Some(Verdict::Busy(ttl)) => {
-                    self.queued = self.how.waits && self.sync.leaves_sign();
                     let hint = self.sync.hint(rest_of(&reply));
+                    self.queued = self.how.waits && (self.sync.leaves_sign() || hint.queued);
                     Attempt::Busy(ttl.map(Duration::from_millis), hint)
                 }
                 Some(Verdict::Late) => Attempt::Late,

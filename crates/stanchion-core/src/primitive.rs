@@ -245,6 +245,8 @@ pub struct Hint {
     pub foreign: bool,
     /// Wait on this channel instead.
     pub elsewhere: Option<Vec<u8>>,
+    /// This refused request left something on the server, where not all do: see [`Synchronizer::leaves_sign`].
+    pub queued: bool,
 }
 
 /// A reply of a script, read by the convention of [`Synchronizer`].

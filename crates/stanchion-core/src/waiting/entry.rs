@@ -807,7 +807,12 @@ impl Ticket {
         let pause = self.pause(&queue, ttl, subscribed);
         let at = now + pause;
         let sooner = queue.poll.is_none_or(|(planned, _)| at < planned);
-        if sooner || self.applicant.sync.sharing() != Sharing::Queued {
+        // Where several ask, one that may wait long must not put off another's poll.
+        let several = matches!(
+            self.applicant.sync.sharing(),
+            Sharing::Queued | Sharing::Permits(_)
+        );
+        if sooner || !several {
             self.entry.schedule_poll(&mut queue, at);
         }
         drop(queue);
