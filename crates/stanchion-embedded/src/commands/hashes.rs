@@ -16,6 +16,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("hgetall", 2, 0, hgetall),
     Spec::new("hkeys", 2, 0, hkeys),
     Spec::new("hvals", 2, 0, hvals),
+    Spec::new("hrandfield", -2, 0, hrandfield),
 ];
 
 fn hset(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -111,4 +112,55 @@ fn hvals(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(Reply::Array(
         pairs.map(|(_, value)| Reply::bulk(value)).collect(),
     ))
+}
+
+/// Some fields, chosen at random: different ones for a positive count, perhaps the same again for a negative one.
+fn hrandfield(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let with_values = args.len() > 3;
+    if args.len() > 4 || (with_values && !args.is(3, "WITHVALUES")) {
+        return Err(Failure::syntax());
+    }
+    let count = args.get(2).map(int).transpose()?;
+    let mut seed = ctx.server.random();
+    let resp3 = ctx.resp3();
+    let Some(hash) = ctx.keyspace().hash(&args[1])? else {
+        return Ok(count.map_or(Reply::Nil, |_| Reply::Array(Vec::new())));
+    };
+    let mut fields: Vec<_> = hash.iter().collect();
+    let mut pick = |len: usize| {
+        seed = scramble(seed);
+        usize::try_from(seed % len.max(1) as u64).unwrap_or_default()
+    };
+    let Some(count) = count else {
+        let at = pick(fields.len());
+        return Ok(fields.get(at).map_or(Reply::Nil, |(name, _)| Reply::bulk(name)));
+    };
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let chosen: Vec<_> = if count < 0 {
+        (0..wanted).map(|_| fields[pick(fields.len())]).collect()
+    } else {
+        // Whoever asks for all of them gets them in their order.
+        if wanted < fields.len() {
+            for at in 0..wanted {
+                let other = at + pick(fields.len() - at);
+                fields.swap(at, other);
+            }
+        }
+        fields.truncate(wanted);
+        fields
+    };
+    let pair = |(name, value): (&[u8], &[u8])| match (with_values, resp3) {
+        (false, _) => vec![Reply::bulk(name)],
+        (true, false) => vec![Reply::bulk(name), Reply::bulk(value)],
+        (true, true) => vec![Reply::Array(vec![Reply::bulk(name), Reply::bulk(value)])],
+    };
+    Ok(Reply::Array(chosen.into_iter().flat_map(pair).collect()))
+}
+
+/// The next of a series that looks random (splitmix64).
+fn scramble(seed: u64) -> u64 {
+    let mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }

@@ -57,6 +57,7 @@ pub(crate) struct Server {
     pub(crate) to_wake: Vec<Waker>,
     next_session: SessionId,
     restarts: u64,
+    draws: u64,
 }
 
 impl Server {
@@ -88,6 +89,7 @@ impl Server {
             to_wake: Vec::new(),
             next_session: ADMIN,
             restarts: 0,
+            draws: 0,
         };
         server.new_run_id();
         server.open_admin();
@@ -106,6 +108,12 @@ impl Server {
     fn new_run_id(&mut self) {
         let seed = format!("{}:{}", self.started.micros, self.restarts);
         self.run_id = sha1_smol::Sha1::from(seed).digest().to_string();
+    }
+
+    /// A seed for one random choice: another one each time, and the same ones in every run.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.draws += 1;
+        self.draws
     }
 
     /// Opens a session for a new connection.
