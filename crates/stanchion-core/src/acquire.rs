@@ -14,7 +14,7 @@ use crate::primitive::{Hint, Request, Sharing, Synchronizer, Tenure, Verdict, no
 use crate::release::Leftover;
 use crate::runner::Persistent;
 use crate::transport::Failure;
-use crate::waiting::{Applicant, Entries, Entry, Ticket, Told, Turn};
+use crate::waiting::{Applicant, Entries, Entry, Ticket, Turn};
 
 /// What one request brought.
 enum Attempt {
@@ -94,19 +94,10 @@ impl Asking {
         self.owner = self.core.next_wire_owner();
     }
 
-    /// The hold of a grant that came by message.
-    fn told(&mut self, entry: &Arc<Entry>, told: Told) -> Hold {
-        let sent = self.core.when(told.now);
-        let grant = Grant {
-            owner: self.owner.clone(),
-            token: told.token,
-            terms: self.terms,
-            sent,
-            first: Some(told.lease),
-            unanswered_until: std::mem::replace(&mut self.unanswered_until, Moment::ZERO),
-        };
+    /// A grant came by message: its hold sees to everything from here.
+    fn told(&mut self, hold: &Hold) {
+        hold.mind(std::mem::replace(&mut self.unanswered_until, Moment::ZERO));
         self.queued = false;
-        HoldState::begin(&self.core, &self.sync, entry, grant)
     }
 
     /// Asks once. Dropped while under way, the request is waited for in the background and a grant is released.
@@ -118,6 +109,7 @@ impl Asking {
             self.owner.clone(),
         );
         let (terms, before, how) = (self.terms, self.unanswered_until, self.how.clone());
+        let queued = self.queued;
         let runner = Arc::clone(&core.runner);
         // The clean-up of an unanswered request rides in the value that is dropped.
         let work = Persistent::new(&runner, async move {
@@ -131,7 +123,7 @@ impl Asking {
                 queued: false,
                 outage_since: None,
             };
-            let outcome = asking.ask(&entry, before).await;
+            let outcome = asking.ask(&entry, before, queued).await;
             (outcome, asking)
         });
         let (outcome, mut asked) = core_timeout(&self.core, deadline, work).await?;
@@ -161,7 +153,12 @@ impl Asking {
         Some(outcome)
     }
 
-    async fn ask(&mut self, entry: &Arc<Entry>, unanswered_before: Moment) -> Attempt {
+    async fn ask(
+        &mut self,
+        entry: &Arc<Entry>,
+        unanswered_before: Moment,
+        queued: bool,
+    ) -> Attempt {
         let core = Arc::clone(&self.core);
         let sent = core.clock.now();
         let request = Request {
@@ -169,6 +166,7 @@ impl Asking {
             lease: self.terms.lease,
             not_after: core.not_after(sent),
             waits: self.how.waits,
+            queued,
             within: self.how.within.as_ref(),
         };
         let call = self.sync.acquire(&request);
@@ -432,9 +430,8 @@ async fn wait(
                 ticket = Entries::join(core, sync.channel(), asking.applicant());
                 continue;
             }
-            Some(Some(Turn::Granted(told))) => {
-                let hold = asking.told(ticket.entry(), told);
-                ticket.acquired(&hold);
+            Some(Some(Turn::Granted(hold))) => {
+                asking.told(&hold);
                 if hold.is_held() {
                     return Ok(hold);
                 }

@@ -333,6 +333,21 @@ impl Hold {
         }
     }
 
+    /// Forgets this hold without releasing: the same grant came twice, and another guard stands for it.
+    pub(crate) fn disown(mut self) {
+        if let Some(state) = self.state.take() {
+            state.end().ok();
+            state.unschedule();
+        }
+    }
+
+    /// P3: an earlier request of its owner may still run until then.
+    pub(crate) fn mind(&self, unanswered_until: Moment) {
+        self.state()
+            .unanswered_until
+            .fetch_max(unanswered_until.nanos(), Ordering::AcqRel);
+    }
+
     pub(crate) fn weak(&self) -> Weak<HoldState> {
         Arc::downgrade(self.state())
     }
@@ -624,6 +639,7 @@ async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError>
             lease: state.terms.lease,
             not_after: core.not_after(sent),
             waits: false,
+            queued: false,
             within: None,
         };
         let Some(call) = state.sync.reenter(&request, *count) else {

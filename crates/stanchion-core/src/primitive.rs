@@ -32,6 +32,8 @@ pub struct Request<'a> {
     pub not_after: u64,
     /// Whether the caller goes on waiting when it is refused, and so may leave a sign of that on the server.
     pub waits: bool,
+    /// For [`Sharing::Queued`]: the server has answered this owner before, and gave it a place in its queue.
+    pub queued: bool,
     /// For a shared hold: the exclusive hold of the same name that its owner has (a writer that reads).
     pub within: Option<&'a WireOwner>,
 }
@@ -163,9 +165,15 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// For [`Sharing::Queued`]: a waiter asks again after this long, as a sign of life.
+    /// For [`Sharing::Queued`]: how often [`Synchronizer::attend`] is sent while anybody waits.
     fn beat(&self) -> Duration {
         Duration::MAX
+    }
+
+    /// For [`Sharing::Queued`]: a sign of life of the process, for its first waiter. It is sent where a stalled executor
+    /// cannot keep it, and answers as if that waiter had asked and been refused.
+    fn attend(&self, _first: &Request<'_>) -> Option<Call> {
+        None
     }
 
     /// What is to be done later, when a release said so; it answers the ms to the next time, or −1.

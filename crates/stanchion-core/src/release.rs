@@ -168,6 +168,7 @@ impl<'a> Passing<'a> {
                 lease: self.terms.lease,
                 not_after: core.not_after(sent),
                 waits: false,
+                queued: false,
                 within: None,
             };
             let Some(call) = call(&request) else {

@@ -135,7 +135,7 @@ pub(crate) async fn run(
                 Item::Hold(hold) => holds.extend(hold.upgrade()),
                 Item::Poll(entry) => {
                     if let Some(entry) = entry.upgrade() {
-                        entry.poll_now(now);
+                        entry.poll_now(&strong);
                     }
                 }
             }

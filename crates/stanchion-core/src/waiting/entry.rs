@@ -22,15 +22,17 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 
-use crate::client::Core;
+use crate::client::{Core, Path};
 use crate::clock::Moment;
 use crate::config::Wake;
-use crate::hold::{Hold, HoldState};
+use crate::hold::{Grant, Hold, HoldState};
 use crate::options::HoldTerms;
 use crate::owner::WireOwner;
-use crate::primitive::{Heard, Hint, Sharing, Synchronizer};
+use crate::primitive::{
+    Heard, Hint, Reply, Request, Sharing, Synchronizer, Verdict, now_of, rest_of,
+};
 use crate::timetable::{Item, Slot, Timetable};
-use crate::token::FencingToken;
+use crate::transport::Failure;
 
 /// Hand-offs in a row before the lock is released in public.
 ///
@@ -74,17 +76,8 @@ pub(crate) enum Turn {
     Handed(Hold),
     /// What it waits for has happened.
     Seen,
-    /// The server has granted to it.
-    Granted(Told),
-}
-
-/// A grant by message.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
-    pub(crate) token: Option<FencingToken>,
-    /// Server time, µs.
-    pub(crate) now: u64,
-    pub(crate) lease: Duration,
+    /// The server has granted to it, by message.
+    Granted(Hold),
 }
 
 /// For how much a wake announces room.
@@ -114,7 +107,7 @@ pub(crate) struct Successor {
 pub(crate) struct Entries(DashMap<Vec<u8>, Arc<Entry>>);
 
 impl Entries {
-    fn get(&self, core: &Core, channel: &[u8]) -> Arc<Entry> {
+    fn get(&self, core: &Arc<Core>, channel: &[u8]) -> Arc<Entry> {
         if let Some(entry) = self.0.get(channel) {
             return Arc::clone(&entry);
         }
@@ -122,7 +115,7 @@ impl Entries {
             &self
                 .0
                 .entry(channel.to_vec())
-                .or_insert_with(|| Entry::new(channel, &core.timetable)),
+                .or_insert_with(|| Entry::new(channel, core)),
         )
     }
 
@@ -169,6 +162,7 @@ pub(crate) struct Entry {
     this: Weak<Self>,
     channel: Vec<u8>,
     queue: Mutex<Queue>,
+    core: Weak<Core>,
     timetable: Arc<Timetable>,
 }
 
@@ -207,11 +201,14 @@ struct Queue {
     /// Waiters of a queue that the server keeps.
     by_owner: HashMap<WireOwner, u64>,
     restamp: Moment,
+    /// A sign of life is under way.
+    attending: bool,
 }
 
 #[derive(Debug)]
 struct Waiter {
     sync: Arc<dyn Synchronizer>,
+    owner: WireOwner,
     terms: HoldTerms,
     turn: Option<Turn>,
     asking: bool,
@@ -402,12 +399,13 @@ impl Queue {
 }
 
 impl Entry {
-    fn new(channel: &[u8], timetable: &Arc<Timetable>) -> Arc<Self> {
+    fn new(channel: &[u8], core: &Arc<Core>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             channel: channel.to_vec(),
             queue: Mutex::default(),
-            timetable: Arc::clone(timetable),
+            core: Arc::downgrade(core),
+            timetable: Arc::clone(&core.timetable),
         })
     }
 
@@ -448,6 +446,7 @@ impl Entry {
             place,
             Waiter {
                 sync: Arc::clone(&applicant.sync),
+                owner: applicant.owner.clone(),
                 terms: applicant.terms,
                 turn: asks.then_some(Turn::Try),
                 asking: false,
@@ -473,9 +472,24 @@ impl Entry {
                 now,
                 lease,
             } => {
-                if let Some(place) = queue.by_owner.get(owner).copied() {
-                    let told = Told { token, now, lease };
-                    queue.tell(place, Turn::Granted(told), &mut wakers);
+                // The hold begins here, not when its waiter is polled: it is renewed however long that takes (P10).
+                if let (Some(core), Some(entry), Some(place)) = (
+                    self.core.upgrade(),
+                    self.this.upgrade(),
+                    queue.by_owner.get(owner).copied(),
+                ) && let Some(waiter) = queue.waiters.get(&place)
+                    && !matches!(waiter.turn, Some(Turn::Granted(_)))
+                {
+                    let grant = Grant {
+                        owner: waiter.owner.clone(),
+                        token,
+                        terms: waiter.terms,
+                        sent: core.when(now),
+                        first: Some(lease),
+                        unanswered_until: Moment::ZERO,
+                    };
+                    let hold = HoldState::begin(&core, &waiter.sync, &entry, grant);
+                    queue.tell(place, Turn::Granted(hold), &mut wakers);
                 }
                 drop(queue);
                 return wakers.call();
@@ -512,17 +526,22 @@ impl Entry {
     }
 
     /// The poll timer rang.
-    pub(crate) fn poll_now(&self, now: Moment) {
+    pub(crate) fn poll_now(&self, core: &Arc<Core>) {
+        let now = core.clock.now();
         let mut queue = self.queue();
         queue.poll = None;
         queue.deaf_until = None;
         let wakers = match queue.first_sharing() {
             None => return,
-            Some(Sharing::Queued) if now >= queue.restamp => {
-                queue.restamp = now + RESTAMP;
-                queue.admit_all()
+            Some(Sharing::Queued) => {
+                self.attend(core, &mut queue, now);
+                if now >= queue.restamp {
+                    queue.restamp = now + RESTAMP;
+                    queue.admit_all()
+                } else {
+                    Wakers::default()
+                }
             }
-            Some(Sharing::Queued) => queue.admit(Room::Unknown),
             // A live local holder will call `freed`; asking the server meanwhile would be noise (invariant 3).
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
                 return;
@@ -540,14 +559,95 @@ impl Entry {
     pub(crate) fn listening_changed(&self) {
         let mut queue = self.queue();
         queue.chain = true;
-        // Confirmed: something may have happened before. Lost: the server may be gone, and the pace changes.
-        let wakers = if queue.first_sharing() == Some(Sharing::Queued) {
-            queue.admit_all()
-        } else {
-            queue.admit(Room::Unknown)
+        // Confirmed: something may have happened before. Lost: the server may be gone, and the pace changes. Where the
+        // server keeps the queue, one answer tells of a grant to any of us.
+        let wakers = queue.admit(Room::Unknown);
+        drop(queue);
+        wakers.call();
+    }
+
+    /// The channel of one waiter's own is subscribed to.
+    pub(crate) fn listening_for(&self, owner: &WireOwner) {
+        let mut queue = self.queue();
+        let wakers = match queue.by_owner.get(owner).copied() {
+            Some(place) => queue.nudge(place),
+            None => Wakers::default(),
         };
         drop(queue);
         wakers.call();
+    }
+
+    /// Sends a sign of life from the background, where no executor of a user's can delay it, and plans the next.
+    fn attend(&self, core: &Arc<Core>, queue: &mut Queue, now: Moment) {
+        let Some((_, first)) = queue.first() else {
+            return;
+        };
+        let (sync, owner, lease) = (
+            Arc::clone(&first.sync),
+            first.owner.clone(),
+            first.terms.lease,
+        );
+        self.schedule_poll(queue, now + sync.beat());
+        let Some(entry) = self.this.upgrade().filter(|_| !queue.attending) else {
+            return;
+        };
+        queue.attending = true;
+        let core = Arc::clone(core);
+        let runner = Arc::clone(&core.runner);
+        runner.serve(async move {
+            let request = Request {
+                owner: &owner,
+                lease,
+                not_after: core.not_after(now),
+                waits: true,
+                queued: true,
+                within: None,
+            };
+            let answer = match sync.attend(&request) {
+                Some(call) => core.link(Path::Background).call(&call).await,
+                None => return,
+            };
+            if let Some(server) = answer.as_ref().ok().and_then(now_of) {
+                core.observe(server, now);
+            }
+            entry.attended(&core, &*sync, &owner, answer);
+        });
+    }
+
+    fn attended(
+        &self,
+        core: &Core,
+        sync: &dyn Synchronizer,
+        owner: &WireOwner,
+        answer: Result<Reply, Failure>,
+    ) {
+        let mut queue = self.queue();
+        queue.attending = false;
+        // Whoever has left or was granted meanwhile is missing on the server for a reason.
+        if !queue.by_owner.contains_key(owner) {
+            return;
+        }
+        let wakers = match answer {
+            Ok(reply) => {
+                if let Some(Verdict::Busy(Some(ttl))) = Verdict::read(&reply) {
+                    let at = core.clock.now() + after_expiry(core, Duration::from_millis(ttl));
+                    self.poll_by(&mut queue, at);
+                }
+                queue.heed(&sync.hint(rest_of(&reply)))
+            }
+            // Who waits is to learn it from an answer of its own.
+            Err(Failure::Rejected(_)) => queue.admit(Room::Unknown),
+            Err(_) => Wakers::default(),
+        };
+        drop(queue);
+        wakers.call();
+    }
+
+    /// A poll at `at`, unless one comes sooner.
+    fn poll_by(&self, queue: &mut Queue, at: Moment) {
+        if queue.poll.is_none_or(|(planned, _)| at < planned) {
+            self.schedule_poll(queue, at);
+        }
     }
 
     /// Whoever is first, to be passed the hold of `sync` that is about to be given up; it will not try by itself
@@ -696,7 +796,24 @@ impl Entry {
     }
 }
 
+/// An expiry sends no message. One millisecond more, because a key lives through the last one.
+fn after_expiry(core: &Core, ttl: Duration) -> Duration {
+    ttl + Duration::from_millis(1) + core.jitter(Duration::from_millis(2))
+}
+
 impl Queue {
+    /// What an answer about a queue that the server keeps means for the waiters.
+    fn heed(&mut self, hint: &Hint) -> Wakers {
+        if hint.forgotten {
+            return self.admit_all();
+        }
+        let granted = hint.granted.as_deref();
+        match granted.and_then(|owner| self.by_owner.get(owner).copied()) {
+            Some(place) => self.nudge(place),
+            None => Wakers::default(),
+        }
+    }
+
     /// Lets one waiter ask, or ask again when it is asking.
     fn nudge(&mut self, place: u64) -> Wakers {
         let mut wakers = Wakers::default();
@@ -744,10 +861,8 @@ impl Ticket {
                 }
                 Some(turn) => {
                     queue.parked += 1;
-                    if !matches!(turn, Turn::Granted(_)) {
-                        self.place = None;
-                        self.leave(queue, place, Wakers::default());
-                    }
+                    self.place = None;
+                    self.leave(queue, place, Wakers::default());
                     Poll::Ready(turn)
                 }
                 None => {
@@ -788,14 +903,8 @@ impl Ticket {
         queue.came_back(place);
         queue.chain = false;
         let again = std::mem::take(&mut queue.again);
-        let mut wakers = Wakers::default();
-        if hint.forgotten {
-            wakers = queue.admit_all();
-        } else if let Some(granted) = &hint.granted
-            && let Some(place) = queue.by_owner.get(granted.as_str()).copied()
-        {
-            wakers = queue.nudge(place);
-        } else if again > 0 {
+        let mut wakers = queue.heed(hint);
+        if wakers.0.is_empty() && again > 0 {
             // Invariant 2.
             wakers = queue.admit(Room::For(again));
             if !wakers.0.is_empty() || queue.parked == 0 {
@@ -806,13 +915,14 @@ impl Ticket {
         queue.refused = queue.refused.saturating_add(1);
         let pause = self.pause(&queue, ttl, subscribed);
         let at = now + pause;
-        let sooner = queue.poll.is_none_or(|(planned, _)| at < planned);
         // Where several ask, one that may wait long must not put off another's poll.
         let several = matches!(
             self.applicant.sync.sharing(),
             Sharing::Queued | Sharing::Permits(_)
         );
-        if sooner || !several {
+        if several {
+            self.entry.poll_by(&mut queue, at);
+        } else {
             self.entry.schedule_poll(&mut queue, at);
         }
         drop(queue);
@@ -834,9 +944,7 @@ impl Ticket {
             pause = pause.min(sync.beat());
         }
         if let Some(ttl) = ttl {
-            // An expiry sends no message. One millisecond more, because a key lives through the last one.
-            pause = pause
-                .min(ttl + Duration::from_millis(1) + self.core.jitter(Duration::from_millis(2)));
+            pause = pause.min(after_expiry(&self.core, ttl));
         }
         pause
     }
@@ -861,10 +969,13 @@ impl Ticket {
         if sharing == Sharing::Exclusive {
             queue.holder = hold.weak();
         }
-        queue.remove(place);
+        let removed = queue.remove(place);
         // Whatever was heard during the try was about the time before it, unless there is more than one to be had.
         let wakers = queue.granted(sharing);
         self.leave(queue, place, wakers);
+        if let Some(Turn::Granted(same)) = removed.and_then(|waiter| waiter.turn) {
+            same.disown();
+        }
     }
 
     /// Removes a waiter that has what it came for, or has gone.

@@ -3,5 +3,5 @@
 mod entry;
 mod subscriptions;
 
-pub(crate) use entry::{Applicant, Entries, Entry, Rivals, Successor, Ticket, Told, Turn};
+pub(crate) use entry::{Applicant, Entries, Entry, Rivals, Successor, Ticket, Turn};
 pub(crate) use subscriptions::Subscriptions;

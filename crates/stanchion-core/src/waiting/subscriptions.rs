@@ -157,7 +157,7 @@ impl Subscriptions {
     fn disconnected(&self) {
         let mut deaf = Vec::new();
         for topic in self.topics().values_mut() {
-            if topic.state == State::Confirmed {
+            if topic.state == State::Confirmed && topic.whom.is_none() {
                 deaf.extend(topic.entry.upgrade());
             }
             topic.state = State::Wanted;
@@ -202,10 +202,13 @@ impl Subscriptions {
         } else {
             State::Wanted
         };
-        let entry = topic.entry.upgrade();
+        let (entry, whom) = (topic.entry.upgrade(), topic.whom.clone());
         drop(topics);
         if let (true, Some(entry)) = (confirmed, entry) {
-            entry.listening_changed();
+            match whom {
+                Some(owner) => entry.listening_for(&owner),
+                None => entry.listening_changed(),
+            }
         }
     }
 
