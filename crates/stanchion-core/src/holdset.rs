@@ -113,7 +113,7 @@ impl HoldSet {
         }
     }
 
-    /// Renews all of them now, side by side.
+    /// Renews all of them now, side by side; done when enough of them are renewed.
     ///
     /// # Errors
     /// An error of one of them, when too few were renewed.
@@ -126,14 +126,17 @@ impl HoldSet {
                 Ok(()) => renewed += 1,
                 Err(error) => failure = Some(error),
             }
+            if renewed >= self.needed {
+                // What is still under way goes on in the background: a silent server delays nobody.
+                return Ok(());
+            }
         }
-        match failure {
-            Some(error) if renewed < self.needed => Err(error),
-            _ => Ok(()),
-        }
+        // OK: with `needed` of them answered and none failed, the loop has returned.
+        failure.map_or(Ok(()), Err)
     }
 
-    /// Releases all of them, side by side, and waits for the answers.
+    /// Releases all of them, side by side, and waits until as many are confirmed as were needed; the others go on in the
+    /// background.
     ///
     /// # Errors
     /// An error of one of them, when fewer releases than needed were confirmed.
@@ -147,11 +150,11 @@ impl HoldSet {
                 Ok(()) => released += 1,
                 Err(error) => failure = Some(error),
             }
+            if released >= needed {
+                return Ok(());
+            }
         }
-        match failure {
-            Some(error) if released < needed => Err(error),
-            _ => Ok(()),
-        }
+        failure.map_or(Ok(()), Err)
     }
 }
 
