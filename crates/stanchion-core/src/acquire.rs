@@ -19,7 +19,8 @@ use crate::waiting::{Applicant, Entries, Entry, Ticket, Turn};
 /// What one request brought.
 enum Attempt {
     Granted(Hold),
-    Busy(Option<Duration>, Hint),
+    /// Boxed: most hints are empty, and every waiter carries one.
+    Busy(Option<Duration>, Box<Hint>),
     Late,
     /// Granted, but the answer took longer than the lease; it is being released.
     Stale,
@@ -195,7 +196,7 @@ impl Asking {
                 Some(Verdict::Busy(ttl)) => {
                     let hint = self.sync.hint(rest_of(&reply));
                     self.queued = self.how.waits && (self.sync.leaves_sign() || hint.queued);
-                    Attempt::Busy(ttl.map(Duration::from_millis), hint)
+                    Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))
                 }
                 Some(Verdict::Late) => Attempt::Late,
                 Some(Verdict::Gone) => Attempt::Rejected(Rejection::Deleted),

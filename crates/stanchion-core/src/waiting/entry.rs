@@ -14,25 +14,20 @@
 //!    a poll in the timetable, or a `Try` already given.
 //! 4. No hold is dropped and no waker is called while the queue's mutex is held.
 
-use std::collections::{BTreeMap, HashMap};
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use dashmap::DashMap;
 
-use crate::client::{Core, Path};
+use super::queue::{Queue, Room, Turn, Waiter, Wakers};
+use super::ticket::{Applicant, Ticket, Visit};
+use crate::client::Core;
 use crate::clock::Moment;
-use crate::config::Wake;
 use crate::hold::{Grant, Hold, HoldState};
 use crate::options::HoldTerms;
 use crate::owner::WireOwner;
-use crate::primitive::{
-    Heard, Hint, Reply, Request, Sharing, Synchronizer, Verdict, now_of, rest_of,
-};
-use crate::timetable::{Item, Slot, Timetable};
-use crate::transport::Failure;
+use crate::primitive::{Heard, Sharing, Synchronizer};
+use crate::timetable::{Item, Timetable};
 
 /// Hand-offs in a row before the lock is released in public.
 ///
@@ -47,12 +42,6 @@ const MOST_OWED: u32 = 16;
 /// After a public release that others heard they get this head start; the local queue is always nearer.
 const YIELD: Duration = Duration::from_millis(1);
 
-/// Without a confirmed subscription nothing wakes a waiter but its own asking.
-const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);
-
-/// The first and the longest pause of [`Wake::Poll`].
-const SPIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(128));
-
 /// Where the server keeps the queue, every waiter asks again after this long: a quarter of the time after which
 /// Redisson takes a waiter for dead (its `fairLockWaitTimeout`, 300 s).
 const RESTAMP: Duration = Duration::from_secs(75);
@@ -65,34 +54,6 @@ pub(crate) enum Rivals {
     Absent,
     /// Nothing was published, so nothing is known.
     Unknown,
-}
-
-/// What a waiter is told.
-#[derive(Debug)]
-pub(crate) enum Turn {
-    /// Ask the server.
-    Try,
-    /// The hold was passed on to it.
-    Handed(Hold),
-    /// What it waits for has happened.
-    Seen,
-    /// The server has granted to it, by message.
-    Granted(Hold),
-}
-
-/// For how much a wake announces room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
-    For(u32),
-    Unknown,
-}
-
-/// Who wants a place in a queue.
-#[derive(Clone, Debug)]
-pub(crate) struct Applicant {
-    pub(crate) sync: Arc<dyn Synchronizer>,
-    pub(crate) owner: WireOwner,
-    pub(crate) terms: HoldTerms,
 }
 
 /// The waiter a hold is about to be passed to.
@@ -159,247 +120,15 @@ impl Entries {
 /// The queue of one name.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    this: Weak<Self>,
-    channel: Vec<u8>,
-    queue: Mutex<Queue>,
-    core: Weak<Core>,
-    timetable: Arc<Timetable>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    /// No longer in the table of entries: nobody may join.
-    retired: bool,
-    /// By order of arrival.
-    waiters: BTreeMap<u64, Waiter>,
-    next: u64,
-    /// Waiters that neither ask nor have been told anything.
-    parked: usize,
-    exclusives: usize,
-    /// Waiters that ask the server.
-    asking: usize,
-    /// The holder passes its hold to the waiter at this place.
-    handing: Option<u64>,
-    /// Attempts under way that have no place in the queue.
-    visitors: u32,
-    /// For so much a wake announced room while others asked.
-    again: u32,
-    /// Permits: each grant lets the next one ask, until one is refused. Nothing was said about how many are free.
-    chain: bool,
-    /// The exclusive holder, if it is of this process.
-    holder: Weak<HoldState>,
-    /// Hand-offs since the last public release.
-    handed: u32,
-    rivals: bool,
-    /// Wakes before this moment are our own echo, or meant for others first.
-    deaf_until: Option<Moment>,
-    /// Messages that are for others first: answered after a head start.
-    owed: u32,
-    poll: Option<Slot>,
-    /// Refusals in a row, for [`Wake::Poll`].
-    refused: u32,
-    /// Waiters of a queue that the server keeps.
-    by_owner: HashMap<WireOwner, u64>,
-    restamp: Moment,
-    /// A sign of life is under way.
-    attending: bool,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    sync: Arc<dyn Synchronizer>,
-    owner: WireOwner,
-    terms: HoldTerms,
-    turn: Option<Turn>,
-    asking: bool,
-    /// It has asked at least once.
-    asked: bool,
-    waker: Option<Waker>,
-}
-
-impl Waiter {
-    fn is_parked(&self) -> bool {
-        self.turn.is_none() && !self.asking
-    }
-}
-
-/// Wakers to be called when the queue is unlocked.
-#[derive(Debug, Default)]
-#[must_use]
-struct Wakers(Vec<Waker>);
-
-impl Wakers {
-    fn call(self) {
-        for waker in self.0 {
-            waker.wake();
-        }
-    }
-}
-
-impl Queue {
-    fn first(&self) -> Option<(u64, &Waiter)> {
-        self.waiters
-            .first_key_value()
-            .map(|(place, waiter)| (*place, waiter))
-    }
-
-    fn first_sharing(&self) -> Option<Sharing> {
-        self.first().map(|(_, waiter)| waiter.sync.sharing())
-    }
-
-    fn has_live_holder(&self) -> bool {
-        self.holder.upgrade().is_some_and(|hold| hold.is_held())
-    }
-
-    /// Tells a waiter that has nothing to do yet.
-    fn tell(&mut self, place: u64, turn: Turn, wakers: &mut Wakers) {
-        if let Some(waiter) = self.waiters.get_mut(&place) {
-            if waiter.is_parked() {
-                self.parked -= 1;
-            }
-            waiter.turn = Some(turn);
-            wakers.0.extend(waiter.waker.take());
-        }
-    }
-
-    /// Tells those at the front for whom there may be room to ask.
-    fn admit(&mut self, room: Room) -> Wakers {
-        let mut wakers = Wakers::default();
-        let mut left = match room {
-            Room::For(n) => n,
-            Room::Unknown => 1,
-        };
-        if self.handing.is_none() {
-            let mut told = Vec::new();
-            for (place, waiter) in &self.waiters {
-                let sharing = waiter.sync.sharing();
-                if waiter.is_parked() {
-                    if let (Sharing::Permits(wanted), Room::For(_)) = (sharing, room) {
-                        if wanted > left {
-                            // First come, first served: those behind it wait for it.
-                            break;
-                        }
-                        left -= wanted;
-                    } else {
-                        left = 0;
-                    }
-                    told.push(*place);
-                }
-                if left == 0 || !matches!(sharing, Sharing::Permits(_)) {
-                    break;
-                }
-            }
-            for place in told {
-                self.tell(place, Turn::Try, &mut wakers);
-            }
-        }
-        if left > 0 && (self.asking > 0 || self.handing.is_some()) {
-            // Invariant 2.
-            self.again = self.again.max(left);
-        }
-        wakers
-    }
-
-    fn admit_all(&mut self) -> Wakers {
-        let mut wakers = Wakers::default();
-        let parked: Vec<u64> = self
-            .waiters
-            .iter()
-            .filter(|(_, waiter)| waiter.is_parked())
-            .map(|(place, _)| *place)
-            .collect();
-        for place in parked {
-            self.tell(place, Turn::Try, &mut wakers);
-        }
-        wakers
-    }
-
-    /// What a grant to one waiter means for those behind it.
-    fn granted(&mut self, sharing: Sharing) -> Wakers {
-        let mut wakers = Wakers::default();
-        self.refused = 0;
-        match sharing {
-            // They are called when the hold ends.
-            Sharing::Exclusive => {
-                self.again = 0;
-                self.handed = 0;
-                self.owed = 0;
-            }
-            Sharing::Together => {
-                self.again = 0;
-                let mut group = Vec::new();
-                for (place, waiter) in &self.waiters {
-                    let together = waiter.sync.sharing() == Sharing::Together;
-                    // An exclusive one that has not asked yet must, for the server to know of it.
-                    let newcomer = !waiter.asked && self.asking == 0 && group.is_empty();
-                    if waiter.is_parked() && (together || newcomer) {
-                        group.push(*place);
-                    }
-                    if !together {
-                        break;
-                    }
-                }
-                for place in group {
-                    self.tell(place, Turn::Try, &mut wakers);
-                }
-            }
-            Sharing::Permits(_) => {
-                let heard = std::mem::take(&mut self.again);
-                if heard > 0 {
-                    wakers = self.admit(Room::For(heard));
-                } else if self.chain {
-                    wakers = self.admit(Room::Unknown);
-                }
-            }
-            Sharing::Event => {
-                let places: Vec<u64> = self.waiters.keys().copied().collect();
-                for place in places {
-                    self.tell(place, Turn::Seen, &mut wakers);
-                }
-            }
-            Sharing::Queued => {}
-        }
-        wakers
-    }
-
-    /// Takes a waiter out, with what it was told.
-    fn remove(&mut self, place: u64) -> Option<Waiter> {
-        let waiter = self.waiters.remove(&place)?;
-        if waiter.is_parked() {
-            self.parked -= 1;
-        }
-        if waiter.asking {
-            self.asking -= 1;
-        }
-        if waiter.sync.sharing() == Sharing::Exclusive {
-            self.exclusives -= 1;
-        }
-        Some(waiter)
-    }
-
-    /// An attempt brought no grant.
-    fn came_back(&mut self, place: u64) {
-        if let Some(waiter) = self.waiters.get_mut(&place)
-            && waiter.asking
-        {
-            waiter.asking = false;
-            self.asking -= 1;
-            if waiter.turn.is_none() {
-                self.parked += 1;
-            }
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.waiters.is_empty()
-            && self.visitors == 0
-            && self.handing.is_none()
-            && self.holder.strong_count() == 0
-    }
+    pub(super) this: Weak<Self>,
+    pub(super) channel: Vec<u8>,
+    pub(super) queue: Mutex<Queue>,
+    pub(super) core: Weak<Core>,
+    pub(super) timetable: Arc<Timetable>,
 }
 
 impl Entry {
-    fn new(channel: &[u8], core: &Arc<Core>) -> Arc<Self> {
+    pub(super) fn new(channel: &[u8], core: &Arc<Core>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             channel: channel.to_vec(),
@@ -409,11 +138,11 @@ impl Entry {
         })
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn join(&self, core: &Core, applicant: &Applicant) -> Option<u64> {
+    pub(super) fn join(&self, core: &Core, applicant: &Applicant) -> Option<u64> {
         let mut queue = self.queue();
         if queue.retired {
             return None;
@@ -577,79 +306,6 @@ impl Entry {
         wakers.call();
     }
 
-    /// Sends a sign of life from the background, where no executor of a user's can delay it, and plans the next.
-    fn attend(&self, core: &Arc<Core>, queue: &mut Queue, now: Moment) {
-        let Some((_, first)) = queue.first() else {
-            return;
-        };
-        let (sync, owner, lease) = (
-            Arc::clone(&first.sync),
-            first.owner.clone(),
-            first.terms.lease,
-        );
-        self.schedule_poll(queue, now + sync.beat());
-        let Some(entry) = self.this.upgrade().filter(|_| !queue.attending) else {
-            return;
-        };
-        queue.attending = true;
-        let core = Arc::clone(core);
-        let runner = Arc::clone(&core.runner);
-        runner.serve(async move {
-            let request = Request {
-                owner: &owner,
-                lease,
-                not_after: core.not_after(now),
-                waits: true,
-                queued: true,
-                within: None,
-            };
-            let answer = match sync.attend(&request) {
-                Some(call) => core.link(Path::Background).call(&call).await,
-                None => return,
-            };
-            if let Some(server) = answer.as_ref().ok().and_then(now_of) {
-                core.observe(server, now);
-            }
-            entry.attended(&core, &*sync, &owner, answer);
-        });
-    }
-
-    fn attended(
-        &self,
-        core: &Core,
-        sync: &dyn Synchronizer,
-        owner: &WireOwner,
-        answer: Result<Reply, Failure>,
-    ) {
-        let mut queue = self.queue();
-        queue.attending = false;
-        // Whoever has left or was granted meanwhile is missing on the server for a reason.
-        if !queue.by_owner.contains_key(owner) {
-            return;
-        }
-        let wakers = match answer {
-            Ok(reply) => {
-                if let Some(Verdict::Busy(Some(ttl))) = Verdict::read(&reply) {
-                    let at = core.clock.now() + after_expiry(core, Duration::from_millis(ttl));
-                    self.poll_by(&mut queue, at);
-                }
-                queue.heed(&sync.hint(rest_of(&reply)))
-            }
-            // Who waits is to learn it from an answer of its own.
-            Err(Failure::Rejected(_)) => queue.admit(Room::Unknown),
-            Err(_) => Wakers::default(),
-        };
-        drop(queue);
-        wakers.call();
-    }
-
-    /// A poll at `at`, unless one comes sooner.
-    fn poll_by(&self, queue: &mut Queue, at: Moment) {
-        if queue.poll.is_none_or(|(planned, _)| at < planned) {
-            self.schedule_poll(queue, at);
-        }
-    }
-
     /// Whoever is first, to be passed the hold of `sync` that is about to be given up; it will not try by itself
     /// meanwhile.
     pub(crate) fn successor(&self, sync: &dyn Synchronizer) -> Option<Successor> {
@@ -766,14 +422,21 @@ impl Entry {
         wakers.call();
     }
 
-    fn schedule_poll(&self, queue: &mut Queue, at: Moment) {
+    /// A poll at `at`, unless one comes sooner.
+    pub(super) fn poll_by(&self, queue: &mut Queue, at: Moment) {
+        if queue.poll.is_none_or(|(planned, _)| at < planned) {
+            self.schedule_poll(queue, at);
+        }
+    }
+
+    pub(super) fn schedule_poll(&self, queue: &mut Queue, at: Moment) {
         if let Some(slot) = queue.poll.take() {
             self.timetable.remove(slot);
         }
         queue.poll = Some(self.timetable.insert(at, Item::Poll(self.this.clone())));
     }
 
-    fn retire_if_idle(&self, core: &Core, mut queue: MutexGuard<'_, Queue>) {
+    pub(super) fn retire_if_idle(&self, core: &Core, mut queue: MutexGuard<'_, Queue>) {
         if !queue.waiters.is_empty() {
             return;
         }
@@ -793,265 +456,5 @@ impl Entry {
 
     pub(crate) fn channel(&self) -> &[u8] {
         &self.channel
-    }
-}
-
-/// An expiry sends no message. One millisecond more, because a key lives through the last one.
-fn after_expiry(core: &Core, ttl: Duration) -> Duration {
-    ttl + Duration::from_millis(1) + core.jitter(Duration::from_millis(2))
-}
-
-impl Queue {
-    /// What an answer about a queue that the server keeps means for the waiters.
-    fn heed(&mut self, hint: &Hint) -> Wakers {
-        if hint.forgotten {
-            return self.admit_all();
-        }
-        let granted = hint.granted.as_deref();
-        match granted.and_then(|owner| self.by_owner.get(owner).copied()) {
-            Some(place) => self.nudge(place),
-            None => Wakers::default(),
-        }
-    }
-
-    /// Lets one waiter ask, or ask again when it is asking.
-    fn nudge(&mut self, place: u64) -> Wakers {
-        let mut wakers = Wakers::default();
-        if self
-            .waiters
-            .get(&place)
-            .is_some_and(|waiter| waiter.turn.is_none())
-        {
-            self.tell(place, Turn::Try, &mut wakers);
-        }
-        wakers
-    }
-}
-
-/// A place in a queue. Dropped, it is given up and whatever it was told is passed on.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    core: Arc<Core>,
-    entry: Arc<Entry>,
-    applicant: Applicant,
-    place: Option<u64>,
-}
-
-impl Ticket {
-    pub(crate) fn entry(&self) -> &Arc<Entry> {
-        &self.entry
-    }
-
-    /// Waits for this waiter's turn. Cancel safe: the turn stays until it is taken.
-    pub(crate) async fn turn(&mut self) -> Turn {
-        poll_fn(|cx| {
-            let Some(place) = self.place else {
-                return Poll::Pending;
-            };
-            let mut queue = self.entry.queue();
-            let Some(waiter) = queue.waiters.get_mut(&place) else {
-                return Poll::Pending;
-            };
-            match waiter.turn.take() {
-                Some(Turn::Try) => {
-                    waiter.asking = true;
-                    waiter.asked = true;
-                    queue.asking += 1;
-                    Poll::Ready(Turn::Try)
-                }
-                Some(turn) => {
-                    queue.parked += 1;
-                    self.place = None;
-                    self.leave(queue, place, Wakers::default());
-                    Poll::Ready(turn)
-                }
-                None => {
-                    if !waiter
-                        .waker
-                        .as_ref()
-                        .is_some_and(|waker| waker.will_wake(cx.waker()))
-                    {
-                        waiter.waker = Some(cx.waker().clone());
-                    }
-                    Poll::Pending
-                }
-            }
-        })
-        .await
-    }
-
-    /// Whether it would have to wait for its turn now.
-    pub(crate) fn must_wait(&self) -> bool {
-        let queue = self.entry.queue();
-        self.place
-            .and_then(|place| queue.waiters.get(&place))
-            .is_some_and(|waiter| waiter.turn.is_none())
-    }
-
-    /// The try found no room: wait for a message, at most for as long as the server said or the poll interval.
-    pub(crate) fn busy(&self, ttl: Option<Duration>, hint: &Hint) {
-        let Some(place) = self.place else { return };
-        let subscribed = self.core.subscriptions.want(&self.entry);
-        if hint.foreign
-            && let Some(own) = self.applicant.sync.channel_of(&self.applicant.owner)
-        {
-            let owner = &self.applicant.owner;
-            self.core.subscriptions.want_for(&self.entry, owner, &own);
-        }
-        let now = self.core.clock.now();
-        let mut queue = self.entry.queue();
-        queue.came_back(place);
-        queue.chain = false;
-        let again = std::mem::take(&mut queue.again);
-        let mut wakers = queue.heed(hint);
-        if wakers.0.is_empty() && again > 0 {
-            // Invariant 2.
-            wakers = queue.admit(Room::For(again));
-            if !wakers.0.is_empty() || queue.parked == 0 {
-                drop(queue);
-                return wakers.call();
-            }
-        }
-        queue.refused = queue.refused.saturating_add(1);
-        let pause = self.pause(&queue, ttl, subscribed);
-        let at = now + pause;
-        // Where several ask, one that may wait long must not put off another's poll.
-        let several = matches!(
-            self.applicant.sync.sharing(),
-            Sharing::Queued | Sharing::Permits(_)
-        );
-        if several {
-            self.entry.poll_by(&mut queue, at);
-        } else {
-            self.entry.schedule_poll(&mut queue, at);
-        }
-        drop(queue);
-        wakers.call();
-    }
-
-    fn pause(&self, queue: &Queue, ttl: Option<Duration>, subscribed: bool) -> Duration {
-        let sync = &self.applicant.sync;
-        let mut pause = if self.core.config.wake == Wake::Poll {
-            let doublings = queue.refused.saturating_sub(1).min(7);
-            let longest = (SPIN.0 * (1 << doublings)).min(SPIN.1);
-            longest / 2 + self.core.jitter(longest / 2)
-        } else if subscribed {
-            self.core.poll_interval()
-        } else {
-            POLL_UNSUBSCRIBED
-        };
-        if sync.sharing() == Sharing::Queued {
-            pause = pause.min(sync.beat());
-        }
-        if let Some(ttl) = ttl {
-            pause = pause.min(after_expiry(&self.core, ttl));
-        }
-        pause
-    }
-
-    /// The try brought no answer: try again.
-    pub(crate) fn again(&self) {
-        let Some(place) = self.place else { return };
-        let mut queue = self.entry.queue();
-        queue.came_back(place);
-        let wakers = queue.nudge(place);
-        drop(queue);
-        wakers.call();
-    }
-
-    /// The try has acquired.
-    pub(crate) fn acquired(&mut self, hold: &Hold) {
-        let Some(place) = self.place.take() else {
-            return;
-        };
-        let mut queue = self.entry.queue();
-        let sharing = self.applicant.sync.sharing();
-        if sharing == Sharing::Exclusive {
-            queue.holder = hold.weak();
-        }
-        let removed = queue.remove(place);
-        // Whatever was heard during the try was about the time before it, unless there is more than one to be had.
-        let wakers = queue.granted(sharing);
-        self.leave(queue, place, wakers);
-        if let Some(Turn::Granted(same)) = removed.and_then(|waiter| waiter.turn) {
-            same.disown();
-        }
-    }
-
-    /// Removes a waiter that has what it came for, or has gone.
-    fn leave(&self, mut queue: MutexGuard<'_, Queue>, place: u64, wakers: Wakers) {
-        let removed = queue.remove(place);
-        if self.applicant.sync.sharing() == Sharing::Queued {
-            queue.by_owner.remove(&self.applicant.owner);
-            if !queue.waiters.is_empty() && queue.poll.is_none() {
-                // Invariant 3: its poll was everybody's.
-                let at = self.core.clock.now() + self.applicant.sync.beat();
-                self.entry.schedule_poll(&mut queue, at);
-            }
-            if let Some(own) = self.applicant.sync.channel_of(&self.applicant.owner) {
-                self.core.subscriptions.forget_channel(&own);
-            }
-        }
-        if queue.waiters.is_empty() {
-            self.core.subscriptions.forget(&self.entry);
-        }
-        self.entry.retire_if_idle(&self.core, queue);
-        wakers.call();
-        // Invariant 4.
-        drop(removed);
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let Some(place) = self.place.take() else {
-            return;
-        };
-        let mut queue = self.entry.queue();
-        let was_first = queue.first().is_some_and(|(first, _)| first == place);
-        let Some(waiter) = queue.remove(place) else {
-            return;
-        };
-        // Invariant 2: this waiter may have consumed a wake, or kept those behind it. Its attempt, if one is under way,
-        // ends in the background and is released there; the next attempt comes after it on the same connection.
-        let mattered = was_first || !waiter.is_parked();
-        let wakers = match self.applicant.sync.sharing() {
-            Sharing::Queued => Wakers::default(),
-            _ if !mattered || queue.has_live_holder() => Wakers::default(),
-            Sharing::Permits(_) => {
-                queue.chain = true;
-                queue.admit(Room::Unknown)
-            }
-            _ => {
-                if waiter.asking {
-                    queue.again = 0;
-                }
-                queue.admit(Room::Unknown)
-            }
-        };
-        self.leave(queue, place, wakers);
-        // Outside the mutex (invariant 4): a hold that was handed to a waiter that has gone is released, to the next.
-        drop(waiter);
-    }
-}
-
-/// See [`Entries::visit`].
-#[derive(Debug)]
-pub(crate) struct Visit {
-    core: Arc<Core>,
-    entry: Arc<Entry>,
-}
-
-impl Visit {
-    pub(crate) fn entry(&self) -> &Arc<Entry> {
-        &self.entry
-    }
-}
-
-impl Drop for Visit {
-    fn drop(&mut self) {
-        let mut queue = self.entry.queue();
-        queue.visitors -= 1;
-        self.entry.retire_if_idle(&self.core, queue);
     }
 }

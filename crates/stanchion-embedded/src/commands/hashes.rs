@@ -133,7 +133,9 @@ fn hrandfield(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     };
     let Some(count) = count else {
         let at = pick(fields.len());
-        return Ok(fields.get(at).map_or(Reply::Nil, |(name, _)| Reply::bulk(name)));
+        return Ok(fields
+            .get(at)
+            .map_or(Reply::Nil, |(name, _)| Reply::bulk(name)));
     };
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     let chosen: Vec<_> = if count < 0 {

@@ -1,0 +1,81 @@
+//! Signs of life, where the server keeps the queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::entry::Entry;
+use super::queue::{Queue, Room, Wakers};
+use super::ticket::after_expiry;
+use crate::client::{Core, Path};
+use crate::clock::Moment;
+use crate::owner::WireOwner;
+use crate::primitive::{Reply, Request, Synchronizer, Verdict, now_of, rest_of};
+use crate::transport::Failure;
+
+impl Entry {
+    /// Sends a sign of life from the background, where no executor of a user's can delay it, and plans the next.
+    pub(super) fn attend(&self, core: &Arc<Core>, queue: &mut Queue, now: Moment) {
+        let Some((_, first)) = queue.first() else {
+            return;
+        };
+        let (sync, owner, lease) = (
+            Arc::clone(&first.sync),
+            first.owner.clone(),
+            first.terms.lease,
+        );
+        self.schedule_poll(queue, now + sync.beat());
+        let Some(entry) = self.this.upgrade().filter(|_| !queue.attending) else {
+            return;
+        };
+        let request = Request {
+            owner: &owner,
+            lease,
+            not_after: core.not_after(now),
+            waits: true,
+            queued: true,
+            within: None,
+        };
+        let Some(call) = sync.attend(&request) else {
+            return;
+        };
+        queue.attending = true;
+        let core = Arc::clone(core);
+        let runner = Arc::clone(&core.runner);
+        runner.serve(async move {
+            let answer = core.link(Path::Background).call(&call).await;
+            if let Some(server) = answer.as_ref().ok().and_then(now_of) {
+                core.observe(server, now);
+            }
+            entry.attended(&core, &*sync, &owner, answer);
+        });
+    }
+
+    pub(super) fn attended(
+        &self,
+        core: &Core,
+        sync: &dyn Synchronizer,
+        owner: &WireOwner,
+        answer: Result<Reply, Failure>,
+    ) {
+        let mut queue = self.queue();
+        queue.attending = false;
+        // Whoever has left or was granted meanwhile is missing on the server for a reason.
+        if !queue.by_owner.contains_key(owner) {
+            return;
+        }
+        let wakers = match answer {
+            Ok(reply) => {
+                if let Some(Verdict::Busy(Some(ttl))) = Verdict::read(&reply) {
+                    let at = core.clock.now() + after_expiry(core, Duration::from_millis(ttl));
+                    self.poll_by(&mut queue, at);
+                }
+                queue.heed(&sync.hint(rest_of(&reply)))
+            }
+            // Who waits is to learn it from an answer of its own.
+            Err(Failure::Rejected(_)) => queue.admit(Room::Unknown),
+            Err(_) => Wakers::default(),
+        };
+        drop(queue);
+        wakers.call();
+    }
+}

@@ -1,0 +1,289 @@
+//! Who of the waiters of one name may ask the server. Decisions only: nothing here sends, waits or calls a waker.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use crate::clock::Moment;
+use crate::hold::{Hold, HoldState};
+use crate::options::HoldTerms;
+use crate::owner::WireOwner;
+use crate::primitive::{Hint, Sharing, Synchronizer};
+use crate::timetable::Slot;
+
+/// What a waiter is told.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Ask the server.
+    Try,
+    /// The hold was passed on to it.
+    Handed(Hold),
+    /// What it waits for has happened.
+    Seen,
+    /// The server has granted to it, by message.
+    Granted(Hold),
+}
+
+/// For how much a wake announces room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    For(u32),
+    Unknown,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// No longer in the table of entries: nobody may join.
+    pub(super) retired: bool,
+    /// By order of arrival.
+    pub(super) waiters: BTreeMap<u64, Waiter>,
+    pub(super) next: u64,
+    /// Waiters that neither ask nor have been told anything.
+    pub(super) parked: usize,
+    pub(super) exclusives: usize,
+    /// Waiters that ask the server.
+    pub(super) asking: usize,
+    /// The holder passes its hold to the waiter at this place.
+    pub(super) handing: Option<u64>,
+    /// Attempts under way that have no place in the queue.
+    pub(super) visitors: u32,
+    /// For so much a wake announced room while others asked.
+    pub(super) again: u32,
+    /// Permits: each grant lets the next one ask, until one is refused. Nothing was said about how many are free.
+    pub(super) chain: bool,
+    /// The exclusive holder, if it is of this process.
+    pub(super) holder: Weak<HoldState>,
+    /// Hand-offs since the last public release.
+    pub(super) handed: u32,
+    pub(super) rivals: bool,
+    /// Wakes before this moment are our own echo, or meant for others first.
+    pub(super) deaf_until: Option<Moment>,
+    /// Messages that are for others first: answered after a head start.
+    pub(super) owed: u32,
+    pub(super) poll: Option<Slot>,
+    /// Refusals in a row, for [`Wake::Poll`].
+    pub(super) refused: u32,
+    /// Waiters of a queue that the server keeps.
+    pub(super) by_owner: HashMap<WireOwner, u64>,
+    pub(super) restamp: Moment,
+    /// A sign of life is under way.
+    pub(super) attending: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) sync: Arc<dyn Synchronizer>,
+    pub(super) owner: WireOwner,
+    pub(super) terms: HoldTerms,
+    pub(super) turn: Option<Turn>,
+    pub(super) asking: bool,
+    /// It has asked at least once.
+    pub(super) asked: bool,
+    pub(super) waker: Option<Waker>,
+}
+
+impl Waiter {
+    pub(super) fn is_parked(&self) -> bool {
+        self.turn.is_none() && !self.asking
+    }
+}
+
+/// Wakers to be called when the queue is unlocked.
+#[derive(Debug, Default)]
+#[must_use]
+pub(super) struct Wakers(pub(super) Vec<Waker>);
+
+impl Wakers {
+    pub(super) fn call(self) {
+        for waker in self.0 {
+            waker.wake();
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn first(&self) -> Option<(u64, &Waiter)> {
+        self.waiters
+            .first_key_value()
+            .map(|(place, waiter)| (*place, waiter))
+    }
+
+    pub(super) fn first_sharing(&self) -> Option<Sharing> {
+        self.first().map(|(_, waiter)| waiter.sync.sharing())
+    }
+
+    pub(super) fn has_live_holder(&self) -> bool {
+        self.holder.upgrade().is_some_and(|hold| hold.is_held())
+    }
+
+    /// Tells a waiter that has nothing to do yet.
+    pub(super) fn tell(&mut self, place: u64, turn: Turn, wakers: &mut Wakers) {
+        if let Some(waiter) = self.waiters.get_mut(&place) {
+            if waiter.is_parked() {
+                self.parked -= 1;
+            }
+            waiter.turn = Some(turn);
+            wakers.0.extend(waiter.waker.take());
+        }
+    }
+
+    /// Tells those at the front for whom there may be room to ask.
+    pub(super) fn admit(&mut self, room: Room) -> Wakers {
+        let mut wakers = Wakers::default();
+        let mut left = match room {
+            Room::For(n) => n,
+            Room::Unknown => 1,
+        };
+        if self.handing.is_none() {
+            let mut told = Vec::new();
+            for (place, waiter) in &self.waiters {
+                let sharing = waiter.sync.sharing();
+                if waiter.is_parked() {
+                    if let (Sharing::Permits(wanted), Room::For(_)) = (sharing, room) {
+                        if wanted > left {
+                            // First come, first served: those behind it wait for it.
+                            break;
+                        }
+                        left -= wanted;
+                    } else {
+                        left = 0;
+                    }
+                    told.push(*place);
+                }
+                if left == 0 || !matches!(sharing, Sharing::Permits(_)) {
+                    break;
+                }
+            }
+            for place in told {
+                self.tell(place, Turn::Try, &mut wakers);
+            }
+        }
+        if left > 0 && (self.asking > 0 || self.handing.is_some()) {
+            // Invariant 2.
+            self.again = self.again.max(left);
+        }
+        wakers
+    }
+
+    pub(super) fn admit_all(&mut self) -> Wakers {
+        let mut wakers = Wakers::default();
+        let parked: Vec<u64> = self
+            .waiters
+            .iter()
+            .filter(|(_, waiter)| waiter.is_parked())
+            .map(|(place, _)| *place)
+            .collect();
+        for place in parked {
+            self.tell(place, Turn::Try, &mut wakers);
+        }
+        wakers
+    }
+
+    /// What a grant to one waiter means for those behind it.
+    pub(super) fn granted(&mut self, sharing: Sharing) -> Wakers {
+        let mut wakers = Wakers::default();
+        self.refused = 0;
+        match sharing {
+            // They are called when the hold ends.
+            Sharing::Exclusive => {
+                self.again = 0;
+                self.handed = 0;
+                self.owed = 0;
+            }
+            Sharing::Together => {
+                self.again = 0;
+                let mut group = Vec::new();
+                for (place, waiter) in &self.waiters {
+                    let together = waiter.sync.sharing() == Sharing::Together;
+                    // An exclusive one that has not asked yet must, for the server to know of it.
+                    let newcomer = !waiter.asked && self.asking == 0 && group.is_empty();
+                    if waiter.is_parked() && (together || newcomer) {
+                        group.push(*place);
+                    }
+                    if !together {
+                        break;
+                    }
+                }
+                for place in group {
+                    self.tell(place, Turn::Try, &mut wakers);
+                }
+            }
+            Sharing::Permits(_) => {
+                let heard = std::mem::take(&mut self.again);
+                if heard > 0 {
+                    wakers = self.admit(Room::For(heard));
+                } else if self.chain {
+                    wakers = self.admit(Room::Unknown);
+                }
+            }
+            Sharing::Event => {
+                let places: Vec<u64> = self.waiters.keys().copied().collect();
+                for place in places {
+                    self.tell(place, Turn::Seen, &mut wakers);
+                }
+            }
+            Sharing::Queued => {}
+        }
+        wakers
+    }
+
+    /// Takes a waiter out, with what it was told.
+    pub(super) fn remove(&mut self, place: u64) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&place)?;
+        if waiter.is_parked() {
+            self.parked -= 1;
+        }
+        if waiter.asking {
+            self.asking -= 1;
+        }
+        if waiter.sync.sharing() == Sharing::Exclusive {
+            self.exclusives -= 1;
+        }
+        Some(waiter)
+    }
+
+    /// An attempt brought no grant.
+    pub(super) fn came_back(&mut self, place: u64) {
+        if let Some(waiter) = self.waiters.get_mut(&place)
+            && waiter.asking
+        {
+            waiter.asking = false;
+            self.asking -= 1;
+            if waiter.turn.is_none() {
+                self.parked += 1;
+            }
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiters.is_empty()
+            && self.visitors == 0
+            && self.handing.is_none()
+            && self.holder.strong_count() == 0
+    }
+
+    /// What an answer about a queue that the server keeps means for the waiters.
+    pub(super) fn heed(&mut self, hint: &Hint) -> Wakers {
+        if hint.forgotten {
+            return self.admit_all();
+        }
+        let granted = hint.granted.as_deref();
+        match granted.and_then(|owner| self.by_owner.get(owner).copied()) {
+            Some(place) => self.nudge(place),
+            None => Wakers::default(),
+        }
+    }
+
+    /// Lets one waiter ask, or ask again when it is asking.
+    pub(super) fn nudge(&mut self, place: u64) -> Wakers {
+        let mut wakers = Wakers::default();
+        if self
+            .waiters
+            .get(&place)
+            .is_some_and(|waiter| waiter.turn.is_none())
+        {
+            self.tell(place, Turn::Try, &mut wakers);
+        }
+        wakers
+    }
+}

@@ -1,0 +1,262 @@
+//! A place in a queue, and what its holder may do with it.
+
+use std::future::poll_fn;
+use std::sync::{Arc, MutexGuard};
+use std::task::Poll;
+use std::time::Duration;
+
+use super::entry::Entry;
+use super::queue::{Queue, Room, Turn, Wakers};
+use crate::client::Core;
+use crate::config::Wake;
+use crate::hold::Hold;
+use crate::options::HoldTerms;
+use crate::owner::WireOwner;
+use crate::primitive::{Hint, Sharing, Synchronizer};
+
+/// Without a confirmed subscription nothing wakes a waiter but its own asking.
+const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);
+
+/// The first and the longest pause of [`Wake::Poll`].
+const SPIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(128));
+
+/// Who wants a place in a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Applicant {
+    pub(crate) sync: Arc<dyn Synchronizer>,
+    pub(crate) owner: WireOwner,
+    pub(crate) terms: HoldTerms,
+}
+
+/// An expiry sends no message. One millisecond more, because a key lives through the last one.
+pub(super) fn after_expiry(core: &Core, ttl: Duration) -> Duration {
+    ttl + Duration::from_millis(1) + core.jitter(Duration::from_millis(2))
+}
+
+/// A place in a queue. Dropped, it is given up and whatever it was told is passed on.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(super) core: Arc<Core>,
+    pub(super) entry: Arc<Entry>,
+    pub(super) applicant: Applicant,
+    pub(super) place: Option<u64>,
+}
+
+impl Ticket {
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
+    /// Waits for this waiter's turn. Cancel safe: the turn stays until it is taken.
+    pub(crate) async fn turn(&mut self) -> Turn {
+        poll_fn(|cx| {
+            let Some(place) = self.place else {
+                return Poll::Pending;
+            };
+            let mut queue = self.entry.queue();
+            let Some(waiter) = queue.waiters.get_mut(&place) else {
+                return Poll::Pending;
+            };
+            match waiter.turn.take() {
+                Some(Turn::Try) => {
+                    waiter.asking = true;
+                    waiter.asked = true;
+                    queue.asking += 1;
+                    Poll::Ready(Turn::Try)
+                }
+                Some(turn) => {
+                    queue.parked += 1;
+                    self.place = None;
+                    self.leave(queue, place, Wakers::default());
+                    Poll::Ready(turn)
+                }
+                None => {
+                    if !waiter
+                        .waker
+                        .as_ref()
+                        .is_some_and(|waker| waker.will_wake(cx.waker()))
+                    {
+                        waiter.waker = Some(cx.waker().clone());
+                    }
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Whether it would have to wait for its turn now.
+    pub(crate) fn must_wait(&self) -> bool {
+        let queue = self.entry.queue();
+        self.place
+            .and_then(|place| queue.waiters.get(&place))
+            .is_some_and(|waiter| waiter.turn.is_none())
+    }
+
+    /// The try found no room: wait for a message, at most for as long as the server said or the poll interval.
+    pub(crate) fn busy(&self, ttl: Option<Duration>, hint: &Hint) {
+        let Some(place) = self.place else { return };
+        let subscribed = self.core.subscriptions.want(&self.entry);
+        if hint.foreign
+            && let Some(own) = self.applicant.sync.channel_of(&self.applicant.owner)
+        {
+            let owner = &self.applicant.owner;
+            self.core.subscriptions.want_for(&self.entry, owner, &own);
+        }
+        let now = self.core.clock.now();
+        let mut queue = self.entry.queue();
+        queue.came_back(place);
+        queue.chain = false;
+        let again = std::mem::take(&mut queue.again);
+        let mut wakers = queue.heed(hint);
+        if wakers.0.is_empty() && again > 0 {
+            // Invariant 2.
+            wakers = queue.admit(Room::For(again));
+            if !wakers.0.is_empty() || queue.parked == 0 {
+                drop(queue);
+                return wakers.call();
+            }
+        }
+        queue.refused = queue.refused.saturating_add(1);
+        let pause = self.pause(&queue, ttl, subscribed);
+        let at = now + pause;
+        // Where several ask, one that may wait long must not put off another's poll.
+        let several = matches!(
+            self.applicant.sync.sharing(),
+            Sharing::Queued | Sharing::Permits(_)
+        );
+        if several {
+            self.entry.poll_by(&mut queue, at);
+        } else {
+            self.entry.schedule_poll(&mut queue, at);
+        }
+        drop(queue);
+        wakers.call();
+    }
+
+    fn pause(&self, queue: &Queue, ttl: Option<Duration>, subscribed: bool) -> Duration {
+        let sync = &self.applicant.sync;
+        let mut pause = if self.core.config.wake == Wake::Poll {
+            let doublings = queue.refused.saturating_sub(1).min(7);
+            let longest = (SPIN.0 * (1 << doublings)).min(SPIN.1);
+            longest / 2 + self.core.jitter(longest / 2)
+        } else if subscribed {
+            self.core.poll_interval()
+        } else {
+            POLL_UNSUBSCRIBED
+        };
+        if sync.sharing() == Sharing::Queued {
+            pause = pause.min(sync.beat());
+        }
+        if let Some(ttl) = ttl {
+            pause = pause.min(after_expiry(&self.core, ttl));
+        }
+        pause
+    }
+
+    /// The try brought no answer: try again.
+    pub(crate) fn again(&self) {
+        let Some(place) = self.place else { return };
+        let mut queue = self.entry.queue();
+        queue.came_back(place);
+        let wakers = queue.nudge(place);
+        drop(queue);
+        wakers.call();
+    }
+
+    /// The try has acquired.
+    pub(crate) fn acquired(&mut self, hold: &Hold) {
+        let Some(place) = self.place.take() else {
+            return;
+        };
+        let mut queue = self.entry.queue();
+        let sharing = self.applicant.sync.sharing();
+        if sharing == Sharing::Exclusive {
+            queue.holder = hold.weak();
+        }
+        let removed = queue.remove(place);
+        // Whatever was heard during the try was about the time before it, unless there is more than one to be had.
+        let wakers = queue.granted(sharing);
+        self.leave(queue, place, wakers);
+        if let Some(Turn::Granted(same)) = removed.and_then(|waiter| waiter.turn) {
+            same.disown();
+        }
+    }
+
+    /// Removes a waiter that has what it came for, or has gone.
+    fn leave(&self, mut queue: MutexGuard<'_, Queue>, place: u64, wakers: Wakers) {
+        let removed = queue.remove(place);
+        if self.applicant.sync.sharing() == Sharing::Queued {
+            queue.by_owner.remove(&self.applicant.owner);
+            if !queue.waiters.is_empty() && queue.poll.is_none() {
+                // Invariant 3: its poll was everybody's.
+                let at = self.core.clock.now() + self.applicant.sync.beat();
+                self.entry.schedule_poll(&mut queue, at);
+            }
+            if let Some(own) = self.applicant.sync.channel_of(&self.applicant.owner) {
+                self.core.subscriptions.forget_channel(&own);
+            }
+        }
+        if queue.waiters.is_empty() {
+            self.core.subscriptions.forget(&self.entry);
+        }
+        self.entry.retire_if_idle(&self.core, queue);
+        wakers.call();
+        // Invariant 4.
+        drop(removed);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else {
+            return;
+        };
+        let mut queue = self.entry.queue();
+        let was_first = queue.first().is_some_and(|(first, _)| first == place);
+        let Some(waiter) = queue.remove(place) else {
+            return;
+        };
+        // Invariant 2: this waiter may have consumed a wake, or kept those behind it. Its attempt, if one is under way,
+        // ends in the background and is released there; the next attempt comes after it on the same connection.
+        let mattered = was_first || !waiter.is_parked();
+        let wakers = match self.applicant.sync.sharing() {
+            Sharing::Queued => Wakers::default(),
+            _ if !mattered || queue.has_live_holder() => Wakers::default(),
+            Sharing::Permits(_) => {
+                queue.chain = true;
+                queue.admit(Room::Unknown)
+            }
+            _ => {
+                if waiter.asking {
+                    queue.again = 0;
+                }
+                queue.admit(Room::Unknown)
+            }
+        };
+        self.leave(queue, place, wakers);
+        // Outside the mutex (invariant 4): a hold that was handed to a waiter that has gone is released, to the next.
+        drop(waiter);
+    }
+}
+
+/// See [`Entries::visit`].
+#[derive(Debug)]
+pub(crate) struct Visit {
+    pub(super) core: Arc<Core>,
+    pub(super) entry: Arc<Entry>,
+}
+
+impl Visit {
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut queue = self.entry.queue();
+        queue.visitors -= 1;
+        self.entry.retire_if_idle(&self.core, queue);
+    }
+}
