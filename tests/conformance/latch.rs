@@ -1,1 +1,387 @@
-//! The latch.
+//! The count-down latch: opens once, for everybody, in Redisson's layout.
+
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, Client, ClientConfig, CountDownLatch, Lock, NameRule, QueryError, Rejection,
+};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+
+suite! {
+    the_last_count_down_opens_it_for_waiters_everywhere,
+    a_latch_without_a_count_is_open,
+    an_armed_latch_is_not_armed_again,
+    counting_never_goes_below_zero,
+    it_can_be_armed_again,
+    a_wait_that_times_out_leaves_nothing,
+    a_thousand_waiters_cost_one_message_and_one_question,
+    deleting_it_releases_the_waiters_with_an_error,
+    deleting_an_open_latch_does_nothing,
+    a_latch_is_redissons_string,
+    redissons_count_downs_open_it,
+    redisson_can_arm_after_our_delete,
+    a_latch_that_redisson_deleted_is_open,
+    a_latch_in_braces_has_redissons_channel,
+    the_key_prefix_is_part_of_a_latchs_name,
+    foreign_keys_are_left_untouched,
+    bad_counts_and_names_are_refused_before_anything_is_sent,
+    large_counts_are_exact,
+}
+
+const CHANNEL: &str = "redisson_countdownlatch__channel__{job}";
+
+type Waiting = tokio::task::JoinHandle<Result<(), AcquireError>>;
+
+fn latch(client: &Client) -> CountDownLatch {
+    CountDownLatch::new(client, "job").unwrap()
+}
+
+fn waiting(client: &Client) -> Waiting {
+    let latch = latch(client);
+    tokio::spawn(async move { latch.wait().await })
+}
+
+/// Nothing is left but the marks of operations, which end by themselves.
+async fn at_rest(world: &World) {
+    let is_mark =
+        |key: &String| key.starts_with("stanchion_once:") || key.starts_with("stanchion_latch_");
+    eventually("only marks are left", || world.keys().iter().all(is_mark)).await;
+    for key in world.keys() {
+        let ttl: i64 = world.admin(&["PTTL", &key]).parse().unwrap();
+        assert!(ttl != -1 && ttl <= 60_000, "{key}: {ttl}");
+    }
+    if let World::Engine(_) = world {
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        world.at_rest().await;
+    }
+}
+
+async fn the_last_count_down_opens_it_for_waiters_everywhere(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    assert!(latch(&ours).arm(3).await.unwrap());
+    let waiters = [waiting(&ours), waiting(&theirs), waiting(&theirs)];
+    eventually("all wait", || ours.waiters() + theirs.waiters() == 3).await;
+    assert_eq!(latch(&theirs).count_down().await.unwrap(), 2);
+    assert_eq!(latch(&ours).count_down().await.unwrap(), 1);
+    world.quiet().await;
+    assert_eq!(latch(&ours).count().await.unwrap(), 1);
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    assert_eq!(latch(&ours).count_down().await.unwrap(), 0);
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap();
+    }
+    assert_eq!(latch(&ours).count().await.unwrap(), 0);
+    assert_eq!((ours.waiters(), theirs.waiters()), (0, 0));
+    at_rest(world).await;
+}
+
+async fn a_latch_without_a_count_is_open(world: &World) {
+    let client = world.client().await;
+    latch(&client).wait().await.unwrap();
+    latch(&client).wait_timeout(Duration::ZERO).await.unwrap();
+    assert_eq!(latch(&client).count().await.unwrap(), 0);
+    assert_eq!(latch(&client).count_down().await.unwrap(), 0);
+    world.at_rest().await;
+}
+
+async fn an_armed_latch_is_not_armed_again(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    assert!(latch(&ours).arm(2).await.unwrap());
+    assert!(!latch(&theirs).arm(5).await.unwrap());
+    assert_eq!(latch(&ours).count().await.unwrap(), 2);
+    assert_eq!(latch(&ours).count_down_by(2).await.unwrap(), 0);
+    at_rest(world).await;
+}
+
+async fn counting_never_goes_below_zero(world: &World) {
+    let client = world.client().await;
+    let latch = latch(&client);
+    assert!(latch.arm(5).await.unwrap());
+    assert_eq!(latch.count_down_by(3).await.unwrap(), 2);
+    assert_eq!(latch.count_down_by(9).await.unwrap(), 0);
+    assert_eq!(latch.count_down_by(9).await.unwrap(), 0);
+    assert_eq!(latch.count().await.unwrap(), 0);
+    at_rest(world).await;
+}
+
+async fn it_can_be_armed_again(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    for round in 1..=5 {
+        assert!(latch(&ours).arm(round).await.unwrap());
+        let waiters = [waiting(&ours), waiting(&theirs)];
+        eventually("both wait", || ours.waiters() + theirs.waiters() == 2).await;
+        for left in (0..round).rev() {
+            assert_eq!(latch(&theirs).count_down().await.unwrap(), left);
+        }
+        for waiter in waiters {
+            waiter.await.unwrap().unwrap();
+        }
+    }
+    at_rest(world).await;
+}
+
+async fn a_wait_that_times_out_leaves_nothing(world: &World) {
+    let client = world.client().await;
+    let latch = latch(&client);
+    assert!(latch.arm(1).await.unwrap());
+    for timeout in [Duration::ZERO, Duration::from_millis(30)] {
+        let error = latch.wait_timeout(timeout).await.unwrap_err();
+        match error {
+            AcquireError::TimedOut {
+                waited, free_by, ..
+            } => {
+                assert!(waited <= timeout + Duration::from_millis(50), "{waited:?}");
+                assert_eq!(free_by, None, "waiting leaves nothing on the server");
+            }
+            other => panic!("{other}"),
+        }
+        assert_eq!(client.waiters(), 0);
+    }
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    latch.wait_timeout(Duration::ZERO).await.unwrap();
+    at_rest(world).await;
+}
+
+async fn a_thousand_waiters_cost_one_message_and_one_question(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    assert!(latch(&theirs).arm(3).await.unwrap());
+    // The script is known to the server: each count-down below is one request.
+    assert_eq!(latch(&theirs).count_down().await.unwrap(), 2);
+    let waiters: Vec<_> = (0..1000).map(|_| waiting(&ours)).collect();
+    eventually("all wait", || ours.waiters() == 1000).await;
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    assert_eq!(world.subscribers(CHANNEL), 1);
+    let before = world.scripts_run();
+    assert_eq!(latch(&theirs).count_down().await.unwrap(), 1);
+    assert_eq!(latch(&theirs).count_down().await.unwrap(), 0);
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap();
+    }
+    let scripts = world.scripts_run() - before;
+    assert_eq!(scripts, 3, "two count-downs and one question");
+    at_rest(world).await;
+}
+
+fn assert_deleted(result: Result<(), AcquireError>) {
+    match result.unwrap_err() {
+        AcquireError::Rejected {
+            rejection: Rejection::Deleted,
+            ..
+        } => {}
+        other => panic!("{other}"),
+    }
+}
+
+async fn deleting_it_releases_the_waiters_with_an_error(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    assert!(latch(&ours).arm(2).await.unwrap());
+    let waiters = [waiting(&ours), waiting(&ours), waiting(&theirs)];
+    eventually("all wait", || ours.waiters() + theirs.waiters() == 3).await;
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    let started = tokio::time::Instant::now();
+    assert!(latch(&ours).delete().await.unwrap());
+    for waiter in waiters {
+        assert_deleted(waiter.await.unwrap());
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(1),
+        "told by message, not by a poll: {:?}",
+        started.elapsed()
+    );
+    // Who comes a little later does not take the missing key for zero either.
+    assert_deleted(latch(&theirs).wait().await);
+    assert!(!latch(&ours).delete().await.unwrap());
+    assert_eq!(latch(&ours).count_down().await.unwrap(), 0);
+    assert!(latch(&theirs).arm(1).await.unwrap());
+    assert_eq!(latch(&ours).count_down().await.unwrap(), 0);
+    latch(&theirs).wait().await.unwrap();
+    at_rest(world).await;
+}
+
+async fn deleting_an_open_latch_does_nothing(world: &World) {
+    let client = world.client().await;
+    assert!(!latch(&client).delete().await.unwrap());
+    latch(&client).wait().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_latch_is_redissons_string(world: &World) {
+    let client = world.client().await;
+    assert!(latch(&client).arm(3).await.unwrap());
+    assert_eq!(world.admin(&["TYPE", "job"]), "string");
+    assert_eq!(world.admin(&["GET", "job"]), "3");
+    assert_eq!(world.admin(&["PTTL", "job"]), "-1");
+    assert_eq!(latch(&client).count_down().await.unwrap(), 2);
+    assert_eq!(world.admin(&["GET", "job"]), "2");
+    assert_eq!(latch(&client).count_down_by(2).await.unwrap(), 0);
+    assert_eq!(world.admin(&["EXISTS", "job"]), "0");
+    at_rest(world).await;
+}
+
+async fn redissons_count_downs_open_it(world: &World) {
+    let client = world.client().await;
+    let _ = world.admin(&["SET", "job", "2"]);
+    let waiter = waiting(&client);
+    world.subscribed(CHANNEL).await;
+    assert!(!latch(&client).arm(7).await.unwrap());
+    assert_eq!(latch(&client).count_down().await.unwrap(), 1);
+    world.quiet().await;
+    let _ = world.admin(&["DECR", "job"]);
+    let _ = world.admin(&["DEL", "job"]);
+    let _ = world.admin(&["PUBLISH", CHANNEL, "0"]);
+    waiter.await.unwrap().unwrap();
+    at_rest(world).await;
+}
+
+async fn redisson_can_arm_after_our_delete(world: &World) {
+    let client = world.client().await;
+    assert!(latch(&client).arm(2).await.unwrap());
+    assert!(latch(&client).delete().await.unwrap());
+    // Its `trySetCount` knows nothing of our mark.
+    let _ = world.admin(&["SET", "job", "1"]);
+    let waiter = waiting(&client);
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    let _ = world.admin(&["DEL", "job"]);
+    let _ = world.admin(&["PUBLISH", CHANNEL, "0"]);
+    waiter.await.unwrap().unwrap();
+    latch(&client).wait().await.unwrap();
+    at_rest(world).await;
+}
+
+async fn a_latch_that_redisson_deleted_is_open(world: &World) {
+    let client = world.client().await;
+    assert!(latch(&client).arm(2).await.unwrap());
+    let waiter = waiting(&client);
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    let _ = world.admin(&["DEL", "job"]);
+    let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
+    waiter.await.unwrap().unwrap();
+    at_rest(world).await;
+}
+
+async fn a_latch_in_braces_has_redissons_channel(world: &World) {
+    let client = world.client().await;
+    let latch = CountDownLatch::new(&client, "{t}:job").unwrap();
+    assert!(latch.arm(1).await.unwrap());
+    let waiter = tokio::spawn({
+        let latch = latch.clone();
+        async move { latch.wait().await }
+    });
+    world
+        .subscribed("redisson_countdownlatch__channel__{{t}:job}")
+        .await;
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    waiter.await.unwrap().unwrap();
+    at_rest(world).await;
+}
+
+async fn the_key_prefix_is_part_of_a_latchs_name(world: &World) {
+    let config: ClientConfig = world.config("prefixed").key_prefix("app:");
+    let client = Client::connect_with(config).await.unwrap();
+    assert!(latch(&client).arm(1).await.unwrap());
+    assert_eq!(latch(&client).name().to_string(), "app:job");
+    assert_eq!(world.admin(&["GET", "app:job"]), "1");
+    let unprefixed = CountDownLatch::new(&world.client().await, "app:job").unwrap();
+    assert_eq!(unprefixed.count_down().await.unwrap(), 0);
+    at_rest(world).await;
+}
+
+fn is_wrong_type(error: &QueryError) -> bool {
+    let wrong = |r: &Rejection| matches!(r, Rejection::WrongType { .. });
+    matches!(error, QueryError::Rejected { rejection } if wrong(rejection))
+}
+
+async fn foreign_keys_are_left_untouched(world: &World) {
+    let client = world.client().await;
+    let latch = latch(&client);
+    let held = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
+    let owner = held.owner().to_string();
+    for is_lock in [true, false] {
+        if !is_lock {
+            let _ = world.admin(&["SET", "job", "precious"]);
+        }
+        assert!(is_wrong_type(&latch.arm(1).await.unwrap_err()));
+        assert!(is_wrong_type(&latch.count_down().await.unwrap_err()));
+        assert!(is_wrong_type(&latch.count().await.unwrap_err()));
+        assert!(is_wrong_type(&latch.delete().await.unwrap_err()));
+        match latch.wait().await.unwrap_err() {
+            AcquireError::Rejected {
+                rejection: Rejection::WrongType { .. },
+                ..
+            } => {}
+            other => panic!("{other}"),
+        }
+        assert_eq!(world.keys(), ["job"]);
+        if is_lock {
+            assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
+            held.renew().await.unwrap();
+        } else {
+            assert_eq!(world.admin(&["GET", "job"]), "precious");
+        }
+    }
+    // And a latch is not taken for a lock.
+    let _ = world.admin(&["SET", "job", "3"]);
+    assert!(Lock::new(&client, "job").unwrap().acquire().await.is_err());
+    assert_eq!(latch.count().await.unwrap(), 3);
+}
+
+async fn bad_counts_and_names_are_refused_before_anything_is_sent(world: &World) {
+    let client = world.client().await;
+    let before = world.scripts_run();
+    let latch = latch(&client);
+    let refused = |error: QueryError, value: &str| {
+        assert!(
+            matches!(&error, QueryError::Rejected { rejection: Rejection::InvalidOption { rule } } if rule.contains(value)),
+            "{error}"
+        );
+    };
+    refused(latch.arm(0).await.unwrap_err(), "count 0");
+    refused(latch.arm(1 << 53).await.unwrap_err(), "9007199254740992");
+    refused(latch.count_down_by(0).await.unwrap_err(), "by 0");
+    let error = CountDownLatch::new(&client, "").unwrap_err();
+    assert_eq!(error.rule, NameRule::Empty);
+    assert_eq!(world.scripts_run(), before);
+}
+
+async fn large_counts_are_exact(world: &World) {
+    let client = world.client().await;
+    let latch = latch(&client);
+    let most = (1 << 53) - 1;
+    assert!(latch.arm(most).await.unwrap());
+    assert_eq!(latch.count().await.unwrap(), most);
+    assert_eq!(latch.count_down().await.unwrap(), most - 1);
+    assert_eq!(latch.count_down_by(most - 2).await.unwrap(), 1);
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    at_rest(world).await;
+}
+
+#[tokio::test]
+async fn on_a_cluster_a_latchs_name_has_no_braces() {
+    if !stanchion_testkit::RedisServer::available() {
+        return drop(World::server("on_a_cluster_a_latchs_name_has_no_braces"));
+    }
+    let server = stanchion_testkit::RedisServer::builder()
+        .cluster_enabled()
+        .start();
+    let client = Client::connect(server.url()).await.unwrap();
+    for braced in ["{t}:job", "a{b", "{}x", "a}b"] {
+        let error = CountDownLatch::new(&client, braced).unwrap_err();
+        assert!(
+            matches!(error.rule, NameRule::Braces | NameRule::SplitsSlots),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains(&format!("{braced:?}")),
+            "{error}"
+        );
+    }
+    let latch = CountDownLatch::new(&client, "job").unwrap();
+    assert!(latch.arm(1).await.unwrap());
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    latch.wait().await.unwrap();
+}

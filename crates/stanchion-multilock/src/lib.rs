@@ -1,1 +1,1 @@
-//! Several distributed locks as one, all or nothing, on Redis and Valkey.
+//! Several distributed locks as one.

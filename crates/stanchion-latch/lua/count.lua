@@ -1,0 +1,13 @@
+-- latch/count
+-- The count. Reads only.
+--
+-- KEYS[1]  latch  string  the count
+--
+-- Returns  >= 0 the count, 0 when there is none
+-- Replay   harmless
+-- Wakes    nobody
+-- Cost     O(1)
+local count = redis.call('GET', KEYS[1])
+if not count then return 0 end
+if not string.find(count, '^-?%d+$') then return redis.error_reply('WRONGTYPE the key holds no count') end
+return math.max(count + 0, 0)

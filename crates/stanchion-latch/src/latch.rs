@@ -1,0 +1,211 @@
+//! The latch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stanchion_core::primitive::{Call, Reply, Resend, Synchronizer};
+use stanchion_core::{AcquireError, Client, InvalidName, Name, Outage, QueryError, Rejection};
+
+use crate::scripts::Description;
+
+/// The largest count: the largest integer that Lua's numbers, in which the scripts count, tell from the next one.
+const MAX_COUNT: u64 = (1 << 53) - 1;
+
+/// A latch that processes share by its name. Cheap to clone; handles have no state.
+///
+/// A latch without a count is open: so is one that was never armed.
+///
+/// # Guarantees
+/// * P4: the count-down that opens it lets every waiter of every process go on within about a round trip, in the order of
+///   arrival; a lost message costs a poll (5 s). All waiters of a process cost one subscription and, when it opens, one
+///   question.
+/// * P6: [`arm`](Self::arm), [`count_down`](Self::count_down) and [`delete`](Self::delete) take effect once, however often
+///   they had to be sent.
+/// * The message that opens it is sent once, with the last count-down.
+/// * Waiters see the latch open or do not: one that is armed again before a waiter of another process has asked may be seen
+///   closed again, and that waiter waits on for the new count. Give each round a name of its own where that matters.
+///
+/// # On the wire
+/// Redisson's `RCountDownLatch`: the string `name` with the count, without TTL, and the channel
+/// `redisson_countdownlatch__channel__{name}`. Ours alone: `stanchion_once:{name}:<operation>` for as long as a resent
+/// operation could still run (some 10 s), and `stanchion_latch_deleted:{name}` for 60 s after [`delete`](Self::delete). A
+/// plain semaphore is a string with a number, too, and cannot be told from a latch: do not give both one name.
+#[derive(Clone, Debug)]
+pub struct CountDownLatch {
+    client: Client,
+    description: Arc<Description>,
+    sync: Arc<dyn Synchronizer>,
+}
+
+impl CountDownLatch {
+    /// The latch called `name` (1 to 512 bytes with the client's key prefix). Sends nothing.
+    ///
+    /// On a cluster the name must have no braces at all: Redisson wraps the channel's name in braces even then, which puts
+    /// channel and key into different slots.
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let name = client.name_without_braces(name)?;
+        let description = Arc::new(Description::new(name, client.publish_command()));
+        let sync = Arc::clone(&description) as Arc<dyn Synchronizer>;
+        Ok(Self {
+            client: client.clone(),
+            description,
+            sync,
+        })
+    }
+
+    /// The name, key prefix included.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.description.name()
+    }
+
+    /// Sets the count of an open latch; `false`, and nothing changed, when it has one. `count` is 1 to 2⁵³ − 1.
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::InvalidOption`] for another count, before anything is sent;
+    /// [`Rejection::WrongType`] when the name belongs to something else. After [`QueryError::Unanswered`] or
+    /// [`QueryError::Unavailable`] it may have been armed.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have armed it.
+    ///
+    /// # On the wire
+    /// One script; again after a lost reply, with the effect and the answer of once (P6). Publishes `1`, as Redisson, which
+    /// closes the gates of its waiters.
+    pub async fn arm(&self, count: u64) -> Result<bool, QueryError> {
+        checked("count", count)?;
+        let operation = self.client.operation();
+        let answer = self
+            .operate(&self.description.arm(count, &operation))
+            .await?;
+        Ok(answer == 1)
+    }
+
+    /// Takes one from the count and returns what is left; 0 also when the latch was open already.
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else. After
+    /// [`QueryError::Unanswered`] or [`QueryError::Unavailable`] it may have been counted, once.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have counted. Let it finish in a task of its own where that matters.
+    ///
+    /// # On the wire
+    /// One script; again after a lost reply, with the effect and the answer of once (P6). At zero it removes the key and
+    /// publishes `0`, as Redisson.
+    pub async fn count_down(&self) -> Result<u64, QueryError> {
+        self.count_down_by(1).await
+    }
+
+    /// Takes `by` (1 to 2⁵³ − 1) from the count at once, never below zero, and returns what is left.
+    ///
+    /// # Errors
+    /// As [`CountDownLatch::count_down`]; [`Rejection::InvalidOption`] for another `by`, before anything is sent.
+    ///
+    /// # Cancel safety
+    /// As [`CountDownLatch::count_down`].
+    ///
+    /// # On the wire
+    /// As [`CountDownLatch::count_down`].
+    pub async fn count_down_by(&self, by: u64) -> Result<u64, QueryError> {
+        checked("by", by)?;
+        let operation = self.client.operation();
+        self.operate(&self.description.count_down(by, &operation))
+            .await
+    }
+
+    /// The count; 0 when the latch is open. By the time you read it, it may have changed.
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else.
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// One script.
+    pub async fn count(&self) -> Result<u64, QueryError> {
+        self.operate(&self.description.count()).await
+    }
+
+    /// Waits until the latch is open.
+    ///
+    /// # Errors
+    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: somebody [deleted](Self::delete) it, now or up to 60 s ago.
+    /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: the server has been out of reach for the outage
+    /// tolerance (30 s).
+    ///
+    /// # Cancel safety
+    /// Safe at every await point: waiting changes nothing.
+    ///
+    /// # On the wire
+    /// One script when the latch is open. Otherwise one subscription for all waiters of the process, and one script for each
+    /// message and each poll.
+    pub async fn wait(&self) -> Result<(), AcquireError> {
+        self.client.wait(&self.sync, None).await
+    }
+
+    /// Waits for at most `timeout`. Zero asks once.
+    ///
+    /// # Errors
+    /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
+    /// [`CountDownLatch::wait`].
+    ///
+    /// # Cancel safety
+    /// As [`CountDownLatch::wait`].
+    pub async fn wait_timeout(&self, timeout: Duration) -> Result<(), AcquireError> {
+        self.client.wait(&self.sync, Some(timeout)).await
+    }
+
+    /// Removes a closed latch, and returns whether there was one. Its waiters get [`Rejection::Deleted`] at once, and so
+    /// does whoever waits within the next 60 s, unless the latch is armed again. (Redisson's waiters are not woken, as by
+    /// Redisson's own `delete`; and to our waiters a latch that Redisson deleted is open.)
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else. After
+    /// [`QueryError::Unanswered`] or [`QueryError::Unavailable`] it may have been deleted.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have deleted it.
+    ///
+    /// # On the wire
+    /// One script; again after a lost reply, with the effect and the answer of once (P6). Publishes `1`, as Redisson.
+    pub async fn delete(&self) -> Result<bool, QueryError> {
+        let operation = self.client.operation();
+        let answer = self.operate(&self.description.delete(&operation)).await?;
+        Ok(answer == 1)
+    }
+
+    /// Sends until answered: what is sent answers as once.
+    async fn operate(&self, call: &Call) -> Result<u64, QueryError> {
+        match self.client.query(call, Resend::UntilAnswered).await? {
+            // An earlier try may have been executed.
+            Reply::Int(-1) => Err(QueryError::Unanswered {
+                outage: Outage::Unanswered {
+                    detail: "the request reached the server too late".into(),
+                },
+            }),
+            reply => reply
+                .as_int()
+                .and_then(|n| u64::try_from(n).ok())
+                .ok_or_else(|| QueryError::Rejected {
+                    rejection: Rejection::Other {
+                        detail: format!("an unexpected reply: {reply:?}"),
+                    },
+                }),
+        }
+    }
+}
+
+fn checked(option: &str, n: u64) -> Result<(), QueryError> {
+    if (1..=MAX_COUNT).contains(&n) {
+        return Ok(());
+    }
+    let rule = format!("{option} {n}: a latch counts from 1 to {MAX_COUNT}");
+    Err(QueryError::Rejected {
+        rejection: Rejection::InvalidOption { rule },
+    })
+}

@@ -1,0 +1,121 @@
+//! The scripts, and how a latch's description calls them.
+
+use std::time::Duration;
+
+use stanchion_core::primitive::{
+    Arg, Call, Item, Operation, Request, Script, Sharing, Synchronizer, Tenure,
+};
+use stanchion_core::{Lease, Name, WireOwner};
+
+static WAIT: Script<2, 0> = Script::new("latch/wait", include_str!("../lua/wait.lua"));
+static ARM: Script<3, 4> = Script::new("latch/arm", include_str!("../lua/arm.lua"));
+static COUNT_DOWN: Script<2, 4> =
+    Script::new("latch/count_down", include_str!("../lua/count_down.lua"));
+static DELETE: Script<3, 4> = Script::new("latch/delete", include_str!("../lua/delete.lua"));
+static COUNT: Script<1, 0> = Script::new("latch/count", include_str!("../lua/count.lua"));
+
+/// How long the mark of a delete stays. A waiter asks at least once in a poll interval (5 s) and gives up when the
+/// server has been out of reach for the outage tolerance (30 s): within a minute each has seen the mark or has an error
+/// already.
+pub(crate) const MARK: Duration = Duration::from_secs(60);
+
+/// A latch, as the core sees it.
+#[derive(Debug)]
+pub(crate) struct Description {
+    name: Name,
+    channel: Vec<u8>,
+    /// The key of the mark of a delete.
+    deleted: Vec<u8>,
+    /// What the keys of operations begin with.
+    once: Vec<u8>,
+    publish: &'static str,
+}
+
+impl Description {
+    pub(crate) fn new(name: Name, publish: &'static str) -> Self {
+        Self {
+            // Redisson wraps this one always, also a name that has braces.
+            channel: name.braced("redisson_countdownlatch__channel__"),
+            deleted: name.prefixed("stanchion_latch_deleted"),
+            once: name.prefixed("stanchion_once"),
+            publish,
+            name,
+        }
+    }
+
+    fn once(&self, operation: &Operation) -> Vec<u8> {
+        [
+            &self.once,
+            b":".as_slice(),
+            operation.id.as_str().as_bytes(),
+        ]
+        .concat()
+    }
+
+    fn publish(&self) -> [Arg<'_>; 2] {
+        [self.channel.as_slice().into(), self.publish.into()]
+    }
+
+    pub(crate) fn arm(&self, count: u64, operation: &Operation) -> Call {
+        let [channel, publish] = self.publish();
+        ARM.call(
+            [self.name.as_bytes(), &self.once(operation), &self.deleted],
+            [count.into(), operation.not_after.into(), channel, publish],
+        )
+    }
+
+    pub(crate) fn count_down(&self, by: u64, operation: &Operation) -> Call {
+        let [channel, publish] = self.publish();
+        COUNT_DOWN.call(
+            [self.name.as_bytes(), &self.once(operation)],
+            [by.into(), operation.not_after.into(), channel, publish],
+        )
+    }
+
+    pub(crate) fn delete(&self, operation: &Operation) -> Call {
+        let [channel, publish] = self.publish();
+        let mark = u64::try_from(MARK.as_millis()).unwrap_or(u64::MAX);
+        DELETE.call(
+            [self.name.as_bytes(), &self.once(operation), &self.deleted],
+            [operation.not_after.into(), mark.into(), channel, publish],
+        )
+    }
+
+    pub(crate) fn count(&self) -> Call {
+        COUNT.call([self.name.as_bytes()], [])
+    }
+}
+
+impl Synchronizer for Description {
+    fn kind(&self) -> &'static str {
+        "latch"
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.channel
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Event
+    }
+
+    fn tenure(&self) -> Tenure {
+        Tenure::Nothing
+    }
+
+    fn acquire(&self, _request: &Request<'_>) -> Call {
+        WAIT.call([self.name.as_bytes(), &self.deleted], [])
+    }
+
+    fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        None
+    }
+
+    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,74 @@
+-- multilock/acquire
+-- Take all of several free locks, or none of them.
+--
+-- KEYS[1]  lock       hash    owner -> hold count (Redisson's layout); one key for each lock, in name order
+-- KEYS[2]  fence      string  the last fencing token of a lock; one key for each counter, after all locks
+-- ARGV[1]  owner      "<client uuid>:<number>", used for one outermost hold only (R1)
+-- ARGV[2]  lease      milliseconds
+-- ARGV[3]  not_after  server time in microseconds; later the script refuses
+-- ARGV[4]  locks      how many of the keys are locks
+-- ARGV[5]  publish    PUBLISH or SPUBLISH
+-- ARGV[6]  channel    one for each lock
+--
+-- Returns  > 0 the token of all, 0 acquired without a token, -1 late,
+--          { -4 - ttl (-3: no TTL), now, i } busy: the i-th lock is held by somebody else, and nothing is held by this owner
+-- Replay   grants again with a new, larger token: counts are set, never incremented (P6)
+-- Wakes    nobody; but the locks that an earlier run took and this one cannot keep are released as a release does (R12)
+-- Cost     O(locks)
+local call = redis.call
+local locks = ARGV[4] + 0
+-- Reading all types first leaves foreign keys untouched: WRONGTYPE comes before any write (R16).
+local ttls, mine, busy = {}, {}, nil
+for i = 1, locks do
+  local ttl = call('PTTL', KEYS[i])
+  ttls[i] = ttl
+  if ttl ~= -2 then
+    if call('HGET', KEYS[i], ARGV[1]) then
+      mine[#mine + 1] = i
+    elseif not busy then
+      busy = i
+    end
+  end
+end
+
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+if busy then
+  for _, i in ipairs(mine) do
+    if call('HDEL', KEYS[i], ARGV[1]) == 1 then redis.pcall(ARGV[5], ARGV[5 + i], '0') end
+  end
+  return { -4 - ttls[busy], now, busy }
+end
+
+-- P3: a request that outlived its caller takes nothing. Busy is as good an answer.
+if now > ARGV[3] + 0 then return -1 end
+
+local token = 0
+local taken = 0
+local done, problem = pcall(function()
+  if #KEYS > locks then
+    -- P2: one token above the last of every counter, max(last + 1, now), compared as numbers (R5).
+    token = now
+    local text = time[1] .. string.sub('00000' .. time[2], -6)
+    for i = locks + 1, #KEYS do
+      local last = call('GET', KEYS[i])
+      if last and last + 0 >= token then
+        token = last + 1
+        text = string.format('%.0f', token)
+      end
+    end
+    for i = locks + 1, #KEYS do call('SET', KEYS[i], text) end
+  end
+  for i = 1, locks do
+    taken = i
+    call('HSET', KEYS[i], ARGV[1], '1')
+    -- Never shorten (R3).
+    if ttls[i] < ARGV[2] + 0 then call('PEXPIRE', KEYS[i], ARGV[2]) end
+  end
+end)
+if done then return token end
+-- All or nothing, whatever the server's rights say; and no lock without a TTL stays behind (R9).
+for i = 1, taken do
+  if redis.pcall('HDEL', KEYS[i], ARGV[1]) == 1 then redis.pcall(ARGV[5], ARGV[5 + i], '0') end
+end
+return type(problem) == 'table' and problem or redis.error_reply(tostring(problem))
