@@ -1,1 +1,477 @@
-//! The multilock.
+//! The multi-lock: all or nothing, in one order, by one script where one server can do it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, AcquireOptions, Client, Fencing, InvalidMembers, Lease, Lock, Lockable,
+    LostReason, MultiGuard, MultiLock, Rejection, ReleaseError, Renewal,
+};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+
+suite! {
+    all_members_are_held_as_locks_of_one_owner,
+    eight_members_cost_two_commands_a_cycle,
+    one_held_member_leaves_the_others_free,
+    a_waiter_holds_nothing_and_is_woken_by_whichever_member_was_held,
+    a_release_wakes_the_waiters_of_every_member,
+    a_wait_that_times_out_leaves_no_member_held,
+    one_token_is_above_those_of_all_members,
+    it_is_lost_when_one_member_is_taken_away,
+    members_of_two_clients_are_taken_in_order_and_rolled_back,
+    members_of_two_clients_share_one_timeout,
+    crossing_orders_do_not_deadlock,
+    an_owner_holds_its_members_once_more,
+    its_lease_is_the_shortest_of_its_members,
+    renewing_renews_every_member,
+    bad_members_are_refused_before_anything_is_sent,
+    foreign_members_are_left_untouched,
+}
+
+fn lock(client: &Client, name: &str) -> Lock {
+    Lock::new(client, name).unwrap()
+}
+
+fn multi(client: &Client, names: &[&str]) -> MultiLock {
+    let locks: Vec<Lock> = names.iter().map(|name| lock(client, name)).collect();
+    MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap()
+}
+
+fn channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+fn waiting(multi: &MultiLock) -> tokio::task::JoinHandle<MultiGuard> {
+    let multi = multi.clone();
+    tokio::spawn(async move { multi.acquire().await.unwrap() })
+}
+
+async fn all_members_are_held_as_locks_of_one_owner(world: &World) {
+    let client = world.client().await;
+    let guard = multi(&client, &["c", "a", "b"]).acquire().await.unwrap();
+    assert!(guard.is_held());
+    let names: Vec<String> = guard.names().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(world.keys(), ["a", "b", "c"]);
+    let mut owners = Vec::new();
+    for name in ["a", "b", "c"] {
+        let holder = lock(&client, name).status().await.unwrap().holder.unwrap();
+        assert_eq!(holder.hold_count, 1);
+        assert!(holder.remaining.unwrap() > Duration::from_secs(20));
+        assert!(lock(&client, name).try_acquire().await.unwrap().is_none());
+        owners.push(holder.owner);
+    }
+    owners.dedup();
+    assert_eq!(owners.len(), 1);
+    assert!(owners[0].starts_with(&client.id().to_string()));
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn eight_members_cost_two_commands_a_cycle(world: &World) {
+    let client = world.client().await;
+    let multi = multi(&client, &["1", "2", "3", "4", "5", "6", "7", "8"]);
+    multi.acquire().await.unwrap().release().await.unwrap();
+    let before = world.scripts_run();
+    for _ in 0..10 {
+        multi.acquire().await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(world.scripts_run() - before, 20);
+    world.at_rest().await;
+}
+
+async fn one_held_member_leaves_the_others_free(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    for held in ["a", "b", "c"] {
+        let guard = lock(&theirs, held).acquire().await.unwrap();
+        let multi = multi(&ours, &["a", "b", "c"]);
+        assert!(multi.try_acquire().await.unwrap().is_none());
+        assert_eq!(world.keys(), [held]);
+        guard.release().await.unwrap();
+        let guard = multi.try_acquire().await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+async fn a_waiter_holds_nothing_and_is_woken_by_whichever_member_was_held(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let b = lock(&theirs, "b").acquire().await.unwrap();
+    let c = lock(&theirs, "c").acquire().await.unwrap();
+    let waiter = waiting(&multi(&ours, &["a", "b", "c"]));
+    world.subscribed(&channel("b")).await;
+    world.quiet().await;
+    let a = lock(&theirs, "a").try_acquire().await.unwrap();
+    a.expect("a waiter holds nothing").release().await.unwrap();
+    let started = tokio::time::Instant::now();
+    b.release().await.unwrap();
+    world.subscribed(&channel("c")).await;
+    world.quiet().await;
+    assert!(!waiter.is_finished());
+    assert_eq!(ours.waiters(), 1);
+    c.release().await.unwrap();
+    waiter.await.unwrap().release().await.unwrap();
+    assert!(
+        started.elapsed() < Duration::from_secs(3),
+        "woken by messages, not by polls: {:?}",
+        started.elapsed()
+    );
+    assert_eq!(ours.waiters(), 0);
+    world.at_rest().await;
+}
+
+async fn a_release_wakes_the_waiters_of_every_member(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let guard = multi(&ours, &["a", "b"]).acquire().await.unwrap();
+    let waiters: Vec<_> = [(&ours, "a"), (&ours, "b"), (&theirs, "a"), (&theirs, "b")]
+        .into_iter()
+        .map(|(client, name)| {
+            let lock = lock(client, name);
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    eventually("all wait", || ours.waiters() + theirs.waiters() == 4).await;
+    world.subscribed(&channel("a")).await;
+    world.subscribed(&channel("b")).await;
+    world.quiet().await;
+    let started = tokio::time::Instant::now();
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        started.elapsed()
+    );
+    world.at_rest().await;
+}
+
+async fn a_wait_that_times_out_leaves_no_member_held(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = lock(&theirs, "b").acquire().await.unwrap();
+    let multi = multi(&ours, &["a", "b", "c"]);
+    for timeout in [Duration::ZERO, Duration::from_millis(40)] {
+        let error = multi.acquire_timeout(timeout).await.unwrap_err();
+        assert!(
+            matches!(error, AcquireError::TimedOut { waited, free_by: None, .. } if waited <= timeout + Duration::from_millis(50)),
+            "{error}"
+        );
+        assert_eq!(world.keys(), ["b"]);
+        assert_eq!(ours.waiters(), 0);
+    }
+    held.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn one_token_is_above_those_of_all_members(world: &World) {
+    let client = world.client().await;
+    let per_name = lock(&client, "b").with_fencing(Fencing::PerName);
+    // Redisson has counted far ahead of any clock.
+    let _ = world.admin(&["SET", "redisson_lock_token:{b}", "4000000000000000"]);
+    let without = lock(&client, "c").with_fencing(Fencing::Off);
+    let multi = MultiLock::new([&without as &dyn Lockable, &lock(&client, "a"), &per_name]).unwrap();
+    let mut last = 0;
+    for _ in 0..3 {
+        let guard = multi.acquire().await.unwrap();
+        let token = |name| guard.fencing_token(name).unwrap().get();
+        let (before, same) = (token("a"), token("b"));
+        assert_eq!(before, same);
+        assert_eq!(guard.fencing_token("x"), None);
+        assert!(before > 4_000_000_000_000_000.max(last));
+        guard.release().await.unwrap();
+        for single in [&lock(&client, "a"), &per_name] {
+            let guard = single.acquire().await.unwrap();
+            let token = guard.fencing_token().unwrap().get();
+            assert!(token > before, "{token} after {before}");
+            guard.release().await.unwrap();
+            last = last.max(token);
+        }
+    }
+    let _ = world.admin(&["DEL", "redisson_lock_token:{b}"]);
+    let off = MultiLock::new([&without as &dyn Lockable]).unwrap();
+    let guard = off.acquire().await.unwrap();
+    assert_eq!(guard.fencing_token("c"), None);
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn it_is_lost_when_one_member_is_taken_away(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    for way in 0..2 {
+        let multi = if way == 0 {
+            multi(&ours, &["a", "b", "c"])
+        } else {
+            let locks = [lock(&ours, "a"), lock(&theirs, "b"), lock(&ours, "c")];
+            MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap()
+        };
+        let multi = multi.with_lease(Lease::new(Duration::from_millis(900)).unwrap());
+        for taken in ["a", "b", "c"] {
+            let guard = multi.acquire().await.unwrap();
+            assert!(lock(&theirs, taken).danger().force_release().await.unwrap());
+            let other = lock(&theirs, taken).acquire().await.unwrap();
+            let work = guard.run(std::future::pending::<()>());
+            let lost = tokio::time::timeout(Duration::from_secs(5), work)
+                .await
+                .unwrap()
+                .unwrap_err();
+            assert_eq!(lost.reason, LostReason::Gone, "{taken}");
+            assert!(!guard.is_held());
+            assert_eq!(guard.remaining(), Duration::ZERO);
+            assert!(matches!(
+                guard.release().await.unwrap_err(),
+                ReleaseError::Lost(_)
+            ));
+            // The others are free, and what was taken is the taker's.
+            eventually("the others are released", || world.keys() == [taken]).await;
+            assert!(other.is_held());
+            other.release().await.unwrap();
+        }
+    }
+    world.at_rest().await;
+}
+
+async fn members_of_two_clients_are_taken_in_order_and_rolled_back(world: &World) {
+    let (ours, theirs, other) = (
+        world.client().await,
+        world.client().await,
+        world.client().await,
+    );
+    let (b, a, c) = (lock(&ours, "b"), lock(&theirs, "a"), lock(&ours, "c"));
+    let multi = MultiLock::new([&b as &dyn Lockable, &c, &a]).unwrap();
+    let guard = multi.acquire().await.unwrap();
+    assert_eq!(world.keys(), ["a", "b", "c"]);
+    for single in [&a, &b, &c] {
+        let last = single.status().await.unwrap().last_token;
+        assert_eq!(guard.fencing_token(single.name().as_bytes()), last);
+    }
+    guard.release().await.unwrap();
+    world.at_rest().await;
+
+    let held = lock(&other, "c").acquire().await.unwrap();
+    assert!(multi.try_acquire().await.unwrap().is_none());
+    eventually("the others are rolled back", || world.keys() == ["c"]).await;
+    let waiter = waiting(&multi);
+    world.subscribed(&channel("c")).await;
+    world.quiet().await;
+    // In order: the earlier ones are held meanwhile.
+    assert_eq!(world.keys(), ["a", "b", "c"]);
+    assert!(lock(&other, "a").try_acquire().await.unwrap().is_none());
+    held.release().await.unwrap();
+    waiter.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn members_of_two_clients_share_one_timeout(world: &World) {
+    let (ours, theirs, other) = (
+        world.client().await,
+        world.client().await,
+        world.client().await,
+    );
+    let multi = MultiLock::new([&lock(&ours, "a") as &dyn Lockable, &lock(&theirs, "b")]).unwrap();
+    let a = lock(&other, "a").acquire().await.unwrap();
+    let _b = lock(&other, "b").acquire().await.unwrap();
+    let timeout = Duration::from_millis(300);
+    let freeing = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        a.release().await.unwrap();
+    });
+    let started = tokio::time::Instant::now();
+    let error = multi.acquire_timeout(timeout).await.unwrap_err();
+    assert!(started.elapsed() <= timeout + Duration::from_millis(50));
+    assert!(
+        matches!(&error, AcquireError::TimedOut { name, .. } if name.to_string() == "b"),
+        "{error}"
+    );
+    freeing.await.unwrap();
+    eventually("the first is rolled back", || world.keys() == ["b"]).await;
+}
+
+/// Random subsets in random orders, through both ways at once; a lost wake or a deadlock hangs, an overlap is counted.
+async fn crossing_orders_do_not_deadlock(world: &World) {
+    let clients = [world.client().await, world.client().await];
+    let names = ["a", "b", "c", "d", "e"];
+    let inside: Arc<[AtomicU64; 5]> = Arc::default();
+    let mut rng = fastrand::Rng::with_seed(5);
+    let tasks: Vec<_> = (0..24)
+        .map(|task| {
+            let mut rng = rng.fork();
+            let (clients, inside) = (clients.clone(), Arc::clone(&inside));
+            tokio::spawn(async move {
+                for _ in 0..8 {
+                    let mut picked: Vec<usize> = (0..names.len()).collect();
+                    rng.shuffle(&mut picked);
+                    picked.truncate(rng.usize(1..=3));
+                    // A third of the tasks mix clients, so they take their members one by one.
+                    let client = |i: usize| match task % 3 {
+                        0 => &clients[i % 2],
+                        n => &clients[n - 1],
+                    };
+                    let locks: Vec<Lock> =
+                        picked.iter().map(|i| lock(client(*i), names[*i])).collect();
+                    let multi = MultiLock::new(locks.iter().map(|l| l as &dyn Lockable)).unwrap();
+                    let guard = multi.acquire().await.unwrap();
+                    for i in &picked {
+                        assert_eq!(inside[*i].fetch_add(1, Ordering::SeqCst), 0, "{i}");
+                    }
+                    tokio::time::sleep(Duration::from_micros(rng.u64(0..1500))).await;
+                    for i in &picked {
+                        inside[*i].fetch_sub(1, Ordering::SeqCst);
+                    }
+                    if rng.bool() {
+                        guard.release().await.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        tokio::time::timeout(Duration::from_secs(60), task)
+            .await
+            .expect("no deadlock")
+            .unwrap();
+    }
+    assert_eq!(clients.iter().map(Client::waiters).sum::<usize>(), 0);
+    world.at_rest().await;
+}
+
+async fn an_owner_holds_its_members_once_more(world: &World) {
+    let client = world.client().await;
+    let single = lock(&client, "b");
+    let held = single.acquire().await.unwrap();
+    let multi = multi(&client, &["a", "b"]);
+    assert!(multi.try_acquire().await.unwrap().is_none());
+    let options = || AcquireOptions::new().owner(held.owner());
+    let guard = multi.acquire_with(options()).await.unwrap();
+    let count = async || single.status().await.unwrap().holder.map(|h| h.hold_count);
+    assert_eq!(count().await, Some(2));
+    let again = multi.try_acquire_with(options()).await.unwrap().unwrap();
+    assert_eq!(count().await, Some(3));
+    again.release().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(count().await, Some(1));
+    assert_eq!(world.keys(), ["b"]);
+    held.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn its_lease_is_the_shortest_of_its_members(world: &World) {
+    let client = world.client().await;
+    let lease = |ms| Lease::new(Duration::from_millis(ms)).unwrap();
+    let a = lock(&client, "a").with_lease(lease(20_000));
+    let b = lock(&client, "b").with_lease(lease(9_000));
+    let multi = MultiLock::new([&a as &dyn Lockable, &b]).unwrap();
+    let ttl = |name| world.admin(&["PTTL", name]).parse::<u64>().unwrap();
+    let guard = multi.acquire().await.unwrap();
+    assert!(ttl("a") <= 9_000 && ttl("b") > 8_000);
+    assert!(guard.remaining() <= Duration::from_millis(8_910));
+    guard.release().await.unwrap();
+    let guard = multi
+        .clone()
+        .with_lease(lease(15_000))
+        .acquire()
+        .await
+        .unwrap();
+    assert!((14_000..=15_000).contains(&ttl("a")) && ttl("b") > 14_000);
+    guard.release().await.unwrap();
+    let options = AcquireOptions::new().lease(lease(5_000));
+    let guard = multi.acquire_with(options).await.unwrap();
+    assert!((4_000..=5_000).contains(&ttl("a")) && ttl("b") > 4_000);
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn renewing_renews_every_member(world: &World) {
+    let client = world.client().await;
+    let options = AcquireOptions::new()
+        .lease(Lease::new(Duration::from_secs(5)).unwrap())
+        .renewal(Renewal::Manual);
+    let guard = multi(&client, &["a", "b", "c"])
+        .acquire_with(options)
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = guard.valid_until();
+    guard.renew().await.unwrap();
+    assert!(guard.valid_until() > before);
+    for name in ["a", "b", "c"] {
+        let ttl: u64 = world.admin(&["PTTL", name]).parse().unwrap();
+        assert!(ttl > 4_800, "{name}: {ttl}");
+    }
+    let _ = world.admin(&["DEL", "c"]);
+    assert!(guard.renew().await.is_err());
+    assert!(!guard.is_held());
+    drop(guard);
+    world.at_rest().await;
+}
+
+async fn bad_members_are_refused_before_anything_is_sent(world: &World) {
+    let client = world.client().await;
+    let before = world.scripts_run();
+    assert_eq!(
+        MultiLock::new([]).unwrap_err(),
+        InvalidMembers::Empty
+    );
+    let (a, b) = (lock(&client, "a"), lock(&client, "b"));
+    let error = MultiLock::new([&a as &dyn Lockable, &b, &a.clone()]).unwrap_err();
+    assert!(
+        matches!(&error, InvalidMembers::Duplicate { name } if name.to_string() == "a"),
+        "{error}"
+    );
+    assert_eq!(
+        error.to_string(),
+        "a is given twice: a multi-lock holds each name once"
+    );
+    assert_eq!(world.scripts_run(), before);
+}
+
+async fn foreign_members_are_left_untouched(world: &World) {
+    let client = world.client().await;
+    let multi = multi(&client, &["a", "b", "c"]);
+    let is_wrong_type = |error: AcquireError| {
+        assert!(
+            matches!(
+                error,
+                AcquireError::Rejected {
+                    rejection: Rejection::WrongType { .. },
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    };
+    let _ = world.admin(&["SET", "b", "precious"]);
+    is_wrong_type(multi.acquire().await.unwrap_err());
+    is_wrong_type(multi.try_acquire().await.unwrap_err());
+    assert_eq!(world.keys(), ["b"]);
+    assert_eq!(world.admin(&["GET", "b"]), "precious");
+    let _ = world.admin(&["DEL", "b"]);
+    let _ = world.admin(&["HSET", "c", "mode", "read", "java:1", "1"]);
+    is_wrong_type(multi.acquire().await.unwrap_err());
+    assert_eq!(world.keys(), ["c"]);
+    assert_eq!(world.admin(&["HGET", "c", "mode"]), "read");
+}
+
+#[tokio::test]
+async fn on_a_cluster_one_slot_is_one_script() {
+    if !stanchion_testkit::RedisServer::available() {
+        return drop(World::server("on_a_cluster_one_slot_is_one_script"));
+    }
+    let server = stanchion_testkit::RedisServer::builder()
+        .cluster_enabled()
+        .start();
+    let client = Client::connect(server.url()).await.unwrap();
+    let scripts = || {
+        let stats = server.commands_processed();
+        stats.get("evalsha").unwrap_or(&0) + stats.get("eval").unwrap_or(&0)
+    };
+    for (names, expected) in [(["{t}:a", "{t}:b"], 2), (["a", "b"], 4)] {
+        let multi = multi(&client, &names);
+        multi.acquire().await.unwrap().release().await.unwrap();
+        let before = scripts();
+        multi.acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(scripts() - before, expected, "{names:?}");
+    }
+}

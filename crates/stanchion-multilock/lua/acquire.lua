@@ -25,6 +25,8 @@ for i = 1, locks do
   if ttl ~= -2 then
     if call('HGET', KEYS[i], ARGV[1]) then
       mine[#mine + 1] = i
+    elseif call('HEXISTS', KEYS[i], 'mode') == 1 then
+      return redis.error_reply('WRONGTYPE the name of lock ' .. i .. ' is in use as a read-write lock')
     elseif not busy then
       busy = i
     end

@@ -5,17 +5,134 @@ use std::future::Future;
 use std::time::Duration;
 
 use stanchion_core::primitive::HoldSet;
-use stanchion_core::{
-    FencingToken, LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError,
-};
+use stanchion_core::{FencingToken, LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError};
 
 /// All members of a [`MultiLock`](crate::MultiLock), held. Release it, or drop it: the release then runs in the background.
 ///
-/// `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no runtime and never panics (P9).
+/// It is lost when any of them is lost. `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no
+/// runtime and never panics (P9).
 #[must_use = "dropping a guard releases at once"]
 pub struct MultiGuard {
     holds: HoldSet,
-    /// Of each member, in name order.
     names: Vec<Name>,
-    tokens: Vec<Option<FencingToken>>,
+}
+
+impl MultiGuard {
+    /// `names`: of all members, in name order. One hold stands for all of them, or there is one for each.
+    pub(crate) fn new(holds: HoldSet, names: Vec<Name>) -> Self {
+        Self { holds, names }
+    }
+
+    /// What is held: the members' names in name order, with the client's key prefix.
+    #[must_use]
+    pub fn names(&self) -> &[Name] {
+        &self.names
+    }
+
+    /// The fencing token of the member called `name` (key prefix included); `None` for one that mints none, and for a name
+    /// that is not a member's. Give each resource the token of the name that guards it.
+    ///
+    /// # Guarantees
+    /// P2, for each name: larger than the token of every earlier outermost acquisition of that name, by whatever lock.
+    /// Members that one script acquired share one token.
+    #[must_use]
+    pub fn fencing_token(&self, name: impl AsRef<[u8]>) -> Option<FencingToken> {
+        let i = self
+            .names
+            .iter()
+            .position(|member| member.as_bytes() == name.as_ref())?;
+        let holds = self.holds.holds();
+        holds.get(i).or_else(|| holds.first())?.fencing_token()
+    }
+
+    /// Until when the holder may count on all members, on the first member's clock: the earliest of their ends. Every
+    /// renewal moves it on.
+    ///
+    /// # Guarantees
+    /// P1: no other owner is granted any member before it, while the servers keep their data and their clocks are not
+    /// stepped.
+    #[must_use]
+    pub fn valid_until(&self) -> Moment {
+        self.holds.valid_until()
+    }
+
+    /// What is left of [`valid_until`](Self::valid_until) now; zero once lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.holds.remaining()
+    }
+
+    /// Whether all members are still held.
+    ///
+    /// # Guarantees
+    /// P5: false before anybody else can be granted a member. Compares the clock; needs no network and no timer.
+    /// It cannot stop code between this check and its effect: for that, use the fencing tokens.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.holds.is_held()
+    }
+
+    /// Resolves when the first member is lost, with the reason; never after a release.
+    ///
+    /// # Guarantees
+    /// P5: resolves before anybody else can be granted that member, and not early while renewals succeed. A member that was
+    /// taken away by force is noticed at the next renewal, up to a third of the lease later.
+    ///
+    /// # Cancel safety
+    /// Safe; any number of these futures may exist, also beyond the guard.
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        self.holds.lost()
+    }
+
+    /// Runs `work` as long as all members are held. When one is lost, `work` is dropped at its await point.
+    ///
+    /// # Errors
+    /// [`LeaseLost`]: the work did not finish.
+    ///
+    /// # Cancel safety
+    /// As that of `work`.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
+        self.holds.run(work).await
+    }
+
+    /// Renews the leases of all members now. Only needed with [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to
+    /// have a whole lease ahead at a certain point. Never shortens.
+    ///
+    /// # Errors
+    /// [`RenewError::Lost`] when a member is lost; the other errors leave the holds as they were. Ends within the operation
+    /// timeout.
+    ///
+    /// # Cancel safety
+    /// Safe: a renewal that was sent may still take effect.
+    ///
+    /// # On the wire
+    /// One script, or one for each member; again after a lost reply, with the effect of once.
+    pub async fn renew(&self) -> Result<(), RenewError> {
+        self.holds.renew().await
+    }
+
+    /// Releases all members, and waits for the server's answer. Dropping the guard does the same in the background.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: a member was lost before, and somebody else may have held it since; nothing of theirs was
+    /// touched, and the other members are released. [`ReleaseError::Ambiguous`]: no answer within the operation timeout;
+    /// the release goes on in the background.
+    ///
+    /// # Cancel safety
+    /// Safe: the release goes on in the background.
+    ///
+    /// # On the wire
+    /// One script, or one for each member. It publishes on the channel of each.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.holds.release().await
+    }
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiGuard")
+            .field("names", &self.names)
+            .field("holds", &self.holds)
+            .finish()
+    }
 }

@@ -1,1 +1,35 @@
-//! Several distributed locks as one.
+//! Several distributed synchronizers as one, all or nothing, on Redis and Valkey.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use stanchion_lock::{Client, Lock};
+//! use stanchion_multilock::{Lockable, MultiLock};
+//!
+//! # async fn transfer() {}
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect("redis://127.0.0.1/").await?;
+//! let (alice, bob) = (Lock::new(&client, "account:alice")?, Lock::new(&client, "account:bob")?);
+//! let both = MultiLock::new([&alice as &dyn Lockable, &bob])?; // in any order
+//! let guard = both.acquire_timeout(Duration::from_secs(5)).await?;
+//! guard.run(transfer()).await?; // dropped in time if either is lost
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Two tasks that take the same names never deadlock, in whatever order they name them.
+
+mod guard;
+mod members;
+mod multilock;
+mod scripts;
+
+pub use guard::MultiGuard;
+pub use members::InvalidMembers;
+pub use multilock::MultiLock;
+pub use stanchion_core::{
+    AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
+    Error, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment,
+    Name, NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret,
+    ServerInfo, ServerUrl, ShutdownReport,
+};

@@ -5,10 +5,8 @@ use stanchion_core::primitive::{
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
-static ACQUIRE: Script<2, 6> =
-    Script::new("multilock/acquire", include_str!("../lua/acquire.lua"));
-static RELEASE: Script<1, 3> =
-    Script::new("multilock/release", include_str!("../lua/release.lua"));
+static ACQUIRE: Script<2, 6> = Script::new("multilock/acquire", include_str!("../lua/acquire.lua"));
+static RELEASE: Script<1, 3> = Script::new("multilock/release", include_str!("../lua/release.lua"));
 
 /// Locks of one client and, on a cluster, of one slot, in name order.
 #[derive(Debug)]
@@ -91,13 +89,13 @@ impl Synchronizer for Joint {
             locks.into(),
             self.publish.into(),
         ];
-        ACQUIRE.call_many(&keys, common.into_iter().chain(self.channels()))
+        ACQUIRE.batch(&keys, common.into_iter().chain(self.channels()))
     }
 
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
         let keys: Vec<&[u8]> = self.names().collect();
         let common = [owner.as_str().into(), self.publish.into()];
-        Some(RELEASE.call_many(&keys, common.into_iter().chain(self.channels())))
+        Some(RELEASE.batch(&keys, common.into_iter().chain(self.channels())))
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {

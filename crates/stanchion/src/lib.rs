@@ -37,11 +37,15 @@ pub use stanchion_core::{
 #[doc(inline)]
 pub use stanchion_embedded as embedded;
 #[doc(inline)]
+pub use stanchion_latch::CountDownLatch;
+#[doc(inline)]
 pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
+#[doc(inline)]
+pub use stanchion_multilock::{InvalidMembers, MultiGuard, MultiLock};
 
 /// What most programs need.
 pub mod prelude {
-    pub use crate::{AcquireOptions, Client, Lease, Lock, LockGuard};
+    pub use crate::{AcquireOptions, Client, CountDownLatch, Lease, Lock, LockGuard};
 }
 
 /// The README's programs compile.

@@ -1,0 +1,231 @@
+//! The multi-lock.
+
+use std::time::Duration;
+
+use stanchion_core::primitive::{Hold, HoldSet, Part};
+use stanchion_core::{AcquireError, AcquireOptions, Lease, Lockable, Moment, Name};
+
+use crate::guard::MultiGuard;
+use crate::members::{InvalidMembers, Way, sorted, way};
+
+/// Several synchronizers, acquired all or not at all. Cheap to clone; handles have no state.
+///
+/// # Guarantees
+/// * Whatever order they are named in, members are acquired in the order of their names (as bytes; one name on several
+///   servers in the order of the servers' identities). Two tasks that take `{a, b}` and `{b, a}` never deadlock, in one
+///   process or in several, also when they take the locks through multi-locks of different members.
+/// * All or nothing, also after an error, a timeout or a dropped future: what was acquired of a failed attempt is released
+///   (P3).
+/// * The guard is lost when any member is lost (P5).
+/// * Every acquire is a new owner. It is not re-entrant, except with [`AcquireOptions::owner`], which holds those members
+///   once more that the owner holds already.
+///
+/// # Two ways
+/// * Members that are plain `Lock`s of one client, on a cluster in one slot, are acquired by **one script** and released by
+///   one: two commands for any number of them, and none is held while the others are waited for. They share one lease and,
+///   of those that mint tokens, one fencing token.
+/// * Any other mix is acquired **one after the other**, with a command for each, and rolled back from the end when one
+///   cannot be had. Members that come early in the order are held while the later ones are waited for, renewed by the
+///   watchdog.
+///
+/// # On the wire
+/// Nothing of its own: each member looks as if acquired alone, so that holders and waiters of single members, also
+/// Redisson's, take part. Redisson's multi-lock does not sort: give it the names in byte order, or it can deadlock with
+/// others.
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    /// In name order.
+    members: Vec<Part>,
+    way: Way,
+    lease: Lease,
+}
+
+impl MultiLock {
+    /// The multi-lock of `members`, in any order. Its lease is the shortest of theirs. Sends nothing.
+    ///
+    /// ```
+    /// # use stanchion_multilock::{Client, InvalidMembers, Lockable, MultiLock};
+    /// # use stanchion_lock::Lock;
+    /// # fn both(a: &Lock, b: &Lock) -> Result<MultiLock, InvalidMembers> {
+    /// MultiLock::new([a as &dyn Lockable, b])
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidMembers`]: none, or one name twice. Two clients of one server are not recognised as such: a name given once
+    /// through each waits for itself.
+    pub fn new<'a>(
+        members: impl IntoIterator<Item = &'a dyn Lockable>,
+    ) -> Result<Self, InvalidMembers> {
+        let members = sorted(members.into_iter().map(Lockable::part).collect())?;
+        let lease = members.iter().map(|part| part.lease).min();
+        Ok(Self {
+            way: way(&members),
+            lease: lease.unwrap_or_default(),
+            members,
+        })
+    }
+
+    /// The same multi-lock with another lease for acquires that name none.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Lease) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The members' names in name order, with the client's key prefix.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.members.iter().map(|part| part.sync.name())
+    }
+
+    /// Waits until all members are acquired.
+    ///
+    /// # Errors
+    /// [`AcquireError`], with the name of the member it is about (that of the first where all are asked for at once). Nothing
+    /// is held then, except what the error says may remain. [`AcquireError::Rejected`]: it cannot be, as things are.
+    /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: a server has been out of reach for the outage tolerance
+    /// (30 s).
+    ///
+    /// # Cancel safety
+    /// Safe at every await point: places in queues are given up, requests under way are waited for in the background, and
+    /// what was or will be granted is released (P3).
+    ///
+    /// # On the wire
+    /// See [`MultiLock`]: one script when all are free. A member that is held is waited for by the subscription that all
+    /// waiters of the process for that member share.
+    pub async fn acquire(&self) -> Result<MultiGuard, AcquireError> {
+        self.acquire_with(AcquireOptions::new()).await
+    }
+
+    /// Waits for at most `timeout` in all. Zero asks once.
+    ///
+    /// # Errors
+    /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
+    /// [`MultiLock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`MultiLock::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MultiGuard, AcquireError> {
+        self.acquire_with(AcquireOptions::new().timeout(timeout))
+            .await
+    }
+
+    /// Acquires as `options` say; each of them applies to every member, the timeout to all of them together. With an owner
+    /// the members are acquired one after the other.
+    ///
+    /// # Errors
+    /// As [`MultiLock::acquire`] and [`MultiLock::acquire_timeout`].
+    ///
+    /// # Cancel safety
+    /// As [`MultiLock::acquire`].
+    pub async fn acquire_with(&self, options: AcquireOptions) -> Result<MultiGuard, AcquireError> {
+        let first = &self.members[0];
+        let until = options
+            .patience()
+            .map(|patience| first.client.now() + patience);
+        loop {
+            let holds = match self.together(&options) {
+                Some(part) => vec![
+                    part.client
+                        .acquire(&part.sync, self.left(&options, until), self.lease)
+                        .await?,
+                ],
+                None => self.in_order(&options, until).await?,
+            };
+            // A member that was lost while a later one was waited for: all over again, as long as there is time. Each turn
+            // waits for the members, so this is not a busy loop.
+            if let Some(guard) = self.guard(holds) {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Asks once; `Ok(None)` when somebody else holds a member.
+    ///
+    /// # Errors
+    /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s) of each member.
+    ///
+    /// # Cancel safety
+    /// As [`MultiLock::acquire`].
+    ///
+    /// # On the wire
+    /// See [`MultiLock`]; nothing is waited for.
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
+        self.try_acquire_with(AcquireOptions::new()).await
+    }
+
+    /// Asks once, as `options` say. Their timeout bounds the wait for the servers' answers.
+    ///
+    /// # Errors
+    /// As [`MultiLock::try_acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`MultiLock::acquire`].
+    pub async fn try_acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> Result<Option<MultiGuard>, AcquireError> {
+        let until = options
+            .patience()
+            .map(|patience| self.members[0].client.now() + patience);
+        let together = self.together(&options);
+        let parts = together.as_slice();
+        let parts = if parts.is_empty() {
+            &self.members
+        } else {
+            parts
+        };
+        let mut holds = Vec::with_capacity(parts.len());
+        for part in parts {
+            let options = self.left(&options, until);
+            let hold = part
+                .client
+                .try_acquire(&part.sync, options, self.lease)
+                .await?;
+            match hold {
+                Some(hold) => holds.push(hold),
+                None => return Ok(None),
+            }
+        }
+        Ok(self.guard(holds))
+    }
+
+    /// All members as one, where one script serves them. An owner may hold some of them already, and that script knows only
+    /// holds of all.
+    fn together(&self, options: &AcquireOptions) -> Option<Part> {
+        let Way::Together(joint) = &self.way else {
+            return None;
+        };
+        let first = &self.members[0];
+        (!options.has_owner()).then(|| Part::new(&first.client, joint, self.lease))
+    }
+
+    /// One member after the other. Dropped on the way, or after an error, it releases what it has got.
+    async fn in_order(
+        &self,
+        options: &AcquireOptions,
+        until: Option<Moment>,
+    ) -> Result<Vec<Hold>, AcquireError> {
+        let mut holds = Vec::with_capacity(self.members.len());
+        for part in &self.members {
+            let options = self.left(options, until);
+            holds.push(part.client.acquire(&part.sync, options, self.lease).await?);
+        }
+        Ok(holds)
+    }
+
+    /// `options` with the time that is left.
+    fn left(&self, options: &AcquireOptions, until: Option<Moment>) -> AcquireOptions {
+        match until {
+            Some(until) => options
+                .clone()
+                .timeout(until.since(self.members[0].client.now())),
+            None => options.clone(),
+        }
+    }
+
+    fn guard(&self, holds: Vec<Hold>) -> Option<MultiGuard> {
+        let holds = HoldSet::all(holds).filter(HoldSet::is_held)?;
+        Some(MultiGuard::new(holds, self.names().cloned().collect()))
+    }
+}
