@@ -172,7 +172,8 @@ async fn one_token_is_above_those_of_all_members(world: &World) {
     // Redisson has counted far ahead of any clock.
     let _ = world.admin(&["SET", "redisson_lock_token:{b}", "4000000000000000"]);
     let without = lock(&client, "c").with_fencing(Fencing::Off);
-    let multi = MultiLock::new([&without as &dyn Lockable, &lock(&client, "a"), &per_name]).unwrap();
+    let multi =
+        MultiLock::new([&without as &dyn Lockable, &lock(&client, "a"), &per_name]).unwrap();
     let mut last = 0;
     for _ in 0..3 {
         let guard = multi.acquire().await.unwrap();
@@ -410,10 +411,7 @@ async fn renewing_renews_every_member(world: &World) {
 async fn bad_members_are_refused_before_anything_is_sent(world: &World) {
     let client = world.client().await;
     let before = world.scripts_run();
-    assert_eq!(
-        MultiLock::new([]).unwrap_err(),
-        InvalidMembers::Empty
-    );
+    assert_eq!(MultiLock::new([]).unwrap_err(), InvalidMembers::Empty);
     let (a, b) = (lock(&client, "a"), lock(&client, "b"));
     let error = MultiLock::new([&a as &dyn Lockable, &b, &a.clone()]).unwrap_err();
     assert!(

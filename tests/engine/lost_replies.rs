@@ -267,3 +267,39 @@ async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
     lock.acquire().await.unwrap().release().await.unwrap();
     world.at_rest().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_whose_resend_is_rejected_leaves_no_orphan() {
+    let world = World::engine();
+    let (client, lock) = warm(&world).await;
+    let guard = lock.acquire().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    eventually("it waits", || client.waiters() == 1).await;
+    world.quiet().await;
+    // The hand-off runs and its reply is lost; its resend is refused for good.
+    lose_next_reply(&world, Way::Closed);
+    let before = world.scripts_run();
+    let release = tokio::spawn(guard.release());
+    while world.scripts_run() == before {
+        tokio::task::yield_now().await;
+    }
+    world
+        .as_engine()
+        .faults()
+        .fail_next("EVALSHA", "OOM command not allowed", 1);
+    release.await.unwrap().unwrap();
+    // P3: the owner that the first run put in is swept; P4: the waiter acquires for itself, long before a lease is over.
+    let started = tokio::time::Instant::now();
+    let guard = next.await.unwrap();
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
+    assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1);
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}

@@ -512,8 +512,8 @@ async fn run(steps: Vec<Step>) {
             Step::Release(i, drops) if i < guards.len() => {
                 let (id, guard) = guards.remove(i);
                 // It may have lost members by force without knowing yet; then the release says so.
-                let whole = model.values().filter(|holder| **holder == id).count()
-                    == guard.names().len();
+                let whole =
+                    model.values().filter(|holder| **holder == id).count() == guard.names().len();
                 model.retain(|_, holder| *holder != id);
                 if drops {
                     drop(guard);
