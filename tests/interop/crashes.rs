@@ -1,0 +1,70 @@
+//! A process of either side is killed: the other gets its lock at the TTL.
+
+use serde_json::json;
+use stanchion_testkit::{Process, Signal};
+
+use crate::java::{Jvm, Kind};
+use crate::support::*;
+
+const TTL: u64 = 1500;
+
+#[tokio::test]
+async fn a_killed_jvm_frees_for_us_at_its_ttl() {
+    let Some(jvm) = Jvm::start() else { return };
+    let Some(server) = server() else { return };
+    let java = connect(&jvm, &server, json!({"watchdog": TTL})).await;
+    let fleet = Fleet { java, server };
+    fleet
+        .java("holder", Kind::Lock, "orders")
+        .done("lock")
+        .await;
+    let waiter = acquiring(&lock(&fleet.rust().await, "orders"));
+    fleet.waiting(&channel("orders"), 1).await;
+    jvm.kill();
+    granted(waiter, ms(TTL) + SLACK)
+        .await
+        .release()
+        .await
+        .unwrap();
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn killed_java_waiters_delay_nobody() {
+    let Some(jvm) = Jvm::start() else { return };
+    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
+        return;
+    };
+    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
+    for actor in ["one", "two"] {
+        let java = fleet.java(actor, Kind::Lock, "orders");
+        drop(java.start("lock", json!({})));
+    }
+    fleet.waiting(&channel("orders"), 1).await;
+    let waiter = acquiring(&lock(&fleet.rust().await, "orders"));
+    fleet.waiting(&channel("orders"), 2).await;
+    jvm.kill();
+    guard.release().await.unwrap();
+    granted(waiter, SOON).await.release().await.unwrap();
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn a_killed_process_of_ours_frees_for_java_at_its_ttl() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let ttl = TTL.to_string();
+    let mut holder = Process::start(
+        env!("CARGO_BIN_EXE_stanchion-test-worker"),
+        &["hold", &fleet.server.url(), "orders", &ttl],
+    );
+    holder.wait_for_line(|line| line.starts_with("HELD"), SOON);
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    let waiter = java.start("lock", json!({}));
+    fleet.waiting(&channel("orders"), 1).await;
+    holder.signal(Signal::Kill);
+    java_granted(waiter, ms(TTL) + SLACK).await;
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}

@@ -1,0 +1,95 @@
+//! Leases and watchdogs: each side waits out the other's lease, and respects its renewals.
+
+use serde_json::json;
+use stanchion::{AcquireOptions, ReleaseError, Renewal};
+use stanchion_testkit::{eventually, machine_clock};
+
+use crate::java::{Jvm, Kind};
+use crate::support::*;
+
+#[tokio::test]
+async fn our_waiter_gets_what_a_java_lease_has_left() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let lock = lock(&fleet.rust().await, "orders");
+    let java = fleet.java("holder", Kind::Lock, "orders");
+    java.with("lock", json!({"lease": 700})).await.value();
+    // No message, and no poll within 60 s: the refusal told when to ask again.
+    let guard = within(ms(700) + SLACK, lock.acquire()).await.unwrap();
+    let owner = guard.owner().to_string();
+    let late = java.call("unlock").await;
+    assert_eq!(late.error(), "IllegalMonitorStateException");
+    assert_eq!(fleet.holder("orders"), Some((owner, 1)));
+    guard.release().await.unwrap();
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn a_java_waiter_gets_what_our_lease_has_left() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let options = AcquireOptions::new()
+        .lease(lease(ms(700)))
+        .renewal(Renewal::Manual);
+    let lock = lock(&fleet.rust().await, "orders");
+    let guard = lock.acquire_with(options).await.unwrap();
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    let held = java_granted(java.start("lock", json!({})), ms(700) + SLACK).await;
+    assert!(!guard.is_held(), "P5");
+    let holder = Some((fleet.java.owner(&held), 1));
+    assert_eq!(fleet.holder("orders"), holder);
+    let late = guard.release().await.unwrap_err();
+    assert!(matches!(late, ReleaseError::Lost(_)), "{late}");
+    fleet.quiet().await;
+    assert_eq!(fleet.holder("orders"), holder);
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+/// Nothing but time passes here: longer than the TTL, which only renewals can survive.
+#[tokio::test]
+async fn each_side_waits_for_as_long_as_the_others_watchdog_renews() {
+    let Some(jvm) = Jvm::shared() else { return };
+    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
+        return;
+    };
+    let watched = connect(&jvm, &fleet.server, json!({"watchdog": 1800})).await;
+    let java = watched.object("holder", Kind::Lock, "theirs");
+    java.done("lock").await;
+    let client = fleet.rust().await;
+    let guard = lock(&client, "ours")
+        .with_lease(lease(ms(1800)))
+        .acquire()
+        .await
+        .unwrap();
+    let held = (fleet.holder("theirs"), fleet.holder("ours"));
+
+    let ours = acquiring(&lock(&client, "theirs"));
+    let waiter = fleet.java("waiter", Kind::Lock, "ours");
+    let mut theirs = waiter.start("lock", json!({}));
+    let start = machine_clock();
+    let mut renewals = [0, 0];
+    let mut last = [i64::MAX; 2];
+    eventually("twice the lease has passed", || {
+        for (i, name) in ["theirs", "ours"].into_iter().enumerate() {
+            let ttl = fleet.int(&["PTTL", name]);
+            renewals[i] += u32::from(ttl > last[i]);
+            last[i] = ttl;
+        }
+        machine_clock() - start > ms(3600)
+    })
+    .await;
+    assert!(renewals.iter().all(|&seen| seen >= 3), "{renewals:?}");
+    assert!(!ours.is_finished());
+    assert!(theirs.is_waiting());
+    assert_eq!((fleet.holder("theirs"), fleet.holder("ours")), held);
+
+    java.done("unlock").await;
+    guard.release().await.unwrap();
+    granted(ours, SOON).await.release().await.unwrap();
+    java_granted(theirs, SOON).await;
+    waiter.done("unlock").await;
+    fleet.at_rest().await;
+}

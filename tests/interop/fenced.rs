@@ -1,0 +1,118 @@
+//! `RFencedLock` and `Fencing::PerName` count on one counter.
+
+use serde_json::json;
+use stanchion::{Fencing, Lock, LockGuard};
+
+use crate::java::{Kind, Object};
+use crate::support::*;
+
+fn token(guard: &LockGuard) -> i64 {
+    guard.fencing_token().unwrap().get().try_into().unwrap()
+}
+
+async fn fenced(fleet: &Fleet) -> (Lock, Object) {
+    let lock = lock(&fleet.rust().await, "orders").with_fencing(Fencing::PerName);
+    (lock, fleet.java("java", Kind::Fenced, "orders"))
+}
+
+#[tokio::test]
+async fn tokens_grow_across_both() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (lock, java) = fenced(&fleet).await;
+    let mut last = 0;
+    for round in 0..60 {
+        // Runs of different lengths, so that each side follows itself and the other.
+        let next = if round % 5 < 2 {
+            let next = java.done("lock").await.int();
+            java.done("unlock").await;
+            next
+        } else {
+            let guard = lock.acquire().await.unwrap();
+            assert_eq!(java.done("token").await.int(), token(&guard));
+            let next = token(&guard);
+            guard.release().await.unwrap();
+            next
+        };
+        assert!(next > last, "P2: {next} after {last} in round {round}");
+        last = next;
+    }
+    let seen = lock.status().await.unwrap().last_token.unwrap();
+    assert_eq!(seen.get(), u64::try_from(last).unwrap());
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn each_wakes_the_other_and_hands_on_a_larger_token() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (lock, java) = fenced(&fleet).await;
+    let first = lock.acquire().await.unwrap();
+    let waiter = java.start("lock", json!({}));
+    fleet.waiting(&channel("orders"), 1).await;
+    let mut last = token(&first);
+    first.release().await.unwrap();
+    let second = java_granted(waiter, SOON).await.int();
+    assert!(second > last, "P2");
+    // A re-entry is a new token to Redisson.
+    last = java.done("lock").await.int();
+    assert!(last > second);
+    java.done("unlock").await;
+    let waiter = acquiring(&lock);
+    fleet.waiting(&channel("orders"), 1).await;
+    java.done("unlock").await;
+    let third = granted(waiter, SOON).await;
+    assert!(token(&third) > last, "P2");
+    third.release().await.unwrap();
+    fleet.at_rest().await;
+}
+
+/// Deleting an `RFencedLock` starts Redisson's tokens at 1 again. Ours still grow: they are never behind the clock.
+#[tokio::test]
+async fn our_tokens_grow_even_if_java_deletes_the_counter() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (lock, java) = fenced(&fleet).await;
+    let guard = lock.acquire().await.unwrap();
+    let before = token(&guard);
+    guard.release().await.unwrap();
+    java.done("delete").await;
+    assert_eq!(java.done("lock").await.int(), 1, "Redisson's token fell");
+    java.done("unlock").await;
+    let guard = lock.acquire().await.unwrap();
+    assert!(token(&guard) > before, "P2");
+    let after = token(&guard);
+    guard.release().await.unwrap();
+    assert!(
+        java.done("lock").await.int() > after,
+        "and Redisson goes on from it"
+    );
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+/// Two kinds of Java lock and ours on one name are one lock.
+#[tokio::test]
+async fn a_fenced_lock_and_a_plain_one_are_the_same_lock() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (lock, java) = fenced(&fleet).await;
+    let plain = fleet.java("plain", Kind::Lock, "orders");
+    let guard = lock.acquire().await.unwrap();
+    for other in [&java, &plain] {
+        assert!(other.done("isLocked").await.bool());
+    }
+    assert!(!plain.done("try").await.bool());
+    // `tryLockAndGetToken()` without a time waits for the lock, in Redisson 4.7.0.
+    let refused = java.with("try", json!({"wait": 0})).await;
+    assert!(refused.value().is_null());
+    guard.release().await.unwrap();
+    plain.done("lock").await;
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    plain.done("unlock").await;
+    fleet.at_rest().await;
+}

@@ -1,0 +1,178 @@
+//! A Java process and the answers it gives.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+
+use super::maven::class_path;
+
+/// A Java process that runs the driver; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Jvm {
+    child: Mutex<Child>,
+    stdin: Mutex<ChildStdin>,
+    asked: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>,
+    ids: AtomicU64,
+}
+
+impl Jvm {
+    /// The process that most tests share; `None`, said loudly, where there can be none. Ends with this process.
+    pub(crate) fn shared() -> Option<Arc<Self>> {
+        static SHARED: OnceLock<Option<Arc<Jvm>>> = OnceLock::new();
+        SHARED.get_or_init(Self::start).clone()
+    }
+
+    /// A process of the test's own.
+    pub(crate) fn start() -> Option<Arc<Self>> {
+        // A short life: what the optimising compiler costs is not earned back.
+        Self::start_with(&["-XX:TieredStopAtLevel=1"])
+    }
+
+    pub(crate) fn start_with(options: &[&str]) -> Option<Arc<Self>> {
+        let mut child = Command::new("java")
+            .args(["-Xshare:auto", "-XX:+UseSerialGC", "-Xmx512m"])
+            .args(options)
+            .args(["-cp", class_path()?, "interop.Driver"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let asked = Arc::default();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        deliver(stdout, Arc::clone(&asked));
+        Some(Arc::new(Self {
+            child: Mutex::new(child),
+            stdin: Mutex::new(stdin),
+            asked,
+            ids: AtomicU64::new(1),
+        }))
+    }
+
+    /// Sends a command; the answer comes when it comes.
+    pub(super) fn ask(&self, mut command: Map<String, Value>) -> Pending {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        command.insert("id".into(), json!(id));
+        let text = Value::Object(command).to_string();
+        let (sender, reply) = oneshot::channel();
+        self.asked.lock().unwrap().insert(id, sender);
+        writeln!(self.stdin.lock().unwrap(), "{text}").expect("Java reads its input");
+        Pending {
+            command: text,
+            reply,
+        }
+    }
+
+    /// Whether the process runs.
+    pub(super) fn is_alive(&self) -> bool {
+        let ended = self.child.lock().unwrap().try_wait().unwrap();
+        ended.is_none()
+    }
+
+    /// SIGKILL. Commands under way are never answered.
+    pub(crate) fn kill(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Jvm {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Hands every answer to whoever asked, on a thread that ends with the output.
+fn deliver(stdout: ChildStdout, asked: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>) {
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let reply: Reply = serde_json::from_str(&line).unwrap();
+            let sender = asked.lock().unwrap().remove(&reply.id);
+            // Whoever asked may have stopped listening.
+            let _ = sender.unwrap().send(reply);
+        }
+        // Nobody waits for a process that has ended.
+        asked.lock().unwrap().clear();
+    });
+}
+
+/// An answer. Times are on the clock of [`stanchion_testkit::machine_clock`], in ns.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Reply {
+    id: u64,
+    /// The id of the Java thread, the second half of an owner.
+    pub(crate) thread: u64,
+    #[serde(default)]
+    value: Value,
+    error: Option<String>,
+    #[expect(dead_code, reason = "for whoever reads a panic's message")]
+    message: Option<String>,
+    /// When the operation began.
+    pub(crate) from: u64,
+    /// When it had ended.
+    pub(crate) to: u64,
+}
+
+impl Reply {
+    /// What the operation returned.
+    ///
+    /// # Panics
+    /// When it threw.
+    pub(crate) fn value(&self) -> &Value {
+        assert!(self.error.is_none(), "Java threw: {self:?}");
+        &self.value
+    }
+
+    pub(crate) fn bool(&self) -> bool {
+        self.value().as_bool().unwrap()
+    }
+
+    pub(crate) fn int(&self) -> i64 {
+        self.value().as_i64().unwrap()
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.value().as_str().unwrap()
+    }
+
+    /// The exception's simple name.
+    ///
+    /// # Panics
+    /// When there was none.
+    pub(crate) fn error(&self) -> &str {
+        self.error.as_deref().unwrap()
+    }
+}
+
+/// A command under way. Dropping it forgets the answer, not the command.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    command: String,
+    reply: oneshot::Receiver<Reply>,
+}
+
+impl Pending {
+    /// The answer, which must come within `limit`.
+    pub(crate) async fn within(self, limit: Duration) -> Reply {
+        let Self { command, reply } = self;
+        let reply = tokio::time::timeout(limit, reply).await;
+        reply
+            .unwrap_or_else(|_| panic!("no answer from Java within {limit:?} to {command}"))
+            .unwrap_or_else(|_| panic!("Java ended before it answered {command}"))
+    }
+
+    /// Whether Java has not answered yet.
+    pub(crate) fn is_waiting(&mut self) -> bool {
+        self.reply.is_empty()
+    }
+}

@@ -1,0 +1,21 @@
+//! Java's Redisson and this library on one server: they exclude each other, wake each other and read each other's state.
+//!
+//! `redisson/` is a Maven project whose program does with Redisson what it is told on its standard input; [`java`] builds
+//! and drives it. The tests are skipped, loudly, without a JDK and Maven; with `STANCHION_REQUIRE_REDISSON=1` they fail.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
+
+mod java;
+mod support;
+
+mod crashes;
+mod expiry;
+mod fenced;
+mod force;
+mod latency;
+mod multilock;
+mod names;
+mod reentry;
+mod waiting;

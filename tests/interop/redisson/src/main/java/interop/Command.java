@@ -1,0 +1,53 @@
+package interop;
+
+import java.util.List;
+
+/** One line of standard input. Fields that an operation does not need are left out; times are in ms. */
+final class Command {
+    long id;
+    /** Which connection to Redis; made by {@code connect}. */
+    String client;
+    /** Which thread runs it: to Redisson, a thread is an owner. */
+    String actor;
+    /** What kind of object {@link #name} is. */
+    String kind;
+    String name;
+    /** The members of a multi-lock. */
+    List<String> names;
+    String op;
+
+    /** How long to wait at most. */
+    Long wait;
+    /** A lease; left out, Redisson's watchdog renews. */
+    Long lease;
+    /** Permits, or the count of a latch. */
+    Integer n;
+    /** The id of a permit. */
+    String permit;
+
+    // Of `connect`.
+    /** {@code single}, {@code cluster} or {@code sentinel}. */
+    String mode;
+    List<String> addresses;
+    /** The name that sentinels give the master. */
+    String master;
+    /** Redisson's {@code lockWatchdogTimeout}. */
+    Long watchdog;
+    /** Redisson's {@code fairLockWaitTimeout}. */
+    Long fairWait;
+
+    /** Redisson's sign for "no lease of its own". */
+    static final long WATCHDOG = -1;
+
+    long leaseOrWatchdog() {
+        return lease == null ? WATCHDOG : lease;
+    }
+
+    int permits() {
+        return n == null ? 1 : n;
+    }
+
+    IllegalArgumentException unknown() {
+        return new IllegalArgumentException("a " + kind + " has no operation " + op);
+    }
+}

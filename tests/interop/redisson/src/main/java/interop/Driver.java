@@ -1,0 +1,66 @@
+package interop;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import java.io.BufferedReader;
+import java.io.FileOutputStream;
+import java.io.FileDescriptor;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.Map;
+
+/**
+ * Redisson on a string: reads one command a line from standard input, answers one line each, in the order in which they
+ * finish. Ends with its input.
+ *
+ * <p>Every actor is a thread of its own, so that several can wait at once. Its commands run one after the other.
+ */
+public final class Driver {
+    private final Gson gson = new GsonBuilder().disableHtmlEscaping().create();
+    private final PrintStream out =
+            new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
+    private final Clients clients = new Clients();
+    private final Map<String, Actor> actors = new HashMap<>();
+
+    public static void main(String[] args) throws IOException {
+        new Driver().run();
+        // Threads that wait for a lock must not keep the process.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private void run() throws IOException {
+        var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            Command command = gson.fromJson(line, Command.class);
+            Actor actor = actors.computeIfAbsent(command.client + "/" + command.actor, Actor::new);
+            if (command.op.equals("interrupt")) {
+                actor.interrupt();
+            } else {
+                actor.submit(() -> answer(command));
+            }
+        }
+    }
+
+    private void answer(Command command) {
+        Reply reply = new Reply();
+        reply.id = command.id;
+        reply.thread = Thread.currentThread().getId();
+        try {
+            Operation operation = Operation.of(clients, command);
+            reply.from = System.nanoTime();
+            reply.value = operation.run();
+        } catch (Exception e) {
+            reply.error = e.getClass().getSimpleName();
+            reply.message = e.getMessage();
+        }
+        reply.to = System.nanoTime();
+        String line = gson.toJson(reply);
+        synchronized (out) {
+            out.println(line);
+            out.flush();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What the modules share: a server with both languages on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stanchion::{AcquireError, Client, ClientConfig, Lease, Lock, LockGuard};
+use stanchion_testkit::{RedisServer, eventually, eventually_async};
+use tokio::task::JoinHandle;
+
+use crate::java::{Jvm, Kind, Object, Pending, Redisson, Reply};
+
+/// The lease of holds that must not run out, Redisson's own default. A waiter that is granted within [`SOON`] was woken.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// Far below [`LONG`], and far above what a loaded machine needs for anything that waits for nobody.
+pub(crate) const SOON: Duration = Duration::from_secs(8);
+
+/// What a promise in milliseconds may cost on a loaded machine.
+pub(crate) const SLACK: Duration = Duration::from_secs(2);
+
+/// `redis-server` and Redisson on it. Clients of ours are made as needed.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    pub(crate) java: Redisson,
+    pub(crate) server: RedisServer,
+}
+
+impl Fleet {
+    /// A private server, and an instance of Redisson in the shared JVM; `None`, said loudly, where there can be none.
+    pub(crate) async fn start() -> Option<Self> {
+        Self::start_in(Jvm::shared()?).await
+    }
+
+    /// The same in a JVM of the test's own.
+    pub(crate) async fn start_in(jvm: Arc<Jvm>) -> Option<Self> {
+        let server = server()?;
+        let java = connect(&jvm, &server, json!({})).await;
+        Some(Self { java, server })
+    }
+
+    /// A client of ours as another process would have, which is woken by messages or not at all.
+    pub(crate) async fn rust(&self) -> Client {
+        self.rust_polling(LONG * 2).await
+    }
+
+    pub(crate) async fn rust_polling(&self, interval: Duration) -> Client {
+        let config = ClientConfig::new(self.server.url()).poll_interval(interval);
+        Client::connect_with(config).await.unwrap()
+    }
+
+    /// An object of Redisson's in the hands of its own thread called `actor`.
+    pub(crate) fn java(&self, actor: &str, kind: Kind, name: &str) -> Object {
+        self.java.object(actor, kind, name)
+    }
+
+    /// Waits until `count` connections listen on `channel`, and nobody sends scripts any more: they wait.
+    pub(crate) async fn waiting(&self, channel: &str, count: usize) {
+        eventually("waiters subscribe", || {
+            self.server.subscribers(channel) == count
+        })
+        .await;
+        self.quiet().await;
+    }
+
+    /// Waits until no script has been sent for a moment.
+    pub(crate) async fn quiet(&self) {
+        eventually_async("no more scripts are sent", async || {
+            let before = self.scripts_run();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.scripts_run() == before
+        })
+        .await;
+    }
+
+    pub(crate) fn scripts_run(&self) -> u64 {
+        let stats = self.server.commands_processed();
+        stats.get("evalsha").unwrap_or(&0) + stats.get("eval").unwrap_or(&0)
+    }
+
+    /// A command that gives a number.
+    pub(crate) fn int(&self, command: &[&str]) -> i64 {
+        self.server.cli(command).as_int()
+    }
+
+    /// Owner and hold count, as the server has them.
+    pub(crate) fn holder(&self, name: &str) -> Option<(String, i64)> {
+        let fields = self.server.cli(&["HGETALL", name]);
+        match fields.as_texts().as_slice() {
+            [] => None,
+            [owner, count] => Some((owner.clone(), count.parse().unwrap())),
+            more => panic!("{name} has more than one holder: {more:?}"),
+        }
+    }
+
+    /// All keys but the fence counters, which stay on purpose, and Redisson's latches of answered releases, which it
+    /// deletes by itself after the answer.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let mut keys = self.server.keys();
+        keys.retain(|key| {
+            let fence = ["stanchion_fence:", "redisson_lock_token:"];
+            let latch = "redisson_unlock_latch:";
+            !fence.iter().any(|prefix| key.starts_with(prefix)) && !key.starts_with(latch)
+        });
+        keys
+    }
+
+    /// Waits until nothing is left but fence counters: far sooner than a TTL of [`LONG`] could end it.
+    pub(crate) async fn at_rest(&self) {
+        eventually("only fence counters are left", || {
+            self.leftovers().is_empty()
+        })
+        .await;
+    }
+}
+
+/// A private server; `None`, said loudly, where none is installed.
+pub(crate) fn server() -> Option<RedisServer> {
+    RedisServer::or_skip(std::thread::current().name().unwrap_or("a test"))
+}
+
+/// An instance of Redisson on `server`, with more `settings` (fields of the driver's `Command`).
+pub(crate) async fn connect(jvm: &Arc<Jvm>, server: &RedisServer, settings: Value) -> Redisson {
+    let mut all = json!({"mode": "single", "addresses": [server.url()]});
+    all.as_object_mut()
+        .unwrap()
+        .append(settings.clone().as_object_mut().unwrap());
+    Redisson::connect(jvm, all).await
+}
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn lease(length: Duration) -> Lease {
+    Lease::new(length).unwrap()
+}
+
+pub(crate) fn lock(client: &Client, name: &str) -> Lock {
+    Lock::new(client, name).unwrap().with_lease(lease(LONG))
+}
+
+/// The channel on which both languages tell of a release of a lock.
+pub(crate) fn channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+/// An acquire of ours in a task of its own.
+pub(crate) fn acquiring(lock: &Lock) -> JoinHandle<Result<LockGuard, AcquireError>> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+/// What `work` gives, which must come within `limit`.
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(limit, work)
+        .await
+        .unwrap_or_else(|_| panic!("not within {limit:?}"))
+}
+
+/// The guard of a waiter of ours that must get it within `limit`.
+pub(crate) async fn granted<G, E: std::fmt::Debug>(
+    waiter: JoinHandle<Result<G, E>>,
+    limit: Duration,
+) -> G {
+    within(limit, waiter).await.unwrap().unwrap()
+}
+
+/// The answer to a Java waiter that must get what it waits for within `limit`.
+pub(crate) async fn java_granted(waiter: Pending, limit: Duration) -> Reply {
+    let reply = waiter.within(limit).await;
+    reply.value();
+    reply
+}

@@ -1,0 +1,214 @@
+//! A release in one language wakes the other by message: every lease is 30 s, and nobody polls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::json;
+
+use crate::java::Kind;
+use crate::support::*;
+
+#[tokio::test]
+async fn java_releases_and_we_are_woken() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("holder", Kind::Lock, "orders");
+    java.done("lock").await;
+    let waiter = acquiring(&lock(&fleet.rust().await, "orders"));
+    fleet.waiting(&channel("orders"), 1).await;
+    java.done("unlock").await;
+    granted(waiter, SOON).await.release().await.unwrap();
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn we_release_and_java_is_woken() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    let waiter = java.start("lock", json!({}));
+    fleet.waiting(&channel("orders"), 1).await;
+    guard.release().await.unwrap();
+    java_granted(waiter, SOON).await;
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn a_dropped_guard_wakes_java_as_well() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    let waiter = java.start("try", json!({"wait": 30_000}));
+    fleet.waiting(&channel("orders"), 1).await;
+    drop(guard);
+    assert!(waiter.within(SOON).await.bool());
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+/// Whoever waits gets its turn, whatever the language and whoever released before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_both_languages_all_get_their_turns() {
+    const ROUNDS: u32 = 40;
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let fleet = Arc::new(fleet);
+    let inside = Arc::new(AtomicU32::new(0));
+    let client = fleet.rust().await;
+    let mut tasks = Vec::new();
+    for i in 0..3 {
+        let java = fleet.java(&format!("java-{i}"), Kind::Lock, "orders");
+        let inside_java = Arc::clone(&inside);
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                java_granted(java.start("lock", json!({})), LONG).await;
+                alone(&inside_java).await;
+                java.done("unlock").await;
+            }
+        }));
+        let (lock, inside) = (lock(&client, "orders"), Arc::clone(&inside));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                let guard = within(LONG, lock.acquire()).await.unwrap();
+                alone(&inside).await;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    fleet.at_rest().await;
+}
+
+/// P1: nobody else is inside.
+async fn alone(inside: &AtomicU32) {
+    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "P1");
+    tokio::task::yield_now().await;
+    inside.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Our tasks pass the lock on among themselves, but not for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hand_offs_between_our_tasks_do_not_starve_a_java_waiter() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let lock = lock(&fleet.rust().await, "orders");
+    let busy: Vec<_> = (0..8)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move {
+                loop {
+                    lock.acquire().await.unwrap().release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    for _ in 0..20 {
+        java_granted(java.start("lock", json!({})), SOON).await;
+        java.done("unlock").await;
+    }
+    for task in &busy {
+        task.abort();
+    }
+    for task in busy {
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn a_waiter_of_ours_that_gives_up_takes_no_wake_from_java() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let holder = fleet.java("holder", Kind::Lock, "orders");
+    holder.done("lock").await;
+    let ours = acquiring(&lock(&fleet.rust().await, "orders"));
+    fleet.waiting(&channel("orders"), 1).await;
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    // Its own instance has the channel already, so no second subscriber shows.
+    let waiter = java.start("lock", json!({}));
+    fleet.waiting(&channel("orders"), 2).await;
+    ours.abort();
+    holder.done("unlock").await;
+    java_granted(waiter, SOON).await;
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn an_interrupted_java_waiter_takes_no_wake_from_us() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let guard = lock(&fleet.rust().await, "orders").acquire().await.unwrap();
+    let java = fleet.java("waiter", Kind::Lock, "orders");
+    let interrupted = java.start("lock", json!({}));
+    fleet.waiting(&channel("orders"), 1).await;
+    let ours = acquiring(&lock(&fleet.rust().await, "orders"));
+    fleet.waiting(&channel("orders"), 2).await;
+    java.interrupt();
+    let reply = interrupted.within(SOON).await;
+    assert_eq!(reply.error(), "InterruptedException");
+    guard.release().await.unwrap();
+    granted(ours, SOON).await.release().await.unwrap();
+    fleet.at_rest().await;
+}
+
+#[tokio::test]
+async fn deadlines_pass_and_leave_nothing() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let lock = lock(&fleet.rust().await, "orders");
+    let java = fleet.java("java", Kind::Lock, "orders");
+
+    let guard = lock.acquire().await.unwrap();
+    let owner = guard.owner().to_string();
+    assert!(!java.done("try").await.bool());
+    assert!(!java.with("try", json!({"wait": 100})).await.bool());
+    assert_eq!(fleet.holder("orders"), Some((owner, 1)));
+    guard.release().await.unwrap();
+
+    java.done("lock").await;
+    let before = fleet.holder("orders");
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let refused = lock.acquire_timeout(ms(100)).await.unwrap_err();
+    assert!(
+        matches!(refused, stanchion::AcquireError::TimedOut { .. }),
+        "{refused}"
+    );
+    assert_eq!(fleet.holder("orders"), before);
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+/// Redisson's spin lock publishes nothing: only a poll can notice its release.
+#[tokio::test]
+async fn a_spin_lock_is_polled_for() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("spinner", Kind::Spin, "orders");
+    java.done("lock").await;
+    let lock = lock(&fleet.rust_polling(ms(200)).await, "orders");
+    let waiter = acquiring(&lock);
+    fleet.quiet().await;
+    java.done("unlock").await;
+    let guard = granted(waiter, SOON).await;
+    let waiter = java.start("lock", json!({}));
+    guard.release().await.unwrap();
+    java_granted(waiter, SOON).await;
+    java.done("unlock").await;
+    fleet.at_rest().await;
+}
