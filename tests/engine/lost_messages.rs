@@ -136,6 +136,32 @@ async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_on_a_lingering_subscription_reaches_a_waiter_whose_first_answer_is_on_its_way() {
+    let world = World::engine();
+    let (ours, theirs, held, waiting) = holder_and_waiter(&world).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    // Nobody waits any more, and the subscription lingers.
+    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+    let before = world.scripts_run();
+    let faults = world.as_engine().faults();
+    faults.delay(Some("theirs"), Duration::from_millis(50));
+    let lock = Lock::new(&theirs, "job").unwrap();
+    let started = Instant::now();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    eventually("it asks", || world.scripts_run() > before).await;
+    // The message overtakes the answer, busy.
+    faults.delay(Some("theirs"), Duration::ZERO);
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(
+        started.elapsed() < Duration::from_millis(200),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_subscription_waiters_poll() {
     let world = World::engine();
     let ours = Client::connect_with(world.config("ours")).await.unwrap();

@@ -31,6 +31,8 @@ struct Topic {
     state: State,
     /// Nobody has waited since then.
     idle_since: Option<Moment>,
+    /// A message came while nobody waited.
+    unheard: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +80,14 @@ impl Subscriptions {
             if !std::ptr::eq(topic.entry.as_ptr(), Arc::as_ptr(entry)) {
                 topic.entry = Arc::downgrade(entry);
             }
-            return topic.state == State::Confirmed;
+            let confirmed = topic.state == State::Confirmed;
+            let unheard = std::mem::take(&mut topic.unheard);
+            drop(topics);
+            if unheard {
+                // It may be about what this waiter has just been told: ask again, as after a confirmation.
+                entry.listening_changed();
+            }
+            return confirmed;
         }
         topics.insert(
             channel.to_vec(),
@@ -87,6 +96,7 @@ impl Subscriptions {
                 whom: whom.cloned(),
                 state: State::Wanted,
                 idle_since: None,
+                unheard: false,
             },
         );
         drop(topics);
@@ -125,8 +135,11 @@ impl Subscriptions {
     }
 
     fn message(&self, channel: &[u8], payload: &[u8]) {
-        let (entry, whom) = match self.topics().get(channel) {
-            Some(topic) => (topic.entry.upgrade(), topic.whom.clone()),
+        let (entry, whom) = match self.topics().get_mut(channel) {
+            Some(topic) => {
+                topic.unheard |= topic.idle_since.is_some();
+                (topic.entry.upgrade(), topic.whom.clone())
+            }
             None => return,
         };
         if let Some(entry) = entry {
