@@ -156,10 +156,8 @@ impl Client {
             subscriber
         });
         let greeting = async {
-            for link in [Some(&direct), Some(&background), subscriber.as_ref()] {
-                if let Some(link) = link {
-                    first_connection(link).await?;
-                }
+            for link in [&direct, &background].into_iter().chain(&subscriber) {
+                first_connection(link).await?;
             }
             ServerInfo::ask(&direct).await
         };

@@ -35,7 +35,6 @@ impl HoldSet {
     }
 
     /// The holds.
-    #[must_use]
     pub fn holds(&self) -> &[Hold] {
         &self.holds
     }
