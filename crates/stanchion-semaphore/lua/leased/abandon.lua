@@ -1,0 +1,30 @@
+-- leased/abandon
+-- Undo whatever a request did: give its permits back, and its place in line.
+--
+-- KEYS[1]  free     string      the permits that nobody holds
+-- KEYS[2]  leases   sorted set  permit id -> end of its lease
+-- KEYS[3]  line     list        see line.lua
+-- ARGV[1]  owner
+-- ARGV[2]  ids      of 16 bytes, one behind the other
+-- ARGV[3]  channel
+-- ARGV[4]  publish  PUBLISH or SPUBLISH
+--
+-- Returns  >= 0 done, so many subscribers were told; -1 done, but the message could not be sent; -2 there was nothing
+-- Replay   finds nothing
+-- Wakes    as a release does; also when permits were only kept back for the owner
+-- Cost     O(permits, log n), O(places in line), at most 16
+local ids = {}
+for at = 1, #ARGV[2], 16 do ids[#ids + 1] = string.sub(ARGV[2], at, at + 15) end
+local place = ARGV[1] .. ' ' .. #ids
+local left = leave(KEYS[3], place, redis.call('LINDEX', KEYS[3], 0))
+local removed = redis.call('ZREM', KEYS[2], unpack(ids))
+if removed + left == 0 then return -2 end
+local free
+if removed > 0 then
+  free = redis.call('INCRBY', KEYS[1], removed)
+else
+  free = tonumber(redis.call('GET', KEYS[1]) or '0') or 0
+end
+if free <= 0 then return 0 end
+local told = redis.pcall(ARGV[4], ARGV[3], free)
+return type(told) == 'number' and told or -1

@@ -1,0 +1,23 @@
+-- leased/reclaim
+-- Give one permit back by its id, before its lease has ended.
+--
+-- KEYS[1]  free       string      the permits that nobody holds
+-- KEYS[2]  leases     sorted set  permit id -> end of its lease
+-- KEYS[3]  once       string      the result; expires with not_after
+-- ARGV[1]  id         16 bytes
+-- ARGV[2]  not_after  server time in microseconds; later the script refuses
+-- ARGV[3]  channel
+-- ARGV[4]  publish    PUBLISH or SPUBLISH
+--
+-- Returns  { 1 done, 1 given back or 0 it was gone }, { -1 late, 0 }
+-- Replay   the once key has the result
+-- Wakes    as a release does
+-- Cost     O(log n)
+local answer = before(KEYS[3], ARGV[2])
+if answer then return answer end
+free_in(KEYS[1])
+if redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then return done(KEYS[3], ARGV[2], 0) end
+local free = redis.call('INCRBY', KEYS[1], '1')
+answer = done(KEYS[3], ARGV[2], 1)
+if free > 0 then redis.pcall(ARGV[4], ARGV[3], free) end
+return answer

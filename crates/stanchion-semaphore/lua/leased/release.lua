@@ -1,0 +1,23 @@
+-- leased/release
+-- Give permits back, and wake as many waiters as are free now.
+--
+-- KEYS[1]  free     string      the permits that nobody holds
+-- KEYS[2]  leases   sorted set  permit id -> end of its lease
+-- ARGV[1]  ids      of 16 bytes, one behind the other
+-- ARGV[2]  channel  not a KEY: it would need a right on a key of that name (R14)
+-- ARGV[3]  publish  PUBLISH or SPUBLISH
+--
+-- Returns  >= 0 done, so many subscribers were told; -1 done, but the message could not be sent; -2 at least one was gone
+-- Replay   the ids are gone: nothing is given back again (P6)
+-- Wakes    waiters in each process, as many as the payload says: the number of free permits, as Redisson
+-- Cost     O(permits, log n) and the server's delivery to the subscribers
+local ids = {}
+for at = 1, #ARGV[1], 16 do ids[#ids + 1] = string.sub(ARGV[1], at, at + 15) end
+-- ZREM tests and decides, and passes at maxmemory (R8).
+local removed = redis.call('ZREM', KEYS[2], unpack(ids))
+if removed == 0 then return -2 end
+local free = redis.call('INCRBY', KEYS[1], removed)
+local told = 0
+if free > 0 then told = redis.pcall(ARGV[3], ARGV[2], free) end
+if removed < #ids then return -2 end
+return type(told) == 'number' and told or -1

@@ -1,0 +1,23 @@
+-- leased/set_total
+-- Set how many permits there are, free and held together. Redisson's setPermits.
+--
+-- KEYS[1]  free       string      the permits that nobody holds; may become negative
+-- KEYS[2]  leases     sorted set  permit id -> end of its lease
+-- KEYS[3]  once       string      the result; expires with not_after
+-- ARGV[1]  total
+-- ARGV[2]  not_after  server time in microseconds; later the script refuses
+-- ARGV[3]  channel
+-- ARGV[4]  publish    PUBLISH or SPUBLISH
+--
+-- Returns  { 1 done, the total before }, { -1 late, 0 }
+-- Replay   the once key has the result
+-- Wakes    as many waiters as permits are free, when there are more than before
+-- Cost     O(1)
+local answer = before(KEYS[3], ARGV[2])
+if answer then return answer end
+local free = free_in(KEYS[1])
+local total = free + redis.call('ZCARD', KEYS[2])
+free = redis.call('INCRBY', KEYS[1], ARGV[1] - total)
+answer = done(KEYS[3], ARGV[2], total)
+if free > 0 and ARGV[1] + 0 > total then redis.pcall(ARGV[4], ARGV[3], free) end
+return answer

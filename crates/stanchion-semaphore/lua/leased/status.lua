@@ -1,0 +1,17 @@
+-- leased/status
+-- How many permits are free and how many held, and the leases. Reads only, and reaps nothing.
+--
+-- KEYS[1]  free    string      the permits that nobody holds
+-- KEYS[2]  leases  sorted set  permit id -> end of its lease
+-- ARGV[1]  list    how many leases to list, those that end first
+--
+-- Returns  { server time in ms, free permits or '' when the semaphore does not exist, held, held with their lease over, id, end, ... }
+-- Replay   harmless
+-- Wakes    nobody
+-- Cost     O(log n + list)
+local time = redis.call('TIME')
+local ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
+local result = { ms, redis.call('GET', KEYS[1]) or '', redis.call('ZCARD', KEYS[2]), redis.call('ZCOUNT', KEYS[2], '-inf', ms) }
+if ARGV[1] == '0' then return result end
+for i, text in ipairs(redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1, 'WITHSCORES')) do result[i + 4] = text end
+return result

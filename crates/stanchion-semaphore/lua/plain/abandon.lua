@@ -1,0 +1,33 @@
+-- semaphore/abandon
+-- Undo whatever a request did: give its permits back, and its place in line.
+--
+-- KEYS[1]  free     string  the permits that nobody holds
+-- KEYS[2]  ledger   hash    owner -> permits
+-- KEYS[3]  line     list    see line.lua
+-- ARGV[1]  owner
+-- ARGV[2]  permits  those it asked for
+-- ARGV[3]  channel
+-- ARGV[4]  publish  PUBLISH or SPUBLISH
+--
+-- Returns  >= 0 done, so many subscribers were told; -1 done, but the message could not be sent; -2 there was nothing
+-- Replay   finds nothing
+-- Wakes    as a release does; also when permits were only kept back for the owner
+-- Cost     O(places in line), at most 16
+local place = ARGV[1] .. ' ' .. ARGV[2]
+local first = redis.call('LINDEX', KEYS[3], 0)
+local left = leave(KEYS[3], place, first)
+local free
+if redis.call('HDEL', KEYS[2], ARGV[1]) == 1 then
+  free = redis.pcall('INCRBY', KEYS[1], ARGV[2])
+  if type(free) ~= 'number' then
+    redis.pcall('HSET', KEYS[2], ARGV[1], ARGV[2])
+    return free
+  end
+elseif left == 0 then
+  return -2
+else
+  free = tonumber(redis.call('GET', KEYS[1]) or '0')
+end
+if not free or free <= 0 then return 0 end
+local told = redis.pcall(ARGV[4], ARGV[3], free)
+return type(told) == 'number' and told or -1

@@ -1,0 +1,15 @@
+-- semaphore/status
+-- How many permits are free, and who holds the others. Reads only.
+--
+-- KEYS[1]  free     string  the permits that nobody holds
+-- KEYS[2]  ledger   hash    owner -> permits
+-- ARGV[1]  holders  1: list them
+--
+-- Returns  { free permits or '' when the semaphore does not exist, owner, permits, ... }
+-- Replay   harmless
+-- Wakes    nobody
+-- Cost     O(1), or O(holders) with the list
+local result = { redis.call('GET', KEYS[1]) or '' }
+if ARGV[1] ~= '1' then return result end
+for i, text in ipairs(redis.call('HGETALL', KEYS[2])) do result[i + 1] = text end
+return result

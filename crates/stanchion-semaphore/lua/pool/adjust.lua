@@ -1,0 +1,25 @@
+-- semaphore/adjust
+-- Add permits, or take some away for good. Redisson's addPermits, but a TTL stays.
+--
+-- KEYS[1]  free       string  the permits that nobody holds; may become negative
+-- KEYS[2]  once       string  the result; expires with not_after
+-- ARGV[1]  by         a whole number, negative to take away
+-- ARGV[2]  not_after  server time in microseconds; later the script refuses
+-- ARGV[3]  channel
+-- ARGV[4]  publish    PUBLISH or SPUBLISH
+--
+-- Returns  { 1 done, free permits }, { -1 late, 0 }
+-- Replay   the once key has the result
+-- Wakes    as many waiters as permits are free, when some were added
+-- Cost     O(1)
+local answer = before(KEYS[2], ARGV[2])
+if answer then return answer end
+local free = free_in(KEYS[1]) + ARGV[1]
+-- Java reads 32 bits.
+if free > 2147483647 or free < -2147483648 then
+  return redis.error_reply('ERR that would make ' .. string.format('%.0f', free) .. ' free permits, beyond 32 bits')
+end
+free = redis.call('INCRBY', KEYS[1], ARGV[1])
+answer = done(KEYS[2], ARGV[2], free)
+if free > 0 and ARGV[1] + 0 > 0 then redis.pcall(ARGV[4], ARGV[3], free) end
+return answer
