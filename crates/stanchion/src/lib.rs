@@ -42,6 +42,10 @@ pub use stanchion_latch::CountDownLatch;
 pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
 #[doc(inline)]
 pub use stanchion_multilock::{InvalidMembers, MultiGuard, MultiLock};
+pub use stanchion_semaphore::{
+    HeldPermit, InvalidPermitId, LeasedDanger, LeasedPermit, LeasedSemaphore, LeasedStatus, Permit,
+    PermitHolder, PermitId, Semaphore, SemaphoreDanger, SemaphoreStatus,
+};
 
 /// What most programs need.
 pub mod prelude {

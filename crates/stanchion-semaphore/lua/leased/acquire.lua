@@ -14,7 +14,8 @@
 -- ARGV[7]  channel
 -- ARGV[8]  publish    PUBLISH or SPUBLISH
 --
--- Returns  0 acquired, -1 late, -4 - ms busy: ask again after so long, when a lease ends (-3: when there is a message)
+-- Returns  0 acquired, -1 late, -4 - ms busy: ask again after so long, when a lease ends (-3: when there is a message); when it
+--          stands in line { -4 - ms, server time in microseconds, 1 }
 -- Replay   the ids are there: granted, their leases only ever lengthened (P6, R3)
 -- Wakes    waiters for reaped permits that it does not take itself
 -- Cost     O(wanted + reap, log n); refused: O(places in line), at most 16
@@ -70,19 +71,20 @@ end
 local short = free < wanted
 if short or (free < wanted + kept and possible(kept)) then
   if found > 0 and free > 0 then redis.pcall(ARGV[8], ARGV[7], free) end
-  local again = math.huge
+  local again, stands = math.huge, false
   -- Kept back for somebody who may be dead: that ends without a message.
   if not short then again = math.max(call('PTTL', KEYS[3]), 0) end
   if ARGV[5] == '1' and (first or wanted > 1) then
     if not possible(wanted) then
       leave(KEYS[3], place, first)
     elseif stand(KEYS[3], place, first) then
-      again = math.min(again, BEAT)
+      again, stands = BEAT, true
     end
   end
   local next_end = call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
   -- Redisson's "no lease".
   if next_end and next_end + 0 < 922337203685477 then again = math.min(again, math.max(next_end - ms, 0)) end
+  if stands then return { -4 - again, now, 1 } end
   return again == math.huge and -3 or -4 - again
 end
 

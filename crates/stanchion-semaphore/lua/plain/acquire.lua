@@ -9,7 +9,8 @@
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
 -- ARGV[4]  waits      1: when refused it may stand in line
 --
--- Returns  0 acquired, -1 late, -4 - ms busy: ask again after so long (-3: when there is a message)
+-- Returns  0 acquired, -1 late, -4 - ms busy: ask again after so long (-3: when there is a message); when it stands in line
+--          { -4 - ms, server time in microseconds, 1 }
 -- Replay   the ledger has the owner: granted, and nothing is taken again (P6)
 -- Wakes    nobody
 -- Cost     O(1); refused: O(places in line), at most 16, and O(holders) if the line is not empty, up to 256
@@ -36,11 +37,12 @@ if short or (free < wanted + kept and possible(kept)) then
   local again = short and -1 or math.max(call('PTTL', KEYS[3]), 0)
   if ARGV[4] == '1' and (first or wanted > 1) then
     local time = call('TIME')
-    if time[1] * 1000000 + time[2] > ARGV[3] + 0 then return -1 end
+    local now = time[1] * 1000000 + time[2]
+    if now > ARGV[3] + 0 then return -1 end
     if not possible(wanted) then
       leave(KEYS[3], place, first)
     elseif stand(KEYS[3], place, first) then
-      again = BEAT
+      return { -4 - BEAT, now, 1 }
     end
   end
   return -4 - again

@@ -1,0 +1,90 @@
+//! What an operator may have to do.
+
+use stanchion_core::QueryError;
+
+use crate::ids::PermitId;
+use crate::pool::Pool;
+use crate::scripts::{leased, plain};
+
+/// Operations that take permits from under their holders. See [`Semaphore::danger`](crate::Semaphore::danger).
+#[derive(Debug)]
+pub struct SemaphoreDanger<'a> {
+    pub(crate) pool: &'a Pool,
+}
+
+impl SemaphoreDanger<'_> {
+    /// Gives back what `owner` holds, as [`SemaphoreStatus::holders`](crate::SemaphoreStatus::holders) shows it, and wakes
+    /// waiters. Returns how many permits that were.
+    ///
+    /// For permits of a process that has died. If it lives, more permits are in use than there are, until it releases; its
+    /// release then gives nothing back, and says so.
+    ///
+    /// # Errors
+    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have given them back.
+    ///
+    /// # On the wire
+    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    pub async fn reclaim(&self, owner: &str) -> Result<u32, QueryError> {
+        let given = self
+            .pool
+            .once(|operation| plain::reclaim(&self.pool.keys, owner, operation))
+            .await?;
+        Ok(u32::try_from(given).unwrap_or(u32::MAX))
+    }
+
+    /// Deletes the semaphore with all that is held of it. Returns whether there was one. Those who hold find out when they
+    /// release, those who wait go on waiting: for whoever makes it anew.
+    ///
+    /// # Errors
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have been done; it is not sent twice, because the second run would
+    /// delete what was made meanwhile.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have deleted it.
+    pub async fn delete(&self) -> Result<bool, QueryError> {
+        self.pool.delete().await
+    }
+}
+
+/// Operations that take permits from under their holders. See [`LeasedSemaphore::danger`](crate::LeasedSemaphore::danger).
+#[derive(Debug)]
+pub struct LeasedDanger<'a> {
+    pub(crate) pool: &'a Pool,
+}
+
+impl LeasedDanger<'_> {
+    /// Gives one permit back by its id, whoever holds it, and wakes waiters. Returns whether it was held.
+    ///
+    /// Its holder learns of it at its next renewal, up to a third of its lease later; until then P1 and P5 do not hold.
+    ///
+    /// # Errors
+    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have given it back.
+    ///
+    /// # On the wire
+    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    pub async fn reclaim(&self, id: &PermitId) -> Result<bool, QueryError> {
+        self.pool
+            .once(|operation| leased::reclaim(&self.pool.keys, id, operation))
+            .await
+            .map(|given| given == 1)
+    }
+
+    /// Deletes the semaphore with all that is held of it. Returns whether there was one. Those who hold find out at their
+    /// next renewal, those who wait go on waiting: for whoever makes it anew.
+    ///
+    /// # Errors
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have been done; it is not sent twice, because the second run would
+    /// delete what was made meanwhile.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have deleted it.
+    pub async fn delete(&self) -> Result<bool, QueryError> {
+        self.pool.delete().await
+    }
+}

@@ -1,0 +1,122 @@
+//! Permit ids.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+use stanchion_core::WireOwner;
+
+/// How many bytes an id has.
+const BYTES: usize = 16;
+
+/// The id of a leased permit: 16 bytes, shown as 32 hexadecimal digits as Redisson shows them.
+///
+/// A Java process can release the permit by it, and [`LeasedDanger::reclaim`](crate::LeasedDanger::reclaim) returns one
+/// that a Java process has acquired.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PermitId([u8; BYTES]);
+
+/// A text that is no permit id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InvalidPermitId {
+    /// The text as given.
+    pub text: String,
+}
+
+impl fmt::Display for InvalidPermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "invalid permit id {:?}: it has 32 hexadecimal digits",
+            self.text
+        )
+    }
+}
+
+impl std::error::Error for InvalidPermitId {}
+
+impl PermitId {
+    /// The bytes, as the server has them.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; BYTES] {
+        &self.0
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    /// The `index`th permit of the hold of `owner`.
+    ///
+    /// Derived, so that a request that is sent again asks for the same permits and nothing needs to be remembered. A wire
+    /// owner is never used twice, so neither are its ids.
+    pub(crate) fn of(owner: &WireOwner, index: u32) -> Self {
+        let digest = sha1_smol::Sha1::from(format!("{owner}:{index}"))
+            .digest()
+            .bytes();
+        let mut id = [0; BYTES];
+        id.copy_from_slice(&digest[..BYTES]);
+        Self(id)
+    }
+
+    /// All permits of the hold of `owner`, one behind the other.
+    pub(crate) fn joined(owner: &WireOwner, count: u32) -> Vec<u8> {
+        (0..count)
+            .flat_map(|index| Self::of(owner, index).0)
+            .collect()
+    }
+}
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PermitId({self})")
+    }
+}
+
+impl FromStr for PermitId {
+    type Err = InvalidPermitId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPermitId> {
+        let invalid = || InvalidPermitId {
+            text: text.to_owned(),
+        };
+        // A sign would pass for a number.
+        if text.len() != 2 * BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(invalid());
+        }
+        let number = u128::from_str_radix(text, 16).map_err(|_| invalid())?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+impl Serialize for PermitId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_is_shown() {
+        let text = "00ff0102030405060708090a0b0c0d0e";
+        let id: PermitId = text.parse().unwrap();
+        assert_eq!(id.as_bytes()[..3], [0, 0xff, 1]);
+        assert_eq!(id.to_string(), text);
+        assert_eq!(text.to_uppercase().parse::<PermitId>().unwrap(), id);
+        let plus = format!("+{}", &text[1..]);
+        for odd in ["", "00ff", plus.as_str(), &"g".repeat(32), &"0".repeat(33)] {
+            let error = odd.parse::<PermitId>().unwrap_err();
+            assert!(error.to_string().contains("32 hexadecimal digits"), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The keys of one semaphore.
+
+use stanchion_core::primitive::Operation;
+use stanchion_core::{Client, InvalidName, Name};
+
+/// What scripts need to know of a semaphore, whatever its kind.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// The number of free permits.
+    pub(crate) name: Name,
+    pub(crate) channel: Vec<u8>,
+    /// Who holds the others: the ledger, or the leases.
+    pub(crate) held: Vec<u8>,
+    pub(crate) line: Vec<u8>,
+    pub(crate) publish: &'static str,
+}
+
+impl Keys {
+    pub(crate) fn plain(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let name = client.name(name)?;
+        let ledger = name.prefixed("stanchion_permits");
+        Ok(Self::new(client, name, ledger))
+    }
+
+    pub(crate) fn leased(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let name = client.name(name)?;
+        let leases = name.suffixed("timeout");
+        Ok(Self::new(client, name, leases))
+    }
+
+    fn new(client: &Client, name: Name, held: Vec<u8>) -> Self {
+        Self {
+            channel: name.prefixed("redisson_sc"),
+            held,
+            line: name.prefixed("stanchion_semaphore_line"),
+            publish: client.publish_command(),
+            name,
+        }
+    }
+
+    /// Where the result of an operation is remembered.
+    pub(crate) fn once(&self, operation: &Operation) -> Vec<u8> {
+        let mut key = self.name.prefixed("stanchion_once");
+        key.push(b':');
+        key.extend_from_slice(operation.id.as_str().as_bytes());
+        key
+    }
+}

@@ -1,0 +1,106 @@
+//! What an acquire gives.
+
+use std::fmt;
+
+use stanchion_core::primitive::{Hold, Sharing};
+use stanchion_core::{Name, ReleaseError, WireOwner, define_guard};
+
+use crate::ids::PermitId;
+
+fn count_of(hold: &Hold) -> u32 {
+    match hold.sharing() {
+        Sharing::Permits(count) => count,
+        // OK: the descriptions of this crate share permits.
+        _ => unreachable!("a permit that is none"),
+    }
+}
+
+/// Held permits of a [`Semaphore`](crate::Semaphore). Release them, or drop this: the release then runs in the background.
+///
+/// `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no runtime and never panics (P9). A release
+/// goes on until the server has answered, through any outage, as long as the client lives: a client that is
+/// [shut down](stanchion_core::Client::shutdown) first leaves the permits held, see
+/// [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim).
+///
+/// It has no `is_held` and no `lost`: a plain permit has no lease, so nothing ends it by itself and nothing asks after it.
+/// What an operator took away with [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim), or the server lost, shows at the release.
+#[must_use = "dropping a permit releases it at once"]
+pub struct Permit {
+    hold: Hold,
+}
+
+impl Permit {
+    pub(crate) fn new(hold: Hold) -> Self {
+        Self { hold }
+    }
+
+    /// Of which semaphore: the name with the client's key prefix.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.hold.name()
+    }
+
+    /// How many permits these are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        count_of(&self.hold)
+    }
+
+    /// Who holds them, as in [`SemaphoreStatus::holders`](crate::SemaphoreStatus::holders).
+    #[must_use]
+    pub fn owner(&self) -> &WireOwner {
+        self.hold.wire_owner()
+    }
+
+    /// Releases, and waits for the server's answer. Dropping the permit does the same in the background.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: the server did not know of these permits, so they were not given back: reclaimed by an
+    /// operator, deleted, or lost with the server's data. [`ReleaseError::Ambiguous`]: no answer within the operation
+    /// timeout; the release goes on in the background until there is one.
+    ///
+    /// # Cancel safety
+    /// Safe: the release goes on in the background.
+    ///
+    /// # On the wire
+    /// One script, which publishes the number of free permits; again after a lost reply, with the effect of once (P6).
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.hold.release().await
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Permit").field(&self.hold).finish()
+    }
+}
+
+define_guard! {
+    /// Held permits of a [`LeasedSemaphore`](crate::LeasedSemaphore). Release them, or drop this: the release then runs in
+    /// the background.
+    ///
+    /// `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no runtime and never panics (P9).
+    /// Permits that were acquired together are held together: they are lost when one of them is.
+    pub struct LeasedPermit;
+}
+
+impl LeasedPermit {
+    pub(crate) fn new(hold: Hold) -> Self {
+        Self { hold }
+    }
+
+    /// How many permits these are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        count_of(&self.hold)
+    }
+
+    /// Their ids, as Redisson shows them: a Java process can release by them.
+    #[must_use]
+    pub fn ids(&self) -> Vec<PermitId> {
+        let owner = self.hold.wire_owner();
+        (0..self.count())
+            .map(|index| PermitId::of(owner, index))
+            .collect()
+    }
+}

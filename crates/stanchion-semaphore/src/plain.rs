@@ -1,0 +1,285 @@
+//! The plain semaphore.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stanchion_core::primitive::{Resend, Synchronizer};
+use stanchion_core::{
+    AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, QueryError, Rejection,
+};
+
+use crate::danger::SemaphoreDanger;
+use crate::keys::Keys;
+use crate::permit::Permit;
+use crate::pool::{Pool, most, unexpected, wanted, within};
+use crate::scripts::plain::{Description, status};
+use crate::status::SemaphoreStatus;
+
+/// A number of permits that processes share by a name. Cheap to clone; handles have no state.
+///
+/// Permits have no lease: whoever holds one holds it until it is released, also through any pause or outage. The price:
+/// **the permits of a process that dies are lost**, until an operator returns them. [`Semaphore::status`] shows whose they
+/// are, [`SemaphoreDanger::reclaim`] returns them. [`LeasedSemaphore`](crate::LeasedSemaphore) needs no operator.
+///
+/// # Guarantees
+/// * Never more permits are held than there are, while the server keeps its data: an acquire that ran twice takes its
+///   permits once (P6), and so does every change of their number.
+/// * P3: an acquire that gives no [`Permit`] leaves nothing behind, as soon as the server answers again.
+/// * P4: a release wakes as many waiters as it serves, in every process; a lost message costs a poll (5 s).
+/// * In a process waiters are served in order of arrival. Between processes see [`Semaphore::acquire_many`].
+///
+/// # On the wire
+/// Redisson's `RSemaphore`: the string `name` with the number of free permits, and the channel `redisson_sc:{name}`. The
+/// hash `stanchion_permits:{name}` says who of us holds how many; Java's holders are not in it. An uncontended acquire and
+/// release are two commands.
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    pool: Pool,
+    one: Arc<dyn Synchronizer>,
+}
+
+impl Semaphore {
+    /// The semaphore called `name` (1 to 512 bytes with the client's key prefix; on a cluster, no odd braces). Sends
+    /// nothing. It has no permits until [`Semaphore::init`] or [`Semaphore::add`] gives it some, here or elsewhere.
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let pool = Pool::new(client, Keys::plain(client, name)?);
+        let one = Arc::new(Description {
+            keys: Arc::clone(&pool.keys),
+            permits: 1,
+        });
+        Ok(Self { pool, one })
+    }
+
+    /// The name, key prefix included.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.pool.keys.name
+    }
+
+    fn asking_for(&self, permits: u32) -> Result<Arc<dyn Synchronizer>, Rejection> {
+        if permits == 1 {
+            return Ok(Arc::clone(&self.one));
+        }
+        let permits = wanted(permits, most())?;
+        let keys = Arc::clone(&self.pool.keys);
+        Ok(Arc::new(Description { keys, permits }))
+    }
+
+    /// Sets the number of permits, if nobody has yet. Returns whether it did. Redisson's `trySetPermits`.
+    ///
+    /// # Errors
+    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have set it.
+    ///
+    /// # On the wire
+    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    pub async fn init(&self, permits: u32) -> Result<bool, QueryError> {
+        self.pool.init(permits).await
+    }
+
+    /// Waits for one permit.
+    ///
+    /// # Errors
+    /// [`AcquireError::Rejected`]: it cannot be, as things are. [`AcquireError::Unavailable`] or
+    /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
+    ///
+    /// # Cancel safety
+    /// Safe at every await point: the place in the queue is given up, a request under way is waited for in the
+    /// background and its permits released (P3), a wake is passed on.
+    ///
+    /// # On the wire
+    /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and one script for
+    /// each waiter that a message can serve.
+    pub async fn acquire(&self) -> Result<Permit, AcquireError> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits for `permits` permits, all of them at once.
+    ///
+    /// # Guarantees
+    /// A big request is not starved by small ones. In its process nobody who came later is served before it. Across
+    /// processes a request for more than one permit that has to wait stands in a line on the server; from then on every
+    /// waiting request that is refused joins behind it, also those for one permit. Permits are kept back for the first
+    /// in line: other requests get only what leaves enough for it. So it is served as soon as those permits that it still lacks, among the ones
+    /// held when it became first, have been released. The line has 16 places; whoever finds none asks again and takes the
+    /// first that comes free.
+    ///
+    /// Exceptions: Redisson's requests ignore the line. A first in line that has died keeps permits back for 3 s. Nothing
+    /// is kept back for more permits than there are, held by Java or not at all; such a request waits, and with it those
+    /// behind it in its process, until permits are added.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`]. [`AcquireError::Rejected`] for no permits and for more than 2³¹ − 1.
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub async fn acquire_many(&self, permits: u32) -> Result<Permit, AcquireError> {
+        self.acquire_with(permits, AcquireOptions::new()).await
+    }
+
+    /// Waits for one permit, for at most `timeout`. Zero asks once.
+    ///
+    /// # Errors
+    /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
+    /// [`Semaphore::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, AcquireError> {
+        self.acquire_many_timeout(1, timeout).await
+    }
+
+    /// Waits for `permits` permits, for at most `timeout`. Zero asks once.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire_timeout`] and [`Semaphore::acquire_many`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub async fn acquire_many_timeout(
+        &self,
+        permits: u32,
+        timeout: Duration,
+    ) -> Result<Permit, AcquireError> {
+        self.acquire_with(permits, within(timeout)).await
+    }
+
+    async fn acquire_with(
+        &self,
+        permits: u32,
+        options: AcquireOptions,
+    ) -> Result<Permit, AcquireError> {
+        self.pool
+            .acquire(self.asking_for(permits), options, Lease::default())
+            .await
+            .map(Permit::new)
+    }
+
+    /// Asks once for one permit; `Ok(None)` when none is free, or those that are free are kept back for a big request.
+    ///
+    /// # Errors
+    /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # On the wire
+    /// One script; again after a lost reply, with the effect of once (P6).
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
+        self.try_acquire_many(1).await
+    }
+
+    /// Asks once for `permits` permits.
+    ///
+    /// # Errors
+    /// As [`Semaphore::try_acquire`] and [`Semaphore::acquire_many`].
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
+        let hold = self
+            .pool
+            .try_acquire(
+                self.asking_for(permits),
+                AcquireOptions::new(),
+                Lease::default(),
+            )
+            .await?;
+        Ok(hold.map(Permit::new))
+    }
+
+    /// How many permits nobody holds; 0 when there is no such semaphore. Negative after a [`Semaphore::reduce`] below what
+    /// was free.
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else.
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    pub async fn available(&self) -> Result<i64, QueryError> {
+        Ok(self.look(Holders::Uncounted).await?.available)
+    }
+
+    /// How many permits are free, and who of us holds how many.
+    ///
+    /// # Errors
+    /// As [`Semaphore::available`].
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// One script; its cost grows with the number of holders.
+    pub async fn status(&self) -> Result<SemaphoreStatus, QueryError> {
+        self.look(Holders::Listed).await
+    }
+
+    async fn look(&self, holders: Holders) -> Result<SemaphoreStatus, QueryError> {
+        let call = status(&self.pool.keys, holders == Holders::Listed);
+        let reply = self.pool.client.query(&call, Resend::UntilAnswered).await?;
+        SemaphoreStatus::read(&reply).ok_or_else(|| unexpected(&reply))
+    }
+
+    /// Adds permits, and wakes waiters. Returns how many are free then. A semaphore that does not exist is made. A TTL on
+    /// the key stays, unlike with Redisson's `addPermits`.
+    ///
+    /// # Errors
+    /// [`QueryError`]. [`QueryError::Unavailable`]: they may have been added, and are not added later.
+    /// [`QueryError::Rejected`] beyond 2³¹ − 1, the most that Java can read.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have added them.
+    ///
+    /// # On the wire
+    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    pub async fn add(&self, permits: u32) -> Result<i64, QueryError> {
+        self.pool.add(permits).await
+    }
+
+    /// Takes permits away for good, whether or not they are free. Returns how many are free then: below zero, so many
+    /// releases do not wake anybody. Redisson's `addPermits` with a negative number.
+    ///
+    /// # Errors
+    /// As [`Semaphore::add`].
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have taken them.
+    ///
+    /// # On the wire
+    /// As [`Semaphore::add`].
+    pub async fn reduce(&self, permits: u32) -> Result<i64, QueryError> {
+        self.pool.reduce(permits).await
+    }
+
+    /// Takes all free permits away for good, and returns how many that were.
+    ///
+    /// # Errors
+    /// As [`Semaphore::add`].
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have taken them.
+    ///
+    /// # On the wire
+    /// As [`Semaphore::add`].
+    pub async fn drain(&self) -> Result<u32, QueryError> {
+        self.pool.drain().await
+    }
+
+    /// What breaks promises.
+    #[must_use]
+    pub fn danger(&self) -> SemaphoreDanger<'_> {
+        SemaphoreDanger { pool: &self.pool }
+    }
+}
+
+/// Whether a look at a semaphore lists its holders.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holders {
+    Listed,
+    Uncounted,
+}

@@ -1,0 +1,165 @@
+//! What both kinds of semaphore do with their numbers of permits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stanchion_core::primitive::{Call, Hold, Operation, Reply, Resend, Synchronizer};
+use stanchion_core::{
+    AcquireError, AcquireOptions, Client, Lease, Outage, QueryError, Rejection,
+};
+
+use crate::keys::Keys;
+use crate::scripts::pool;
+
+/// Java's numbers of permits have 32 bits.
+const MOST: u32 = i32::MAX.unsigned_abs();
+
+/// A semaphore of either kind: its keys, and who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    pub(crate) client: Client,
+    pub(crate) keys: Arc<Keys>,
+}
+
+impl Pool {
+    pub(crate) fn new(client: &Client, keys: Keys) -> Self {
+        Self {
+            client: client.clone(),
+            keys: Arc::new(keys),
+        }
+    }
+
+    pub(crate) async fn init(&self, permits: u32) -> Result<bool, QueryError> {
+        let permits = countable(permits)?;
+        self.once(|operation| pool::init(&self.keys, permits, operation))
+            .await
+            .map(|set| set == 1)
+    }
+
+    pub(crate) async fn add(&self, permits: u32) -> Result<i64, QueryError> {
+        let by = i64::from(countable(permits)?);
+        self.once(|operation| pool::adjust(&self.keys, by, operation))
+            .await
+    }
+
+    pub(crate) async fn reduce(&self, permits: u32) -> Result<i64, QueryError> {
+        let by = -i64::from(countable(permits)?);
+        self.once(|operation| pool::adjust(&self.keys, by, operation))
+            .await
+    }
+
+    pub(crate) async fn drain(&self) -> Result<u32, QueryError> {
+        let taken = self
+            .once(|operation| pool::drain(&self.keys, operation))
+            .await?;
+        u32::try_from(taken).map_err(|_| unexpected(&Reply::Int(taken)))
+    }
+
+    pub(crate) async fn delete(&self) -> Result<bool, QueryError> {
+        let call = pool::delete(&self.keys);
+        let reply = self.client.query(&call, Resend::Never).await?;
+        Ok(reply == Reply::Int(1))
+    }
+
+    /// P6: whatever is lost on the way, the operation happens once, and its result is told.
+    pub(crate) async fn once(
+        &self,
+        call: impl FnOnce(&Operation) -> Call,
+    ) -> Result<i64, QueryError> {
+        let call = call(&self.client.operation());
+        let reply = self.client.query(&call, Resend::UntilAnswered).await?;
+        match reply.as_array().unwrap_or_default() {
+            [Reply::Int(1), Reply::Int(result)] => Ok(*result),
+            [Reply::Int(-1), _] => Err(QueryError::Unavailable {
+                outage: Outage::Unanswered {
+                    detail: "the request reached the server too late, and was not done".into(),
+                },
+            }),
+            _ => Err(unexpected(&reply)),
+        }
+    }
+
+    /// Acquires what `sync` describes, waiting as `options` say.
+    pub(crate) async fn acquire(
+        &self,
+        sync: Result<Arc<dyn Synchronizer>, Rejection>,
+        options: AcquireOptions,
+        lease: Lease,
+    ) -> Result<Hold, AcquireError> {
+        let sync = self.checked(sync, &options)?;
+        self.client.acquire(&sync, options, lease).await
+    }
+
+    pub(crate) async fn try_acquire(
+        &self,
+        sync: Result<Arc<dyn Synchronizer>, Rejection>,
+        options: AcquireOptions,
+        lease: Lease,
+    ) -> Result<Option<Hold>, AcquireError> {
+        let sync = self.checked(sync, &options)?;
+        self.client.try_acquire(&sync, options, lease).await
+    }
+
+    fn checked(
+        &self,
+        sync: Result<Arc<dyn Synchronizer>, Rejection>,
+        options: &AcquireOptions,
+    ) -> Result<Arc<dyn Synchronizer>, AcquireError> {
+        let sync = if options.has_owner() {
+            Err(invalid(
+                "owner: permits are not re-entered, every acquire takes others".into(),
+            ))
+        } else {
+            sync
+        };
+        sync.map_err(|rejection| AcquireError::Rejected {
+            name: self.keys.name.clone(),
+            rejection,
+        })
+    }
+}
+
+/// The options of a call that waits for at most `timeout`.
+pub(crate) fn within(timeout: Duration) -> AcquireOptions {
+    AcquireOptions::new().timeout(timeout)
+}
+
+/// Checks how many permits a request asks for.
+pub(crate) fn wanted(permits: u32, most: u32) -> Result<u32, Rejection> {
+    if (1..=most).contains(&permits) {
+        Ok(permits)
+    } else {
+        Err(invalid(format!(
+            "{permits} permits: a request asks for 1 to {most}"
+        )))
+    }
+}
+
+/// The most permits that a request for plain ones can ask for.
+pub(crate) const fn most() -> u32 {
+    MOST
+}
+
+pub(crate) fn countable(permits: u32) -> Result<u32, QueryError> {
+    if permits <= MOST {
+        Ok(permits)
+    } else {
+        let rule = format!("{permits} permits: a semaphore has at most {MOST}, as Redisson's");
+        Err(QueryError::Rejected {
+            rejection: invalid(rule),
+        })
+    }
+}
+
+fn invalid(rule: String) -> Rejection {
+    Rejection::InvalidOption { rule }
+}
+
+/// An answer that no script of ours gives.
+pub(crate) fn unexpected(reply: &Reply) -> QueryError {
+    QueryError::Rejected {
+        rejection: Rejection::Other {
+            detail: format!("an unexpected reply: {reply:?}"),
+        },
+    }
+}

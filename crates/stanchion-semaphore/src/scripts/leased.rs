@@ -1,0 +1,139 @@
+//! A request for leased permits, as the core sees it.
+
+use std::sync::Arc;
+
+use stanchion_core::primitive::{
+    Call, Hint, Item, Operation, Reply, Request, Script, Sharing, Synchronizer,
+};
+use stanchion_core::{Lease, Name, WireOwner};
+
+use super::script;
+use crate::ids::PermitId;
+use crate::keys::Keys;
+
+static ACQUIRE: Script<3, 8> = script!("leased/acquire", "pool/line.lua" + "leased/acquire.lua");
+static RELEASE: Script<2, 3> = script!("leased/release", "leased/release.lua");
+static ABANDON: Script<3, 4> = script!("leased/abandon", "pool/line.lua" + "leased/abandon.lua");
+static RENEW: Script<1, 3> = script!("leased/renew", "leased/renew.lua");
+static SET_TOTAL: Script<3, 4> =
+    script!("leased/set_total", "pool/once.lua" + "leased/set_total.lua");
+static RECLAIM: Script<3, 4> = script!("leased/reclaim", "pool/once.lua" + "leased/reclaim.lua");
+static STATUS: Script<2, 1> = script!("leased/status", "leased/status.lua");
+
+/// How many ended leases one request reaps at most: about 0.1 ms of the server's time.
+const REAP: u64 = 100;
+
+/// A request for so many leased permits of one semaphore.
+#[derive(Debug)]
+pub(crate) struct Description {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) permits: u32,
+}
+
+impl Synchronizer for Description {
+    fn kind(&self) -> &'static str {
+        "leased_semaphore"
+    }
+
+    fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.keys.channel
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Permits(self.permits)
+    }
+
+    fn acquire(&self, request: &Request<'_>) -> Call {
+        let ids = PermitId::joined(request.owner, self.permits);
+        ACQUIRE.call(
+            [self.keys.name.as_bytes(), &self.keys.held, &self.keys.line],
+            [
+                request.owner.as_str().into(),
+                ids.as_slice().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                u64::from(request.waits).into(),
+                REAP.into(),
+                self.keys.channel.as_slice().into(),
+                self.keys.publish.into(),
+            ],
+        )
+    }
+
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        let ids = PermitId::joined(owner, self.permits);
+        let call = RELEASE.call(
+            [self.keys.name.as_bytes(), &self.keys.held],
+            [
+                ids.as_slice().into(),
+                self.keys.channel.as_slice().into(),
+                self.keys.publish.into(),
+            ],
+        );
+        Some(call)
+    }
+
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
+        let ids = PermitId::joined(owner, self.permits);
+        let call = ABANDON.call(
+            [self.keys.name.as_bytes(), &self.keys.held, &self.keys.line],
+            [
+                owner.as_str().into(),
+                ids.as_slice().into(),
+                self.keys.channel.as_slice().into(),
+                self.keys.publish.into(),
+            ],
+        );
+        Some(call)
+    }
+
+    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        let renewal = |index| {
+            RENEW.item(
+                [self.keys.held.clone()],
+                [
+                    PermitId::of(owner, index).as_bytes().to_vec(),
+                    lease.millis().to_string().into_bytes(),
+                ],
+            )
+        };
+        (0..self.permits).map(renewal).collect()
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        super::place_in_line(rest)
+    }
+}
+
+pub(crate) fn set_total(keys: &Keys, total: u32, operation: &Operation) -> Call {
+    SET_TOTAL.call(
+        [keys.name.as_bytes(), &keys.held, &keys.once(operation)],
+        [
+            u64::from(total).into(),
+            operation.not_after.into(),
+            keys.channel.as_slice().into(),
+            keys.publish.into(),
+        ],
+    )
+}
+
+pub(crate) fn reclaim(keys: &Keys, id: &PermitId, operation: &Operation) -> Call {
+    RECLAIM.call(
+        [keys.name.as_bytes(), &keys.held, &keys.once(operation)],
+        [
+            id.as_bytes().as_slice().into(),
+            operation.not_after.into(),
+            keys.channel.as_slice().into(),
+            keys.publish.into(),
+        ],
+    )
+}
+
+/// With the `list` leases that end first.
+pub(crate) fn status(keys: &Keys, list: u64) -> Call {
+    STATUS.call([keys.name.as_bytes(), &keys.held], [list.into()])
+}

@@ -1,0 +1,112 @@
+//! A request for plain permits, as the core sees it.
+
+use std::sync::Arc;
+
+use stanchion_core::primitive::{
+    Call, Hint, Item, Operation, Reply, Request, Script, Sharing, Synchronizer, Tenure,
+};
+use stanchion_core::{Lease, Name, WireOwner};
+
+use super::script;
+use crate::keys::Keys;
+
+static ACQUIRE: Script<3, 4> = script!("semaphore/acquire", "pool/line.lua" + "plain/acquire.lua");
+static RELEASE: Script<2, 4> = script!("semaphore/release", "plain/release.lua");
+static ABANDON: Script<3, 4> = script!("semaphore/abandon", "pool/line.lua" + "plain/abandon.lua");
+static RECLAIM: Script<3, 4> = script!("semaphore/reclaim", "pool/once.lua" + "plain/reclaim.lua");
+static STATUS: Script<2, 1> = script!("semaphore/status", "plain/status.lua");
+
+/// A request for so many permits of one semaphore.
+#[derive(Debug)]
+pub(crate) struct Description {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) permits: u32,
+}
+
+impl Synchronizer for Description {
+    fn kind(&self) -> &'static str {
+        "semaphore"
+    }
+
+    fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.keys.channel
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Permits(self.permits)
+    }
+
+    fn tenure(&self) -> Tenure {
+        Tenure::Unleased
+    }
+
+    fn acquire(&self, request: &Request<'_>) -> Call {
+        ACQUIRE.call(
+            [self.keys.name.as_bytes(), &self.keys.held, &self.keys.line],
+            [
+                request.owner.as_str().into(),
+                u64::from(self.permits).into(),
+                request.not_after.into(),
+                u64::from(request.waits).into(),
+            ],
+        )
+    }
+
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        let call = RELEASE.call(
+            [self.keys.name.as_bytes(), &self.keys.held],
+            [
+                owner.as_str().into(),
+                u64::from(self.permits).into(),
+                self.keys.channel.as_slice().into(),
+                self.keys.publish.into(),
+            ],
+        );
+        Some(call)
+    }
+
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
+        let call = ABANDON.call(
+            [self.keys.name.as_bytes(), &self.keys.held, &self.keys.line],
+            [
+                owner.as_str().into(),
+                u64::from(self.permits).into(),
+                self.keys.channel.as_slice().into(),
+                self.keys.publish.into(),
+            ],
+        );
+        Some(call)
+    }
+
+    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
+        Vec::new()
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        super::place_in_line(rest)
+    }
+}
+
+pub(crate) fn reclaim(keys: &Keys, owner: &str, operation: &Operation) -> Call {
+    RECLAIM.call(
+        [keys.name.as_bytes(), &keys.held, &keys.once(operation)],
+        [
+            owner.into(),
+            operation.not_after.into(),
+            keys.channel.as_slice().into(),
+            keys.publish.into(),
+        ],
+    )
+}
+
+/// `holders`: list them.
+pub(crate) fn status(keys: &Keys, holders: bool) -> Call {
+    STATUS.call(
+        [keys.name.as_bytes(), &keys.held],
+        [u64::from(holders).into()],
+    )
+}

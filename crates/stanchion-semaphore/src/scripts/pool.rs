@@ -1,0 +1,46 @@
+//! What concerns the number of permits: the same for both kinds.
+
+use stanchion_core::primitive::{Call, Operation, Script};
+
+use super::script;
+use crate::keys::Keys;
+
+static INIT: Script<2, 4> = script!("semaphore/init", "pool/once.lua" + "pool/init.lua");
+static ADJUST: Script<2, 4> = script!("semaphore/adjust", "pool/once.lua" + "pool/adjust.lua");
+static DRAIN: Script<2, 1> = script!("semaphore/drain", "pool/once.lua" + "pool/drain.lua");
+static DELETE: Script<3, 0> = script!("semaphore/delete", "pool/once.lua" + "pool/delete.lua");
+
+pub(crate) fn init(keys: &Keys, permits: u32, operation: &Operation) -> Call {
+    INIT.call(
+        [keys.name.as_bytes(), &keys.once(operation)],
+        [
+            u64::from(permits).into(),
+            operation.not_after.into(),
+            keys.channel.as_slice().into(),
+            keys.publish.into(),
+        ],
+    )
+}
+
+pub(crate) fn adjust(keys: &Keys, by: i64, operation: &Operation) -> Call {
+    ADJUST.call(
+        [keys.name.as_bytes(), &keys.once(operation)],
+        [
+            by.to_string().as_str().into(),
+            operation.not_after.into(),
+            keys.channel.as_slice().into(),
+            keys.publish.into(),
+        ],
+    )
+}
+
+pub(crate) fn drain(keys: &Keys, operation: &Operation) -> Call {
+    DRAIN.call(
+        [keys.name.as_bytes(), &keys.once(operation)],
+        [operation.not_after.into()],
+    )
+}
+
+pub(crate) fn delete(keys: &Keys) -> Call {
+    DELETE.call([keys.name.as_bytes(), &keys.held, &keys.line], [])
+}
