@@ -1,1 +1,653 @@
-//! The semaphore.
+//! The plain semaphore: never more holders than permits, and Redisson's layout.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use stanchion::{AcquireError, Client, QueryError, Rejection, ReleaseError, Semaphore};
+use stanchion_testkit::{eventually, eventually_async};
+use stanchion_tests::World;
+
+suite! {
+    a_semaphore_is_redissons_string_and_a_ledger,
+    the_number_of_permits_is_set_once,
+    a_semaphore_without_permits_is_waited_for,
+    trying_says_none_while_all_are_held,
+    a_timeout_leaves_nothing,
+    a_dropped_permit_is_released,
+    sixty_four_tasks_never_exceed_the_limit,
+    a_release_of_three_wakes_three_waiters,
+    waiters_of_a_process_are_served_in_order,
+    added_permits_wake_waiters,
+    reducing_below_zero_holds_everybody_off,
+    draining_takes_what_is_free,
+    a_ttl_of_the_key_stays,
+    the_ledger_shows_who_holds,
+    a_reclaimed_permit_is_not_released_again,
+    a_deleted_semaphore_is_gone,
+    a_redisson_process_shares_the_permits,
+    a_redisson_release_wakes_our_waiters,
+    a_foreign_key_is_left_untouched,
+    a_big_request_is_served_among_small_ones,
+    a_small_request_is_served_among_big_ones,
+    a_big_waiter_that_gives_up_keeps_nothing_back,
+    an_impossible_request_blocks_nobody_else,
+    bad_numbers_are_refused_before_anything_is_sent,
+    a_shut_down_client_acquires_nothing,
+}
+
+const NAME: &str = "seats";
+const LEDGER: &str = "stanchion_permits:{seats}";
+const LINE: &str = "stanchion_semaphore_line:{seats}";
+const CHANNEL: &str = "redisson_sc:{seats}";
+
+async fn semaphore(client: &Client, permits: u32) -> Semaphore {
+    let semaphore = Semaphore::new(client, NAME).unwrap();
+    assert!(semaphore.init(permits).await.unwrap());
+    semaphore
+}
+
+fn of(client: &Client) -> Semaphore {
+    Semaphore::new(client, NAME).unwrap()
+}
+
+/// The keys that are there, but for results that are remembered for a while.
+fn keys(world: &World) -> Vec<String> {
+    let mut keys = world.keys();
+    keys.retain(|key| {
+        let once = key.starts_with("stanchion_once:{seats}:");
+        assert!(
+            !once || world.admin(&["PTTL", key]) != "-1",
+            "{key} has no TTL"
+        );
+        !once
+    });
+    keys
+}
+
+/// Waits until nobody holds and nothing else is left.
+async fn at_rest(world: &World, free: i64) {
+    eventually(&format!("all {free} permits are free"), || {
+        keys(world) == [NAME] && world.admin(&["GET", NAME]) == free.to_string()
+    })
+    .await;
+}
+
+fn rejection<T: std::fmt::Debug>(result: Result<T, AcquireError>) -> Rejection {
+    match result.unwrap_err() {
+        AcquireError::Rejected { rejection, .. } => rejection,
+        other => panic!("{other}"),
+    }
+}
+
+async fn a_semaphore_is_redissons_string_and_a_ledger(world: &World) {
+    let client = world.client().await;
+    let semaphore = semaphore(&client, 5).await;
+    assert_eq!(keys(world), [NAME]);
+    assert_eq!(world.admin(&["GET", NAME]), "5");
+    let one = semaphore.acquire().await.unwrap();
+    let three = semaphore.acquire_many(3).await.unwrap();
+    assert_eq!((one.count(), three.count()), (1, 3));
+    assert_eq!(three.name().to_string(), NAME);
+    assert_eq!(keys(world), [NAME, LEDGER]);
+    assert_eq!(world.admin(&["GET", NAME]), "1");
+    assert_eq!(world.admin(&["PTTL", NAME]), "-1");
+    assert_eq!(world.admin(&["HGET", LEDGER, three.owner().as_str()]), "3");
+    assert!(three.owner().as_str().starts_with(&client.id().to_string()));
+    one.release().await.unwrap();
+    assert_eq!(world.admin(&["GET", NAME]), "2");
+    three.release().await.unwrap();
+    assert_eq!(
+        keys(world),
+        [NAME],
+        "the ledger exists while permits are held"
+    );
+    assert_eq!(world.admin(&["GET", NAME]), "5");
+}
+
+async fn the_number_of_permits_is_set_once(world: &World) {
+    let semaphore = semaphore(&world.client().await, 2).await;
+    assert!(!semaphore.init(7).await.unwrap());
+    assert_eq!(semaphore.available().await.unwrap(), 2);
+    at_rest(world, 2).await;
+}
+
+async fn a_semaphore_without_permits_is_waited_for(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let semaphore = of(&ours);
+    assert_eq!(semaphore.available().await.unwrap(), 0);
+    assert!(!semaphore.status().await.unwrap().exists);
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    let waiting = tokio::spawn(async move { semaphore.acquire().await.unwrap() });
+    world.subscribed(CHANNEL).await;
+    assert!(keys(world).is_empty(), "asking makes nothing");
+    assert!(of(&theirs).init(1).await.unwrap());
+    waiting.await.unwrap().release().await.unwrap();
+    at_rest(world, 1).await;
+}
+
+async fn trying_says_none_while_all_are_held(world: &World) {
+    let semaphore = semaphore(&world.client().await, 3).await;
+    let two = semaphore.try_acquire_many(2).await.unwrap().unwrap();
+    assert!(semaphore.try_acquire_many(2).await.unwrap().is_none());
+    let one = semaphore.try_acquire().await.unwrap().unwrap();
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    two.release().await.unwrap();
+    one.release().await.unwrap();
+    at_rest(world, 3).await;
+}
+
+async fn a_timeout_leaves_nothing(world: &World) {
+    let client = world.client().await;
+    let semaphore = semaphore(&client, 2).await;
+    let held = semaphore.acquire_many(2).await.unwrap();
+    for permits in [1, 2] {
+        let wait = Duration::from_millis(60);
+        let error = semaphore
+            .acquire_many_timeout(permits, wait)
+            .await
+            .unwrap_err();
+        let AcquireError::TimedOut { free_by: None, .. } = error else {
+            panic!("{error}")
+        };
+    }
+    assert!(semaphore.acquire_timeout(Duration::ZERO).await.is_err());
+    held.release().await.unwrap();
+    at_rest(world, 2).await;
+    assert_eq!(client.waiters(), 0);
+}
+
+async fn a_dropped_permit_is_released(world: &World) {
+    let client = world.client().await;
+    let semaphore = semaphore(&client, 4).await;
+    drop(semaphore.acquire_many(3).await.unwrap());
+    at_rest(world, 4).await;
+    assert_eq!(client.shutdown(Duration::from_secs(5)).await.unfinished, 0);
+}
+
+async fn sixty_four_tasks_never_exceed_the_limit(world: &World) {
+    let clients = [world.client().await, world.client().await];
+    semaphore(&clients[0], 8).await;
+    let (held, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let tasks: Vec<_> = (0..64)
+        .map(|i: u32| {
+            let semaphore = of(&clients[i as usize % 2]);
+            let (held, most) = (Arc::clone(&held), Arc::clone(&most));
+            tokio::spawn(async move {
+                for round in 0..8 {
+                    let wanted = if (i + round) % 5 == 0 { 3 } else { 1 };
+                    let permit = semaphore.acquire_many(wanted).await.unwrap();
+                    let now = held.fetch_add(wanted, Ordering::SeqCst) + wanted;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    held.fetch_sub(wanted, Ordering::SeqCst);
+                    permit.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let most = most.load(Ordering::SeqCst);
+    assert!((4..=8).contains(&most), "{most} at once");
+    at_rest(world, 8).await;
+}
+
+async fn a_release_of_three_wakes_three_waiters(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let semaphore = semaphore(&ours, 3).await;
+    // The server knows the scripts, so that each request is one command.
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    let held = semaphore.acquire_many(3).await.unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let semaphore = of(&theirs);
+            tokio::spawn(async move { semaphore.acquire().await.unwrap() })
+        })
+        .collect();
+    world.subscribed(CHANNEL).await;
+    eventually("all wait", || theirs.waiters() == 3).await;
+    world.quiet().await;
+    let before = world.scripts_run();
+    held.release().await.unwrap();
+    // Nobody releases before all three have theirs.
+    let mut permits = Vec::new();
+    for waiter in waiting {
+        permits.push(waiter.await.unwrap());
+    }
+    assert_eq!(
+        world.scripts_run() - before,
+        4,
+        "one release, three acquires"
+    );
+    drop(permits);
+    at_rest(world, 3).await;
+}
+
+async fn waiters_of_a_process_are_served_in_order(world: &World) {
+    let client = world.client().await;
+    let semaphore = semaphore(&client, 3).await;
+    let held = [
+        semaphore.acquire().await.unwrap(),
+        semaphore.acquire().await.unwrap(),
+        semaphore.acquire().await.unwrap(),
+    ];
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    // The big one keeps the small ones behind it back, though each of them could be served first.
+    for (i, wanted) in [3, 1, 1, 1, 2].into_iter().enumerate() {
+        let (semaphore, order) = (semaphore.clone(), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let permit = semaphore.acquire_many(wanted).await.unwrap();
+            order.lock().unwrap().push(i);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            permit.release().await.unwrap();
+        }));
+        eventually("it waits", || client.waiters() == i + 1).await;
+    }
+    world.subscribed(CHANNEL).await;
+    for permit in held {
+        world.quiet().await;
+        permit.release().await.unwrap();
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap().clone();
+    assert_eq!(order[0], 0);
+    assert_eq!(order[4], 4);
+    at_rest(world, 3).await;
+}
+
+async fn added_permits_wake_waiters(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    semaphore(&ours, 0).await;
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let semaphore = of(&theirs);
+            tokio::spawn(async move { semaphore.acquire().await.unwrap() })
+        })
+        .collect();
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    assert_eq!(of(&ours).add(2).await.unwrap(), 2);
+    let mut permits = Vec::new();
+    for waiter in waiting {
+        permits.push(waiter.await.unwrap());
+    }
+    drop(permits);
+    at_rest(world, 2).await;
+}
+
+async fn reducing_below_zero_holds_everybody_off(world: &World) {
+    let semaphore = semaphore(&world.client().await, 3).await;
+    let (one, two) = (
+        semaphore.acquire().await.unwrap(),
+        semaphore.acquire_many(2).await.unwrap(),
+    );
+    assert_eq!(semaphore.reduce(2).await.unwrap(), -2);
+    assert_eq!(semaphore.available().await.unwrap(), -2);
+    two.release().await.unwrap();
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    one.release().await.unwrap();
+    at_rest(world, 1).await;
+    assert!(semaphore.try_acquire().await.unwrap().is_some());
+}
+
+async fn draining_takes_what_is_free(world: &World) {
+    let semaphore = semaphore(&world.client().await, 5).await;
+    let held = semaphore.acquire_many(2).await.unwrap();
+    assert_eq!(semaphore.drain().await.unwrap(), 3);
+    assert_eq!(semaphore.drain().await.unwrap(), 0);
+    assert_eq!(semaphore.available().await.unwrap(), 0);
+    held.release().await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 2);
+    semaphore.reduce(3).await.unwrap();
+    assert_eq!(
+        semaphore.drain().await.unwrap(),
+        0,
+        "nothing is taken below zero"
+    );
+    at_rest(world, -1).await;
+}
+
+async fn a_ttl_of_the_key_stays(world: &World) {
+    let semaphore = semaphore(&world.client().await, 5).await;
+    let _ = world.admin(&["PEXPIRE", NAME, "90000"]);
+    semaphore.add(1).await.unwrap();
+    semaphore.reduce(1).await.unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    semaphore.drain().await.unwrap();
+    let left: i64 = world.admin(&["PTTL", NAME]).parse().unwrap();
+    assert!(left > 60_000, "R3: {left}");
+}
+
+async fn the_ledger_shows_who_holds(world: &World) {
+    let semaphore = semaphore(&world.client().await, 5).await;
+    let (one, three) = (
+        semaphore.acquire().await.unwrap(),
+        semaphore.acquire_many(3).await.unwrap(),
+    );
+    let status = semaphore.status().await.unwrap();
+    assert!(status.exists);
+    assert_eq!(status.available, 1);
+    let mut shown: Vec<_> = status
+        .holders
+        .iter()
+        .map(|holder| (holder.permits, holder.owner.as_str()))
+        .collect();
+    shown.sort_unstable();
+    assert_eq!(
+        shown,
+        [(1, one.owner().as_str()), (3, three.owner().as_str())]
+    );
+}
+
+async fn a_reclaimed_permit_is_not_released_again(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = semaphore(&ours, 2).await.acquire_many(2).await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = of(&theirs);
+        async move { semaphore.acquire_many(2).await.unwrap() }
+    });
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    let owner = held.owner().to_string();
+    let operator = of(&theirs);
+    assert_eq!(operator.danger().reclaim(&owner).await.unwrap(), 2);
+    assert_eq!(operator.danger().reclaim(&owner).await.unwrap(), 0);
+    assert_eq!(operator.danger().reclaim("nobody").await.unwrap(), 0);
+    let next = waiting.await.unwrap();
+    let error = held.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
+    assert_eq!(
+        operator.available().await.unwrap(),
+        0,
+        "nothing was given back twice"
+    );
+    next.release().await.unwrap();
+    at_rest(world, 2).await;
+}
+
+async fn a_deleted_semaphore_is_gone(world: &World) {
+    let semaphore = semaphore(&world.client().await, 2).await;
+    let held = semaphore.acquire().await.unwrap();
+    assert!(semaphore.danger().delete().await.unwrap());
+    assert!(!semaphore.danger().delete().await.unwrap());
+    assert!(keys(world).is_empty());
+    assert!(semaphore.init(1).await.unwrap());
+    assert!(held.release().await.is_err());
+    at_rest(world, 1).await;
+}
+
+/// What Redisson's `tryAcquire` and `release` send.
+const JAVA_ACQUIRE: &str = "local value = redis.call('get', KEYS[1]); \
+    if (value ~= false and tonumber(value) >= tonumber(ARGV[1])) then \
+    redis.call('decrby', KEYS[1], ARGV[1]); return 1; end; return 0;";
+const JAVA_RELEASE: &str = "local value = redis.call('incrby', KEYS[1], ARGV[1]); \
+    redis.call('publish', KEYS[2], value); return value;";
+
+fn java_acquire(world: &World, permits: &str) -> bool {
+    world.admin(&["EVAL", JAVA_ACQUIRE, "1", NAME, permits]) == "1"
+}
+
+fn java_release(world: &World, permits: &str) {
+    let _ = world.admin(&["EVAL", JAVA_RELEASE, "2", NAME, CHANNEL, permits]);
+}
+
+async fn a_redisson_process_shares_the_permits(world: &World) {
+    let semaphore = semaphore(&world.client().await, 3).await;
+    assert!(java_acquire(world, "2"));
+    let one = semaphore.try_acquire().await.unwrap().unwrap();
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    assert!(!java_acquire(world, "1"));
+    let status = semaphore.status().await.unwrap();
+    assert_eq!((status.available, status.holders.len()), (0, 1));
+    one.release().await.unwrap();
+    assert!(java_acquire(world, "1"));
+    java_release(world, "3");
+    at_rest(world, 3).await;
+}
+
+async fn a_redisson_release_wakes_our_waiters(world: &World) {
+    let client = world.client().await;
+    semaphore(&client, 2).await;
+    assert!(java_acquire(world, "2"));
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let semaphore = of(&client);
+            tokio::spawn(async move { semaphore.acquire().await.unwrap() })
+        })
+        .collect();
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    java_release(world, "2");
+    let mut permits = Vec::new();
+    for waiter in waiting {
+        permits.push(waiter.await.unwrap());
+    }
+    drop(permits);
+    at_rest(world, 2).await;
+}
+
+async fn a_foreign_key_is_left_untouched(world: &World) {
+    let semaphore = of(&world.client().await);
+    let foreign: [[&[&str]; 2]; 3] = [
+        [
+            &["HSET", NAME, "field", "precious"],
+            &["HGET", NAME, "field"],
+        ],
+        [&["RPUSH", NAME, "precious"], &["LINDEX", NAME, "0"]],
+        [&["SET", NAME, "precious"], &["GET", NAME]],
+    ];
+    for [make, read] in foreign {
+        let _ = world.admin(make);
+        let wrong = |rejection: Rejection| {
+            assert!(
+                matches!(rejection, Rejection::WrongType { .. }),
+                "{make:?}: {rejection}"
+            );
+        };
+        let refused = |result: Result<(), QueryError>| match result.unwrap_err() {
+            QueryError::Rejected { rejection } => wrong(rejection),
+            other => panic!("{make:?}: {other}"),
+        };
+        wrong(rejection(semaphore.acquire().await));
+        wrong(rejection(semaphore.acquire_many(2).await));
+        wrong(rejection(semaphore.try_acquire().await));
+        refused(semaphore.init(1).await.map(drop));
+        refused(semaphore.add(1).await.map(drop));
+        refused(semaphore.reduce(1).await.map(drop));
+        refused(semaphore.drain().await.map(drop));
+        refused(semaphore.available().await.map(drop));
+        refused(semaphore.danger().reclaim("x").await.map(drop));
+        refused(semaphore.danger().delete().await.map(drop));
+        assert_eq!(keys(world), [NAME]);
+        assert_eq!(world.admin(read), "precious");
+        let _ = world.admin(&["DEL", NAME]);
+    }
+}
+
+/// Tasks of `client` that take `wanted` permits again and again, until told to end.
+fn hogs(
+    client: &Client,
+    wanted: u32,
+    count: u32,
+    done: &Arc<AtomicU32>,
+) -> Vec<tokio::task::JoinHandle<()>> {
+    (0..count)
+        .map(|i| {
+            let (semaphore, done) = (of(client), Arc::clone(done));
+            tokio::spawn(async move {
+                while done.load(Ordering::Relaxed) == 0 {
+                    let permit = semaphore.acquire_many(wanted).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(1 + u64::from(i % 3))).await;
+                    permit.release().await.unwrap();
+                }
+            })
+        })
+        .collect()
+}
+
+async fn end(hogs: Vec<tokio::task::JoinHandle<()>>, done: &AtomicU32) {
+    done.store(1, Ordering::Relaxed);
+    for hog in hogs {
+        hog.await.unwrap();
+    }
+}
+
+async fn a_big_request_is_served_among_small_ones(world: &World) {
+    let (busy, other) = (world.client().await, world.client().await);
+    semaphore(&busy, 4).await;
+    let done = Arc::new(AtomicU32::new(0));
+    let hogs = hogs(&busy, 1, 12, &done);
+    eventually("the process is busy with itself", || busy.waiters() > 4).await;
+    for _ in 0..5 {
+        let all = of(&other)
+            .acquire_many_timeout(4, Duration::from_secs(2))
+            .await
+            .unwrap();
+        assert_eq!(of(&other).available().await.unwrap(), 0);
+        all.release().await.unwrap();
+    }
+    end(hogs, &done).await;
+    at_rest(world, 4).await;
+}
+
+async fn a_small_request_is_served_among_big_ones(world: &World) {
+    let (first, second, other) = (
+        world.client().await,
+        world.client().await,
+        world.client().await,
+    );
+    semaphore(&first, 4).await;
+    let done = Arc::new(AtomicU32::new(0));
+    let mut all = hogs(&first, 4, 3, &done);
+    all.extend(hogs(&second, 3, 3, &done));
+    eventually("both are busy", || {
+        first.waiters() > 0 && second.waiters() > 0
+    })
+    .await;
+    for _ in 0..5 {
+        let one = of(&other)
+            .acquire_timeout(Duration::from_secs(2))
+            .await
+            .unwrap();
+        one.release().await.unwrap();
+    }
+    end(all, &done).await;
+    at_rest(world, 4).await;
+}
+
+async fn a_big_waiter_that_gives_up_keeps_nothing_back(world: &World) {
+    let (ours, theirs, third) = (
+        world.client().await,
+        world.client().await,
+        world.client().await,
+    );
+    let semaphore = semaphore(&ours, 3).await;
+    let held = semaphore.acquire_many(2).await.unwrap();
+    let big = tokio::spawn({
+        let semaphore = of(&theirs);
+        async move { semaphore.acquire_many(3).await }
+    });
+    eventually("it stands in line", || world.admin(&["LLEN", LINE]) == "1").await;
+    assert!(world.admin(&["PTTL", LINE]).parse::<i64>().unwrap() > 0);
+    assert!(
+        semaphore.try_acquire().await.unwrap().is_none(),
+        "the free one is kept back"
+    );
+    let small = tokio::spawn({
+        let semaphore = of(&third);
+        async move { semaphore.acquire().await.unwrap() }
+    });
+    eventually("it joins the line", || world.admin(&["LLEN", LINE]) == "2").await;
+    big.abort();
+    // Far sooner than the line's patience.
+    let started = tokio::time::Instant::now();
+    let small = small.await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(1));
+    small.release().await.unwrap();
+    held.release().await.unwrap();
+    at_rest(world, 3).await;
+}
+
+async fn an_impossible_request_blocks_nobody_else(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let semaphore = semaphore(&ours, 3).await;
+    let held = semaphore.acquire_many(2).await.unwrap();
+    let impossible = tokio::spawn({
+        let semaphore = of(&theirs);
+        async move { semaphore.acquire_many(4).await.unwrap() }
+    });
+    world.subscribed(CHANNEL).await;
+    eventually("it waits", || theirs.waiters() == 1).await;
+    world.quiet().await;
+    assert_eq!(
+        world.admin(&["LLEN", LINE]),
+        "0",
+        "it does not stand in line"
+    );
+    semaphore
+        .try_acquire()
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    held.release().await.unwrap();
+    semaphore
+        .acquire_many(3)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    // Until it becomes possible.
+    semaphore.add(1).await.unwrap();
+    impossible.await.unwrap().release().await.unwrap();
+    at_rest(world, 4).await;
+}
+
+async fn bad_numbers_are_refused_before_anything_is_sent(world: &World) {
+    let semaphore = of(&world.client().await);
+    let before = world.scripts_run();
+    for bad in [0, 2_147_483_648, u32::MAX] {
+        let text = rejection(semaphore.acquire_many(bad).await).to_string();
+        assert!(text.contains(&format!("{bad} permits")), "{text}");
+        let tried = rejection(semaphore.try_acquire_many(bad).await);
+        assert!(matches!(tried, Rejection::InvalidOption { .. }));
+    }
+    for bad in [2_147_483_648, u32::MAX] {
+        for error in [
+            semaphore.init(bad).await.unwrap_err(),
+            semaphore.add(bad).await.unwrap_err(),
+            semaphore.reduce(bad).await.unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("at most 2147483647"), "{error}");
+        }
+    }
+    assert_eq!(world.scripts_run(), before);
+    // What is only too much together is refused by the server, and nothing is changed.
+    assert!(semaphore.init(2_147_483_647).await.unwrap());
+    let error = semaphore.add(1).await.unwrap_err();
+    assert!(error.to_string().contains("beyond 32 bits"), "{error}");
+    assert_eq!(world.admin(&["GET", NAME]), "2147483647");
+}
+
+async fn a_shut_down_client_acquires_nothing(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = semaphore(&ours, 1).await.acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = of(&theirs);
+        async move { semaphore.acquire().await }
+    });
+    eventually("it waits", || theirs.waiters() == 1).await;
+    theirs.shutdown(Duration::from_secs(5)).await;
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
+    held.release().await.unwrap();
+    eventually_async("free", async || of(&ours).available().await.unwrap() == 1).await;
+}

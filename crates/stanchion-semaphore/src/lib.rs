@@ -43,7 +43,7 @@ mod pool;
 mod scripts;
 mod status;
 
-pub use danger::{SemaphoreDanger, LeasedDanger};
+pub use danger::{LeasedDanger, SemaphoreDanger};
 pub use ids::{InvalidPermitId, PermitId};
 pub use leased::LeasedSemaphore;
 pub use permit::{LeasedPermit, Permit};

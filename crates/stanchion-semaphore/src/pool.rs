@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_core::primitive::{Call, Hold, Operation, Reply, Resend, Synchronizer};
-use stanchion_core::{
-    AcquireError, AcquireOptions, Client, Lease, Outage, QueryError, Rejection,
-};
+use stanchion_core::{AcquireError, AcquireOptions, Client, Lease, Outage, QueryError, Rejection};
 
 use crate::keys::Keys;
 use crate::scripts::pool;

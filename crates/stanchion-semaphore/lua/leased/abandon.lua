@@ -23,7 +23,7 @@ local free
 if removed > 0 then
   free = redis.call('INCRBY', KEYS[1], removed)
 else
-  free = tonumber(redis.call('GET', KEYS[1]) or '0') or 0
+  free = free_in(KEYS[1])
 end
 if free <= 0 then return 0 end
 local told = redis.pcall(ARGV[4], ARGV[3], free)

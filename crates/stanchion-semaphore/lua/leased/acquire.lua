@@ -20,8 +20,7 @@
 -- Wakes    waiters for reaped permits that it does not take itself
 -- Cost     O(wanted + reap, log n); refused: O(places in line), at most 16
 local call = redis.call
-local free = tonumber(call('GET', KEYS[1]) or '0')
-if not free then return redis.error_reply('WRONGTYPE the key holds a text that is no number of permits') end
+local free = free_in(KEYS[1])
 local ids, held = {}, 0
 for at = 1, #ARGV[2], 16 do
   local id = string.sub(ARGV[2], at, at + 15)

@@ -11,7 +11,8 @@
 -- Cost     O(log n + list)
 local time = redis.call('TIME')
 local ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
-local result = { ms, redis.call('GET', KEYS[1]) or '', redis.call('ZCARD', KEYS[2]), redis.call('ZCOUNT', KEYS[2], '-inf', ms) }
+local _, text = free_in(KEYS[1])
+local result = { ms, text or '', redis.call('ZCARD', KEYS[2]), redis.call('ZCOUNT', KEYS[2], '-inf', ms) }
 if ARGV[1] == '0' then return result end
 for i, text in ipairs(redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1, 'WITHSCORES')) do result[i + 4] = text end
 return result

@@ -26,8 +26,8 @@ if redis.call('HDEL', KEYS[2], ARGV[1]) == 1 then
 elseif left == 0 then
   return -2
 else
-  free = tonumber(redis.call('GET', KEYS[1]) or '0')
+  free = free_in(KEYS[1])
 end
-if not free or free <= 0 then return 0 end
+if free <= 0 then return 0 end
 local told = redis.pcall(ARGV[4], ARGV[3], free)
 return type(told) == 'number' and told or -1

@@ -15,8 +15,7 @@
 -- Wakes    nobody
 -- Cost     O(1); refused: O(places in line), at most 16, and O(holders) if the line is not empty, up to 256
 local call = redis.call
-local free = tonumber(call('GET', KEYS[1]) or '0')
-if not free then return redis.error_reply('WRONGTYPE the key holds a text that is no number of permits') end
+local free = free_in(KEYS[1])
 local wanted, place = ARGV[2] + 0, ARGV[1] .. ' ' .. ARGV[2]
 local kept, first = kept_back(KEYS[3], place)
 

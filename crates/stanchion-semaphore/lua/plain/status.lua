@@ -9,7 +9,8 @@
 -- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(1), or O(holders) with the list
-local result = { redis.call('GET', KEYS[1]) or '' }
+local _, text = free_in(KEYS[1])
+local result = { text or '' }
 if ARGV[1] ~= '1' then return result end
 for i, text in ipairs(redis.call('HGETALL', KEYS[2])) do result[i + 1] = text end
 return result

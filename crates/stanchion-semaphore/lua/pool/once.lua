@@ -15,11 +15,3 @@ local function done(once, not_after, result)
   return { 1, tonumber(result) }
 end
 
--- The number of free permits. Reading it first leaves foreign keys untouched (R16).
-local function free_in(key)
-  local text = redis.call('GET', key)
-  local free = tonumber(text or '0')
-  if free then return free, text end
-  error({ err = 'WRONGTYPE the key holds a text that is no number of permits' })
-end
-

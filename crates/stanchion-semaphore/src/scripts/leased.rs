@@ -11,14 +11,17 @@ use super::script;
 use crate::ids::PermitId;
 use crate::keys::Keys;
 
-static ACQUIRE: Script<3, 8> = script!("leased/acquire", "pool/line.lua" + "leased/acquire.lua");
+static ACQUIRE: Script<3, 8> =
+    script!("leased/acquire", "pool/free.lua" "pool/line.lua" "leased/acquire.lua");
 static RELEASE: Script<2, 3> = script!("leased/release", "leased/release.lua");
-static ABANDON: Script<3, 4> = script!("leased/abandon", "pool/line.lua" + "leased/abandon.lua");
+static ABANDON: Script<3, 4> =
+    script!("leased/abandon", "pool/free.lua" "pool/line.lua" "leased/abandon.lua");
 static RENEW: Script<1, 3> = script!("leased/renew", "leased/renew.lua");
 static SET_TOTAL: Script<3, 4> =
-    script!("leased/set_total", "pool/once.lua" + "leased/set_total.lua");
-static RECLAIM: Script<3, 4> = script!("leased/reclaim", "pool/once.lua" + "leased/reclaim.lua");
-static STATUS: Script<2, 1> = script!("leased/status", "leased/status.lua");
+    script!("leased/set_total", "pool/free.lua" "pool/once.lua" "leased/set_total.lua");
+static RECLAIM: Script<3, 4> =
+    script!("leased/reclaim", "pool/free.lua" "pool/once.lua" "leased/reclaim.lua");
+static STATUS: Script<2, 1> = script!("leased/status", "pool/free.lua" "leased/status.lua");
 
 /// How many ended leases one request reaps at most: about 0.1 ms of the server's time.
 const REAP: u64 = 100;

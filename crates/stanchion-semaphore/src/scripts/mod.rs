@@ -14,18 +14,12 @@ fn place_in_line(rest: &[Reply]) -> Hint {
     }
 }
 
-/// A script with the functions it shares with others in front.
+/// A script, with the functions in front that it shares with others.
 macro_rules! script {
-    ($name:literal, $file:literal) => {
-        stanchion_core::primitive::Script::new($name, include_str!(concat!("../../lua/", $file)))
-    };
-    ($name:literal, $shared:literal + $file:literal) => {
+    ($name:literal, $($file:literal)+) => {
         stanchion_core::primitive::Script::new(
             $name,
-            concat!(
-                include_str!(concat!("../../lua/", $shared)),
-                include_str!(concat!("../../lua/", $file))
-            ),
+            concat!($(include_str!(concat!("../../lua/", $file))),+),
         )
     };
 }

@@ -10,11 +10,14 @@ use stanchion_core::{Lease, Name, WireOwner};
 use super::script;
 use crate::keys::Keys;
 
-static ACQUIRE: Script<3, 4> = script!("semaphore/acquire", "pool/line.lua" + "plain/acquire.lua");
+static ACQUIRE: Script<3, 4> =
+    script!("semaphore/acquire", "pool/free.lua" "pool/line.lua" "plain/acquire.lua");
 static RELEASE: Script<2, 4> = script!("semaphore/release", "plain/release.lua");
-static ABANDON: Script<3, 4> = script!("semaphore/abandon", "pool/line.lua" + "plain/abandon.lua");
-static RECLAIM: Script<3, 4> = script!("semaphore/reclaim", "pool/once.lua" + "plain/reclaim.lua");
-static STATUS: Script<2, 1> = script!("semaphore/status", "plain/status.lua");
+static ABANDON: Script<3, 4> =
+    script!("semaphore/abandon", "pool/free.lua" "pool/line.lua" "plain/abandon.lua");
+static RECLAIM: Script<3, 4> =
+    script!("semaphore/reclaim", "pool/free.lua" "pool/once.lua" "plain/reclaim.lua");
+static STATUS: Script<2, 1> = script!("semaphore/status", "pool/free.lua" "plain/status.lua");
 
 /// A request for so many permits of one semaphore.
 #[derive(Debug)]

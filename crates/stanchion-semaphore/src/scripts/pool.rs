@@ -5,10 +5,13 @@ use stanchion_core::primitive::{Call, Operation, Script};
 use super::script;
 use crate::keys::Keys;
 
-static INIT: Script<2, 4> = script!("semaphore/init", "pool/once.lua" + "pool/init.lua");
-static ADJUST: Script<2, 4> = script!("semaphore/adjust", "pool/once.lua" + "pool/adjust.lua");
-static DRAIN: Script<2, 1> = script!("semaphore/drain", "pool/once.lua" + "pool/drain.lua");
-static DELETE: Script<3, 0> = script!("semaphore/delete", "pool/once.lua" + "pool/delete.lua");
+static INIT: Script<2, 4> =
+    script!("semaphore/init", "pool/free.lua" "pool/once.lua" "pool/init.lua");
+static ADJUST: Script<2, 4> =
+    script!("semaphore/adjust", "pool/free.lua" "pool/once.lua" "pool/adjust.lua");
+static DRAIN: Script<2, 1> =
+    script!("semaphore/drain", "pool/free.lua" "pool/once.lua" "pool/drain.lua");
+static DELETE: Script<3, 0> = script!("semaphore/delete", "pool/free.lua" "pool/delete.lua");
 
 pub(crate) fn init(keys: &Keys, permits: u32, operation: &Operation) -> Call {
     INIT.call(
