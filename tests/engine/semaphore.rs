@@ -1,1 +1,688 @@
-//! The semaphore.
+//! Semaphores of both kinds: every await point, lost replies, lost messages, refusals, the line.
+
+use std::time::Duration;
+
+use stanchion::embedded::Switch;
+use stanchion::{AcquireError, Client, Lease, LeasedSemaphore, Rejection, Semaphore};
+use stanchion_testkit::{cancel_after, eventually};
+use stanchion_tests::World;
+use stanchion_tests::permits::{CHANNEL, KINDS, Kind, LINE, NAME, Seats, at_rest, free, keys};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// More await points than any operation has; a loop that gets here does not cover what it claims.
+const TOO_MANY: usize = 60;
+
+/// With a slow server, requests are under way when their callers go.
+fn slow_world() -> World {
+    let world = World::engine();
+    world
+        .as_engine()
+        .faults()
+        .delay(None, Duration::from_millis(5));
+    world
+}
+
+/// A client and its semaphore; the server knows all scripts, so that the next EVALSHA is the one that counts.
+async fn warm(world: &World, kind: Kind, permits: u32) -> (Client, Seats) {
+    let client = world.client().await;
+    let seats = kind.on(&client);
+    seats.init(permits).await.unwrap();
+    seats.add(1).await.unwrap();
+    seats.reduce(1).await.unwrap();
+    let all = seats.acquire(permits).await.unwrap();
+    seats.drain().await.unwrap();
+    if let stanchion_tests::permits::Seat::Leased(leased) = &all {
+        leased.renew().await.unwrap();
+    }
+    let waiting = spawn_acquire(&seats, permits);
+    eventually("it stands in line", || {
+        world.admin(&["LLEN", LINE]) != "0" || permits == 1
+    })
+    .await;
+    waiting.abort();
+    all.release().await.unwrap();
+    at_rest(world, i64::from(permits)).await;
+    world.quiet().await;
+    (client, seats)
+}
+
+fn spawn_acquire(seats: &Seats, permits: u32) -> JoinHandle<stanchion_tests::permits::Seat> {
+    let seats = seats.clone();
+    tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_dropped_anywhere_leaves_nothing() {
+    for kind in KINDS {
+        let world = slow_world();
+        let (client, other) = (world.client().await, world.client().await);
+        let seats = kind.on(&client);
+        seats.init(3).await.unwrap();
+        let mut covered = false;
+        for polls in 0..TOO_MANY {
+            covered = cancel_after(seats.acquire(2), polls).await.is_some();
+            at_rest(&world, 3).await;
+            assert_eq!(client.waiters(), 0, "{kind:?} after {polls} polls");
+            let started = Instant::now();
+            let all = kind.on(&other).acquire(3).await.unwrap();
+            all.release().await.unwrap();
+            assert!(
+                started.elapsed() < Duration::from_secs(1),
+                "{kind:?} after {polls} polls"
+            );
+            if covered {
+                assert!(polls > 1);
+                break;
+            }
+        }
+        assert!(covered, "more than {TOO_MANY} await points");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
+    for kind in KINDS {
+        for wanted in [1, 2] {
+            let world = slow_world();
+            let (client, other) = (world.client().await, world.client().await);
+            let seats = kind.on(&client);
+            seats.init(2).await.unwrap();
+            let mut covered = false;
+            for polls in 0..TOO_MANY {
+                let held = kind.on(&other).acquire(2).await.unwrap();
+                // They come free while the doomed waiter is at any point of its wait.
+                let releasing = tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(40)).await;
+                    held.release().await.unwrap();
+                });
+                let doomed = tokio::spawn({
+                    let seats = seats.clone();
+                    async move { cancel_after(seats.acquire(wanted), polls).await.is_some() }
+                });
+                tokio::task::yield_now().await;
+                let started = Instant::now();
+                let survivor = seats.acquire(2).await.unwrap();
+                assert!(
+                    started.elapsed() < Duration::from_secs(1),
+                    "{kind:?} {wanted}: the survivor slept past its wake after {polls} polls"
+                );
+                survivor.release().await.unwrap();
+                releasing.await.unwrap();
+                covered = doomed.await.unwrap();
+                at_rest(&world, 2).await;
+                assert_eq!(client.waiters(), 0, "after {polls} polls");
+                if covered {
+                    assert!(polls > 2);
+                    break;
+                }
+            }
+            assert!(covered, "more than {TOO_MANY} await points");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_anywhere_releases() {
+    for kind in KINDS {
+        let world = slow_world();
+        let (client, other) = (world.client().await, world.client().await);
+        let seats = kind.on(&client);
+        seats.init(2).await.unwrap();
+        let mut covered = false;
+        for polls in 0..TOO_MANY {
+            let held = seats.acquire(2).await.unwrap();
+            let waiting = spawn_acquire(&kind.on(&other), 2);
+            eventually("it waits", || other.waiters() == 1).await;
+            world.subscribed(CHANNEL).await;
+            covered = cancel_after(held.release(), polls).await.is_some();
+            let started = Instant::now();
+            waiting.await.unwrap().release().await.unwrap();
+            assert!(
+                started.elapsed() < Duration::from_secs(1),
+                "{kind:?} after {polls} polls"
+            );
+            at_rest(&world, 2).await;
+            if covered {
+                break;
+            }
+        }
+        assert!(covered, "more than {TOO_MANY} await points");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_dropped_anywhere_leaves_nothing() {
+    for kind in KINDS {
+        let world = slow_world();
+        let client = world.client().await;
+        let seats = kind.on(&client);
+        seats.init(3).await.unwrap();
+        let mut covered = false;
+        for polls in 0..TOO_MANY {
+            covered = cancel_after(seats.try_acquire(2), polls).await.is_some();
+            at_rest(&world, 3).await;
+            if covered {
+                break;
+            }
+        }
+        assert!(covered, "more than {TOO_MANY} await points");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_holding_releases() {
+    for kind in KINDS {
+        let world = World::engine();
+        let client = world.client().await;
+        let seats = kind.on(&client);
+        seats.init(2).await.unwrap();
+        let task = tokio::spawn(async move {
+            let _held = seats.acquire(2).await.unwrap();
+            panic!("on purpose");
+        });
+        assert!(task.await.unwrap_err().is_panic());
+        at_rest(&world, 2).await;
+    }
+}
+
+/// The ways to lose a reply: the connection dies with it, or goes silent.
+const WAYS: [Way; 2] = [Way::Closed, Way::Silent];
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Closed,
+    Silent,
+}
+
+fn lose_next_reply(world: &World, way: Way) {
+    let faults = world.as_engine().faults();
+    match way {
+        Way::Closed => faults.lose_replies("EVALSHA", 1),
+        Way::Silent => faults.lose_replies_silently("EVALSHA", 1),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_takes_permits_once() {
+    for (kind, way) in KINDS
+        .into_iter()
+        .flat_map(|kind| WAYS.map(|way| (kind, way)))
+    {
+        let world = World::engine();
+        let (_client, seats) = warm(&world, kind, 5).await;
+        lose_next_reply(&world, way);
+        let two = seats.acquire(2).await.unwrap();
+        assert_eq!(
+            (free(&world), kind.held(&world)),
+            (3, 2),
+            "{kind:?} {way:?}"
+        );
+        lose_next_reply(&world, way);
+        // The last ones: a second run would find too few.
+        let three = seats.try_acquire(3).await.unwrap().expect("they were free");
+        assert_eq!(
+            (free(&world), kind.held(&world)),
+            (0, 5),
+            "{kind:?} {way:?}"
+        );
+        assert!(two.is_held() && three.is_held());
+        lose_next_reply(&world, way);
+        two.release().await.unwrap();
+        assert_eq!(
+            (free(&world), kind.held(&world)),
+            (2, 3),
+            "{kind:?} {way:?}"
+        );
+        lose_next_reply(&world, way);
+        drop(three);
+        at_rest(&world, 5).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_changes_the_number_once_and_its_answer_is_told() {
+    for (kind, way) in KINDS
+        .into_iter()
+        .flat_map(|kind| WAYS.map(|way| (kind, way)))
+    {
+        let world = World::engine();
+        let (client, seats) = warm(&world, kind, 5).await;
+        let lose = || lose_next_reply(&world, way);
+        lose();
+        assert_eq!(seats.add(3).await.unwrap(), 8, "{kind:?} {way:?}");
+        lose();
+        assert_eq!(seats.reduce(2).await.unwrap(), 6, "{kind:?} {way:?}");
+        lose();
+        assert_eq!(seats.drain().await.unwrap(), 6, "{kind:?} {way:?}");
+        assert_eq!(free(&world), 0);
+        let _ = world.admin(&["DEL", NAME]);
+        lose();
+        assert!(seats.init(4).await.unwrap(), "it was this call that set it");
+        if let Seats::Leased(leased) = &seats {
+            leased.set_total(9).await.unwrap();
+            lose();
+            assert_eq!(leased.set_total(4).await.unwrap(), 9);
+        }
+        // Whoever died with two permits, their return is counted once.
+        let dead = seats.acquire(2).await.unwrap();
+        match (&seats, &dead) {
+            (Seats::Plain(plain), stanchion_tests::permits::Seat::Plain(dead)) => {
+                plain.danger().reclaim("nobody").await.unwrap();
+                lose();
+                let owner = dead.owner().as_str();
+                assert_eq!(plain.danger().reclaim(owner).await.unwrap(), 2);
+            }
+            (Seats::Leased(leased), stanchion_tests::permits::Seat::Leased(dead)) => {
+                let ids = dead.ids();
+                assert!(leased.danger().reclaim(&ids[0]).await.unwrap());
+                lose();
+                assert!(leased.danger().reclaim(&ids[1]).await.unwrap());
+            }
+            other => panic!("{other:?}"),
+        }
+        at_rest(&world, 4).await;
+        drop(dead);
+        client.shutdown(Duration::from_secs(60)).await;
+        at_rest(&world, 4).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn remembered_results_are_forgotten() {
+    let world = World::engine();
+    let seats = Kind::Plain.on(&world.client().await);
+    seats.init(1).await.unwrap();
+    seats.add(1).await.unwrap();
+    assert_eq!(world.keys().len(), 3);
+    // The operation timeout and twice the response timeout.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.keys(), [NAME]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_gives_up_after_a_lost_reply_is_swept() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_client, seats) = warm(&world, kind, 2).await;
+        lose_next_reply(&world, Way::Silent);
+        let error = seats
+            .acquire_timeout(2, Duration::from_millis(50))
+            .await
+            .unwrap_err();
+        let AcquireError::TimedOut {
+            free_by: Some(_), ..
+        } = error
+        else {
+            panic!("{error}")
+        };
+        let started = Instant::now();
+        at_rest(&world, 2).await;
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "swept, not expired"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
+    for kind in KINDS {
+        for held in [0, 1] {
+            let world = World::engine();
+            let (_client, seats) = warm(&world, kind, 2).await;
+            // With one of two held, a late request would take a place in line instead.
+            let other = kind.on(&Client::connect_with(world.config("other")).await.unwrap());
+            let held = match held {
+                0 => None,
+                n => Some(other.acquire(n).await.unwrap()),
+            };
+            let faults = world.as_engine().faults();
+            faults.freeze(Some("client"));
+            let error = seats.acquire_timeout(2, Duration::from_millis(100)).await;
+            assert!(error.is_err());
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            faults.thaw(Some("client"));
+            // Whatever ran, ran in this instant.
+            let left = if held.is_some() { (1, 1) } else { (2, 0) };
+            assert_eq!((free(&world), kind.held(&world)), left, "{kind:?}");
+            assert_eq!(world.admin(&["LLEN", LINE]), "0", "{kind:?}");
+            drop(held);
+            at_rest(&world, 2).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_that_is_sent_again_stands_in_line_once() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_client, seats) = warm(&world, kind, 2).await;
+        let held = seats.acquire(1).await.unwrap();
+        lose_next_reply(&world, Way::Closed);
+        let waiting = spawn_acquire(&seats, 2);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(world.admin(&["LLEN", LINE]), "1", "{kind:?}");
+        held.release().await.unwrap();
+        waiting.await.unwrap().release().await.unwrap();
+        at_rest(&world, 2).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_wakes_within_a_round_trip() {
+    for kind in KINDS {
+        let world = World::engine();
+        world
+            .as_engine()
+            .faults()
+            .delay(None, Duration::from_millis(10));
+        let (_ours, seats) = warm(&world, kind, 3).await;
+        let held = seats.acquire(3).await.unwrap();
+        let theirs = world.client().await;
+        let waiting: Vec<_> = (0..3)
+            .map(|_| spawn_acquire(&kind.on(&theirs), 1))
+            .collect();
+        world.subscribed(CHANNEL).await;
+        world.quiet().await;
+        let started = Instant::now();
+        held.release().await.unwrap();
+        let mut granted = Vec::new();
+        for waiter in waiting {
+            granted.push(waiter.await.unwrap());
+        }
+        // Message 10 ms, then requests of 10 ms at once; virtual timers tick in milliseconds.
+        assert!(
+            started.elapsed() <= Duration::from_millis(25),
+            "{kind:?} {:?}",
+            started.elapsed()
+        );
+        drop(granted);
+        at_rest(&world, 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_message_costs_one_poll_for_all_it_would_have_woken() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_ours, seats) = warm(&world, kind, 3).await;
+        let held = seats.acquire(3).await.unwrap();
+        let theirs = world.client().await;
+        let waiting: Vec<_> = (0..3)
+            .map(|_| spawn_acquire(&kind.on(&theirs), 1))
+            .collect();
+        world.subscribed(CHANNEL).await;
+        world.quiet().await;
+        world.as_engine().faults().lose_messages(1);
+        let started = Instant::now();
+        held.release().await.unwrap();
+        let mut granted = Vec::new();
+        for waiter in waiting {
+            granted.push(waiter.await.unwrap());
+        }
+        assert!(
+            started.elapsed() <= Duration::from_millis(5_100),
+            "{kind:?} {:?}",
+            started.elapsed()
+        );
+        drop(granted);
+        at_rest(&world, 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_subscribers_wake_when_they_listen_again() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_ours, seats) = warm(&world, kind, 2).await;
+        let held = seats.acquire(2).await.unwrap();
+        let theirs = world.client().await;
+        let waiting = [1, 1].map(|n| spawn_acquire(&kind.on(&theirs), n));
+        world.subscribed(CHANNEL).await;
+        world.quiet().await;
+        world.as_engine().faults().kill_subscribers();
+        let started = Instant::now();
+        held.release().await.unwrap();
+        let mut granted = Vec::new();
+        for waiter in waiting {
+            granted.push(waiter.await.unwrap());
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(1),
+            "{kind:?} {:?}",
+            started.elapsed()
+        );
+        drop(granted);
+        at_rest(&world, 2).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (client, seats) = warm(&world, kind, 3).await;
+        let seats = seats.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+        let two = seats.acquire(2).await.unwrap();
+        let faults = world.as_engine().faults();
+        faults.out_of_memory(Switch::On);
+        match seats.acquire(1).await.unwrap_err() {
+            AcquireError::Rejected {
+                rejection: Rejection::OutOfMemory { .. },
+                ..
+            } => {}
+            other => panic!("{kind:?}: {other}"),
+        }
+        assert!(seats.add(1).await.is_err());
+        assert_eq!(
+            (free(&world), kind.held(&world)),
+            (1, 2),
+            "nothing was written"
+        );
+        // Who is refused for want of permits waits, without a place in line.
+        let waiting = spawn_acquire(&seats, 2);
+        eventually("it waits", || client.waiters() == 1).await;
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert!(two.is_held(), "{kind:?}: the watchdog renews");
+        assert_eq!(world.admin(&["LLEN", LINE]), "0");
+        waiting.abort();
+        two.release().await.unwrap();
+        faults.out_of_memory(Switch::Off);
+        at_rest(&world, 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flushed_script_cache_is_filled_again_without_an_error() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_client, seats) = warm(&world, kind, 3).await;
+        let flush = || world.as_engine().faults().flush_scripts();
+        flush();
+        let two = seats.acquire(2).await.unwrap();
+        flush();
+        assert_eq!(seats.available().await.unwrap(), 1);
+        flush();
+        assert_eq!(seats.add(1).await.unwrap(), 2);
+        flush();
+        two.release().await.unwrap();
+        at_rest(&world, 4).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_clock_that_steps_costs_one_refusal() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_client, seats) = warm(&world, kind, 2).await;
+        for step in [3_600_000, -1_800_000] {
+            world.as_engine().faults().step_clock(step);
+            let started = Instant::now();
+            let permit = seats.acquire(1).await.unwrap();
+            assert!(started.elapsed() < Duration::from_secs(1));
+            permit.release().await.unwrap();
+            at_rest(&world, 2).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_permit_outlives_any_outage() {
+    let world = World::engine();
+    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let seats = Semaphore::new(&client, NAME).unwrap();
+    seats.init(1).await.unwrap();
+    let permit = seats.acquire().await.unwrap();
+    world.as_engine().faults().freeze(Some("ours"));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let other = Semaphore::new(&world.client().await, NAME).unwrap();
+    assert!(other.try_acquire().await.unwrap().is_none());
+    // The release, too, survives it.
+    drop(permit);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(free(&world), 0);
+    world.as_engine().faults().thaw(Some("ours"));
+    at_rest(&world, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leased_permits_of_a_dead_process_come_back_and_plain_ones_are_shown() {
+    let world = World::engine();
+    let dead = Client::connect_with(world.config("dead")).await.unwrap();
+    let alive = world.client().await;
+    let lease = Lease::new(Duration::from_secs(3)).unwrap();
+    let leased = LeasedSemaphore::new(&dead, "leased")
+        .unwrap()
+        .with_lease(lease);
+    let plain = Semaphore::new(&dead, "plain").unwrap();
+    leased.init(2).await.unwrap();
+    plain.init(2).await.unwrap();
+    let (leased, plain) = (
+        leased.acquire_many(2).await.unwrap(),
+        plain.acquire_many(2).await.unwrap(),
+    );
+    let owner = plain.owner().to_string();
+    world.as_engine().faults().freeze(Some("dead"));
+    let started = Instant::now();
+    let again = LeasedSemaphore::new(&alive, "leased")
+        .unwrap()
+        .acquire_many(2)
+        .await
+        .unwrap();
+    assert!(started.elapsed() < Duration::from_secs(4));
+    assert!(!leased.is_held());
+    drop(again);
+    let survivor = Semaphore::new(&alive, "plain").unwrap();
+    let error = survivor
+        .acquire_timeout(Duration::from_secs(60))
+        .await
+        .unwrap_err();
+    assert!(matches!(
+        error,
+        AcquireError::TimedOut { free_by: None, .. }
+    ));
+    let holders = survivor.status().await.unwrap().holders;
+    assert_eq!(
+        (holders[0].owner.as_str(), holders[0].permits),
+        (owner.as_str(), 2)
+    );
+    assert_eq!(survivor.danger().reclaim(&owner).await.unwrap(), 2);
+    drop(survivor.acquire_many(2).await.unwrap());
+    drop((leased, plain));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_first_in_line_costs_three_seconds() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_ours, seats) = warm(&world, kind, 3).await;
+        let held = seats.acquire(2).await.unwrap();
+        let dying = Client::connect_with(world.config("dying")).await.unwrap();
+        for wanted in [3, 2] {
+            let seats = kind.on(&dying);
+            tokio::spawn(async move { drop(seats.acquire(wanted).await) });
+        }
+        eventually("they stand in line", || world.admin(&["LLEN", LINE]) == "2").await;
+        world.as_engine().faults().freeze(Some("dying"));
+        let started = Instant::now();
+        let one = seats.acquire(1).await.unwrap();
+        let waited = started.elapsed();
+        assert!(
+            (1_000..=3_100).contains(&waited.as_millis()),
+            "{kind:?}: {waited:?}"
+        );
+        one.release().await.unwrap();
+        held.release().await.unwrap();
+        assert_eq!(keys(&world), [NAME]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_in_line_is_served_by_the_next_releases() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_ours, seats) = warm(&world, kind, 4).await;
+        let held = [
+            seats.acquire(1).await.unwrap(),
+            seats.acquire(1).await.unwrap(),
+            seats.acquire(1).await.unwrap(),
+        ];
+        let theirs = world.client().await;
+        let big = spawn_acquire(&kind.on(&theirs), 3);
+        eventually("it stands in line", || world.admin(&["LLEN", LINE]) == "1").await;
+        // Small ones come and go, and get nothing that it needs.
+        let third = world.client().await;
+        let small: Vec<_> = (0..20)
+            .map(|_| spawn_acquire(&kind.on(&third), 1))
+            .collect();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(small.iter().all(|task| !task.is_finished()), "{kind:?}");
+        let mut left = 1;
+        for permit in held {
+            assert!(!big.is_finished());
+            permit.release().await.unwrap();
+            world.quiet().await;
+            left += 1;
+            if left == 3 {
+                break;
+            }
+        }
+        let big = big.await.unwrap();
+        drop(big);
+        for task in small {
+            drop(task.await.unwrap());
+        }
+        at_rest(&world, 4).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_line_has_sixteen_places() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_ours, seats) = warm(&world, kind, 2).await;
+        let held = seats.acquire(2).await.unwrap();
+        let mut clients = Vec::new();
+        let mut waiting = Vec::new();
+        for _ in 0..20 {
+            let client = world.client().await;
+            waiting.push(spawn_acquire(&kind.on(&client), 2));
+            clients.push(client);
+        }
+        eventually("the line is full", || world.admin(&["LLEN", LINE]) == "16").await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(world.admin(&["LLEN", LINE]), "16");
+        let started = Instant::now();
+        held.release().await.unwrap();
+        for waiter in waiting {
+            waiter.await.unwrap().release().await.unwrap();
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(6),
+            "{kind:?}: {:?}",
+            started.elapsed()
+        );
+        at_rest(&world, 2).await;
+    }
+}

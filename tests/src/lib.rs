@@ -5,6 +5,8 @@
     reason = "a test helper fails by panicking"
 )]
 
+pub mod permits;
+
 use std::time::Duration;
 
 use stanchion::embedded::{Engine, Reply};

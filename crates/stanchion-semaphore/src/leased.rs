@@ -115,8 +115,8 @@ impl LeasedSemaphore {
     ///
     /// # On the wire
     /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and one script for
-    /// each waiter that a message or the end of a lease can serve. A script that is short of permits returns up to 100
-    /// whose leases have ended.
+    /// each waiter that a message or the end of a lease can serve. A script that is short of permits returns those whose
+    /// leases have ended, up to 100 more than it asks for.
     pub async fn acquire(&self) -> Result<LeasedPermit, AcquireError> {
         self.acquire_many(1).await
     }

@@ -29,7 +29,7 @@ for at = 1, #ARGV[2], 16 do
 end
 local wanted = #ids
 local place = ARGV[1] .. ' ' .. wanted
-local kept, first = kept_back(KEYS[3], place)
+local kept, first = kept_back(KEYS[3], place, ARGV[5])
 
 -- P3: a request that outlived its caller takes nothing.
 local time = call('TIME')

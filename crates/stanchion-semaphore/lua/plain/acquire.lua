@@ -17,7 +17,7 @@
 local call = redis.call
 local free = free_in(KEYS[1])
 local wanted, place = ARGV[2] + 0, ARGV[1] .. ' ' .. ARGV[2]
-local kept, first = kept_back(KEYS[3], place)
+local kept, first = kept_back(KEYS[3], place, ARGV[4])
 
 -- Whether so many can come together when everybody has released. Nothing is kept back for a request that cannot be served.
 local function possible(permits)

@@ -4,6 +4,9 @@
 -- are kept back for the first of them; a request for one permit joins only when there is a line. Without it, small requests
 -- take each permit as it comes free, and a big one never finds enough. Redisson's requests ignore the line.
 --
+-- Nothing is kept back from waiters of the same process: they ask in the order of their own queue, and whoever asks there comes
+-- before the first in line or is itself.
+--
 -- Its TTL is the patience with the first, who asks again in time to lengthen it. When the first is dead the whole line goes, and
 -- those who live join again: the dead cost the others one patience together, however many they are.
 local PATIENCE = 3000
@@ -11,9 +14,11 @@ local BEAT = 1000
 local PLACES = 16
 
 -- How many permits are kept back from the request with this place, and who is first.
-local function kept_back(line, place)
+local function kept_back(line, place, waits)
   local first = redis.call('LINDEX', line, 0)
   if not first or first == place then return 0, first end
+  -- An owner begins with the UUID of its process.
+  if waits == '1' and string.sub(first, 1, 36) == string.sub(place, 1, 36) then return 0, first end
   return tonumber(string.match(first, ' (%d+)$')) or 0, first
 end
 

@@ -1,0 +1,247 @@
+//! Both kinds of semaphore behind one face, for the tests that are the same for both.
+
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, Client, Lease, LeasedPermit, LeasedSemaphore, Permit, QueryError, ReleaseError,
+    Semaphore,
+};
+use stanchion_testkit::eventually;
+
+use crate::World;
+
+/// The name in these tests.
+pub const NAME: &str = "seats";
+/// Its channel.
+pub const CHANNEL: &str = "redisson_sc:{seats}";
+/// Who holds plain permits.
+pub const LEDGER: &str = "stanchion_permits:{seats}";
+/// The leases of leased permits.
+pub const LEASES: &str = "{seats}:timeout";
+/// The waiters for whom permits are kept back.
+pub const LINE: &str = "stanchion_semaphore_line:{seats}";
+
+/// Which kind of semaphore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Without leases.
+    Plain,
+    /// With leases.
+    Leased,
+}
+
+/// Both.
+pub const KINDS: [Kind; 2] = [Kind::Plain, Kind::Leased];
+
+/// A semaphore of either kind.
+#[derive(Clone, Debug)]
+pub enum Seats {
+    /// Without leases.
+    Plain(Semaphore),
+    /// With leases.
+    Leased(LeasedSemaphore),
+}
+
+/// A permit of either kind.
+#[derive(Debug)]
+pub enum Seat {
+    /// Without a lease.
+    Plain(Permit),
+    /// With a lease.
+    Leased(LeasedPermit),
+}
+
+impl Kind {
+    /// The semaphore [`NAME`] on a client.
+    #[must_use]
+    pub fn on(self, client: &Client) -> Seats {
+        self.named(client, NAME)
+    }
+
+    /// A semaphore on a client.
+    #[must_use]
+    pub fn named(self, client: &Client, name: &str) -> Seats {
+        match self {
+            Self::Plain => Seats::Plain(Semaphore::new(client, name).unwrap()),
+            Self::Leased => Seats::Leased(LeasedSemaphore::new(client, name).unwrap()),
+        }
+    }
+
+    /// How many permits are held, as the server has it.
+    #[must_use]
+    pub fn held(self, world: &World) -> i64 {
+        let (script, key) = match self {
+            Self::Plain => (
+                "local sum = 0 for _, n in ipairs(redis.call('HVALS', KEYS[1])) do sum = sum + n end return sum",
+                LEDGER,
+            ),
+            Self::Leased => ("return redis.call('ZCARD', KEYS[1])", LEASES),
+        };
+        world.admin(&["EVAL", script, "1", key]).parse().unwrap()
+    }
+}
+
+/// How many permits are free, as the server has it.
+#[must_use]
+pub fn free(world: &World) -> i64 {
+    world.admin(&["GET", NAME]).parse().unwrap_or(0)
+}
+
+/// The keys that are there, but for results that are remembered for a while.
+#[must_use]
+pub fn keys(world: &World) -> Vec<String> {
+    let mut keys = world.keys();
+    keys.retain(|key| {
+        let once = key.starts_with("stanchion_once:");
+        assert!(
+            !once || world.admin(&["PTTL", key]) != "-1",
+            "{key} has no TTL"
+        );
+        !once
+    });
+    keys
+}
+
+/// Waits until nobody holds, so many are free and nothing else is left.
+pub async fn at_rest(world: &World, permits: i64) {
+    eventually(&format!("all {permits} permits are free"), || {
+        keys(world) == [NAME] && free(world) == permits
+    })
+    .await;
+}
+
+impl Seats {
+    /// With this lease, where there are leases.
+    #[must_use]
+    pub fn with_lease(self, lease: Lease) -> Self {
+        match self {
+            Self::Plain(plain) => Self::Plain(plain),
+            Self::Leased(leased) => Self::Leased(leased.with_lease(lease)),
+        }
+    }
+
+    /// See [`Semaphore::init`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn init(&self, permits: u32) -> Result<bool, QueryError> {
+        match self {
+            Self::Plain(plain) => plain.init(permits).await,
+            Self::Leased(leased) => leased.init(permits).await,
+        }
+    }
+
+    /// See [`Semaphore::acquire_many`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn acquire(&self, permits: u32) -> Result<Seat, AcquireError> {
+        Ok(match self {
+            Self::Plain(plain) => Seat::Plain(plain.acquire_many(permits).await?),
+            Self::Leased(leased) => Seat::Leased(leased.acquire_many(permits).await?),
+        })
+    }
+
+    /// See [`Semaphore::acquire_many_timeout`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn acquire_timeout(
+        &self,
+        permits: u32,
+        timeout: Duration,
+    ) -> Result<Seat, AcquireError> {
+        Ok(match self {
+            Self::Plain(plain) => Seat::Plain(plain.acquire_many_timeout(permits, timeout).await?),
+            Self::Leased(leased) => {
+                Seat::Leased(leased.acquire_many_timeout(permits, timeout).await?)
+            }
+        })
+    }
+
+    /// See [`Semaphore::try_acquire_many`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn try_acquire(&self, permits: u32) -> Result<Option<Seat>, AcquireError> {
+        Ok(match self {
+            Self::Plain(plain) => plain.try_acquire_many(permits).await?.map(Seat::Plain),
+            Self::Leased(leased) => leased.try_acquire_many(permits).await?.map(Seat::Leased),
+        })
+    }
+
+    /// See [`Semaphore::available`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn available(&self) -> Result<i64, QueryError> {
+        match self {
+            Self::Plain(plain) => plain.available().await,
+            Self::Leased(leased) => leased.available().await,
+        }
+    }
+
+    /// See [`Semaphore::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn add(&self, permits: u32) -> Result<i64, QueryError> {
+        match self {
+            Self::Plain(plain) => plain.add(permits).await,
+            Self::Leased(leased) => leased.add(permits).await,
+        }
+    }
+
+    /// See [`Semaphore::reduce`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn reduce(&self, permits: u32) -> Result<i64, QueryError> {
+        match self {
+            Self::Plain(plain) => plain.reduce(permits).await,
+            Self::Leased(leased) => leased.reduce(permits).await,
+        }
+    }
+
+    /// See [`Semaphore::drain`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn drain(&self) -> Result<u32, QueryError> {
+        match self {
+            Self::Plain(plain) => plain.drain().await,
+            Self::Leased(leased) => leased.drain().await,
+        }
+    }
+}
+
+impl Seat {
+    /// See [`Permit::count`].
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        match self {
+            Self::Plain(plain) => plain.count(),
+            Self::Leased(leased) => leased.count(),
+        }
+    }
+
+    /// Whether it may be relied on: always, for a plain one.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Leased(leased) => leased.is_held(),
+        }
+    }
+
+    /// See [`Permit::release`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Plain(plain) => plain.release().await,
+            Self::Leased(leased) => leased.release().await,
+        }
+    }
+}
