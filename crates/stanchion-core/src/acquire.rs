@@ -13,12 +13,14 @@ use crate::owner::{Owner, WireOwner, live};
 use crate::primitive::{Hint, Request, Sharing, Synchronizer, Tenure, Verdict, now_of, rest_of};
 use crate::release::Leftover;
 use crate::runner::Persistent;
+use crate::token::FencingToken;
 use crate::transport::Failure;
 use crate::waiting::{Applicant, Entries, Entry, Ticket, Turn};
 
 /// What one request brought.
 enum Attempt {
-    Granted(Hold),
+    /// And how many more permits there were.
+    Granted(Hold, u32),
     /// Boxed: most hints are empty, and every waiter carries one.
     Busy(Option<Duration>, Box<Hint>),
     Late,
@@ -143,7 +145,7 @@ impl Asking {
                 core_timeout(&self.core, deadline, clock).await;
             }
             // The hold sees to it from here.
-            Attempt::Granted(_) => {
+            Attempt::Granted(..) => {
                 self.unanswered_until = Moment::ZERO;
                 self.queued = false;
             }
@@ -178,6 +180,11 @@ impl Asking {
         match answer {
             Ok(reply) => match Verdict::read(&reply) {
                 Some(Verdict::Granted(token)) => {
+                    let (token, left) = match self.sync.sharing() {
+                        Sharing::Permits(_) => (None, token.map_or(0, FencingToken::get)),
+                        _ => (token, 0),
+                    };
+                    let left = u32::try_from(left).unwrap_or(u32::MAX);
                     let grant = Grant {
                         owner: self.owner.clone(),
                         token,
@@ -188,7 +195,7 @@ impl Asking {
                     };
                     let hold = HoldState::begin(&core, &self.sync, entry, grant);
                     if hold.is_held() {
-                        Attempt::Granted(hold)
+                        Attempt::Granted(hold, left)
                     } else {
                         Attempt::Stale
                     }
@@ -448,8 +455,8 @@ async fn wait(
             return Err(timed_out(asking.under_way()));
         };
         match attempt {
-            Attempt::Granted(hold) => {
-                ticket.acquired(&hold);
+            Attempt::Granted(hold, left) => {
+                ticket.acquired(&hold, left);
                 return Ok(hold);
             }
             Attempt::Busy(ttl, hint) => match &hint.elsewhere {
@@ -535,8 +542,8 @@ async fn once(
     let mut asking = Asking::new(core, sync, terms, how);
     loop {
         let outage = match asking.attempt(visit.entry(), deadline).await {
-            Some(Attempt::Granted(hold)) => {
-                visit.entry().acquired(&hold);
+            Some(Attempt::Granted(hold, left)) => {
+                visit.entry().acquired(&hold, left);
                 return Ok(Some(hold));
             }
             Some(Attempt::Busy(..)) => return Ok(None),

@@ -73,7 +73,7 @@ pub enum Tenure {
 ///
 /// | reply | acquire, re-enter, hand-off, downgrade | release, abandon |
 /// |---|---|---|
-/// | n > 0 | done, n is the fencing token | done, n subscribers were told |
+/// | n > 0 | done, n is the fencing token; of [`Sharing::Permits`], how many more there are | done, n subscribers were told |
 /// | 0 | done, no token | done, nobody was told |
 /// | −1 | too late, not done (a hand-off then released) | done, the message could not be sent |
 /// | −2 | the owner holds nothing; what is waited for is gone | the owner holds nothing |

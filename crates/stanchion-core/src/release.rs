@@ -291,7 +291,7 @@ pub(crate) async fn downgrade(
         Passed::To(hold) => {
             // Its message tells the others; ours are called here.
             state.entry.freed(&state.core, &state, Rivals::Unknown);
-            state.entry.acquired(&hold);
+            state.entry.acquired(&hold, 0);
             if let Some(owner) = owner {
                 hold.adopt(&owner);
                 let mut seat = owner.seat(to.channel()).lock_owned().await;

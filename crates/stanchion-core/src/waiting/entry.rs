@@ -154,7 +154,11 @@ impl Entry {
         let asks = match sharing {
             Sharing::Exclusive => queue.waiters.is_empty(),
             Sharing::Together => queue.parked == 0 && queue.exclusives == 0,
-            Sharing::Permits(_) | Sharing::Event => queue.parked == 0,
+            // Behind one that was refused it waits for its turn, also while that one asks again.
+            Sharing::Permits(_) => {
+                queue.parked == 0 && !queue.first().is_some_and(|(_, first)| first.refused)
+            }
+            Sharing::Event => queue.parked == 0,
             Sharing::Queued => true,
         };
         let asks = asks
@@ -180,6 +184,7 @@ impl Entry {
                 turn: asks.then_some(Turn::Try),
                 asking: false,
                 asked: false,
+                refused: false,
                 waker: None,
             },
         );
@@ -271,14 +276,13 @@ impl Entry {
                     Wakers::default()
                 }
             }
+            // Several ask at once there, and the first may have a place to keep on the server.
+            Some(Sharing::Permits(_)) => queue.admit(Room::Unknown),
             // A live local holder will call `freed`; asking the server meanwhile would be noise (invariant 3).
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
                 return;
             }
-            Some(_) => {
-                queue.chain = true;
-                queue.admit(Room::Unknown)
-            }
+            Some(_) => queue.admit(Room::Unknown),
         };
         drop(queue);
         wakers.call();
@@ -287,7 +291,6 @@ impl Entry {
     /// Subscribed (again), or deaf from now on.
     pub(crate) fn listening_changed(&self) {
         let mut queue = self.queue();
-        queue.chain = true;
         // Confirmed: something may have happened before. Lost: the server may be gone, and the pace changes. Where the
         // server keeps the queue, one answer tells of a grant to any of us.
         let wakers = queue.admit(Room::Unknown);
@@ -360,13 +363,13 @@ impl Entry {
     }
 
     /// A hold has been acquired by asking the server, without a place in the queue.
-    pub(crate) fn acquired(&self, hold: &Hold) {
+    pub(crate) fn acquired(&self, hold: &Hold, left: u32) {
         let mut queue = self.queue();
         let sharing = hold.sharing();
         if sharing == Sharing::Exclusive {
             queue.holder = hold.weak();
         }
-        let wakers = queue.granted(sharing);
+        let wakers = queue.granted(sharing, left);
         drop(queue);
         wakers.call();
     }
@@ -404,7 +407,6 @@ impl Entry {
             Sharing::Together | Sharing::Permits(_)
                 if rivals == Rivals::Unknown || !core.subscriptions.hears(&self.channel) =>
             {
-                queue.chain = true;
                 queue.admit(Room::Unknown)
             }
             _ => Wakers::default(),

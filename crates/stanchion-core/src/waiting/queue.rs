@@ -49,8 +49,6 @@ pub(super) struct Queue {
     pub(super) visitors: u32,
     /// For so much a wake announced room while others asked.
     pub(super) again: u32,
-    /// Permits: each grant lets the next one ask, until one is refused. Nothing was said about how many are free.
-    pub(super) chain: bool,
     /// The exclusive holder, if it is of this process.
     pub(super) holder: Weak<HoldState>,
     /// Hand-offs since the last public release.
@@ -79,6 +77,8 @@ pub(super) struct Waiter {
     pub(super) asking: bool,
     /// It has asked at least once.
     pub(super) asked: bool,
+    /// And was not granted.
+    pub(super) refused: bool,
     pub(super) waker: Option<Waker>,
 }
 
@@ -130,37 +130,51 @@ impl Queue {
     /// Tells those at the front for whom there may be room to ask.
     pub(super) fn admit(&mut self, room: Room) -> Wakers {
         let mut wakers = Wakers::default();
-        let mut left = match room {
-            Room::For(n) => n,
-            Room::Unknown => 1,
+        let Some((first, waiter)) = self.first() else {
+            return wakers;
         };
-        if self.handing.is_none() {
-            let mut told = Vec::new();
-            for (place, waiter) in &self.waiters {
-                let sharing = waiter.sync.sharing();
-                if waiter.is_parked() {
-                    if let (Sharing::Permits(wanted), Room::For(_)) = (sharing, room) {
-                        if wanted > left {
-                            // First come, first served: those behind it wait for it.
-                            break;
-                        }
-                        left -= wanted;
-                    } else {
-                        left = 0;
-                    }
-                    told.push(*place);
-                }
-                if left == 0 || !matches!(sharing, Sharing::Permits(_)) {
-                    break;
-                }
+        if let Sharing::Permits(wanted) = waiter.sync.sharing() {
+            let room = match room {
+                Room::For(n) => n,
+                Room::Unknown => wanted,
+            };
+            let parked = self.parked;
+            let wakers = self.admit_permits(room);
+            if self.parked == parked && self.asking > 0 {
+                // Invariant 2: they may be asking since before. Otherwise those who are told now learn what is left.
+                self.again = self.again.max(room);
             }
-            for place in told {
-                self.tell(place, Turn::Try, &mut wakers);
+            return wakers;
+        }
+        if self.handing.is_none() && waiter.is_parked() {
+            self.tell(first, Turn::Try, &mut wakers);
+        } else if self.asking > 0 || self.handing.is_some() {
+            // Invariant 2.
+            self.again = self.again.max(1);
+        }
+        wakers
+    }
+
+    /// Tells those to ask for whom `room` permits are enough. Whoever asks or is about to has a claim on what it wants, and
+    /// first come, first served: those behind one that does not fit wait for it.
+    fn admit_permits(&mut self, room: u32) -> Wakers {
+        let mut wakers = Wakers::default();
+        let mut left = room;
+        let mut told = Vec::new();
+        for (place, waiter) in &self.waiters {
+            let Sharing::Permits(wanted) = waiter.sync.sharing() else {
+                break;
+            };
+            if wanted > left {
+                break;
+            }
+            left -= wanted;
+            if waiter.is_parked() {
+                told.push(*place);
             }
         }
-        if left > 0 && (self.asking > 0 || self.handing.is_some()) {
-            // Invariant 2.
-            self.again = self.again.max(left);
+        for place in told {
+            self.tell(place, Turn::Try, &mut wakers);
         }
         wakers
     }
@@ -179,8 +193,8 @@ impl Queue {
         wakers
     }
 
-    /// What a grant to one waiter means for those behind it.
-    pub(super) fn granted(&mut self, sharing: Sharing) -> Wakers {
+    /// What a grant to one waiter, with so many permits left, means for those behind it.
+    pub(super) fn granted(&mut self, sharing: Sharing, left: u32) -> Wakers {
         let mut wakers = Wakers::default();
         self.refused = 0;
         match sharing {
@@ -209,11 +223,10 @@ impl Queue {
                 }
             }
             Sharing::Permits(_) => {
-                let heard = std::mem::take(&mut self.again);
-                if heard > 0 {
+                let (parked, heard) = (self.parked, std::mem::take(&mut self.again));
+                wakers = self.admit_permits(left);
+                if self.parked == parked && heard > 0 {
                     wakers = self.admit(Room::For(heard));
-                } else if self.chain {
-                    wakers = self.admit(Room::Unknown);
                 }
             }
             Sharing::Event => {
@@ -248,6 +261,7 @@ impl Queue {
             && waiter.asking
         {
             waiter.asking = false;
+            waiter.refused = true;
             self.asking -= 1;
             if waiter.turn.is_none() {
                 self.parked += 1;

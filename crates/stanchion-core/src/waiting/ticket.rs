@@ -106,7 +106,6 @@ impl Ticket {
         let now = self.core.clock.now();
         let mut queue = self.entry.queue();
         queue.came_back(place);
-        queue.chain = false;
         let again = std::mem::take(&mut queue.again);
         let mut wakers = queue.heed(hint);
         if wakers.0.is_empty() && again > 0 {
@@ -165,7 +164,7 @@ impl Ticket {
     }
 
     /// The try has acquired.
-    pub(crate) fn acquired(&mut self, hold: &Hold) {
+    pub(crate) fn acquired(&mut self, hold: &Hold, left: u32) {
         let Some(place) = self.place.take() else {
             return;
         };
@@ -176,7 +175,7 @@ impl Ticket {
         }
         let removed = queue.remove(place);
         // Whatever was heard during the try was about the time before it, unless there is more than one to be had.
-        let wakers = queue.granted(sharing);
+        let wakers = queue.granted(sharing, left);
         self.leave(queue, place, wakers);
         if let Some(Turn::Granted(same)) = removed.and_then(|waiter| waiter.turn) {
             same.disown();
@@ -186,13 +185,20 @@ impl Ticket {
     /// Removes a waiter that has what it came for, or has gone.
     fn leave(&self, mut queue: MutexGuard<'_, Queue>, place: u64, wakers: Wakers) {
         let removed = queue.remove(place);
-        if self.applicant.sync.sharing() == Sharing::Queued {
+        let sharing = self.applicant.sync.sharing();
+        if sharing != Sharing::Exclusive && !queue.waiters.is_empty() && queue.poll.is_none() {
+            // Invariant 3: its poll was everybody's, and no holder here calls the next.
+            let longest = self.core.poll_interval();
+            let pause = if sharing == Sharing::Queued {
+                self.applicant.sync.beat().min(longest)
+            } else {
+                longest
+            };
+            let at = self.core.clock.now() + pause;
+            self.entry.schedule_poll(&mut queue, at);
+        }
+        if sharing == Sharing::Queued {
             queue.by_owner.remove(&self.applicant.owner);
-            if !queue.waiters.is_empty() && queue.poll.is_none() {
-                // Invariant 3: its poll was everybody's.
-                let at = self.core.clock.now() + self.applicant.sync.beat();
-                self.entry.schedule_poll(&mut queue, at);
-            }
             if let Some(own) = self.applicant.sync.channel_of(&self.applicant.owner) {
                 self.core.subscriptions.forget_channel(&own);
             }
@@ -223,10 +229,7 @@ impl Drop for Ticket {
         let wakers = match self.applicant.sync.sharing() {
             Sharing::Queued => Wakers::default(),
             _ if !mattered || queue.has_live_holder() => Wakers::default(),
-            Sharing::Permits(_) => {
-                queue.chain = true;
-                queue.admit(Room::Unknown)
-            }
+            Sharing::Permits(_) => queue.admit(Room::Unknown),
             _ => {
                 if waiter.asking {
                     queue.again = 0;
