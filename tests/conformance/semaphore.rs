@@ -16,6 +16,7 @@ suite! {
     a_timeout_leaves_nothing,
     a_dropped_permit_is_released,
     sixty_four_tasks_never_exceed_the_limit,
+    a_grant_costs_little_more_than_two_commands,
     a_release_of_three_wakes_three_waiters,
     waiters_of_a_process_are_served_in_order,
     added_permits_wake_waiters,
@@ -191,6 +192,33 @@ async fn sixty_four_tasks_never_exceed_the_limit(world: &World) {
     }
     let most = most.load(Ordering::SeqCst);
     assert!((4..=8).contains(&most), "{most} at once");
+    at_rest(world, 8).await;
+}
+
+async fn a_grant_costs_little_more_than_two_commands(world: &World) {
+    let client = world.client().await;
+    let semaphore = semaphore(&client, 8).await;
+    let before = world.scripts_run();
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let semaphore = semaphore.clone();
+            tokio::spawn(async move {
+                for _ in 0..30 {
+                    let permit = semaphore.acquire().await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    permit.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let scripts = world.scripts_run() - before;
+    assert!(
+        scripts * 10 <= 1920 * 22,
+        "{scripts} scripts for 1920 grants"
+    );
     at_rest(world, 8).await;
 }
 

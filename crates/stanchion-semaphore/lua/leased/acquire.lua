@@ -14,7 +14,7 @@
 -- ARGV[7]  channel
 -- ARGV[8]  publish    PUBLISH or SPUBLISH
 --
--- Returns  0 acquired, -1 late, -4 - ms busy: ask again after so long, when a lease ends (-3: when there is a message); when it
+-- Returns  >= 0 acquired, and so many more could be; -1 late, -4 - ms busy: ask again after so long, when a lease ends (-3: when there is a message); when it
 --          stands in line { -4 - ms, server time in microseconds, 1 }
 -- Replay   the ids are there: granted, their leases only ever lengthened (P6, R3)
 -- Wakes    waiters for reaped permits that it does not take itself
@@ -42,7 +42,7 @@ if held == wanted then
   -- Nothing to remove: passes at maxmemory, and lets ZADD pass (R8).
   call('ZREM', KEYS[2], '')
   for _, id in ipairs(ids) do call('ZADD', KEYS[2], 'XX', 'GT', ends, id) end
-  return 0
+  return math.max(free, 0)
 end
 
 -- Permits that come free here although nobody released them.
@@ -100,6 +100,9 @@ if type(added) ~= 'number' then
 end
 local ttl = call('PTTL', KEYS[1])
 if ttl > 0 then call('PEXPIRE', KEYS[2], ttl) end
-if first then leave(KEYS[3], place, first) end
 if found > 0 and free > 0 then redis.pcall(ARGV[8], ARGV[7], free) end
-return 0
+if first then
+  leave(KEYS[3], place, first)
+  free = free - kept_back(KEYS[3], place, ARGV[5])
+end
+return math.max(free, 0)

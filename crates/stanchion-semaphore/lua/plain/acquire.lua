@@ -9,7 +9,7 @@
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
 -- ARGV[4]  waits      1: when refused it may stand in line
 --
--- Returns  0 acquired, -1 late, -4 - ms busy: ask again after so long (-3: when there is a message); when it stands in line
+-- Returns  >= 0 acquired, and so many more could be; -1 late, -4 - ms busy: ask again after so long (-3: when there is a message); when it stands in line
 --          { -4 - ms, server time in microseconds, 1 }
 -- Replay   the ledger has the owner: granted, and nothing is taken again (P6)
 -- Wakes    nobody
@@ -31,7 +31,7 @@ end
 
 local short = free < wanted
 if short or (free < wanted + kept and possible(kept)) then
-  if call('HGET', KEYS[2], ARGV[1]) then return 0 end
+  if call('HGET', KEYS[2], ARGV[1]) then return math.max(free, 0) end
   -- Kept back for somebody who may be dead: that ends without a message.
   local again = short and -1 or math.max(call('PTTL', KEYS[3]), 0)
   if ARGV[4] == '1' and (first or wanted > 1) then
@@ -50,11 +50,14 @@ end
 -- P3: a request that outlived its caller takes nothing.
 local time = call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[3] + 0 then return -1 end
-if call('HSET', KEYS[2], ARGV[1], ARGV[2]) == 0 then return 0 end
+if call('HSET', KEYS[2], ARGV[1], ARGV[2]) == 0 then return free end
 local left = redis.pcall('DECRBY', KEYS[1], ARGV[2])
 if type(left) ~= 'number' then
   call('HDEL', KEYS[2], ARGV[1])
   return left
 end
-if first then leave(KEYS[3], place, first) end
-return 0
+if first then
+  leave(KEYS[3], place, first)
+  left = left - kept_back(KEYS[3], place, ARGV[4])
+end
+return math.max(left, 0)
