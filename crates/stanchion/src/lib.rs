@@ -52,7 +52,17 @@ pub mod prelude {
     pub use crate::{AcquireOptions, Client, CountDownLatch, Lease, Lock, LockGuard};
 }
 
-/// The README's programs compile.
+/// The programs of the README and of the book run, on the engine. Those that are marked `ignore` there are taken from
+/// `tests/book`.
 #[cfg(all(doctest, feature = "embedded"))]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod book {
+    macro_rules! pages {
+        ($($name:ident: $path:literal,)*) => { $(#[doc = include_str!($path)] struct $name;)* };
+    }
+
+    pages! {
+        Readme: "../../../README.md",
+        Introduction: "../../../docs/README.md",
+        Lock: "../../../docs/primitives/lock.md",
+    }
+}
