@@ -64,5 +64,7 @@ mod book {
         Readme: "../../../README.md",
         Introduction: "../../../docs/README.md",
         Lock: "../../../docs/primitives/lock.md",
+        Latch: "../../../docs/primitives/latch.md",
+        MultiLock: "../../../docs/primitives/multilock.md",
     }
 }
