@@ -22,6 +22,7 @@ mod network;
 mod processes;
 mod redlock;
 mod replies;
+mod rights;
 mod roles;
 mod runtimes;
 mod rwlock;

@@ -1,0 +1,151 @@
+//! The user with the least rights: the ACL line of `docs/operations.md`, given to a client.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use stanchion::{Client, CountDownLatch, Lock, Lockable, MultiLock, Rejection, Secret};
+use stanchion_testkit::{RedisServer, Value, eventually};
+
+use crate::support::*;
+
+/// The words of the line, as they stand on the page.
+fn the_line() -> Vec<String> {
+    let page = include_str!("../../docs/operations.md");
+    let (_, rest) = page.split_once("```text\nACL SETUSER").unwrap();
+    let (line, _) = rest.split_once("```").unwrap();
+    let words = line.split_whitespace().map(str::to_owned);
+    ["ACL", "SETUSER"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(words)
+        .collect()
+}
+
+/// A client with that user, and a lease that is soon renewed.
+async fn client(server: &RedisServer) -> Client {
+    let line = the_line();
+    admin(server, &line.iter().map(String::as_str).collect::<Vec<_>>());
+    let config = config(server.url())
+        .username("app".to_owned())
+        .password(Secret::new("password"));
+    Client::connect_with(config).await.unwrap()
+}
+
+/// Nothing that the client sent was refused.
+fn nothing_refused(server: &RedisServer) {
+    let log = server.cli(&["ACL", "LOG"]);
+    let told = |entry: &Value| format!("{entry}");
+    // Newer servers know CLIENT SETINFO, which nothing depends on.
+    let refused: Vec<_> = log.as_array().iter().map(told).collect();
+    let missed = refused.iter().find(|entry| !entry.contains("setinfo"));
+    assert_eq!(missed, None);
+}
+
+/// Two clients, so that waiters are woken by messages; leases that are renewed several times.
+async fn users(server: &RedisServer) -> (Client, Client) {
+    (client(server).await, client(server).await)
+}
+
+#[tokio::test]
+async fn a_lock_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let held = lock(&a, "app:orders", ms(600)).acquire().await.unwrap();
+    let theirs = lock(&b, "app:orders", ms(600));
+    let waiting = waiting(&theirs);
+    subscribed(&server, "app:orders").await;
+    renewed(&held).await;
+    held.reenter().await.unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+    let held = waiting.await.unwrap().unwrap();
+    assert!(theirs.status().await.unwrap().is_held());
+    assert!(theirs.danger().force_release().await.unwrap());
+    drop(held);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn a_latch_and_a_multilock_need_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let latch = CountDownLatch::new(&a, "app:done").unwrap();
+    assert!(latch.arm(1).await.unwrap());
+    let theirs = CountDownLatch::new(&b, "app:done").unwrap();
+    let opened = tokio::spawn(async move { theirs.wait().await });
+    eventually("it waits", || b.waiters() == 1).await;
+    latch.count_down().await.unwrap();
+    opened.await.unwrap().unwrap();
+    assert!(latch.arm(1).await.unwrap());
+    assert!(latch.delete().await.unwrap());
+    let (one, two) = (lock(&a, "app:1", ms(600)), lock(&a, "app:2", ms(600)));
+    let both = MultiLock::new([&one as &dyn Lockable, &two]).unwrap();
+    both.acquire().await.unwrap().release().await.unwrap();
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn other_names_are_refused() {
+    let Some(server) = server() else { return };
+    let client = client(&server).await;
+    let other = Lock::new(&client, "orders").unwrap();
+    assert!(matches!(
+        rejected(other.acquire().await),
+        Rejection::NotPermitted { .. }
+    ));
+    assert_eq!(leftovers(&server), [] as [String; 0]);
+}
+
+/// What the scripts in a folder call.
+fn called_in(folder: &Path, called: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            called_in(&path, called);
+        } else if path.extension().is_some_and(|extension| extension == "lua") {
+            let text = std::fs::read_to_string(path).unwrap();
+            let names = text.split("call('").skip(1);
+            called.extend(names.map(|rest| rest.split('\'').next().unwrap().to_lowercase()));
+        }
+    }
+}
+
+/// What the scripts of the family call.
+fn called_by_scripts() -> BTreeSet<String> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let mut called = BTreeSet::new();
+    for folder in std::fs::read_dir(crates).unwrap() {
+        let folder = folder.unwrap().path().join("lua");
+        if folder.is_dir() {
+            called_in(&folder, &mut called);
+        }
+    }
+    called
+}
+
+#[test]
+fn the_line_allows_what_clients_and_scripts_use() {
+    let own = [
+        "hello",
+        "auth",
+        "select",
+        "info",
+        "time",
+        "eval",
+        "evalsha",
+        "subscribe",
+        "unsubscribe",
+        "publish",
+    ];
+    let used: BTreeSet<String> = own
+        .map(str::to_owned)
+        .into_iter()
+        .chain(called_by_scripts())
+        .collect();
+    let allowed: BTreeSet<String> = the_line()
+        .iter()
+        .filter_map(|word| word.strip_prefix('+'))
+        .map(str::to_owned)
+        .collect();
+    let missing: Vec<_> = used.difference(&allowed).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
