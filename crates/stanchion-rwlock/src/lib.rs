@@ -1,1 +1,43 @@
-//! A distributed read-write lock on Redis and Valkey, wire-compatible with Redisson.
+//! A distributed read-write lock on Redis and Valkey, wire-compatible with Redisson's `RReadWriteLock`.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use stanchion_rwlock::{Client, RwLock};
+//!
+//! # async fn show() {}
+//! # async fn change(token: Option<stanchion_rwlock::FencingToken>) {}
+//! # async fn example() -> Result<(), stanchion_rwlock::Error> {
+//! let client = Client::connect("redis://127.0.0.1/").await?;
+//! let prices = RwLock::new(&client, "prices")?;
+//!
+//! let reading = prices.read().await?; // beside any number of other readers
+//! reading.run(show()).await?;
+//! reading.release().await?;
+//!
+//! let writing = prices.write_timeout(Duration::from_secs(5)).await?; // alone
+//! writing.run(change(writing.fencing_token())).await?; // dropped in time if the lock is lost
+//! let reading = writing.downgrade().await?; // no writer comes in between
+//! reading.run(show()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! No lease lock excludes a holder that is paused between its check and its write. Give [`WriteGuard::fencing_token`] to
+//! the resource you write to, and let it refuse smaller ones.
+
+mod guard;
+mod layout;
+mod read;
+mod rwlock;
+mod status;
+mod write;
+
+pub use guard::{ReadGuard, WriteGuard};
+pub use rwlock::{Preference, RwLock, RwLockDanger};
+pub use stanchion_core::{
+    AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
+    ConnectError, Error, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, LostReason,
+    Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection, ReleaseError,
+    RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+};
+pub use status::{RwLockHolder, RwLockStatus};

@@ -1,0 +1,34 @@
+-- rwlock/renew_read
+-- Lengthen the leases of many read holds: the hash and the hold key of each. Items are independent.
+--
+-- KEYS[2i-1]  the hash of hold i
+-- KEYS[2i]    its hold key
+-- ARGV[1]     not_after, server time in microseconds: a run after it does nothing
+-- ARGV[2i]    field of hold i: its owner
+-- ARGV[2i+1]  lease of hold i in milliseconds
+--
+-- Returns  array: for each hold 1 renewed, 0 gone, -1 the server refused its keys; or the number -1: late
+-- Replay   harmless: a lease is only ever lengthened
+-- Wakes    nobody
+-- Cost     O(1) for each hold
+local now = redis.call('TIME')
+if now[1] * 1000000 + now[2] > ARGV[1] + 0 then return -1 end
+local result = {}
+for i = 1, #KEYS, 2 do
+  local lease = ARGV[i + 2]
+  local held = redis.pcall('HEXISTS', KEYS[i], ARGV[i + 1])
+  if held == 1 then
+    -- P10, R3: GT, so that a late duplicate never shortens. PEXPIRE is allowed when memory is full, and then so is SET (R8).
+    local main = redis.pcall('PEXPIRE', KEYS[i], lease, 'GT')
+    local own = redis.pcall('PEXPIRE', KEYS[i + 1], lease, 'GT')
+    if own == 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
+      -- The hold outlived its key, and the field is still there: nobody else can have been let in.
+      own = redis.pcall('SET', KEYS[i + 1], '1', 'PX', lease)
+    end
+    if type(main) ~= 'number' or (type(own) == 'table' and own.err) then held = -1 end
+  elseif held ~= 0 then
+    held = -1
+  end
+  result[#result + 1] = held
+end
+return result

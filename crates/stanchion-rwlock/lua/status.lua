@@ -1,0 +1,28 @@
+-- rwlock/status
+-- Who holds, in which mode, how often, for how long, and the last token. Reads only.
+--
+-- KEYS[1]  rwlock  hash    mode, reader -> hold count, writer -> hold count
+-- KEYS[2]  fence   string  the last fencing token; the rwlock's own key again: none
+-- KEYS[3]  mark    string  a writer that waits
+-- ARGV[1]  most    so many holders are listed at most
+--
+-- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', mode or '', holders, 1 if a waiting writer holds readers off, field, count, ... }
+-- Replay   harmless
+-- Wakes    nobody
+-- Cost     O(listed holders): of more than that, which ones is left to chance
+local call = redis.call
+local result = { call('PTTL', KEYS[1]), '', '', 0, call('EXISTS', KEYS[3]) }
+if KEYS[2] ~= KEYS[1] then result[2] = call('GET', KEYS[2]) or '' end
+if result[1] == -2 then return result end
+local mode = call('HGET', KEYS[1], 'mode')
+if not mode then return redis.error_reply('WRONGTYPE the name belongs to another kind of synchronizer: its hash has no mode') end
+result[3] = mode
+result[4] = call('HLEN', KEYS[1]) - 1
+local fields = call('HRANDFIELD', KEYS[1], ARGV[1] + 1, 'WITHVALUES')
+for i = 1, #fields, 2 do
+  if fields[i] ~= 'mode' and #result < 5 + 2 * ARGV[1] then
+    result[#result + 1] = fields[i]
+    result[#result + 1] = fields[i + 1]
+  end
+end
+return result

@@ -1,0 +1,108 @@
+//! What a read-write lock is made of on the server: keys, fields, channel.
+
+use stanchion_core::primitive::{Arg, Call, Script};
+use stanchion_core::{Name, WireOwner};
+
+use crate::rwlock::Preference;
+
+static STATUS: Script<3, 1> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
+static FORCE_RELEASE: Script<1, 2> = Script::new(
+    "rwlock/force_release",
+    include_str!("../lua/force_release.lua"),
+);
+
+/// What both sides of one lock share.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) name: Name,
+    pub(crate) channel: Vec<u8>,
+    pub(crate) preference: Preference,
+    /// The name itself where no tokens are minted.
+    fence: Vec<u8>,
+    mark: Vec<u8>,
+    /// What every hold key begins with.
+    hold_keys: Vec<u8>,
+    publish: &'static str,
+}
+
+impl Layout {
+    /// `fence`: the counter's key, or `None` for a lock without tokens.
+    pub(crate) fn new(
+        name: Name,
+        fence: Option<Vec<u8>>,
+        preference: Preference,
+        publish: &'static str,
+    ) -> Self {
+        Self {
+            channel: name.prefixed("redisson_rwlock"),
+            fence: fence.unwrap_or_else(|| name.as_bytes().to_vec()),
+            mark: name.prefixed("stanchion_rwlock_writer"),
+            hold_keys: name.suffixed(""),
+            preference,
+            publish,
+            name,
+        }
+    }
+
+    /// The hash.
+    pub(crate) fn main(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    pub(crate) fn fence(&self) -> &[u8] {
+        &self.fence
+    }
+
+    pub(crate) fn mints_tokens(&self) -> bool {
+        self.fence != self.main()
+    }
+
+    /// The key with which a waiting writer holds readers off; the hash itself where writers have no preference.
+    pub(crate) fn mark(&self) -> &[u8] {
+        match self.preference {
+            Preference::Redisson => self.main(),
+            Preference::Writer => &self.mark,
+        }
+    }
+
+    /// The key that lasts as long as a reader's lease.
+    ///
+    /// Redisson has one for each hold of a reader, from 1 to its count, and lives by the longest. One is enough, because
+    /// all holds of an owner of ours have the same lease.
+    pub(crate) fn hold_key(&self, reader: &WireOwner) -> Vec<u8> {
+        self.name
+            .suffixed(&format!("{reader}:rwlock_timeout:1"))
+    }
+
+    pub(crate) fn hold_keys(&self) -> Arg<'_> {
+        self.hold_keys.as_slice().into()
+    }
+
+    pub(crate) fn channel(&self) -> Arg<'_> {
+        self.channel.as_slice().into()
+    }
+
+    pub(crate) fn publish(&self) -> Arg<'_> {
+        self.publish.into()
+    }
+
+    /// `most`: so many holders are listed at most.
+    pub(crate) fn status(&self, most: u32) -> Call {
+        STATUS.call(
+            [self.main(), &self.fence, &self.mark],
+            [u64::from(most).into()],
+        )
+    }
+
+    pub(crate) fn force_release(&self) -> Call {
+        FORCE_RELEASE.call([self.main()], [self.channel(), self.publish()])
+    }
+}
+
+/// The field of a write hold.
+pub(crate) fn write_field(owner: &WireOwner) -> String {
+    format!("{owner}{WRITE}")
+}
+
+/// What tells a write hold's field from a read hold's.
+pub(crate) const WRITE: &str = ":write";

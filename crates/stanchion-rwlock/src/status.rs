@@ -1,0 +1,167 @@
+//! What a look at a read-write lock shows.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use stanchion_core::primitive::Reply;
+use stanchion_core::{FencingToken, QueryError, Rejection};
+
+use crate::layout::WRITE;
+
+/// A read-write lock as the server saw it when asked. By the time you read it, it may have changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RwLockStatus {
+    /// Who writes, if anybody does.
+    pub writer: Option<RwLockHolder>,
+    /// Who reads: everybody, or 1000 of them as chance has it. Beside a writer, its own reads.
+    pub readers: Vec<RwLockHolder>,
+    /// How many owners read. Readers whose process died count until a release comes upon them.
+    pub reader_count: u64,
+    /// What is left of the longest lease; `None` when nobody holds, or for a lock without TTL, which no stanchion or
+    /// Redisson lock is.
+    #[serde(serialize_with = "as_millis")]
+    pub remaining: Option<Duration>,
+    /// A writer with [`Preference::Writer`](crate::Preference::Writer) waits and holds new readers off.
+    pub readers_held_off: bool,
+    /// The last fencing token minted where this lock's tokens come from. By default that is a counter that the names of
+    /// one hash slot share.
+    pub last_token: Option<FencingToken>,
+}
+
+/// Who holds a read-write lock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct RwLockHolder {
+    /// The owner: `<client uuid>:<number>`, for Redisson `<instance uuid>:<thread id>`.
+    pub owner: String,
+    /// How many times it holds.
+    pub hold_count: u32,
+}
+
+fn as_millis<S: serde::Serializer>(
+    remaining: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    remaining
+        .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+        .serialize(serializer)
+}
+
+impl RwLockStatus {
+    /// So many holders are listed at most: an answer of a few ten kilobytes.
+    pub(crate) const MOST: u32 = 1000;
+
+    /// Whether anybody reads or writes.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.writer.is_some() || self.reader_count > 0
+    }
+
+    pub(crate) fn read(reply: &Reply) -> Result<Self, QueryError> {
+        Self::parse(reply).ok_or_else(|| QueryError::Rejected {
+            rejection: Rejection::Other {
+                detail: format!("an unexpected reply: {reply:?}"),
+            },
+        })
+    }
+
+    fn parse(reply: &Reply) -> Option<Self> {
+        let [ttl, token, mode, holders, mark, fields @ ..] = reply.as_array()? else {
+            return None;
+        };
+        let holders = u64::try_from(holders.as_int()?).ok()?;
+        let mut status = Self {
+            remaining: u64::try_from(ttl.as_int()?).ok().map(Duration::from_millis),
+            readers_held_off: mark.as_int()? == 1,
+            last_token: token
+                .as_int()
+                .and_then(|n| FencingToken::new(u64::try_from(n).ok()?)),
+            ..Self::default()
+        };
+        let is_written = mode.as_text()? == "write";
+        for pair in fields.chunks_exact(2) {
+            let [field, count] = pair else { return None };
+            let hold_count = count.as_int()?.try_into().ok()?;
+            let field = field.as_text()?;
+            match field.strip_suffix(WRITE).filter(|_| is_written) {
+                Some(owner) => {
+                    status.writer = Some(RwLockHolder {
+                        owner: owner.to_owned(),
+                        hold_count,
+                    });
+                }
+                None => status.readers.push(RwLockHolder {
+                    owner: field.to_owned(),
+                    hold_count,
+                }),
+            }
+        }
+        status.readers.sort();
+        status.reader_count = holders - u64::from(status.writer.is_some()).min(holders);
+        Some(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Reply {
+        Reply::Bulk(text.into())
+    }
+
+    fn holder(owner: &str, hold_count: u32) -> RwLockHolder {
+        RwLockHolder {
+            owner: owner.into(),
+            hold_count,
+        }
+    }
+
+    #[test]
+    fn a_writer_that_reads_is_both() {
+        let reply = Reply::Array(vec![
+            Reply::Int(1500),
+            text("17"),
+            text("write"),
+            Reply::Int(2),
+            Reply::Int(1),
+            text("u:1:write"),
+            text("2"),
+            text("u:2"),
+            text("1"),
+        ]);
+        let status = RwLockStatus::read(&reply).unwrap();
+        assert_eq!(status.writer, Some(holder("u:1", 2)));
+        assert_eq!(status.readers, [holder("u:2", 1)]);
+        assert_eq!(status.reader_count, 1);
+        assert_eq!(status.remaining, Some(Duration::from_millis(1500)));
+        assert_eq!(status.last_token, FencingToken::new(17));
+        assert!(status.readers_held_off && status.is_held());
+    }
+
+    #[test]
+    fn a_free_lock_has_nobody() {
+        let nothing = [
+            Reply::Int(-2),
+            text(""),
+            text(""),
+            Reply::Int(0),
+            Reply::Int(0),
+        ];
+        let status = RwLockStatus::read(&Reply::Array(nothing.into())).unwrap();
+        assert_eq!(status, RwLockStatus::default());
+        assert!(!status.is_held());
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for odd in [
+            Reply::Nil,
+            Reply::Int(1),
+            Reply::Array(vec![Reply::Int(1); 4]),
+        ] {
+            assert!(RwLockStatus::read(&odd).is_err(), "{odd:?}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The write side, as the core sees it.
+
+use std::sync::Arc;
+
+use stanchion_core::primitive::{Call, Item, Request, Script, Synchronizer, renew_field};
+use stanchion_core::{Lease, Name, WireOwner};
+
+use crate::layout::{Layout, write_field};
+use crate::rwlock::Preference;
+
+static ACQUIRE: Script<3, 4> = Script::new(
+    "rwlock/write_acquire",
+    include_str!("../lua/write_acquire.lua"),
+);
+static REENTER: Script<1, 4> = Script::new(
+    "rwlock/write_reenter",
+    include_str!("../lua/write_reenter.lua"),
+);
+static RELEASE: Script<1, 5> = Script::new(
+    "rwlock/write_release",
+    include_str!("../lua/write_release.lua"),
+);
+static ABANDON: Script<2, 3> = Script::new(
+    "rwlock/write_abandon",
+    include_str!("../lua/write_abandon.lua"),
+);
+static DOWNGRADE: Script<2, 6> =
+    Script::new("rwlock/downgrade", include_str!("../lua/downgrade.lua"));
+
+/// For how long a waiting writer holds readers off without asking again, in ms. It asks twice in that time.
+const GRACE: u64 = 2_000;
+
+/// One writer, alone.
+///
+/// Its release is always public: passing it on to the next writer of the process would pass over all readers.
+#[derive(Debug)]
+pub(crate) struct WriteSide(pub(crate) Arc<Layout>);
+
+impl Synchronizer for WriteSide {
+    fn kind(&self) -> &'static str {
+        "rwlock_write"
+    }
+
+    fn name(&self) -> &Name {
+        &self.0.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.0.channel
+    }
+
+    fn acquire(&self, request: &Request<'_>) -> Call {
+        let grace = match self.0.preference {
+            // Whoever asks only once holds nobody off.
+            Preference::Writer if request.waits => GRACE,
+            _ => 0,
+        };
+        ACQUIRE.call(
+            [self.0.main(), self.0.fence(), self.0.mark()],
+            [
+                write_field(request.owner).as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                grace.into(),
+            ],
+        )
+    }
+
+    fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
+        Some(REENTER.call(
+            [self.0.main()],
+            [
+                write_field(request.owner).as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                u64::from(count).into(),
+            ],
+        ))
+    }
+
+    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
+        Some(RELEASE.call(
+            [self.0.main()],
+            [
+                write_field(owner).as_str().into(),
+                u64::from(count).into(),
+                lease.millis().into(),
+                self.0.channel(),
+                self.0.publish(),
+            ],
+        ))
+    }
+
+    fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
+        match self.0.preference {
+            Preference::Redisson => self.release(owner, 1, lease),
+            Preference::Writer => Some(ABANDON.call(
+                [self.0.main(), self.0.mark()],
+                [
+                    write_field(owner).as_str().into(),
+                    self.0.channel(),
+                    self.0.publish(),
+                ],
+            )),
+        }
+    }
+
+    fn downgrade(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
+        Some(DOWNGRADE.call(
+            [self.0.main(), &self.0.hold_key(to.owner)],
+            [
+                write_field(from).as_str().into(),
+                to.owner.as_str().into(),
+                to.lease.millis().into(),
+                to.not_after.into(),
+                self.0.channel(),
+                self.0.publish(),
+            ],
+        ))
+    }
+
+    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        vec![renew_field(self.name(), &write_field(owner), lease)]
+    }
+}
