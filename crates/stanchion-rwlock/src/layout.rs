@@ -1,7 +1,7 @@
 //! What a read-write lock is made of on the server: keys, fields, channel.
 
 use stanchion_core::primitive::{Arg, Call, Script};
-use stanchion_core::{Name, WireOwner};
+use stanchion_core::{Client, Fencing, Name, WireOwner};
 
 use crate::rwlock::Preference;
 
@@ -26,20 +26,19 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// `fence`: the counter's key, or `None` for a lock without tokens.
     pub(crate) fn new(
+        client: &Client,
         name: Name,
-        fence: Option<Vec<u8>>,
+        fencing: Fencing,
         preference: Preference,
-        publish: &'static str,
     ) -> Self {
         Self {
             channel: name.prefixed("redisson_rwlock"),
-            fence: fence.unwrap_or_else(|| name.as_bytes().to_vec()),
+            fence: fencing.key(&name),
             mark: name.prefixed("stanchion_rwlock_writer"),
             hold_keys: name.suffixed(""),
+            publish: client.publish_command(),
             preference,
-            publish,
             name,
         }
     }
@@ -51,10 +50,6 @@ impl Layout {
 
     pub(crate) fn fence(&self) -> &[u8] {
         &self.fence
-    }
-
-    pub(crate) fn mints_tokens(&self) -> bool {
-        self.fence != self.main()
     }
 
     /// The key with which a waiting writer holds readers off; the hash itself where writers have no preference.

@@ -36,7 +36,7 @@ pub use guard::{ReadGuard, WriteGuard};
 pub use rwlock::{Preference, RwLock, RwLockDanger};
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Error, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, LostReason,
+    ConnectError, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, LostReason,
     Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection, ReleaseError,
     RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };

@@ -105,6 +105,10 @@ impl Synchronizer for WriteSide {
         }
     }
 
+    fn leaves_sign(&self) -> bool {
+        self.0.preference == Preference::Writer
+    }
+
     fn downgrade(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
         Some(DOWNGRADE.call(
             [self.0.main(), &self.0.hold_key(to.owner)],
