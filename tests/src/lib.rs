@@ -5,6 +5,7 @@
     reason = "a test helper fails by panicking"
 )]
 
+mod listener;
 pub mod permits;
 
 use std::time::Duration;
@@ -12,6 +13,8 @@ use std::time::Duration;
 use stanchion::embedded::{Engine, Reply};
 use stanchion::{Client, ClientConfig};
 use stanchion_testkit::{RedisServer, Value, eventually_async};
+
+pub use listener::Listener;
 
 /// A server and how to make clients for it.
 #[derive(Debug)]
@@ -103,6 +106,17 @@ impl World {
             self.subscribers(channel) > 0
         })
         .await;
+    }
+
+    /// Listens to `channel` as another program would.
+    pub async fn listen(&self, channel: &str) -> Listener {
+        match self {
+            Self::Engine(engine) => Listener::new(engine.connect().unwrap(), channel).await,
+            Self::Server(server) => {
+                let stream = tokio::net::TcpStream::connect(server.addr()).await.unwrap();
+                Listener::new(stream, channel).await
+            }
+        }
     }
 
     /// How many scripts clients have sent so far.

@@ -65,8 +65,7 @@ impl Layout {
     /// Redisson has one for each hold of a reader, from 1 to its count, and lives by the longest. One is enough, because
     /// all holds of an owner of ours have the same lease.
     pub(crate) fn hold_key(&self, reader: &WireOwner) -> Vec<u8> {
-        self.name
-            .suffixed(&format!("{reader}:rwlock_timeout:1"))
+        self.name.suffixed(&format!("{reader}:rwlock_timeout:1"))
     }
 
     pub(crate) fn hold_keys(&self) -> Arg<'_> {

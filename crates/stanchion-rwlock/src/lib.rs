@@ -36,8 +36,8 @@ pub use guard::{ReadGuard, WriteGuard};
 pub use rwlock::{Preference, RwLock, RwLockDanger};
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, LostReason,
-    Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection, ReleaseError,
-    RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+    ConnectError, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
+    LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
+    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{RwLockHolder, RwLockStatus};

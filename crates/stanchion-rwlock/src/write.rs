@@ -49,6 +49,11 @@ impl Synchronizer for WriteSide {
         &self.0.channel
     }
 
+    fn fence(&self) -> Option<&[u8]> {
+        let fence = self.0.fence();
+        (fence != self.0.main()).then_some(fence)
+    }
+
     fn acquire(&self, request: &Request<'_>) -> Call {
         let grace = match self.0.preference {
             // Whoever asks only once holds nobody off.

@@ -37,11 +37,18 @@ pub use stanchion_core::{
 #[doc(inline)]
 pub use stanchion_embedded as embedded;
 #[doc(inline)]
+pub use stanchion_fair::{FairDanger, FairHolder, FairLock, FairLockGuard, FairLockStatus};
+#[doc(inline)]
 pub use stanchion_latch::CountDownLatch;
 #[doc(inline)]
 pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
 #[doc(inline)]
 pub use stanchion_multilock::{InvalidMembers, MultiGuard, MultiLock};
+#[doc(inline)]
+pub use stanchion_rwlock::{
+    Preference, ReadGuard, RwLock, RwLockDanger, RwLockHolder, RwLockStatus, WriteGuard,
+};
+#[doc(inline)]
 pub use stanchion_semaphore::{
     HeldPermit, InvalidPermitId, LeasedDanger, LeasedPermit, LeasedSemaphore, LeasedStatus, Permit,
     PermitHolder, PermitId, Semaphore, SemaphoreDanger, SemaphoreStatus,
@@ -49,7 +56,11 @@ pub use stanchion_semaphore::{
 
 /// What most programs need.
 pub mod prelude {
-    pub use crate::{AcquireOptions, Client, CountDownLatch, Lease, Lock, LockGuard};
+    pub use crate::{
+        AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Lease, LeasedPermit,
+        LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit, ReadGuard,
+        RwLock, Semaphore, WriteGuard,
+    };
 }
 
 /// The programs of the README and of the book run, on the engine. Those that are marked `ignore` there are taken from

@@ -1,0 +1,192 @@
+//! P5, P10: leases of readers and writers run out, are renewed, and their end is known in time.
+
+use std::time::Duration;
+
+use stanchion::{AcquireOptions, Lease, LostReason, ReleaseError, Renewal};
+use stanchion_tests::World;
+
+use super::rwlock;
+
+suite! {
+    the_watchdog_keeps_both_sides_beyond_their_leases,
+    a_nested_read_and_its_release_leave_the_writers_watchdog_alone,
+    without_renewal_a_reader_is_lost_before_a_writer_gets_in,
+    without_renewal_a_writer_is_lost_before_a_reader_gets_in,
+    a_dead_reader_ends_with_its_lease_though_others_read_on,
+    a_reader_whose_field_is_gone_is_lost_at_its_renewal,
+    a_reader_whose_hold_key_is_gone_gets_it_back_at_its_renewal,
+    nothing_shortens_a_readers_lease,
+    hundreds_of_readers_are_renewed_in_few_scripts,
+}
+
+fn short() -> Lease {
+    Lease::new(Duration::from_millis(400)).unwrap()
+}
+
+/// An acquire that nobody renews: what is left of a process that died.
+fn unrenewed(lease: Lease) -> AcquireOptions {
+    AcquireOptions::new().lease(lease).renewal(Renewal::Manual)
+}
+
+async fn the_watchdog_keeps_both_sides_beyond_their_leases(world: &World) {
+    let client = world.client().await;
+    let lock = rwlock(&client).with_lease(short());
+    let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert!(first.is_held() && second.is_held());
+    assert!(lock.try_write().await.unwrap().is_none());
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    let writing = lock.write().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert!(writing.is_held());
+    writing.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_nested_read_and_its_release_leave_the_writers_watchdog_alone(world: &World) {
+    // W13 of Redisson: releasing the read half cancels the renewal of the write lock.
+    let client = world.client().await;
+    let lock = rwlock(&client).with_lease(short());
+    let writing = lock.write().await.unwrap();
+    let options = AcquireOptions::new().owner(writing.owner());
+    let reading = lock.read_with(options).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    reading.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert!(writing.is_held());
+    writing.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn without_renewal_a_reader_is_lost_before_a_writer_gets_in(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let reading = rwlock(&ours).read_with(unrenewed(short())).await.unwrap();
+    let end = reading.valid_until();
+    let writing = rwlock(&theirs)
+        .write_timeout(Duration::from_secs(4))
+        .await
+        .unwrap();
+    assert!(theirs.now() > end && !reading.is_held());
+    assert_eq!(reading.lost().await, LostReason::Expired);
+    assert!(matches!(
+        reading.release().await,
+        Err(ReleaseError::Lost(_))
+    ));
+    assert!(writing.is_held());
+    writing.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn without_renewal_a_writer_is_lost_before_a_reader_gets_in(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let writing = rwlock(&ours).write_with(unrenewed(short())).await.unwrap();
+    let end = writing.valid_until();
+    let reading = rwlock(&theirs)
+        .read_timeout(Duration::from_secs(4))
+        .await
+        .unwrap();
+    assert!(theirs.now() > end && !writing.is_held());
+    drop((writing, reading));
+    world.at_rest().await;
+}
+
+async fn a_dead_reader_ends_with_its_lease_though_others_read_on(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let dead: Vec<_> = {
+        let lock = rwlock(&ours);
+        let mut dead = Vec::new();
+        for _ in 0..12 {
+            dead.push(lock.read_with(unrenewed(short())).await.unwrap());
+        }
+        dead
+    };
+    // Their guards are never dropped, as when their process has gone.
+    std::mem::forget(dead);
+    let lock = rwlock(&theirs);
+    let living = lock.read().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // Whoever comes and goes takes the dead along, two at a time.
+    for _ in 0..12 {
+        lock.read().await.unwrap().release().await.unwrap();
+    }
+    living.release().await.unwrap();
+    let writing = lock.try_write().await.unwrap();
+    assert!(writing.is_some(), "{:?}", lock.status().await);
+    drop(writing);
+    world.at_rest().await;
+}
+
+async fn a_reader_whose_field_is_gone_is_lost_at_its_renewal(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let reading = rwlock(&ours).with_lease(short()).read().await.unwrap();
+    let other = rwlock(&theirs).read().await.unwrap();
+    let owner = reading.owner().to_string();
+    let _ = world.admin(&["HDEL", "job", &owner]);
+    assert_eq!(reading.lost().await, LostReason::Gone);
+    assert!(matches!(
+        reading.release().await,
+        Err(ReleaseError::Lost(_))
+    ));
+    assert!(other.is_held());
+    other.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_reader_whose_hold_key_is_gone_gets_it_back_at_its_renewal(world: &World) {
+    let client = world.client().await;
+    let reading = rwlock(&client).read().await.unwrap();
+    let key = format!("{{job}}:{}:rwlock_timeout:1", reading.owner());
+    assert_eq!(world.admin(&["DEL", &key]), "1");
+    reading.renew().await.unwrap();
+    let left: i64 = world.admin(&["PTTL", &key]).parse().unwrap();
+    assert!(left > 20_000, "{left}");
+    reading.release().await.unwrap();
+    assert!(world.keys().is_empty());
+}
+
+async fn nothing_shortens_a_readers_lease(world: &World) {
+    let client = world.client().await;
+    let lock = rwlock(&client);
+    let long = Lease::new(Duration::from_secs(300)).unwrap();
+    let first = lock
+        .read_with(AcquireOptions::new().lease(long))
+        .await
+        .unwrap();
+    let second = lock.read().await.unwrap();
+    second.renew().await.unwrap();
+    let again = second.reenter().await.unwrap();
+    drop(again);
+    second.release().await.unwrap();
+    let left: i64 = world.admin(&["PTTL", "job"]).parse().unwrap();
+    assert!(left > 290_000, "{left}");
+    let key = format!("{{job}}:{}:rwlock_timeout:1", first.owner());
+    let left: i64 = world.admin(&["PTTL", &key]).parse().unwrap();
+    assert!(left > 290_000, "{left}");
+    // And when the one with the long lease has gone, the lock does not last longer than the rest.
+    let second = lock.read().await.unwrap();
+    first.release().await.unwrap();
+    let left: i64 = world.admin(&["PTTL", "job"]).parse().unwrap();
+    assert!(left <= 30_000, "{left}");
+    second.release().await.unwrap();
+    assert!(world.keys().is_empty());
+}
+
+async fn hundreds_of_readers_are_renewed_in_few_scripts(world: &World) {
+    let client = world.client().await;
+    let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let mut readers = Vec::new();
+    for _ in 0..300 {
+        readers.push(lock.read().await.unwrap());
+    }
+    let before = world.scripts_run();
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    let scripts = world.scripts_run() - before;
+    assert!(
+        scripts <= 40,
+        "{scripts} scripts renewed 300 readers for 3.5 s"
+    );
+    assert!(readers.iter().all(stanchion::ReadGuard::is_held));
+    drop(readers);
+    world.at_rest().await;
+}

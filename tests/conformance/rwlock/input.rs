@@ -1,0 +1,199 @@
+//! Names, options, and keys that belong to somebody else.
+
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, AcquireOptions, Client, Lease, Lock, QueryError, Reentry, Rejection, RwLock,
+};
+use stanchion_tests::World;
+
+use super::rwlock;
+
+suite! {
+    a_name_that_cannot_be_is_refused_before_anything_is_sent,
+    bad_options_are_refused_before_anything_is_sent,
+    a_foreign_key_is_left_untouched,
+    a_lock_and_a_read_write_lock_of_one_name_refuse_each_other,
+    the_key_prefix_is_part_of_every_key,
+    odd_names_keep_to_themselves,
+    re_entry_can_be_refused,
+}
+
+async fn a_name_that_cannot_be_is_refused_before_anything_is_sent(world: &World) {
+    let client = world.client().await;
+    let before = world.scripts_run();
+    assert!(RwLock::new(&client, "").is_err());
+    assert!(RwLock::new(&client, vec![b'x'; 513]).is_err());
+    assert!(RwLock::new(&client, vec![b'x'; 512]).is_ok());
+    assert_eq!(world.scripts_run(), before);
+}
+
+async fn bad_options_are_refused_before_anything_is_sent(world: &World) {
+    let lock = rwlock(&world.client().await);
+    let before = world.scripts_run();
+    let options = || AcquireOptions::new().max_hold(Duration::from_millis(1));
+    for refused in [
+        lock.read_with(options()).await.map(drop),
+        lock.write_with(options()).await.map(drop),
+    ] {
+        assert!(matches!(
+            refused,
+            Err(AcquireError::Rejected {
+                rejection: Rejection::InvalidOption { .. },
+                ..
+            })
+        ));
+    }
+    assert_eq!(world.scripts_run(), before);
+}
+
+fn is_wrong_type(error: &AcquireError) -> bool {
+    matches!(
+        error,
+        AcquireError::Rejected {
+            rejection: Rejection::WrongType { .. },
+            ..
+        }
+    )
+}
+
+async fn assert_all_refuse(lock: &RwLock) {
+    for refused in [
+        lock.read().await.map(drop),
+        lock.write().await.map(drop),
+        lock.try_read().await.map(drop),
+        lock.try_write().await.map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(is_wrong_type(&error), "{error}");
+    }
+    let wrong = |error: &QueryError| {
+        matches!(
+            error,
+            QueryError::Rejected {
+                rejection: Rejection::WrongType { .. }
+            }
+        )
+    };
+    let error = lock.danger().force_release().await.unwrap_err();
+    assert!(wrong(&error), "{error}");
+    let error = lock.status().await.unwrap_err();
+    assert!(wrong(&error), "{error}");
+}
+
+async fn a_foreign_key_is_left_untouched(world: &World) {
+    let client = world.client().await;
+    for preference in [
+        stanchion::Preference::Redisson,
+        stanchion::Preference::Writer,
+    ] {
+        let lock = rwlock(&client).with_preference(preference);
+        let _ = world.admin(&["SET", "job", "precious"]);
+        assert_all_refuse(&lock).await;
+        assert_eq!(world.admin(&["GET", "job"]), "precious");
+        assert_eq!(world.admin(&["PTTL", "job"]), "-1");
+        assert_eq!(world.keys(), ["job"], "nothing beside it");
+        let _ = world.admin(&["DEL", "job"]);
+    }
+}
+
+async fn a_lock_and_a_read_write_lock_of_one_name_refuse_each_other(world: &World) {
+    let client = world.client().await;
+    let (lock, rwlock) = (Lock::new(&client, "job").unwrap(), rwlock(&client));
+    let guard = lock.acquire().await.unwrap();
+    let owner = guard.owner().to_string();
+    assert_all_refuse(&rwlock).await;
+    assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
+    assert_eq!(world.admin(&["HLEN", "job"]), "1");
+    guard.release().await.unwrap();
+
+    for written in [false, true] {
+        let (reading, writing) = if written {
+            (None, Some(rwlock.write().await.unwrap()))
+        } else {
+            (Some(rwlock.read().await.unwrap()), None)
+        };
+        let error = lock.acquire().await.unwrap_err();
+        assert!(is_wrong_type(&error), "{error}");
+        assert_eq!(world.admin(&["HLEN", "job"]), "2");
+        if let Some(guard) = reading {
+            guard.release().await.unwrap();
+        }
+        if let Some(guard) = writing {
+            guard.release().await.unwrap();
+        }
+    }
+    assert!(world.keys().is_empty());
+}
+
+async fn the_key_prefix_is_part_of_every_key(world: &World) {
+    let client = Client::connect_with(world.config("prefixed").key_prefix("app:"))
+        .await
+        .unwrap();
+    let reading = rwlock(&client).read().await.unwrap();
+    let hold_key = format!("{{app:job}}:{}:rwlock_timeout:1", reading.owner());
+    let mut expected = ["app:job".to_owned(), hold_key];
+    expected.sort();
+    assert_eq!(world.keys(), expected);
+    let unprefixed = RwLock::new(&world.client().await, "app:job").unwrap();
+    assert!(unprefixed.try_write().await.unwrap().is_none());
+    reading.release().await.unwrap();
+    assert!(world.keys().is_empty());
+}
+
+async fn odd_names_keep_to_themselves(world: &World) {
+    let client = world.client().await;
+    let odd: [&[u8]; 6] = [
+        b"a{b",
+        b"{t}:x",
+        b"a}b",
+        "ümläut ∞".as_bytes(),
+        b"\0\xff",
+        b"mode",
+    ];
+    for name in odd {
+        let lock = RwLock::new(&client, name)
+            .unwrap()
+            .with_preference(stanchion::Preference::Writer);
+        let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+        first.reenter().await.unwrap().release().await.unwrap();
+        assert!(lock.try_write().await.unwrap().is_none());
+        first.renew().await.unwrap();
+        first.release().await.unwrap();
+        second.release().await.unwrap();
+        let writing = lock.write().await.unwrap();
+        let reading = writing.downgrade().await.unwrap();
+        reading.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+async fn re_entry_can_be_refused(world: &World) {
+    let client = world.client().await;
+    let lock = rwlock(&client).with_lease(Lease::default());
+    let owner = client.owner();
+    let options = || {
+        AcquireOptions::new()
+            .owner(&owner)
+            .reentry(Reentry::Refused)
+    };
+    let refused = |error: AcquireError| {
+        assert!(
+            matches!(
+                error,
+                AcquireError::Rejected {
+                    rejection: Rejection::AlreadyHeld { .. },
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    };
+    let writing = lock.write_with(options()).await.unwrap();
+    refused(lock.write_with(options()).await.unwrap_err());
+    // To read inside a write hold is no re-entry.
+    let reading = lock.read_with(options()).await.unwrap();
+    refused(lock.read_with(options()).await.unwrap_err());
+    drop((writing, reading));
+    world.at_rest().await;
+}

@@ -1,0 +1,260 @@
+//! `Preference::Writer`: a waiting writer holds new readers off; by default nothing does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use stanchion::{Client, Preference, RwLock};
+use stanchion_testkit::eventually_async;
+use stanchion_tests::World;
+
+use super::{CHANNEL, rwlock};
+
+const MARK: &str = "stanchion_rwlock_writer:{job}";
+
+suite! {
+    by_default_a_waiting_writer_leaves_no_mark_and_readers_join,
+    a_waiting_writer_holds_new_readers_off,
+    who_reads_already_goes_on,
+    a_writer_that_gives_up_lets_readers_in_again,
+    one_who_asks_once_holds_nobody_off,
+    a_dead_writer_holds_readers_off_for_its_grace_at_most,
+    a_mark_lasts_as_long_as_its_writer_waits,
+    writers_of_several_processes_take_turns_with_readers,
+    a_writer_gets_through_a_steady_stream_of_readers,
+}
+
+fn preferring(client: &Client) -> RwLock {
+    rwlock(client).with_preference(Preference::Writer)
+}
+
+async fn marked(world: &World) {
+    eventually_async("a writer holds readers off", async || {
+        world.admin(&["EXISTS", MARK]) == "1"
+    })
+    .await;
+}
+
+async fn by_default_a_waiting_writer_leaves_no_mark_and_readers_join(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let reading = rwlock(&ours).read().await.unwrap();
+    let writer = tokio::spawn({
+        let lock = rwlock(&theirs);
+        async move { lock.write().await.unwrap() }
+    });
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    assert_eq!(world.admin(&["EXISTS", MARK]), "0");
+    assert!(!rwlock(&ours).status().await.unwrap().readers_held_off);
+    let joined = rwlock(&ours).read().await.unwrap();
+    drop((reading, joined));
+    drop(writer.await.unwrap());
+    world.at_rest().await;
+}
+
+async fn a_waiting_writer_holds_new_readers_off(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let reading = preferring(&ours).read().await.unwrap();
+    let writer = tokio::spawn({
+        let lock = preferring(&theirs);
+        async move { lock.write().await.unwrap() }
+    });
+    marked(world).await;
+    assert!(preferring(&ours).status().await.unwrap().readers_held_off);
+    assert!(preferring(&ours).try_read().await.unwrap().is_none());
+    let late = tokio::spawn({
+        let lock = preferring(&ours);
+        async move { lock.read().await.unwrap() }
+    });
+    world.quiet().await;
+    reading.release().await.unwrap();
+    let writing = writer.await.unwrap();
+    assert_eq!(
+        world.admin(&["EXISTS", MARK]),
+        "0",
+        "it has what it waited for"
+    );
+    assert!(!late.is_finished());
+    writing.release().await.unwrap();
+    drop(late.await.unwrap());
+    world.at_rest().await;
+}
+
+async fn who_reads_already_goes_on(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let lock = preferring(&ours);
+    let reading = lock.read().await.unwrap();
+    let writer = tokio::spawn({
+        let lock = preferring(&theirs);
+        async move { lock.write().await.unwrap() }
+    });
+    marked(world).await;
+    let again = reading.reenter().await.unwrap();
+    reading.renew().await.unwrap();
+    again.release().await.unwrap();
+    reading.release().await.unwrap();
+    let writing = writer.await.unwrap();
+    // A second writer waits now, and the first still reads inside its own hold.
+    let second = tokio::spawn({
+        let lock = preferring(&ours);
+        async move { lock.write().await.unwrap() }
+    });
+    marked(world).await;
+    let options = stanchion::AcquireOptions::new().owner(writing.owner());
+    let nested = preferring(&theirs).try_read_with(options).await.unwrap();
+    assert!(nested.is_some());
+    drop((nested, writing));
+    drop(second.await.unwrap());
+    world.at_rest().await;
+}
+
+async fn a_writer_that_gives_up_lets_readers_in_again(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let reading = preferring(&ours).read().await.unwrap();
+    for way in ["timeout", "cancelled"] {
+        let lock = preferring(&theirs);
+        let writer = tokio::spawn(async move {
+            match way {
+                "timeout" => drop(lock.write_timeout(Duration::from_millis(300)).await),
+                _ => drop(lock.write().await),
+            }
+        });
+        marked(world).await;
+        let late = tokio::spawn({
+            let lock = preferring(&ours);
+            async move { lock.read().await.unwrap() }
+        });
+        world.quiet().await;
+        writer.abort();
+        // Told, long before the poll of 5 s and before the grace.
+        let joined = tokio::time::timeout(Duration::from_millis(1500), late).await;
+        drop(joined.expect(way).unwrap());
+        assert_eq!(world.admin(&["EXISTS", MARK]), "0", "{way}");
+    }
+    drop(reading);
+    world.at_rest().await;
+}
+
+async fn one_who_asks_once_holds_nobody_off(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let reading = preferring(&ours).read().await.unwrap();
+    assert!(preferring(&theirs).try_write().await.unwrap().is_none());
+    assert_eq!(world.admin(&["EXISTS", MARK]), "0");
+    drop(
+        preferring(&ours)
+            .try_read()
+            .await
+            .unwrap()
+            .expect("free to read"),
+    );
+    drop(reading);
+    world.at_rest().await;
+}
+
+async fn a_dead_writer_holds_readers_off_for_its_grace_at_most(world: &World) {
+    let client = world.client().await;
+    // What a writer leaves whose process was killed while it waited.
+    let _ = world.admin(&["SET", MARK, "dead:1:write", "PX", "2000"]);
+    let started = client.now();
+    drop(preferring(&client).read().await.unwrap());
+    let waited = client.now().since(started);
+    assert!(waited > Duration::from_millis(1500), "{waited:?}");
+    assert!(waited < Duration::from_millis(4500), "{waited:?}");
+    world.at_rest().await;
+}
+
+async fn a_mark_lasts_as_long_as_its_writer_waits(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let reading = preferring(&ours).read().await.unwrap();
+    let writer = tokio::spawn({
+        let lock = preferring(&theirs);
+        async move { lock.write().await.unwrap() }
+    });
+    marked(world).await;
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        assert_eq!(world.admin(&["EXISTS", MARK]), "1");
+    }
+    drop(reading);
+    drop(writer.await.unwrap());
+    world.at_rest().await;
+}
+
+async fn writers_of_several_processes_take_turns_with_readers(world: &World) {
+    let clients = [
+        world.client().await,
+        world.client().await,
+        world.client().await,
+    ];
+    let tasks: Vec<_> = (0..24)
+        .map(|i| {
+            let lock = preferring(&clients[i % 3]);
+            tokio::spawn(async move {
+                for round in 0..4 {
+                    if (i + round) % 2 == 0 {
+                        lock.write().await.unwrap().release().await.unwrap();
+                    } else {
+                        lock.read().await.unwrap().release().await.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    let all = async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), all)
+        .await
+        .expect("nobody starves");
+    world.at_rest().await;
+}
+
+async fn a_writer_gets_through_a_steady_stream_of_readers(world: &World) {
+    for preference in [Preference::Writer, Preference::Redisson] {
+        let writer_client = world.client().await;
+        let done = Arc::new(AtomicBool::new(false));
+        let (reads, mut tasks) = (Arc::new(AtomicU32::new(0)), Vec::new());
+        for _ in 0..3 {
+            // Each in a process of its own, so that no local queue helps; their holds overlap.
+            let lock = rwlock(&world.client().await).with_preference(preference);
+            let (done, reads) = (Arc::clone(&done), Arc::clone(&reads));
+            tasks.push(tokio::spawn(async move {
+                let mut held = Vec::new();
+                while !done.load(SeqCst) {
+                    if let Some(reading) = lock.try_read().await.unwrap() {
+                        reads.fetch_add(1, SeqCst);
+                        held.push(reading);
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    if held.len() > 3 {
+                        held.remove(0).release().await.unwrap();
+                    }
+                    if preference == Preference::Writer && lock.try_read().await.unwrap().is_none()
+                    {
+                        // Held off: what it reads already comes to an end.
+                        if !held.is_empty() {
+                            held.remove(0).release().await.unwrap();
+                        }
+                    }
+                }
+            }));
+        }
+        stanchion_testkit::eventually("they read", || reads.load(SeqCst) > 12).await;
+        let lock = rwlock(&writer_client).with_preference(preference);
+        let patience = Duration::from_millis(1500);
+        let got_in = lock.write_timeout(patience).await;
+        assert_eq!(
+            got_in.is_ok(),
+            preference == Preference::Writer,
+            "{preference:?}: {got_in:?}"
+        );
+        drop(got_in);
+        done.store(true, SeqCst);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        world.at_rest().await;
+    }
+}

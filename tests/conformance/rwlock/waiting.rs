@@ -1,0 +1,249 @@
+//! P4: who waits is woken; readers together, writers one by one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::Barrier;
+
+use stanchion::Client;
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+
+use super::{CHANNEL, rwlock};
+
+suite! {
+    waiting_readers_of_a_process_are_let_in_together,
+    a_released_writer_wakes_every_process,
+    the_last_reader_wakes_a_writer,
+    waiters_of_one_process_are_served_in_order,
+    a_waiting_writer_is_passed_by_no_reader_of_its_process,
+    a_waiter_that_gives_up_lets_those_behind_it_through,
+    readers_that_come_and_go_ask_for_nobody_else,
+    an_expired_holder_is_succeeded_without_a_message,
+}
+
+async fn waiting(client: &Client, n: usize) {
+    eventually("they wait", || client.waiters() == n).await;
+}
+
+async fn waiting_readers_of_a_process_are_let_in_together(world: &World) {
+    const READERS: usize = 20;
+    let (ours, theirs) = (world.client().await, world.client().await);
+    // The server knows the scripts, so that each request is one command.
+    drop(rwlock(&ours).read().await.unwrap());
+    drop(rwlock(&ours).write().await.unwrap());
+    world.at_rest().await;
+    let writing = rwlock(&ours).write().await.unwrap();
+    let all_in = Arc::new(Barrier::new(READERS));
+    let readers: Vec<_> = (0..READERS)
+        .map(|_| {
+            let (lock, all_in) = (rwlock(&theirs), Arc::clone(&all_in));
+            tokio::spawn(async move {
+                let reading = lock.read().await.unwrap();
+                // Passed only when all of them hold at once.
+                all_in.wait().await;
+                reading
+            })
+        })
+        .collect();
+    waiting(&theirs, READERS).await;
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    let before = world.scripts_run();
+    writing.release().await.unwrap();
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(reader.await.unwrap());
+    }
+    // The release, and one for each of them.
+    assert_eq!(world.scripts_run() - before, 1 + READERS as u64);
+    assert_eq!(world.subscribers(CHANNEL), 1);
+    drop(guards);
+    world.at_rest().await;
+}
+
+async fn a_released_writer_wakes_every_process(world: &World) {
+    let ours = world.client().await;
+    let others = [
+        world.client().await,
+        world.client().await,
+        world.client().await,
+    ];
+    let writing = rwlock(&ours).write().await.unwrap();
+    let readers: Vec<_> = others
+        .iter()
+        .map(|client| {
+            let lock = rwlock(client);
+            tokio::spawn(async move { lock.read().await.unwrap() })
+        })
+        .collect();
+    eventually("all listen", || world.subscribers(CHANNEL) == 3).await;
+    world.quiet().await;
+    writing.release().await.unwrap();
+    for reader in readers {
+        let reading = tokio::time::timeout(Duration::from_secs(2), reader).await;
+        drop(reading.expect("woken, not polling").unwrap());
+    }
+    world.at_rest().await;
+}
+
+async fn the_last_reader_wakes_a_writer(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    for writer in [&theirs, &ours] {
+        let lock = rwlock(&ours);
+        let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+        let writing = tokio::spawn({
+            let lock = rwlock(writer);
+            async move { lock.write().await.unwrap() }
+        });
+        world.subscribed(CHANNEL).await;
+        waiting(writer, 1).await;
+        world.quiet().await;
+        first.release().await.unwrap();
+        world.quiet().await;
+        assert!(!writing.is_finished());
+        second.release().await.unwrap();
+        let writing = tokio::time::timeout(Duration::from_secs(2), writing).await;
+        drop(writing.expect("woken, not polling").unwrap());
+        world.at_rest().await;
+    }
+}
+
+async fn waiters_of_one_process_are_served_in_order(world: &World) {
+    let client = world.client().await;
+    let lock = rwlock(&client);
+    let held = lock.write().await.unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for i in 0..30 {
+        let (lock, order) = (lock.clone(), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            if i % 3 == 0 {
+                let writing = lock.write().await.unwrap();
+                order.lock().unwrap().push(i);
+                tokio::task::yield_now().await;
+                writing.release().await.unwrap();
+            } else {
+                let reading = lock.read().await.unwrap();
+                order.lock().unwrap().push(i);
+                tokio::task::yield_now().await;
+                reading.release().await.unwrap();
+            }
+        }));
+        waiting(&client, i + 1).await;
+    }
+    held.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap().clone();
+    // Readers side by side may overtake each other, never a writer.
+    let rank = |i: usize| (i.div_ceil(3), usize::from(i % 3 != 0));
+    let ranks: Vec<_> = order.iter().map(|i| rank(*i)).collect();
+    let writers_in_order = order.iter().filter(|i| *i % 3 == 0).is_sorted();
+    assert!(writers_in_order, "{order:?}");
+    for (at, i) in order.iter().enumerate() {
+        if i % 3 != 0 {
+            let writer_before = order.iter().position(|w| *w == i / 3 * 3).unwrap();
+            assert!(writer_before < at, "{order:?} {ranks:?}");
+            if let Some(writer_after) = order.iter().position(|w| *w == (i / 3 + 1) * 3) {
+                assert!(at < writer_after, "{order:?}");
+            }
+        }
+    }
+}
+
+async fn a_waiting_writer_is_passed_by_no_reader_of_its_process(world: &World) {
+    let client = world.client().await;
+    let lock = rwlock(&client);
+    let reading = lock.read().await.unwrap();
+    let mut writer = Box::pin(lock.write());
+    assert!((&mut writer).now_or_never().is_none());
+    let late = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.read().await.unwrap() }
+    });
+    waiting(&client, 2).await;
+    // One who asks once is not a waiter: it is let in, as by Redisson.
+    drop(lock.try_read().await.unwrap().unwrap());
+    world.quiet().await;
+    assert!(!late.is_finished());
+    // Re-entry waits for nobody.
+    let again = reading.reenter().await.unwrap();
+    drop((reading, again));
+    let writing = writer.await.unwrap();
+    assert!(!late.is_finished());
+    writing.release().await.unwrap();
+    late.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_waiter_that_gives_up_lets_those_behind_it_through(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let reading = rwlock(&ours).read().await.unwrap();
+    let lock = rwlock(&theirs);
+    let mut writer = Box::pin(lock.write());
+    assert!((&mut writer).now_or_never().is_none());
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.read().await.unwrap() })
+        })
+        .collect();
+    waiting(&theirs, 4).await;
+    world.quiet().await;
+    drop(writer);
+    // Nothing is published: those behind it must be told by whoever goes.
+    for reader in readers {
+        let reading = tokio::time::timeout(Duration::from_secs(2), reader).await;
+        drop(reading.expect("told, not polling").unwrap());
+    }
+    reading.release().await.unwrap();
+    assert_eq!(theirs.waiters(), 0);
+    world.at_rest().await;
+}
+
+async fn readers_that_come_and_go_ask_for_nobody_else(world: &World) {
+    let client = world.client().await;
+    let lock = rwlock(&client);
+    let staying = lock.read().await.unwrap();
+    lock.read().await.unwrap().release().await.unwrap();
+    let writer = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.write().await.unwrap() }
+    });
+    waiting(&client, 1).await;
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        others.push(lock.try_read().await.unwrap().unwrap());
+    }
+    let before = world.scripts_run();
+    for other in others {
+        other.release().await.unwrap();
+    }
+    // The writer does not ask while somebody reads on.
+    assert_eq!(world.scripts_run() - before, 10);
+    staying.release().await.unwrap();
+    drop(writer.await.unwrap());
+    world.at_rest().await;
+}
+
+async fn an_expired_holder_is_succeeded_without_a_message(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let options = stanchion::AcquireOptions::new()
+        .lease(stanchion::Lease::new(Duration::from_millis(300)).unwrap())
+        .renewal(stanchion::Renewal::Manual);
+    let abandoned = rwlock(&ours).write_with(options).await.unwrap();
+    let lock = rwlock(&theirs);
+    let (first, second) = tokio::join!(
+        lock.read_timeout(Duration::from_secs(4)),
+        lock.read_timeout(Duration::from_secs(4)),
+    );
+    assert!(!abandoned.is_held());
+    drop((first.unwrap(), second.unwrap()));
+    drop(abandoned);
+    world.at_rest().await;
+}
