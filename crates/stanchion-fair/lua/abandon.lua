@@ -1,0 +1,26 @@
+-- fair/abandon
+-- Undo whatever requests of an owner have done: its place in the queue, or a grant that it has not heard of (P3).
+--
+-- KEYS[1]  lock      hash    owner -> hold count
+-- KEYS[2]  queue     list    owners in order of arrival
+-- KEYS[3]  timeouts  zset    owner -> deadline
+-- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
+-- KEYS[5]  live      hash    client uuid -> alive until
+-- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
+-- ARGV[1]  channel
+-- ARGV[2]  publish   PUBLISH or SPUBLISH
+-- ARGV[3]  wait      milliseconds
+-- ARGV[4]  owner
+--
+-- Returns  as a release
+-- Replay   the second run finds nothing
+-- Wakes    as a release does: the one that leaves may have been the head, or the holder
+-- Cost     O(log n) for n waiters, and one LREM, O(n), for a place in the queue (P11)
+local call = redis.call
+local found = call('HDEL', KEYS[1], ARGV[4]) == 1
+if call('ZREM', KEYS[3], ARGV[4]) == 1 then
+  found = true
+  call('LREM', KEYS[2], 1, ARGV[4])
+end
+call('ZREM', KEYS[4], ARGV[4])
+if call('EXISTS', KEYS[2], KEYS[4], KEYS[5]) == 0 then return found and 0 or -2 end

@@ -1,0 +1,51 @@
+-- fair/acquire
+-- Take a free lock that nobody queues for; otherwise take, or keep, a place in the queue.
+--
+-- KEYS[1]  lock      hash    owner -> hold count; its TTL is the lease (Redisson's layout)
+-- KEYS[2]  queue     list    owners in order of arrival (Redisson's)
+-- KEYS[3]  timeouts  zset    owner -> deadline, server ms (Redisson's); the same members as the queue
+-- KEYS[4]  waiters   zset    owner -> arrival, us: those in the queue that a release may grant to
+-- KEYS[5]  live      hash    client uuid -> alive until, server ms; negative: on trial until
+-- KEYS[6]  fence     string  the last fencing token, no TTL; the lock's own key again: mint none
+-- ARGV[1]  channel   ":" and a client's uuid is its channel, ":" and an owner that of a Redisson waiter
+-- ARGV[2]  publish   PUBLISH or SPUBLISH
+-- ARGV[3]  wait      milliseconds: no Redisson client waits longer for this name
+-- ARGV[4]  owner     "<client uuid>:<number>", used for one outermost hold only (R1)
+-- ARGV[5]  lease     milliseconds
+-- ARGV[6]  not_after server time in microseconds; later the script refuses
+-- ARGV[7]  place     "new" takes a place, "old" has asked for one before, "none" only tries
+--
+-- Returns  > 0 the token, 0 acquired without a token, -1 late;
+--          busy: { -4 - ms to the next look (-3: unknown), now in us, the holder if it is of this client or '',
+--          1 if an old place was forgotten, 1 if a Redisson client holds or queues }
+-- Replay   grants again with a new, larger token; keeps the one place (P6)
+-- Wakes    as a release does, when it finds the lock free
+-- Cost     O(log n) for n waiters
+local call = redis.call
+-- The common case, flat: nobody holds and nobody waits.
+if call('EXISTS', KEYS[1], KEYS[2]) == 0 then
+  -- P3: a request that outlived its caller takes nothing.
+  local time = call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  if now > ARGV[6] + 0 then return -1 end
+
+  local token = 0
+  if KEYS[6] ~= KEYS[1] then
+    -- P2: max(last + 1, now), compared as numbers (R5). Text, because Lua writes a large number slowly.
+    token = now
+    local last = call('SET', KEYS[6], time[1] .. string.sub('00000' .. time[2], -6), 'GET')
+    if last and last + 0 >= now then
+      token = last + 1
+      call('SET', KEYS[6], string.format('%.0f', token))
+    end
+  end
+
+  call('HSET', KEYS[1], ARGV[4], '1')
+  -- A lock without a TTL must not stay behind, whatever the server's rights say (R9).
+  local set = redis.pcall('PEXPIRE', KEYS[1], ARGV[5])
+  if set ~= 1 then
+    call('DEL', KEYS[1])
+    return set
+  end
+  return token
+end

@@ -1,0 +1,2 @@
+pcall(settle)
+return 1

@@ -1,0 +1,2 @@
+local look = settle()
+return look <= trial and look or -1

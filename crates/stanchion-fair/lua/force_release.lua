@@ -1,0 +1,21 @@
+-- fair/force_release
+-- Free the lock whoever holds it, and grant it to the head of the queue. The holder finds out at its next renewal.
+--
+-- KEYS[1]  lock      hash    owner -> hold count
+-- KEYS[2]  queue     list    owners in order of arrival
+-- KEYS[3]  timeouts  zset    owner -> deadline
+-- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
+-- KEYS[5]  live      hash    client uuid -> alive until
+-- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
+-- ARGV[1]  channel
+-- ARGV[2]  publish   PUBLISH or SPUBLISH
+-- ARGV[3]  wait      milliseconds
+--
+-- Returns  1 it was held, 0 it was free
+-- Replay   frees whoever holds by then: sent once only
+-- Wakes    as a release does
+-- Cost     O(log n) for n waiters
+local call = redis.call
+-- HLEN first: another kind of value under this name is an error, and stays (R16).
+if call('HLEN', KEYS[1]) == 0 then return 0 end
+call('DEL', KEYS[1])

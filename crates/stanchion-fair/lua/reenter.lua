@@ -1,0 +1,20 @@
+-- fair/reenter
+-- One more hold by the owner that has the lock: n to n + 1.
+--
+-- KEYS[1]  lock       hash  owner -> hold count
+-- ARGV[1]  owner
+-- ARGV[2]  lease      milliseconds
+-- ARGV[3]  not_after  server time in microseconds
+-- ARGV[4]  n          the hold count the client knows
+--
+-- Returns  0 done, -1 late, -2 the owner holds nothing
+-- Replay   the count is set, so twice is once (P6, R4)
+-- Wakes    nobody
+-- Cost     O(1)
+local time = redis.call('TIME')
+if time[1] * 1000000 + time[2] > ARGV[3] + 0 then return -1 end
+if not redis.call('HGET', KEYS[1], ARGV[1]) then return -2 end
+-- First, because it passes at maxmemory and lets the rest pass (R8).
+redis.call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[4] + 1)
+return 0

@@ -1,0 +1,16 @@
+-- fair/status
+-- Who holds, how often, for how long, the last token, and how many wait. Reads only.
+--
+-- KEYS[1]  lock   hash    owner -> hold count
+-- KEYS[2]  queue  list    owners in order of arrival
+-- KEYS[3]  fence  string  the last fencing token; the lock's own key again: none
+--
+-- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', length of the queue, owner, count, ... }
+-- Replay   harmless
+-- Wakes    nobody
+-- Cost     O(1): a lock's hash has one field
+local result = { redis.call('PTTL', KEYS[1]), '', redis.call('LLEN', KEYS[2]) }
+if KEYS[3] ~= KEYS[1] then result[2] = redis.call('GET', KEYS[3]) or '' end
+local holders = redis.call('HGETALL', KEYS[1])
+for i = 1, #holders do result[#result + 1] = holders[i] end
+return result

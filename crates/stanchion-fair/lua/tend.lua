@@ -1,0 +1,20 @@
+-- fair/tend
+-- Look after the queue, for a client that released while its head could not be granted to.
+--
+-- KEYS[1]  lock      hash    owner -> hold count
+-- KEYS[2]  queue     list    owners in order of arrival
+-- KEYS[3]  timeouts  zset    owner -> deadline
+-- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
+-- KEYS[5]  live      hash    client uuid -> alive until
+-- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
+-- ARGV[1]  channel
+-- ARGV[2]  publish   PUBLISH or SPUBLISH
+-- ARGV[3]  wait      milliseconds
+--
+-- Returns  ms until the queue is to be looked at again, -1: not by this client
+-- Replay   harmless
+-- Wakes    as a release does, when it finds the lock free
+-- Cost     O(log n) for n waiters
+local call = redis.call
+-- R8: first, a write that passes at maxmemory.
+call('HDEL', KEYS[5], '')
