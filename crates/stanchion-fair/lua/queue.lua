@@ -21,6 +21,15 @@ local function mint()
   return token
 end
 
+-- Another kind of value is an error (R16): a hash with more than one field is somebody else's, too.
+local function read_holder()
+  local holders = call('HKEYS', lock)
+  if #holders > 1 then
+    error(redis.error_reply('WRONGTYPE this name is in use as another kind of synchronizer'))
+  end
+  holder = holders[1]
+end
+
 local function process(owner) return string.sub(owner, 1, 36) end
 
 local function mark(client, value)
@@ -28,13 +37,23 @@ local function mark(client, value)
   call('PEXPIRE', live, 4 * grace)
 end
 
+-- All that are silent are on trial together, so that the dead delay the living once, however many they are (P7).
+local function try_silent()
+  local marks = call('HRANDFIELD', live, 64, 'WITHVALUES')
+  for i = 1, #marks, 2 do
+    local good = marks[i + 1] + 0
+    if good >= 0 and good <= now then mark(marks[i], -(now + trial)) end
+  end
+end
+
 -- > 0: alive for so many ms; < 0: on trial for so many; 0: dead (F2).
 -- A mark that ran out proves nothing, the server may have stood still itself: the first look only starts a trial.
 local function alive(client)
-  local until_ = (call('HGET', live, client) or 0) + 0
-  if until_ > now then return until_ - now end
-  if until_ < 0 then return math.min(0, until_ + now) end
+  local good = (call('HGET', live, client) or 0) + 0
+  if good > now then return good - now end
+  if good < 0 then return math.min(0, good + now) end
   mark(client, -(now + trial))
+  try_silent()
   return -trial
 end
 
@@ -111,7 +130,15 @@ local function settle(me, lease)
   return left == -2 and 0 or -1, 0
 end
 
--- F5: the reply of who leaves. If nobody else may be there to look at the queue again soon, it is told to.
+-- The reply to a waiter, see fair/acquire.
+local function busy(owner, look, forgotten)
+  local here = holder and process(holder) == process(owner)
+  -- Our client uuids are of version 8, Redisson's of version 4.
+  local foreign = holder and string.sub(holder, 15, 15) ~= '8' or call('LLEN', queue) > call('ZCARD', waiters)
+  return { -4 - math.max(-1, look), us, here and holder or '', forgotten and 1 or 0, foreign and 1 or 0 }
+end
+
+-- F6: the reply of who leaves. If nobody else may be there to look at the queue again soon, it is told to.
 local function farewell(code, look)
   if look < 0 or look > trial then return code end
   return { code, us, look }

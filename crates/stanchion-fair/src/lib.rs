@@ -1,1 +1,35 @@
-//! A distributed fair lock on Redis and Valkey: first come, first served across processes, wire-compatible with Redisson.
+//! A distributed fair lock on Redis and Valkey: first come, first served across processes, wire-compatible with
+//! Redisson's `RFairLock`.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use stanchion_fair::{Client, FairLock};
+//!
+//! # async fn settle(token: Option<stanchion_fair::FencingToken>) {}
+//! # async fn example() -> Result<(), stanchion_fair::Error> {
+//! let client = Client::connect("redis://127.0.0.1/").await?;
+//! let orders = FairLock::new(&client, "orders")?;
+//! let guard = orders.acquire_timeout(Duration::from_secs(5)).await?;
+//! guard.run(settle(guard.fencing_token())).await?; // dropped in time if the lock is lost
+//! guard.release().await?; // the next in the queue has it now
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! No lease lock excludes a holder that is paused between its check and its write. Give
+//! [`FairLockGuard::fencing_token`] to the resource you write to, and let it refuse smaller ones.
+
+mod guard;
+mod lock;
+mod scripts;
+mod status;
+
+pub use guard::FairLockGuard;
+pub use lock::{FairDanger, FairLock};
+pub use stanchion_core::{
+    AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
+    ConnectError, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
+    LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
+    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+};
+pub use status::{FairHolder, FairLockStatus};

@@ -1,0 +1,20 @@
+-- fair/beat
+-- A sign of life of a client whose waiters queue, for the first of them; and a look after the queue.
+--
+-- KEYS[1]  lock      hash    owner -> hold count
+-- KEYS[2]  queue     list    owners in order of arrival
+-- KEYS[3]  timeouts  zset    owner -> deadline
+-- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
+-- KEYS[5]  live      hash    client uuid -> alive until
+-- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
+-- ARGV[1]  channel
+-- ARGV[2]  publish   PUBLISH or SPUBLISH
+-- ARGV[3]  wait      milliseconds
+-- ARGV[4]  owner     of the client's first waiter
+-- ARGV[5]  not_after server time in microseconds: a late sign of life is none (F5)
+--
+-- Returns  -1 late, otherwise as an acquire of that owner that found the lock busy
+-- Replay   harmless
+-- Wakes    as a release does, when it finds the lock free; its own client is told by message too
+-- Cost     O(log n) for n waiters
+local call = redis.call

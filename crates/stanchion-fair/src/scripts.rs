@@ -1,0 +1,287 @@
+//! The scripts, and how a fair lock's description calls them.
+
+use std::time::Duration;
+
+use stanchion_core::primitive::{
+    Arg, Call, Heard, Hint, Reply, Request, Script, Sharing, Synchronizer,
+};
+use stanchion_core::{Client, Fencing, FencingToken, Lease, Name, WireOwner};
+
+/// A script in three parts: its header and common case; what all of them do with the queue; what this one does then.
+macro_rules! with_queue {
+    ($first:literal, $last:literal) => {
+        concat!(
+            include_str!(concat!("../lua/", $first, ".lua")),
+            include_str!("../lua/queue.lua"),
+            include_str!(concat!("../lua/", $last, ".lua")),
+        )
+    };
+}
+
+static ACQUIRE: Script<6, 7> =
+    Script::new("fair/acquire", with_queue!("acquire", "acquire_queued"));
+static RELEASE: Script<6, 6> = Script::new("fair/release", with_queue!("release", "after_release"));
+static ABANDON: Script<6, 4> = Script::new("fair/abandon", with_queue!("abandon", "after_release"));
+static BEAT: Script<6, 5> = Script::new("fair/beat", with_queue!("beat", "after_beat"));
+static TEND: Script<6, 3> = Script::new("fair/tend", with_queue!("tend", "after_tend"));
+static FORCE_RELEASE: Script<6, 3> = Script::new(
+    "fair/force_release",
+    with_queue!("force_release", "after_force_release"),
+);
+static REENTER: Script<1, 4> = Script::new("fair/reenter", include_str!("../lua/reenter.lua"));
+static STATUS: Script<3, 0> = Script::new("fair/status", include_str!("../lua/status.lua"));
+static POSITION: Script<1, 1> = Script::new("fair/position", include_str!("../lua/position.lua"));
+
+/// After this long without a sign of life a process is dead to the others, and its waiters are passed over (P7).
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+
+/// Redisson's `fairLockWaitTimeout`.
+pub(crate) const REDISSON_WAIT: Duration = Duration::from_secs(300);
+
+/// A fair lock, as the core sees it.
+#[derive(Debug)]
+pub(crate) struct Description {
+    name: Name,
+    queue: Vec<u8>,
+    timeouts: Vec<u8>,
+    waiters: Vec<u8>,
+    live: Vec<u8>,
+    /// The name itself where no tokens are minted.
+    fence: Vec<u8>,
+    /// What all channels of this name begin with.
+    base: Vec<u8>,
+    /// The channel of this client.
+    channel: Vec<u8>,
+    publish: &'static str,
+    wait_ms: u64,
+}
+
+impl Description {
+    pub(crate) fn new(client: &Client, name: Name, fencing: Fencing, wait: Duration) -> Self {
+        let base = name.prefixed("redisson_lock__channel");
+        Self {
+            queue: name.prefixed("redisson_lock_queue"),
+            timeouts: name.prefixed("redisson_lock_timeout"),
+            waiters: name.prefixed("stanchion_fair_waiters"),
+            live: name.prefixed("stanchion_fair_live"),
+            fence: fencing.key(&name),
+            channel: below(&base, &client.id().to_string()),
+            base,
+            publish: client.publish_command(),
+            wait_ms: u64::try_from(wait.max(REDISSON_WAIT).as_millis()).unwrap_or(u64::MAX),
+            name,
+        }
+    }
+
+    pub(crate) fn mints_tokens(&self) -> bool {
+        self.fence != self.name.as_bytes()
+    }
+
+    fn keys(&self) -> [&[u8]; 6] {
+        [
+            self.name.as_bytes(),
+            &self.queue,
+            &self.timeouts,
+            &self.waiters,
+            &self.live,
+            &self.fence,
+        ]
+    }
+
+    /// The arguments that every script with a queue begins with.
+    fn common(&self) -> [Arg<'_>; 3] {
+        [
+            self.base.as_slice().into(),
+            self.publish.into(),
+            self.wait_ms.into(),
+        ]
+    }
+
+    pub(crate) fn status(&self) -> Call {
+        STATUS.call([self.name.as_bytes(), &self.queue, &self.fence], [])
+    }
+
+    pub(crate) fn position(&self, client: &str) -> Call {
+        POSITION.call([&self.queue], [client.into()])
+    }
+
+    pub(crate) fn force_release(&self) -> Call {
+        FORCE_RELEASE.call(self.keys(), self.common())
+    }
+}
+
+/// `base:whose`.
+fn below(base: &[u8], whose: &str) -> Vec<u8> {
+    [base, b":", whose.as_bytes()].concat()
+}
+
+impl Synchronizer for Description {
+    fn kind(&self) -> &'static str {
+        "fair lock"
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.channel
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Queued
+    }
+
+    fn acquire(&self, request: &Request<'_>) -> Call {
+        let [base, publish, wait] = self.common();
+        let place = match (request.waits, request.queued) {
+            (false, _) => "none",
+            (true, false) => "new",
+            (true, true) => "old",
+        };
+        ACQUIRE.call(
+            self.keys(),
+            [
+                base,
+                publish,
+                wait,
+                request.owner.as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                place.into(),
+            ],
+        )
+    }
+
+    fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
+        let call = REENTER.call(
+            [self.name.as_bytes()],
+            [
+                request.owner.as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                u64::from(count).into(),
+            ],
+        );
+        Some(call)
+    }
+
+    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
+        let [base, publish, wait] = self.common();
+        let call = RELEASE.call(
+            self.keys(),
+            [
+                base,
+                publish,
+                wait,
+                owner.as_str().into(),
+                u64::from(count).into(),
+                lease.millis().into(),
+            ],
+        );
+        Some(call)
+    }
+
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
+        let [base, publish, wait] = self.common();
+        Some(ABANDON.call(self.keys(), [base, publish, wait, owner.as_str().into()]))
+    }
+
+    /// A grant is `owner token now lease`: the owner, the token or 0, server time in µs, ms.
+    fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a> {
+        read_grant(payload).unwrap_or_else(|| Heard::free(payload))
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        let mut hint = Hint::default();
+        if let [holder, forgotten, foreign, ..] = rest {
+            hint.granted = holder
+                .as_text()
+                .filter(|owner| !owner.is_empty())
+                .map(str::to_owned);
+            hint.forgotten = forgotten.as_int() == Some(1);
+            hint.foreign = foreign.as_int() == Some(1);
+        }
+        hint
+    }
+
+    /// Redisson wakes a waiter on a channel of its own.
+    fn channel_of(&self, owner: &WireOwner) -> Option<Vec<u8>> {
+        Some(below(&self.base, owner.as_str()))
+    }
+
+    fn beat(&self) -> Duration {
+        GRACE / 4
+    }
+
+    fn attend(&self, first: &Request<'_>) -> Option<Call> {
+        let [base, publish, wait] = self.common();
+        let call = BEAT.call(
+            self.keys(),
+            [
+                base,
+                publish,
+                wait,
+                first.owner.as_str().into(),
+                first.not_after.into(),
+            ],
+        );
+        Some(call)
+    }
+
+    fn tend(&self) -> Option<Call> {
+        Some(TEND.call(self.keys(), self.common()))
+    }
+}
+
+fn read_grant(payload: &[u8]) -> Option<Heard<'_>> {
+    let mut parts = std::str::from_utf8(payload).ok()?.split(' ');
+    let granted = Heard::Granted {
+        owner: parts.next()?,
+        token: FencingToken::new(parts.next()?.parse().ok()?),
+        now: parts.next()?.parse().ok()?,
+        lease: Duration::from_millis(parts.next()?.parse().ok()?),
+    };
+    parts.next().is_none().then_some(granted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_read_and_anything_else_wakes_one() {
+        let granted = read_grant(b"u:7 1700000000000001 1700000000000000 1500");
+        let expected = Heard::Granted {
+            owner: "u:7",
+            token: FencingToken::new(1_700_000_000_000_001),
+            now: 1_700_000_000_000_000,
+            lease: Duration::from_millis(1500),
+        };
+        assert_eq!(granted, Some(expected));
+        let untold = read_grant(b"u:7 0 5 1500");
+        assert!(matches!(untold, Some(Heard::Granted { token: None, .. })));
+        for odd in [
+            &b"0"[..],
+            b"",
+            b"u:7 x 5 1500",
+            b"u:7 1 5",
+            b"u:7 1 5 -1",
+            b"u:7 1 5 1500 6",
+            b"\xff 1 5 1500",
+        ] {
+            assert_eq!(read_grant(odd), None, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn scripts_and_rust_mean_the_same_grace() {
+        let text = include_str!("../lua/queue.lua");
+        let line = format!(
+            "local grace, trial, skew = {}, {}, 1000",
+            GRACE.as_millis(),
+            (GRACE / 4).as_millis()
+        );
+        assert!(text.contains(&line), "{line}");
+    }
+}
