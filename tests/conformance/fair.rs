@@ -1,1 +1,686 @@
-//! The fair.
+//! The fair lock: its order, its layout, and who shares its queue.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use stanchion::{
+    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Fencing, Lease, Lock,
+    QueryError, Rejection, Renewal,
+};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use tokio::task::JoinHandle;
+
+suite! {
+    an_uncontended_cycle_is_two_commands,
+    a_fair_lock_is_redissons_hash_list_and_sorted_set,
+    the_keys_of_a_name_with_braces_are_redissons,
+    grants_follow_arrival_over_all_processes,
+    a_hand_off_costs_two_commands,
+    nobody_ever_overlaps,
+    tokens_grow_over_grants_by_message,
+    tokens_come_from_where_they_should,
+    a_try_overtakes_nobody,
+    a_timeout_in_the_middle_leaves_the_others_in_order,
+    a_timeout_of_zero_asks_once,
+    a_dropped_guard_grants_to_the_next,
+    a_granted_hold_is_renewed_to_its_lease,
+    an_expired_holder_is_succeeded,
+    reentry_passes_the_queue,
+    an_owner_that_acquires_again_reenters,
+    a_forced_release_grants_to_the_head,
+    the_queue_and_a_place_in_it_can_be_seen,
+    a_client_that_shuts_down_leaves_the_queue,
+    a_redisson_waiter_ahead_is_woken_and_never_granted,
+    a_redisson_release_wakes_our_head,
+    a_waiter_that_redisson_purged_joins_again,
+    a_dead_redisson_waiter_is_passed_over_when_its_time_is_up,
+    a_queue_that_was_deleted_is_formed_again,
+    a_plain_lock_excludes_and_is_excluded_but_does_not_queue,
+    foreign_values_are_left_untouched,
+    names_are_checked,
+}
+
+const QUEUE: &str = "redisson_lock_queue:{job}";
+const TIMEOUTS: &str = "redisson_lock_timeout:{job}";
+const WAITERS: &str = "stanchion_fair_waiters:{job}";
+const LIVE: &str = "stanchion_fair_live:{job}";
+const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
+
+fn fair(client: &Client) -> FairLock {
+    FairLock::new(client, "job").unwrap()
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{text:?}"))
+}
+
+fn queued(world: &World) -> u64 {
+    number(&world.admin(&["LLEN", QUEUE]))
+}
+
+/// An acquire that has its place in the queue: the one behind it is behind it.
+async fn waiting(world: &World, lock: &FairLock) -> JoinHandle<FairLockGuard> {
+    let before = queued(world);
+    let lock = lock.clone();
+    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    eventually("it is in the queue", || queued(world) == before + 1).await;
+    waiter
+}
+
+/// The waiter's process hears its grants.
+async fn hears(world: &World, client: &Client) {
+    let channel = format!("redisson_lock__channel:{{job}}:{}", client.id());
+    world.subscribed(&channel).await;
+}
+
+/// Redisson's acquire by `JAVA`, told from its description: null when acquired.
+fn redisson_acquires(world: &World, owner: &str) -> String {
+    let script = "local now = redis.call('TIME'); now = now[1] * 1000 + math.floor(now[2] / 1000) \
+        while true do local h = redis.call('LINDEX', KEYS[2], 0) if not h then break end \
+          local s = redis.call('ZSCORE', KEYS[3], h) \
+          if s and tonumber(s) <= now then redis.call('ZREM', KEYS[3], h) redis.call('LPOP', KEYS[2]) else break end end \
+        if redis.call('EXISTS', KEYS[1]) == 0 and (redis.call('EXISTS', KEYS[2]) == 0 or redis.call('LINDEX', KEYS[2], 0) == ARGV[1]) then \
+          redis.call('LPOP', KEYS[2]) redis.call('ZREM', KEYS[3], ARGV[1]) \
+          for _, m in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do redis.call('ZINCRBY', KEYS[3], -300000, m) end \
+          redis.call('HSET', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], 30000) return '' end \
+        if redis.call('ZSCORE', KEYS[3], ARGV[1]) then return redis.call('PTTL', KEYS[1]) end \
+        local last = redis.call('LINDEX', KEYS[2], -1) local base = redis.call('PTTL', KEYS[1]) \
+        if last and last ~= ARGV[1] then base = tonumber(redis.call('ZSCORE', KEYS[3], last)) - now end \
+        if redis.call('ZADD', KEYS[3], base + 300000 + now, ARGV[1]) == 1 then redis.call('RPUSH', KEYS[2], ARGV[1]) end \
+        return base";
+    world.admin(&["EVAL", script, "3", "job", QUEUE, TIMEOUTS, owner])
+}
+
+/// Redisson's release by its one holder: the head of the queue is told on its own channel.
+fn redisson_releases(world: &World) {
+    let script = "redis.call('DEL', KEYS[1]) local h = redis.call('LINDEX', KEYS[2], 0) \
+        if h then redis.call('PUBLISH', 'redisson_lock__channel:{job}:' .. h, '0') end return 1";
+    assert_eq!(world.admin(&["EVAL", script, "2", "job", QUEUE]), "1");
+}
+
+async fn an_uncontended_cycle_is_two_commands(world: &World) {
+    let lock = fair(&world.client().await);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let before = world.scripts_run();
+    for _ in 0..10 {
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(world.scripts_run() - before, 20);
+    assert!(world.keys().is_empty());
+}
+
+async fn a_fair_lock_is_redissons_hash_list_and_sorted_set(world: &World) {
+    let client = world.client().await;
+    let lock = fair(&client).with_lease(Lease::new(Duration::from_secs(20)).unwrap());
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(world.keys(), ["job"], "nothing more while nobody waits");
+    let owner = guard.owner().to_string();
+    assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
+    assert_eq!(world.admin(&["HLEN", "job"]), "1");
+    let ttl = number(&world.admin(&["PTTL", "job"]));
+    assert!((19_000..=20_000).contains(&ttl), "{ttl}");
+
+    let next = waiting(world, &lock).await;
+    assert_eq!(world.keys(), ["job", QUEUE, TIMEOUTS, LIVE, WAITERS]);
+    let waiter = world.admin(&["LINDEX", QUEUE, "0"]);
+    assert!(waiter.starts_with(&format!("{}:", client.id())), "{waiter}");
+    let now: f64 = world
+        .admin(&["EVAL", "return redis.call('TIME')[1]", "0"])
+        .parse()
+        .unwrap();
+    let deadline: f64 = world
+        .admin(&["ZSCORE", TIMEOUTS, &waiter])
+        .parse()
+        .unwrap();
+    let ahead = deadline / 1000.0 - now;
+    assert!((595.0..=602.0).contains(&ahead), "two waits: {ahead}");
+    assert!(deadline.fract() == 0.0, "whole milliseconds, as Redisson");
+    assert_eq!(world.admin(&["ZCARD", WAITERS]), "1");
+    let live = number(&world.admin(&["PTTL", LIVE]));
+    assert!((1..=8000).contains(&live), "{live}");
+
+    guard.release().await.unwrap();
+    let guard = next.await.unwrap();
+    assert_eq!(guard.owner().to_string(), waiter);
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn the_keys_of_a_name_with_braces_are_redissons(world: &World) {
+    let client = world.client().await;
+    let lock = FairLock::new(&client, "{t}:job").unwrap();
+    let held = lock.acquire().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    let queue = "redisson_lock_queue:{t}:job";
+    eventually("it waits", || world.admin(&["LLEN", queue]) == "1").await;
+    assert_eq!(world.admin(&["ZCARD", "redisson_lock_timeout:{t}:job"]), "1");
+    held.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn grants_follow_arrival_over_all_processes(world: &World) {
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(world.client().await);
+    }
+    let held = fair(&clients[0]).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for i in 0..40 {
+        let waiter = waiting(world, &fair(&clients[i % 4])).await;
+        let order = Arc::clone(&order);
+        tasks.push(tokio::spawn(async move {
+            let guard = waiter.await.unwrap();
+            order.lock().unwrap().push(i);
+            guard.release().await.unwrap();
+        }));
+    }
+    held.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..40).collect::<Vec<_>>());
+    world.at_rest().await;
+}
+
+async fn a_hand_off_costs_two_commands(world: &World) {
+    let clients = [world.client().await, world.client().await];
+    let lock = fair(&clients[0]);
+    let mut guard = lock.acquire().await.unwrap();
+    // Both subscribe, and ask once more when that is confirmed.
+    let mut waiters = std::collections::VecDeque::new();
+    for client in &clients {
+        waiters.push_back(waiting(world, &fair(client)).await);
+        hears(world, client).await;
+    }
+    world.quiet().await;
+    let (before, started) = (world.scripts_run(), tokio::time::Instant::now());
+    for i in 0..40 {
+        waiters.push_back(waiting(world, &fair(&clients[i % 2])).await);
+        guard.release().await.unwrap();
+        guard = waiters.pop_front().unwrap().await.unwrap();
+    }
+    let beats = started.elapsed().as_millis() / 500 * 2 + 2;
+    let scripts = u128::from(world.scripts_run() - before);
+    assert!(
+        (80..=80 + beats).contains(&scripts),
+        "{scripts} scripts for 40 hand-offs in {:?}",
+        started.elapsed()
+    );
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+async fn nobody_ever_overlaps(world: &World) {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let clients = [world.client().await, world.client().await];
+    let inside = Arc::new(AtomicU32::new(0));
+    let tasks: Vec<_> = (0..64)
+        .map(|i| {
+            let (lock, inside) = (fair(&clients[i % 2]), Arc::clone(&inside));
+            tokio::spawn(async move {
+                for _ in 0..5 {
+                    let guard = lock.acquire().await.unwrap();
+                    assert!(guard.is_held());
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    world.at_rest().await;
+    assert_eq!(clients.iter().map(Client::waiters).sum::<usize>(), 0);
+}
+
+async fn tokens_grow_over_grants_by_message(world: &World) {
+    let clients = [world.client().await, world.client().await];
+    let mut guard = fair(&clients[0]).acquire().await.unwrap();
+    for i in 0..6 {
+        let next = waiting(world, &fair(&clients[i % 2])).await;
+        hears(world, &clients[i % 2]).await;
+        let before = guard.fencing_token();
+        guard.release().await.unwrap();
+        guard = next.await.unwrap();
+        assert!(guard.fencing_token() > before);
+        assert_eq!(
+            fair(&clients[0]).status().await.unwrap().last_token,
+            guard.fencing_token()
+        );
+    }
+}
+
+async fn tokens_come_from_where_they_should(world: &World) {
+    let client = world.client().await;
+    for (fencing, minted) in [
+        (Fencing::PerSlot, true),
+        (Fencing::PerName, true),
+        (Fencing::Off, false),
+    ] {
+        let lock = fair(&client).with_fencing(fencing);
+        let held = lock.acquire().await.unwrap();
+        let next = waiting(world, &lock).await;
+        hears(world, &client).await;
+        held.release().await.unwrap();
+        let guard = next.await.unwrap();
+        assert_eq!(guard.fencing_token().is_some(), minted, "{fencing:?}");
+        let status = lock.status().await.unwrap();
+        assert_eq!(status.last_token, guard.fencing_token(), "{fencing:?}");
+        guard.release().await.unwrap();
+    }
+    let java = number(&world.admin(&["GET", "redisson_lock_token:{job}"]));
+    assert!(java > 0, "Redisson's RFencedLock counts on from here");
+    world.at_rest().await;
+}
+
+async fn a_try_overtakes_nobody(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = fair(&ours).acquire().await.unwrap();
+    assert!(fair(&theirs).try_acquire().await.unwrap().is_none());
+    assert_eq!(queued(world), 0, "a try leaves no trace");
+    held.release().await.unwrap();
+    // A live waiter that acquires for itself: the lock is free, and still it is not there to be had.
+    assert_eq!(redisson_acquires(world, JAVA), "");
+    assert_ne!(redisson_acquires(world, "java:1"), "");
+    redisson_releases(world);
+    assert!(fair(&ours).try_acquire().await.unwrap().is_none());
+    assert_eq!(redisson_acquires(world, "java:1"), "", "it was its turn");
+    redisson_releases(world);
+    let guard = fair(&ours).try_acquire().await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_timeout_in_the_middle_leaves_the_others_in_order(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = fair(&ours).acquire().await.unwrap();
+    let first = waiting(world, &fair(&theirs)).await;
+    let impatient = tokio::spawn({
+        let lock = fair(&ours);
+        async move { lock.acquire_timeout(Duration::from_millis(300)).await }
+    });
+    eventually("it queues", || queued(world) == 2).await;
+    let last = waiting(world, &fair(&ours)).await;
+    let error = impatient.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    eventually("its place is given up", || queued(world) == 2).await;
+    assert_eq!(world.admin(&["ZCARD", TIMEOUTS]), "2");
+    assert_eq!(world.admin(&["ZCARD", WAITERS]), "2");
+    held.release().await.unwrap();
+    let first = first.await.unwrap();
+    assert!(!last.is_finished());
+    first.release().await.unwrap();
+    last.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_timeout_of_zero_asks_once(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let lock = fair(&theirs);
+    let guard = lock.acquire_timeout(Duration::ZERO).await.unwrap();
+    guard.release().await.unwrap();
+    let held = fair(&ours).acquire().await.unwrap();
+    let error = lock.acquire_timeout(Duration::ZERO).await.unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    held.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_dropped_guard_grants_to_the_next(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    for waiter in [&ours, &theirs] {
+        let held = fair(&ours).acquire().await.unwrap();
+        let next = waiting(world, &fair(waiter)).await;
+        hears(world, waiter).await;
+        drop(held);
+        next.await.unwrap().release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+async fn a_granted_hold_is_renewed_to_its_lease(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = fair(&ours).acquire().await.unwrap();
+    let next = waiting(world, &fair(&theirs)).await;
+    hears(world, &theirs).await;
+    world.quiet().await;
+    held.release().await.unwrap();
+    let guard = next.await.unwrap();
+    // P7: until its first renewal it has three quarters of the grace; what it counts on is less.
+    let ttl = number(&world.admin(&["PTTL", "job"]));
+    assert!(ttl <= 1500, "{ttl}");
+    assert!(guard.is_held() && guard.remaining() < Duration::from_millis(1500));
+    eventually("the watchdog renews", || {
+        assert!(guard.is_held());
+        number(&world.admin(&["PTTL", "job"])) > 20_000
+    })
+    .await;
+    eventually("and the guard knows", || {
+        guard.remaining() > Duration::from_secs(20)
+    })
+    .await;
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn an_expired_holder_is_succeeded(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let options = AcquireOptions::new()
+        .lease(Lease::new(Duration::from_millis(200)).unwrap())
+        .renewal(Renewal::Manual);
+    let abandoned = fair(&ours).acquire_with(options).await.unwrap();
+    let next = fair(&theirs)
+        .acquire_timeout(Duration::from_secs(4))
+        .await
+        .unwrap();
+    assert!(!abandoned.is_held());
+    next.release().await.unwrap();
+    drop(abandoned);
+    world.at_rest().await;
+}
+
+async fn reentry_passes_the_queue(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let guard = fair(&ours).acquire().await.unwrap();
+    let next = waiting(world, &fair(&theirs)).await;
+    let again = guard.reenter().await.unwrap();
+    let owner = guard.owner().to_string();
+    assert_eq!(world.admin(&["HGET", "job", &owner]), "2");
+    assert_eq!(again.fencing_token(), guard.fencing_token());
+    guard.release().await.unwrap();
+    assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
+    assert!(!next.is_finished());
+    again.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn an_owner_that_acquires_again_reenters(world: &World) {
+    let client = world.client().await;
+    let owner = client.owner();
+    let lock = fair(&client);
+    let options = || AcquireOptions::new().owner(&owner);
+    let outer = lock.acquire_with(options()).await.unwrap();
+    let next = waiting(world, &lock).await;
+    let inner = lock.acquire_with(options()).await.unwrap();
+    assert_eq!(
+        lock.status().await.unwrap().holder.unwrap().hold_count,
+        2
+    );
+    outer.release().await.unwrap();
+    inner.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    // Not held any more: the owner waits as anybody does.
+    lock.acquire_with(options())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    world.at_rest().await;
+}
+
+async fn a_forced_release_grants_to_the_head(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let lock = fair(&ours);
+    assert!(!lock.danger().force_release().await.unwrap());
+    let first = lock.acquire().await.unwrap();
+    let next = waiting(world, &fair(&theirs)).await;
+    hears(world, &theirs).await;
+    assert!(fair(&theirs).danger().force_release().await.unwrap());
+    let second = next.await.unwrap();
+    assert!(second.fencing_token() > first.fencing_token());
+    let error = first.release().await.unwrap_err();
+    assert!(
+        matches!(error, stanchion::ReleaseError::Lost(_)),
+        "{error}"
+    );
+    assert_eq!(
+        lock.status().await.unwrap().holder.unwrap().owner,
+        second.owner().to_string()
+    );
+    second.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn the_queue_and_a_place_in_it_can_be_seen(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let lock = fair(&ours);
+    assert_eq!(lock.queue_len().await.unwrap(), 0);
+    assert_eq!(lock.position().await.unwrap(), None);
+    let held = lock.acquire().await.unwrap();
+    let status = lock.status().await.unwrap();
+    assert!(status.is_held());
+    assert_eq!(status.queue_len, 0);
+    assert_eq!(lock.position().await.unwrap(), None, "a holder waits for nothing");
+    let mut waiters = Vec::new();
+    for _ in 0..200 {
+        let lock = fair(&theirs);
+        waiters.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
+    }
+    eventually("they wait", || queued(world) == 200).await;
+    waiters.push(waiting(world, &lock).await);
+    assert_eq!(lock.queue_len().await.unwrap(), 201);
+    assert_eq!(lock.position().await.unwrap(), Some(200));
+    assert_eq!(fair(&theirs).position().await.unwrap(), Some(0));
+    held.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+async fn a_client_that_shuts_down_leaves_the_queue(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = fair(&ours).acquire().await.unwrap();
+    let mut leaving = Vec::new();
+    for _ in 0..5 {
+        let lock = fair(&theirs);
+        leaving.push(tokio::spawn(async move { lock.acquire().await }));
+    }
+    eventually("they wait", || queued(world) == 5).await;
+    let report = theirs.shutdown(Duration::from_secs(5)).await;
+    for waiter in leaving {
+        let error = waiter.await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
+    }
+    assert!(report.is_clean(), "{report:?}");
+    eventually("their places are given up", || queued(world) == 0).await;
+    held.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_redisson_waiter_ahead_is_woken_and_never_granted(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = fair(&ours).acquire().await.unwrap();
+    assert_ne!(redisson_acquires(world, JAVA), "", "it queues");
+    let next = waiting(world, &fair(&theirs)).await;
+    world
+        .subscribed(&format!("redisson_lock__channel:{{job}}:{}", theirs.id()))
+        .await;
+    world.quiet().await;
+    held.release().await.unwrap();
+    // Its own script counts its hold. Ours leave the lock to it, however often they look.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert_eq!(world.admin(&["EXISTS", "job"]), "0");
+    assert_eq!(world.admin(&["LINDEX", QUEUE, "0"]), JAVA);
+    assert!(!next.is_finished());
+    let left: f64 = world.admin(&["ZSCORE", TIMEOUTS, JAVA]).parse().unwrap();
+    let now: f64 = world
+        .admin(&["EVAL", "return redis.call('TIME')[1]", "0"])
+        .parse()
+        .unwrap();
+    assert!(left / 1000.0 - now <= 302.0, "at the head it has one wait left");
+    assert_eq!(redisson_acquires(world, JAVA), "", "it acquires");
+    assert_eq!(world.admin(&["HGET", "job", JAVA]), "1");
+    redisson_releases(world);
+    next.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_redisson_release_wakes_our_head(world: &World) {
+    let client = world.client().await;
+    assert_eq!(redisson_acquires(world, JAVA), "");
+    let next = waiting(world, &fair(&client)).await;
+    let waiter = world.admin(&["LINDEX", QUEUE, "0"]);
+    // A Redisson client holds, so the waiter listens where Redisson tells it.
+    world
+        .subscribed(&format!("redisson_lock__channel:{{job}}:{waiter}"))
+        .await;
+    world.quiet().await;
+    let started = tokio::time::Instant::now();
+    redisson_releases(world);
+    let guard = next.await.unwrap();
+    if matches!(world, World::Engine(_)) {
+        assert!(
+            started.elapsed() < Duration::from_millis(50),
+            "by message: {:?}",
+            started.elapsed()
+        );
+    }
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_waiter_that_redisson_purged_joins_again(world: &World) {
+    let client = world.client().await;
+    assert_eq!(redisson_acquires(world, JAVA), "");
+    let next = waiting(world, &fair(&client)).await;
+    let waiter = world.admin(&["LINDEX", QUEUE, "0"]);
+    // As a clock that is ahead by more than a wait would have it.
+    let _ = world.admin(&["ZADD", TIMEOUTS, "1", &waiter]);
+    assert_ne!(redisson_acquires(world, "java:1"), "");
+    assert_eq!(world.admin(&["LINDEX", QUEUE, "0"]), "java:1");
+    eventually("it is back, at the tail", || {
+        world.admin(&["LINDEX", QUEUE, "-1"]) == waiter
+    })
+    .await;
+    redisson_releases(world);
+    assert_eq!(redisson_acquires(world, "java:1"), "");
+    redisson_releases(world);
+    next.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_dead_redisson_waiter_is_passed_over_when_its_time_is_up(world: &World) {
+    let client = world.client().await;
+    assert_eq!(redisson_acquires(world, JAVA), "");
+    assert_ne!(redisson_acquires(world, "java:1"), "");
+    let next = waiting(world, &fair(&client)).await;
+    // Its time was up 2 s ago: one more second is for its clock.
+    let past = "local t = redis.call('TIME') redis.call('ZADD', KEYS[1], t[1] * 1000 - 2000, 'java:1') return 1";
+    let _ = world.admin(&["EVAL", past, "1", TIMEOUTS]);
+    let _ = world.admin(&["DEL", "job"]);
+    next.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_queue_that_was_deleted_is_formed_again(world: &World) {
+    let client = world.client().await;
+    let held = fair(&client).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        waiters.push(waiting(world, &fair(&client)).await);
+    }
+    // Redisson's `delete()` does this.
+    let _ = world.admin(&["DEL", QUEUE, TIMEOUTS]);
+    eventually("all are back", || queued(world) == 3).await;
+    held.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+async fn a_plain_lock_excludes_and_is_excluded_but_does_not_queue(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let plain = Lock::new(&ours, "job").unwrap();
+    let held = plain.acquire().await.unwrap();
+    assert!(fair(&theirs).try_acquire().await.unwrap().is_none());
+    let next = waiting(world, &fair(&theirs)).await;
+    // It tells nobody in the queue; the next sign of life finds out.
+    held.release().await.unwrap();
+    let guard = next.await.unwrap();
+    assert!(plain.try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn foreign_values_are_left_untouched(world: &World) {
+    let client = world.client().await;
+    let lock = fair(&client);
+    let wrong = |rejection: &Rejection| matches!(rejection, Rejection::WrongType { .. });
+    let refused = async |what: &str| {
+        for attempt in [
+            lock.acquire().await.map(Some),
+            lock.try_acquire().await,
+        ] {
+            match attempt {
+                Err(AcquireError::Rejected { rejection, .. }) => {
+                    assert!(wrong(&rejection), "{what}: {rejection}");
+                }
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+    };
+    let _ = world.admin(&["SET", "job", "precious"]);
+    refused("a string").await;
+    assert!(
+        matches!(lock.status().await.unwrap_err(), QueryError::Rejected { rejection } if wrong(&rejection))
+    );
+    assert!(
+        matches!(lock.danger().force_release().await.unwrap_err(), QueryError::Rejected { rejection } if wrong(&rejection))
+    );
+    assert_eq!(world.admin(&["GET", "job"]), "precious");
+    assert_eq!(world.keys(), ["job"]);
+    let _ = world.admin(&["DEL", "job"]);
+
+    let _ = world.admin(&["HSET", "job", "mode", "read", "java:1", "1"]);
+    refused("a read-write lock").await;
+    assert!(lock.status().await.is_err());
+    assert!(lock.danger().force_release().await.is_err());
+    assert_eq!(world.admin(&["HLEN", "job"]), "2");
+    assert_eq!(world.keys(), ["job"]);
+    let _ = world.admin(&["DEL", "job"]);
+
+    for key in [QUEUE, TIMEOUTS, WAITERS] {
+        let _ = world.admin(&["SET", key, "precious"]);
+        let _ = world.admin(&["HSET", "job", "java:1", "1"]);
+        match lock.acquire().await.unwrap_err() {
+            AcquireError::Rejected { rejection, .. } => assert!(wrong(&rejection), "{key}"),
+            other => panic!("{key}: {other}"),
+        }
+        assert_eq!(world.keys(), ["job", key]);
+        assert_eq!(world.admin(&["GET", key]), "precious");
+        let _ = world.admin(&["DEL", "job", key]);
+    }
+}
+
+async fn names_are_checked(world: &World) {
+    let client = world.client().await;
+    for bad in [&b""[..], &[b'x'; 513]] {
+        assert!(FairLock::new(&client, bad).is_err());
+    }
+    for odd in [&b"\0"[..], b"a}b", b"{", b"\xff\xfe", "größe".as_bytes()] {
+        let lock = FairLock::new(&client, odd).unwrap();
+        let held = lock.acquire().await.unwrap();
+        let mut next = Box::pin(lock.acquire());
+        assert!((&mut next).now_or_never().is_none());
+        held.release().await.unwrap();
+        next.await.unwrap().release().await.unwrap();
+    }
+    world.at_rest().await;
+}

@@ -17,5 +17,7 @@
 -- Cost     O(log n) for n waiters
 local call = redis.call
 -- HLEN first: another kind of value under this name is an error, and stays (R16).
-if call('HLEN', KEYS[1]) == 0 then return 0 end
+local fields = call('HLEN', KEYS[1])
+if fields == 0 then return 0 end
+if fields > 1 then return redis.error_reply('WRONGTYPE this name is in use as another kind of synchronizer') end
 call('DEL', KEYS[1])
