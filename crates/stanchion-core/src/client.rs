@@ -276,6 +276,10 @@ impl Client {
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let core = &self.core;
         core.closing.cancel();
+        // P3: their callers may get to give up their places only after the last connection has ended.
+        for (sync, leftover) in core.entries.places() {
+            leftover.sweep(core, &sync);
+        }
         let unfinished = core.runner.drain(grace).await;
         let mut abandoned = Vec::new();
         for hold in core.timetable.holds() {

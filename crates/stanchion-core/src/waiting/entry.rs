@@ -27,6 +27,7 @@ use crate::hold::{Grant, Hold, HoldState};
 use crate::options::HoldTerms;
 use crate::owner::WireOwner;
 use crate::primitive::{Heard, Sharing, Synchronizer};
+use crate::release::Leftover;
 use crate::timetable::{Item, Timetable};
 
 /// Hand-offs in a row before the lock is released in public.
@@ -110,6 +111,24 @@ impl Entries {
                 };
             }
         }
+    }
+
+    /// What waiters that have asked may have left on the server.
+    pub(crate) fn places(&self) -> Vec<(Arc<dyn Synchronizer>, Leftover)> {
+        let mut places = Vec::new();
+        for entry in &self.0 {
+            let queue = entry.queue();
+            let asked = |waiter: &&Waiter| waiter.asked && waiter.sync.leaves_sign();
+            places.extend(queue.waiters.values().filter(asked).map(|waiter| {
+                let leftover = Leftover {
+                    owner: waiter.owner.clone(),
+                    lease: waiter.terms.lease,
+                    unanswered_until: Moment::ZERO,
+                };
+                (Arc::clone(&waiter.sync), leftover)
+            }));
+        }
+        places
     }
 
     pub(crate) fn waiters(&self) -> usize {
