@@ -75,6 +75,17 @@ async fn hears(world: &World, client: &Client) {
     world.subscribed(&channel).await;
 }
 
+/// A deadline, in whole milliseconds, as Redisson's.
+fn deadline(world: &World, owner: &str) -> u64 {
+    let script = "return redis.call('ZSCORE', KEYS[1], ARGV[1])";
+    number(&world.admin(&["EVAL", script, "1", TIMEOUTS, owner]))
+}
+
+fn server_ms(world: &World) -> u64 {
+    let script = "local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000)";
+    number(&world.admin(&["EVAL", script, "0"]))
+}
+
 /// Redisson's acquire by `JAVA`, told from its description: null when acquired.
 fn redisson_acquires(world: &World, owner: &str) -> String {
     let script = "local now = redis.call('TIME'); now = now[1] * 1000 + math.floor(now[2] / 1000) \
@@ -126,17 +137,8 @@ async fn a_fair_lock_is_redissons_hash_list_and_sorted_set(world: &World) {
     assert_eq!(world.keys(), ["job", QUEUE, TIMEOUTS, LIVE, WAITERS]);
     let waiter = world.admin(&["LINDEX", QUEUE, "0"]);
     assert!(waiter.starts_with(&format!("{}:", client.id())), "{waiter}");
-    let now: f64 = world
-        .admin(&["EVAL", "return redis.call('TIME')[1]", "0"])
-        .parse()
-        .unwrap();
-    let deadline: f64 = world
-        .admin(&["ZSCORE", TIMEOUTS, &waiter])
-        .parse()
-        .unwrap();
-    let ahead = deadline / 1000.0 - now;
-    assert!((595.0..=602.0).contains(&ahead), "two waits: {ahead}");
-    assert!(deadline.fract() == 0.0, "whole milliseconds, as Redisson");
+    let ahead = deadline(world, &waiter) - server_ms(world);
+    assert!((595_000..=600_000).contains(&ahead), "two waits: {ahead}");
     assert_eq!(world.admin(&["ZCARD", WAITERS]), "1");
     let live = number(&world.admin(&["PTTL", LIVE]));
     assert!((1..=8000).contains(&live), "{live}");
@@ -158,7 +160,10 @@ async fn the_keys_of_a_name_with_braces_are_redissons(world: &World) {
     });
     let queue = "redisson_lock_queue:{t}:job";
     eventually("it waits", || world.admin(&["LLEN", queue]) == "1").await;
-    assert_eq!(world.admin(&["ZCARD", "redisson_lock_timeout:{t}:job"]), "1");
+    assert_eq!(
+        world.admin(&["ZCARD", "redisson_lock_timeout:{t}:job"]),
+        "1"
+    );
     held.release().await.unwrap();
     next.await.unwrap().release().await.unwrap();
     world.at_rest().await;
@@ -416,10 +421,7 @@ async fn an_owner_that_acquires_again_reenters(world: &World) {
     let outer = lock.acquire_with(options()).await.unwrap();
     let next = waiting(world, &lock).await;
     let inner = lock.acquire_with(options()).await.unwrap();
-    assert_eq!(
-        lock.status().await.unwrap().holder.unwrap().hold_count,
-        2
-    );
+    assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 2);
     outer.release().await.unwrap();
     inner.release().await.unwrap();
     next.await.unwrap().release().await.unwrap();
@@ -444,10 +446,7 @@ async fn a_forced_release_grants_to_the_head(world: &World) {
     let second = next.await.unwrap();
     assert!(second.fencing_token() > first.fencing_token());
     let error = first.release().await.unwrap_err();
-    assert!(
-        matches!(error, stanchion::ReleaseError::Lost(_)),
-        "{error}"
-    );
+    assert!(matches!(error, stanchion::ReleaseError::Lost(_)), "{error}");
     assert_eq!(
         lock.status().await.unwrap().holder.unwrap().owner,
         second.owner().to_string()
@@ -465,7 +464,11 @@ async fn the_queue_and_a_place_in_it_can_be_seen(world: &World) {
     let status = lock.status().await.unwrap();
     assert!(status.is_held());
     assert_eq!(status.queue_len, 0);
-    assert_eq!(lock.position().await.unwrap(), None, "a holder waits for nothing");
+    assert_eq!(
+        lock.position().await.unwrap(),
+        None,
+        "a holder waits for nothing"
+    );
     let mut waiters = Vec::new();
     for _ in 0..200 {
         let lock = fair(&theirs);
@@ -518,12 +521,8 @@ async fn a_redisson_waiter_ahead_is_woken_and_never_granted(world: &World) {
     assert_eq!(world.admin(&["EXISTS", "job"]), "0");
     assert_eq!(world.admin(&["LINDEX", QUEUE, "0"]), JAVA);
     assert!(!next.is_finished());
-    let left: f64 = world.admin(&["ZSCORE", TIMEOUTS, JAVA]).parse().unwrap();
-    let now: f64 = world
-        .admin(&["EVAL", "return redis.call('TIME')[1]", "0"])
-        .parse()
-        .unwrap();
-    assert!(left / 1000.0 - now <= 302.0, "at the head it has one wait left");
+    let left = deadline(world, JAVA) - server_ms(world);
+    assert!(left <= 300_000, "at the head it has one wait left: {left}");
     assert_eq!(redisson_acquires(world, JAVA), "", "it acquires");
     assert_eq!(world.admin(&["HGET", "job", JAVA]), "1");
     redisson_releases(world);
@@ -624,10 +623,7 @@ async fn foreign_values_are_left_untouched(world: &World) {
     let lock = fair(&client);
     let wrong = |rejection: &Rejection| matches!(rejection, Rejection::WrongType { .. });
     let refused = async |what: &str| {
-        for attempt in [
-            lock.acquire().await.map(Some),
-            lock.try_acquire().await,
-        ] {
+        for attempt in [lock.acquire().await.map(Some), lock.try_acquire().await] {
             match attempt {
                 Err(AcquireError::Rejected { rejection, .. }) => {
                     assert!(wrong(&rejection), "{what}: {rejection}");

@@ -132,6 +132,10 @@ impl Synchronizer for Description {
         Sharing::Queued
     }
 
+    fn fence(&self) -> Option<&[u8]> {
+        self.mints_tokens().then_some(self.fence.as_slice())
+    }
+
     fn acquire(&self, request: &Request<'_>) -> Call {
         let [base, publish, wait] = self.common();
         let place = match (request.waits, request.queued) {
