@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stanchion::{Background, Client, ClientConfig, Lock};
+use stanchion::{Background, Client, ClientConfig};
 use tokio::task::JoinSet;
 
+use crate::family::Contested;
 use crate::ledger::Ledger;
 use crate::network::{SERVER, Wire};
 use crate::scenario::Scenario;
@@ -58,11 +59,10 @@ pub(crate) async fn run(
     let client = connect(&ledger, &config).await;
     let mut tasks = JoinSet::new();
     for task in 0..scenario.tasks {
-        let locks = scenario
-            .names
-            .iter()
-            .map(|name| Lock::new(&client, name))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut contested = Vec::new();
+        for name in scenario.names {
+            contested.push(Contested::new(scenario.primitive, &client, name).await?);
+        }
         let worker = Worker {
             ledger: Arc::clone(&ledger),
             scenario: Arc::clone(&scenario),
@@ -75,7 +75,7 @@ pub(crate) async fn run(
                     .wrapping_add(u64::from(task)),
             ),
         };
-        tasks.spawn(worker.work(locks));
+        tasks.spawn(worker.work(contested));
     }
     while let Some(ended) = tasks.join_next().await {
         ended?;

@@ -3,10 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use stanchion::{LockGuard, LostReason, ReleaseError, RenewError};
+use stanchion::{FencingToken, LostReason, ReleaseError, RenewError};
 use stanchion_testkit::Kind;
 use tokio::time::{sleep, timeout};
 
+use crate::family::Guard;
 use crate::ledger::Scribe;
 use crate::scenario::{Reckoning, Weather};
 use crate::time::SkewedClock;
@@ -40,7 +41,7 @@ pub(crate) enum End {
 
 /// A guard and what its holder knows about it.
 pub(crate) struct Held<'a> {
-    pub(crate) guard: LockGuard,
+    pub(crate) guard: Guard,
     pub(crate) lease: Duration,
     pub(crate) clock: &'a SkewedClock,
     pub(crate) reckoning: Reckoning,
@@ -53,11 +54,12 @@ impl Held<'_> {
     /// Works under the hold and gives it back; tells the history.
     pub(crate) async fn use_it(self, steps: &[Step], end: End, weather: Weather) {
         let scribe = self.scribe;
-        let Some(token) = self.guard.fencing_token() else {
+        let token = self.guard.fencing_token().map(FencingToken::get);
+        if token.is_none() && self.guard.is_exclusive() {
             return scribe.complain("P2: no fencing token");
-        };
+        }
         let mut safe_until = self.safe_until();
-        scribe.record_with(Kind::Granted, Some(token.get()), Some(safe_until));
+        scribe.record_with(Kind::Granted, token, Some(safe_until));
         scribe.record(Kind::Enter);
         let lost = tokio::select! {
             biased;
@@ -169,8 +171,7 @@ impl Held<'_> {
         for step in steps {
             match *step {
                 Step::Sleep(time) => sleep(time).await,
-                // A loss is seen by whoever runs this.
-                Step::Run(time) => drop(self.guard.run(sleep(time)).await),
+                Step::Run(time) => self.guard.run(sleep(time)).await,
                 Step::Reenter(time) => self.reenter(time).await,
                 Step::Renew => {
                     let started = self.scribe.ledger.time.now();
@@ -187,7 +188,8 @@ impl Held<'_> {
         let inner = self.guard.reenter().await;
         self.scribe.check_bound("reenter", started, OPERATION);
         match inner {
-            Ok(inner) => {
+            None => sleep(time).await,
+            Some(Ok(inner)) => {
                 if inner.fencing_token() != self.guard.fencing_token() {
                     self.scribe.complain("a re-entry has a token of its own");
                 }
@@ -195,7 +197,7 @@ impl Held<'_> {
                 // Its fate is that of the outer guard.
                 drop(inner.release().await);
             }
-            Err(error) => self.check_renewal(Err(error)),
+            Some(Err(error)) => self.check_renewal(Err(error)),
         }
     }
 

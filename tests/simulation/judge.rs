@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use stanchion_testkit::{Event, History, Kind, Rule, Rules, Summary, Violation, check};
 
+use crate::family::Primitive;
 use crate::ledger::Notes;
+use crate::scenario::Scenario;
 use crate::simulate::Finished;
 use crate::time::Time;
 
@@ -35,7 +37,7 @@ pub(crate) fn judge(run: &Finished) -> Verdict {
     let base = notes
         .killed
         .iter()
-        .fold(Rules::new(), |rules, (process, at)| {
+        .fold(rules_of(&run.scenario), |rules, (process, at)| {
             rules.killed(*process, *at)
         });
     let rules = base.clone().lost_slack(TIMER).liveness(STORM_BOUND);
@@ -69,6 +71,17 @@ pub(crate) fn judge(run: &Finished) -> Verdict {
         faults,
         broken: found.iter().map(|violation| violation.rule).collect(),
     }
+}
+
+/// What there is of each name.
+fn rules_of(scenario: &Scenario) -> Rules {
+    let Primitive::LeasedSemaphore(permits) = scenario.primitive else {
+        return Rules::new();
+    };
+    scenario
+        .names
+        .iter()
+        .fold(Rules::new(), |rules, name| rules.permits(name, permits))
 }
 
 fn history(events: Vec<Event>) -> History {
@@ -127,9 +140,18 @@ fn rest(run: &Finished) -> Option<String> {
     let left: Vec<_> = run
         .keys
         .iter()
-        .filter(|key| !key.starts_with("stanchion_fence:"))
+        .filter(|(key, _)| !key.starts_with("stanchion_fence:"))
+        .filter(|(key, value)| !is_full(&run.scenario, key, value.as_deref()))
         .collect();
     (!left.is_empty()).then(|| format!("P3: keys left behind: {left:?}"))
+}
+
+/// A semaphore stays, and all its permits are back.
+fn is_full(scenario: &Scenario, key: &str, value: Option<&str>) -> bool {
+    let Primitive::LeasedSemaphore(permits) = scenario.primitive else {
+        return false;
+    };
+    scenario.names.contains(&key) && value == Some(permits.to_string().as_str())
 }
 
 /// A simulation in which nothing happens proves nothing.

@@ -87,6 +87,7 @@ pub(crate) struct Scribe<'a> {
     pub(crate) process: u32,
     pub(crate) task: u32,
     pub(crate) name: &'a str,
+    pub(crate) mode: Mode,
 }
 
 impl Scribe<'_> {
@@ -101,7 +102,7 @@ impl Scribe<'_> {
             task: self.task,
             name: self.name.to_owned(),
             kind,
-            mode: Mode::Write,
+            mode: self.mode,
             token,
             safe_until,
         });

@@ -17,6 +17,7 @@
 
 mod chaos;
 mod client;
+mod family;
 mod filter;
 mod held;
 mod judge;
@@ -93,6 +94,21 @@ fn all_keep_the_promises(test: &str, scenario: fn(u64) -> Scenario, default: u64
 #[test]
 fn crowds_in_storms() {
     all_keep_the_promises("crowds_in_storms", Scenario::crowd, 20);
+}
+
+#[test]
+fn fair_queues_in_storms() {
+    all_keep_the_promises("fair_queues_in_storms", Scenario::queue, 8);
+}
+
+#[test]
+fn readers_and_writers_in_storms() {
+    all_keep_the_promises("readers_and_writers_in_storms", Scenario::library, 8);
+}
+
+#[test]
+fn permits_in_storms() {
+    all_keep_the_promises("permits_in_storms", Scenario::pool, 8);
 }
 
 #[test]

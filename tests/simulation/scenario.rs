@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use stanchion::Preference;
+
+use crate::family::Primitive;
 use crate::filter::Mutation;
 
 /// How a holder reckons the end of its hold.
@@ -30,6 +33,7 @@ pub(crate) enum Weather {
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
+    pub(crate) primitive: Primitive,
     pub(crate) weather: Weather,
     pub(crate) clients: u32,
     pub(crate) tasks: u32,
@@ -65,6 +69,7 @@ impl Scenario {
         };
         Self {
             seed,
+            primitive: Primitive::Lock,
             weather: if seed.is_multiple_of(4) {
                 Weather::Forgetful
             } else {
@@ -92,6 +97,44 @@ impl Scenario {
             least_grants: 500,
             reckoning: Reckoning::ByGuard,
             mutation: None,
+        }
+    }
+
+    /// A crowd at fair locks. Who died in a queue costs the others the grace of 2 s.
+    pub(crate) fn queue(seed: u64) -> Self {
+        Self {
+            primitive: Primitive::FairLock,
+            prompt: Duration::from_millis(3_500),
+            least_grants: 300,
+            ..Self::crowd(seed)
+        }
+    }
+
+    /// A crowd that reads and writes.
+    ///
+    /// A reader has no token to tell whether it was granted before the server lost its data: here it keeps them.
+    pub(crate) fn library(seed: u64) -> Self {
+        Self {
+            primitive: Primitive::RwLock(if seed.is_multiple_of(2) {
+                Preference::Writer
+            } else {
+                Preference::Redisson
+            }),
+            weather: Weather::Stormy,
+            // The mark of a writer that died keeps readers out for its grace.
+            prompt: Duration::from_millis(3_500),
+            ..Self::crowd(seed)
+        }
+    }
+
+    /// A crowd that shares three permits, with requests for one and for two. Its data, too, is kept.
+    pub(crate) fn pool(seed: u64) -> Self {
+        Self {
+            primitive: Primitive::LeasedSemaphore(3),
+            weather: Weather::Stormy,
+            // The mark of a request for two that died keeps the others back until it ends.
+            prompt: Duration::from_secs(8),
+            ..Self::crowd(seed)
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use stanchion::embedded::Engine;
+use stanchion::embedded::{Engine, Reply};
 
 use crate::chaos::{Chaos, LATENCY};
 use crate::client::{self, Life, host_name};
@@ -22,8 +22,8 @@ const TICK: Duration = Duration::from_millis(5);
 pub(crate) struct Finished {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) ledger: Arc<Ledger>,
-    /// The keys that are left on the server.
-    pub(crate) keys: Vec<String>,
+    /// The keys that are left on the server, and their values where they are texts.
+    pub(crate) keys: Vec<(String, Option<String>)>,
     pub(crate) commands: u64,
 }
 
@@ -86,7 +86,14 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
     let keys = engine
         .keys()
         .iter()
-        .map(|key| String::from_utf8_lossy(key).into_owned())
+        .map(|key| {
+            let key = String::from_utf8_lossy(key).into_owned();
+            let value = match engine.execute(&["GET", &key]) {
+                Reply::Bulk(text) => String::from_utf8(text).ok(),
+                _ => None,
+            };
+            (key, value)
+        })
         .collect();
     let stats = engine.stats();
     Finished {

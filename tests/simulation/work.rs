@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Lease, Lock, LockGuard, Renewal};
+use stanchion::{AcquireError, AcquireOptions, Lease, Renewal};
 use stanchion_testkit::Kind;
 use tokio::time::{sleep, timeout};
 
+use crate::family::{Contested, Guard};
 use crate::held::{End, Held, OPERATION, Step};
 use crate::ledger::{Ledger, Scribe};
 use crate::scenario::{Scenario, Weather};
@@ -35,7 +36,7 @@ enum Ask {
 
 impl Worker {
     /// Works until the simulation ends.
-    pub(crate) async fn work(mut self, locks: Vec<Lock>) {
+    pub(crate) async fn work(mut self, locks: Vec<Contested>) {
         while !self.ledger.is_ending() {
             sleep(self.millis(0, self.scenario.think)).await;
             let chosen = self.rng.usize(..locks.len());
@@ -44,7 +45,7 @@ impl Worker {
         }
     }
 
-    async fn hold_once(&mut self, lock: &Lock, name: &str) {
+    async fn hold_once(&mut self, lock: &Contested, name: &str) {
         let lease = self.scenario.leases[self.rng.usize(..self.scenario.leases.len())];
         let ask = self.ask();
         let mut options = AcquireOptions::new();
@@ -67,6 +68,7 @@ impl Worker {
             process: self.process,
             task: self.task,
             name,
+            mode: lock.choose(&mut self.rng),
         };
         let Some(guard) = self.acquire(lock, options, ask, lease, scribe).await else {
             return;
@@ -84,30 +86,31 @@ impl Worker {
 
     async fn acquire(
         &self,
-        lock: &Lock,
+        lock: &Contested,
         options: AcquireOptions,
         ask: Ask,
         lease: Duration,
         scribe: Scribe<'_>,
-    ) -> Option<LockGuard> {
+    ) -> Option<Guard> {
         let ledger = scribe.ledger;
         // What a request under way may still become: run as late as it may, and then held for a lease.
         let leftover = || Some(ledger.time.now() + self.scenario.response_timeout * 2 + lease);
+        let mode = scribe.mode;
         scribe.record(Kind::Invoke);
         let started = ledger.time.now();
         let answer = match ask {
-            Ask::Patiently => lock.acquire_with(options).await.map(Some),
+            Ask::Patiently => lock.acquire(mode, options).await.map(Some),
             Ask::Within(limit) => {
-                let answer = lock.acquire_with(options.timeout(limit)).await.map(Some);
+                let answer = lock.acquire(mode, options.timeout(limit)).await.map(Some);
                 scribe.check_bound("acquire_timeout", started, limit);
                 answer
             }
             Ask::Once => {
-                let answer = lock.try_acquire_with(options).await;
+                let answer = lock.try_acquire(mode, options).await;
                 scribe.check_bound("try_acquire", started, OPERATION);
                 answer
             }
-            Ask::Cancelled(limit) => match timeout(limit, lock.acquire_with(options)).await {
+            Ask::Cancelled(limit) => match timeout(limit, lock.acquire(mode, options)).await {
                 Ok(answer) => answer.map(Some),
                 Err(_) => {
                     ledger.count("acquire cancelled");

@@ -1,0 +1,178 @@
+//! The family, behind one set of verbs: the same storms for every primitive that has a lease.
+
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, AcquireOptions, Client, Error, FairLock, FairLockGuard, FencingToken,
+    LeasedPermit, LeasedSemaphore, Lock, LockGuard, LostReason, Moment, Preference, ReadGuard,
+    ReleaseError, RenewError, RwLock, WriteGuard,
+};
+use stanchion_testkit::Mode;
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Primitive {
+    Lock,
+    FairLock,
+    /// Two asks in three are for reading.
+    RwLock(Preference),
+    /// So many permits; asks are for one or two.
+    LeasedSemaphore(u32),
+}
+
+/// One name of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Contested {
+    Lock(Lock),
+    FairLock(FairLock),
+    RwLock(RwLock),
+    LeasedSemaphore(LeasedSemaphore),
+}
+
+impl Contested {
+    pub(crate) async fn new(
+        primitive: Primitive,
+        client: &Client,
+        name: &str,
+    ) -> Result<Self, Error> {
+        Ok(match primitive {
+            Primitive::Lock => Self::Lock(Lock::new(client, name)?),
+            Primitive::FairLock => Self::FairLock(FairLock::new(client, name)?),
+            Primitive::RwLock(preference) => {
+                Self::RwLock(RwLock::new(client, name)?.with_preference(preference))
+            }
+            Primitive::LeasedSemaphore(permits) => {
+                let semaphore = LeasedSemaphore::new(client, name)?;
+                // Whoever comes first. In a storm it may take a few tries.
+                while semaphore.init(permits).await.is_err() {
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                }
+                Self::LeasedSemaphore(semaphore)
+            }
+        })
+    }
+
+    /// How the next ask is to hold it.
+    pub(crate) fn choose(&self, rng: &mut fastrand::Rng) -> Mode {
+        match self {
+            Self::Lock(_) | Self::FairLock(_) => Mode::Write,
+            Self::RwLock(_) if rng.u8(..3) == 0 => Mode::Write,
+            Self::RwLock(_) => Mode::Read,
+            Self::LeasedSemaphore(_) => Mode::Permits(rng.u32(1..=2)),
+        }
+    }
+
+    pub(crate) async fn acquire(
+        &self,
+        mode: Mode,
+        options: AcquireOptions,
+    ) -> Result<Guard, AcquireError> {
+        match (self, mode) {
+            (Self::Lock(lock), _) => lock.acquire_with(options).await.map(Guard::Lock),
+            (Self::FairLock(lock), _) => lock.acquire_with(options).await.map(Guard::Fair),
+            (Self::RwLock(lock), Mode::Write) => lock.write_with(options).await.map(Guard::Write),
+            (Self::RwLock(lock), _) => lock.read_with(options).await.map(Guard::Read),
+            (Self::LeasedSemaphore(semaphore), _) => semaphore
+                .acquire_with(permits(mode), options)
+                .await
+                .map(Guard::Permit),
+        }
+    }
+
+    pub(crate) async fn try_acquire(
+        &self,
+        mode: Mode,
+        options: AcquireOptions,
+    ) -> Result<Option<Guard>, AcquireError> {
+        Ok(match (self, mode) {
+            (Self::Lock(lock), _) => lock.try_acquire_with(options).await?.map(Guard::Lock),
+            (Self::FairLock(lock), _) => lock.try_acquire_with(options).await?.map(Guard::Fair),
+            (Self::RwLock(lock), Mode::Write) => {
+                lock.try_write_with(options).await?.map(Guard::Write)
+            }
+            (Self::RwLock(lock), _) => lock.try_read_with(options).await?.map(Guard::Read),
+            (Self::LeasedSemaphore(semaphore), _) => semaphore
+                .try_acquire_with(permits(mode), options)
+                .await?
+                .map(Guard::Permit),
+        })
+    }
+}
+
+fn permits(mode: Mode) -> u32 {
+    match mode {
+        Mode::Permits(n) => n,
+        Mode::Write | Mode::Read => 1,
+    }
+}
+
+/// Whatever guard it gave.
+#[derive(Debug)]
+pub(crate) enum Guard {
+    Lock(LockGuard),
+    Fair(FairLockGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permit(LeasedPermit),
+}
+
+/// The same verb of each.
+macro_rules! each {
+    ($guard:expr, $one:ident => $verb:expr) => {
+        match $guard {
+            Guard::Lock($one) => $verb,
+            Guard::Fair($one) => $verb,
+            Guard::Read($one) => $verb,
+            Guard::Write($one) => $verb,
+            Guard::Permit($one) => $verb,
+        }
+    };
+}
+
+impl Guard {
+    pub(crate) fn valid_until(&self) -> Moment {
+        each!(self, guard => guard.valid_until())
+    }
+
+    pub(crate) async fn lost(&self) -> LostReason {
+        each!(self, guard => guard.lost().await)
+    }
+
+    pub(crate) async fn run(&self, work: impl Future<Output = ()>) {
+        // A loss is seen by whoever runs this.
+        each!(self, guard => drop(guard.run(work).await));
+    }
+
+    pub(crate) async fn renew(&self) -> Result<(), RenewError> {
+        each!(self, guard => guard.renew().await)
+    }
+
+    pub(crate) async fn release(self) -> Result<(), ReleaseError> {
+        each!(self, guard => guard.release().await)
+    }
+
+    /// Whether grants of this kind have tokens.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        !matches!(self, Self::Read(_) | Self::Permit(_))
+    }
+
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        match self {
+            Self::Lock(guard) => guard.fencing_token(),
+            Self::Fair(guard) => guard.fencing_token(),
+            Self::Write(guard) => guard.fencing_token(),
+            Self::Read(_) | Self::Permit(_) => None,
+        }
+    }
+
+    /// One more hold; `None` for permits, which know no owner.
+    pub(crate) async fn reenter(&self) -> Option<Result<Self, RenewError>> {
+        Some(match self {
+            Self::Lock(guard) => guard.reenter().await.map(Self::Lock),
+            Self::Fair(guard) => guard.reenter().await.map(Self::Fair),
+            Self::Read(guard) => guard.reenter().await.map(Self::Read),
+            Self::Write(guard) => guard.reenter().await.map(Self::Write),
+            Self::Permit(_) => return None,
+        })
+    }
+}
