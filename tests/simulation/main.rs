@@ -93,22 +93,22 @@ fn all_keep_the_promises(test: &str, scenario: fn(u64) -> Scenario, default: u64
 
 #[test]
 fn crowds_in_storms() {
-    all_keep_the_promises("crowds_in_storms", Scenario::crowd, 20);
+    all_keep_the_promises("crowds_in_storms", Scenario::crowd, 12);
 }
 
 #[test]
 fn fair_queues_in_storms() {
-    all_keep_the_promises("fair_queues_in_storms", Scenario::queue, 8);
+    all_keep_the_promises("fair_queues_in_storms", Scenario::queue, 4);
 }
 
 #[test]
 fn readers_and_writers_in_storms() {
-    all_keep_the_promises("readers_and_writers_in_storms", Scenario::library, 8);
+    all_keep_the_promises("readers_and_writers_in_storms", Scenario::library, 4);
 }
 
 #[test]
 fn permits_in_storms() {
-    all_keep_the_promises("permits_in_storms", Scenario::pool, 8);
+    all_keep_the_promises("permits_in_storms", Scenario::pool, 4);
 }
 
 #[test]
