@@ -1,1 +1,52 @@
-//! The rwlock.
+//! The read-write lock, exactly: every await point, lost replies and messages, refusals, a model, a storm.
+
+mod cancellation;
+mod lost;
+mod refusals;
+mod scripts;
+
+use std::time::Duration;
+
+use stanchion::{Client, Preference, RwLock};
+use stanchion_tests::World;
+
+const CHANNEL: &str = "redisson_rwlock:{job}";
+
+fn rwlock(client: &Client) -> RwLock {
+    RwLock::new(client, "job").unwrap()
+}
+
+fn preferring(client: &Client) -> RwLock {
+    rwlock(client).with_preference(Preference::Writer)
+}
+
+/// With a slow server, requests are under way when their callers go.
+fn slow_world() -> World {
+    let world = World::engine();
+    world
+        .as_engine()
+        .faults()
+        .delay(None, Duration::from_millis(5));
+    world
+}
+
+/// The server knows every script afterwards, so that the next EVALSHA is the one that counts.
+async fn warm(client: &Client) {
+    for lock in [rwlock(client), preferring(client)] {
+        let reading = lock.read().await.unwrap();
+        let again = reading.reenter().await.unwrap();
+        reading.renew().await.unwrap();
+        drop(lock.write_timeout(Duration::from_millis(50)).await);
+        again.release().await.unwrap();
+        reading.release().await.unwrap();
+        let writing = lock.write().await.unwrap();
+        let again = writing.reenter().await.unwrap();
+        writing.renew().await.unwrap();
+        again.release().await.unwrap();
+        let reading = writing.downgrade().await.unwrap();
+        reading.release().await.unwrap();
+        let writing = lock.write().await.unwrap();
+        writing.release().await.unwrap();
+        lock.status().await.unwrap();
+    }
+}

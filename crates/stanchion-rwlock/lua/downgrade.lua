@@ -11,20 +11,22 @@
 -- ARGV[6]  publish    PUBLISH or SPUBLISH
 --
 -- Returns  0 done, -1 late, -2 the writer holds nothing
--- Replay   finds the reader in and the writer out: done
+-- Replay   finds the reader in and the writer out: renews the lease, which counts from the last request (P5)
 -- Wakes    all waiters of Redisson's processes, and of ours those that can hold together: payload 1. Redisson tells nobody
 -- Cost     O(1) and the server's delivery to the subscribers
 local call = redis.call
 local found = call('HMGET', KEYS[1], ARGV[1], ARGV[2])
-if not found[1] then return found[2] and 0 or -2 end
+if not found[1] and not found[2] then return -2 end
 -- P3: a request that outlived its caller changes nothing.
 local time = call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[4] + 0 then return -1 end
 -- First, because it passes at maxmemory and lets the rest pass (R8). Never shorten (R3).
 call('PEXPIRE', KEYS[1], ARGV[3], 'GT')
 -- The hold key before the field (R10), and the writer out before the mode changes: an error in between lets nobody in.
-call('SET', KEYS[2], '1', 'PX', ARGV[3])
-call('HDEL', KEYS[1], ARGV[1])
-call('HSET', KEYS[1], 'mode', 'read', ARGV[2], '1')
-redis.pcall(ARGV[6], ARGV[5], '1')
+if call('PTTL', KEYS[2]) < ARGV[3] + 0 then call('SET', KEYS[2], '1', 'PX', ARGV[3]) end
+if found[1] then
+  call('HDEL', KEYS[1], ARGV[1])
+  call('HSET', KEYS[1], 'mode', 'read', ARGV[2], '1')
+  redis.pcall(ARGV[6], ARGV[5], '1')
+end
 return 0

@@ -1,0 +1,312 @@
+//! P3 at every await point: an operation dropped there leaves nothing, and every other waiter still gets its turn.
+
+use std::time::Duration;
+
+use stanchion::{AcquireOptions, Client, Preference};
+use stanchion_testkit::{cancel_after, eventually, eventually_async};
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+use super::{preferring, rwlock, slow_world};
+
+/// More await points than any operation has; a loop that gets here does not cover what it claims.
+const TOO_MANY: usize = 60;
+
+const SOON: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Side {
+    Read,
+    Write,
+}
+
+async fn acquire(client: &Client, side: Side, preference: Preference) {
+    let lock = rwlock(client).with_preference(preference);
+    match side {
+        Side::Read => drop(lock.read().await.unwrap()),
+        Side::Write => drop(lock.write().await.unwrap()),
+    }
+}
+
+async fn assert_clean(world: &World, client: &Client, polls: usize) {
+    world.at_rest().await;
+    eventually(&format!("nobody waits after {polls} polls"), || {
+        client.waiters() == 0
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
+    for side in [Side::Read, Side::Write] {
+        let world = slow_world();
+        let (client, other) = (world.client().await, world.client().await);
+        for polls in 0..=TOO_MANY {
+            assert!(polls < TOO_MANY);
+            let work = acquire(&client, side, Preference::Redisson);
+            let done = cancel_after(work, polls).await.is_some();
+            assert_clean(&world, &client, polls).await;
+            let started = Instant::now();
+            rwlock(&other)
+                .write()
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+            assert!(started.elapsed() < SOON, "{side:?} after {polls} polls");
+            if done {
+                assert!(polls > 1);
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
+    // Who goes, who holds, and who must get its turn all the same.
+    for (doomed, held, survivor) in [
+        (Side::Read, Side::Write, Side::Read),
+        (Side::Read, Side::Write, Side::Write),
+        (Side::Write, Side::Write, Side::Read),
+        (Side::Write, Side::Read, Side::Write),
+        (Side::Write, Side::Write, Side::Write),
+    ] {
+        for preference in [Preference::Redisson, Preference::Writer] {
+            passes_its_wake_on(doomed, held, survivor, preference).await;
+        }
+    }
+}
+
+async fn passes_its_wake_on(doomed: Side, held: Side, survivor: Side, preference: Preference) {
+    let world = slow_world();
+    let (client, other) = (world.client().await, world.client().await);
+    let mut covered = false;
+    for polls in 0..TOO_MANY {
+        let what =
+            format!("{doomed:?} of {held:?} for {survivor:?}, {preference:?}, {polls} polls");
+        let lock = rwlock(&other).with_preference(preference);
+        let (reading, writing) = match held {
+            Side::Read => (Some(lock.read().await.unwrap()), None),
+            Side::Write => (None, Some(lock.write().await.unwrap())),
+        };
+        // The lock comes free while the doomed waiter is at any point of its wait.
+        let releasing = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            drop((reading, writing));
+        });
+        let going = tokio::spawn({
+            let client = client.clone();
+            async move {
+                cancel_after(acquire(&client, doomed, preference), polls)
+                    .await
+                    .is_some()
+            }
+        });
+        tokio::task::yield_now().await;
+        let started = Instant::now();
+        acquire(&client, survivor, preference).await;
+        assert!(started.elapsed() < SOON, "slept past its wake: {what}");
+        releasing.await.unwrap();
+        covered = going.await.unwrap();
+        world.at_rest().await;
+        assert_eq!(client.waiters(), 0, "{what}");
+        if covered {
+            assert!(polls > 2);
+            break;
+        }
+    }
+    assert!(covered, "more than {TOO_MANY} await points");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_goes_anywhere_takes_its_mark_along() {
+    let world = slow_world();
+    let (client, other) = (world.client().await, world.client().await);
+    for polls in 0..12 {
+        let reading = preferring(&other).read().await.unwrap();
+        let done = cancel_after(preferring(&client).write(), polls).await;
+        assert!(done.is_none(), "somebody reads");
+        let started = Instant::now();
+        let joined = preferring(&other).read().await.unwrap();
+        // Sooner than the grace could end it.
+        assert!(started.elapsed() < SOON, "held off after {polls} polls");
+        drop((reading, joined));
+        assert_clean(&world, &client, polls).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_read_dropped_anywhere_leaves_the_writer_alone() {
+    let world = slow_world();
+    let client = world.client().await;
+    let lock = rwlock(&client);
+    let writing = lock.write().await.unwrap();
+    let options = || AcquireOptions::new().owner(writing.owner());
+    for polls in 0..=TOO_MANY {
+        assert!(polls < TOO_MANY);
+        let done = cancel_after(lock.read_with(options()), polls).await;
+        let finished = done.is_some();
+        drop(done);
+        eventually_async("the writer is alone again", async || {
+            lock.status().await.unwrap().reader_count == 0
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let status = lock.status().await.unwrap();
+        assert_eq!((status.reader_count, world.keys().len()), (0, 1), "{polls}");
+        assert!(writing.is_held() && status.writer.is_some());
+        if finished {
+            break;
+        }
+    }
+    writing.release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
+    let world = slow_world();
+    let client = world.client().await;
+    let lock = rwlock(&client);
+    let reading = lock.read().await.unwrap();
+    for polls in 0..=TOO_MANY {
+        assert!(polls < TOO_MANY);
+        let finished = cancel_after(reading.reenter(), polls).await.is_some();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let readers = lock.status().await.unwrap().readers;
+        assert_eq!(readers[0].hold_count, 1, "after {polls} polls");
+        assert!(reading.is_held());
+        if finished {
+            break;
+        }
+    }
+    reading.release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_dropped_anywhere_leaves_nothing() {
+    let world = slow_world();
+    let (client, other) = (world.client().await, world.client().await);
+    for polls in 0..=TOO_MANY {
+        assert!(polls < TOO_MANY);
+        let writing = rwlock(&client).write().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = rwlock(&other);
+            async move { lock.write().await.unwrap().release().await.unwrap() }
+        });
+        eventually("it waits", || other.waiters() == 1).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let finished = cancel_after(writing.downgrade(), polls).await.is_some();
+        let started = Instant::now();
+        waiting.await.unwrap();
+        assert!(started.elapsed() < SOON, "after {polls} polls");
+        assert_clean(&world, &client, polls).await;
+        if finished {
+            return;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_anywhere_releases() {
+    for side in [Side::Read, Side::Write] {
+        let world = slow_world();
+        let (client, other) = (world.client().await, world.client().await);
+        for polls in 0..=TOO_MANY {
+            assert!(polls < TOO_MANY);
+            let lock = rwlock(&client);
+            let waiting = async {
+                let started = Instant::now();
+                acquire(&other, Side::Write, Preference::Redisson).await;
+                assert!(started.elapsed() < SOON, "{side:?} after {polls} polls");
+            };
+            let finished = match side {
+                Side::Read => {
+                    let reading = lock.read().await.unwrap();
+                    tokio::join!(cancel_after(reading.release(), polls), waiting)
+                        .0
+                        .is_some()
+                }
+                Side::Write => {
+                    let writing = lock.write().await.unwrap();
+                    tokio::join!(cancel_after(writing.release(), polls), waiting)
+                        .0
+                        .is_some()
+                }
+            };
+            assert_clean(&world, &client, polls).await;
+            if finished {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_dropped_anywhere_leaves_nothing() {
+    let world = slow_world();
+    let client = world.client().await;
+    let lock = rwlock(&client);
+    for side in [Side::Read, Side::Write] {
+        for polls in 0..=TOO_MANY {
+            assert!(polls < TOO_MANY);
+            let finished = match side {
+                Side::Read => cancel_after(lock.try_read(), polls).await.is_some(),
+                Side::Write => cancel_after(lock.try_write(), polls).await.is_some(),
+            };
+            assert_clean(&world, &client, polls).await;
+            if finished {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
+    let world = World::engine();
+    world
+        .as_engine()
+        .faults()
+        .delay(None, Duration::from_millis(1));
+    let clients = [world.client().await, world.client().await];
+    let mut rng = fastrand::Rng::with_seed(23);
+    for round in 0..20 {
+        let mut tasks = Vec::new();
+        for i in 0..100 {
+            let lock = rwlock(&clients[i % 2]).with_preference(if round % 2 == 0 {
+                Preference::Redisson
+            } else {
+                Preference::Writer
+            });
+            let patience = Duration::from_micros(rng.u64(0..60_000));
+            let (doomed, reads) = (rng.bool(), rng.u8(..4) > 0);
+            tasks.push(tokio::spawn(async move {
+                let limit = if doomed {
+                    patience
+                } else {
+                    Duration::from_secs(60)
+                };
+                // Dropped at a random moment, often with a hold in its hands.
+                let done = tokio::time::timeout(limit, async {
+                    if reads {
+                        let _reading = lock.read().await.unwrap();
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    } else {
+                        let _writing = lock.write().await.unwrap();
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                });
+                assert!(done.await.is_ok() || doomed, "a live waiter gets its turn");
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap_or_else(|e| panic!("round {round}: {e}"));
+        }
+        world.at_rest().await;
+        assert_eq!(clients.iter().map(Client::waiters).sum::<usize>(), 0);
+    }
+}

@@ -1,0 +1,326 @@
+//! P6: a reply lost after its script ran has the effect of once. P4: a lost message costs a poll at most.
+
+use std::time::Duration;
+
+use stanchion::{AcquireError, AcquireOptions, Client};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+use super::{CHANNEL, preferring, rwlock, warm};
+
+/// The default poll interval.
+const POLL: Duration = Duration::from_secs(5);
+
+/// The ways to lose a reply: the connection dies with it, or goes silent.
+const WAYS: [Way; 2] = [Way::Closed, Way::Silent];
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Closed,
+    Silent,
+}
+
+fn lose_next_reply(world: &World, way: Way) {
+    let faults = world.as_engine().faults();
+    match way {
+        Way::Closed => faults.lose_replies("EVALSHA", 1),
+        Way::Silent => faults.lose_replies_silently("EVALSHA", 1),
+    }
+}
+
+async fn world() -> (World, Client) {
+    let world = World::engine();
+    let client = world.client().await;
+    warm(&client).await;
+    world.at_rest().await;
+    world.quiet().await;
+    (world, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquires_hold_once() {
+    for way in WAYS {
+        let (world, client) = world().await;
+        let lock = rwlock(&client);
+        let other = lock.read().await.unwrap();
+        lose_next_reply(&world, way);
+        let reading = lock.read().await.unwrap();
+        lose_next_reply(&world, way);
+        let tried = lock.try_read().await.unwrap().unwrap();
+        let status = lock.status().await.unwrap();
+        assert_eq!(status.reader_count, 3, "{way:?}");
+        assert!(status.readers.iter().all(|reader| reader.hold_count == 1));
+        drop((other, reading, tried));
+        world.at_rest().await;
+        lose_next_reply(&world, way);
+        let writing = lock.write().await.unwrap();
+        let status = lock.status().await.unwrap();
+        assert_eq!(status.writer.unwrap().hold_count, 1, "{way:?}");
+        assert_eq!(status.last_token, writing.fencing_token());
+        lose_next_reply(&world, way);
+        let options = AcquireOptions::new().owner(writing.owner());
+        let nested = lock.read_with(options).await.unwrap();
+        assert_eq!(lock.status().await.unwrap().reader_count, 1);
+        writing.release().await.unwrap();
+        nested.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn re_entries_and_partial_releases_count_once() {
+    for way in WAYS {
+        let (world, client) = world().await;
+        let lock = rwlock(&client);
+        let reading = lock.read().await.unwrap();
+        lose_next_reply(&world, way);
+        let again = reading.reenter().await.unwrap();
+        let count = async || lock.status().await.unwrap().readers[0].hold_count;
+        assert_eq!(count().await, 2, "{way:?}");
+        lose_next_reply(&world, way);
+        again.release().await.unwrap();
+        assert_eq!(count().await, 1, "{way:?}");
+        reading.release().await.unwrap();
+        let writing = lock.write().await.unwrap();
+        lose_next_reply(&world, way);
+        let again = writing.reenter().await.unwrap();
+        let count = async || lock.status().await.unwrap().writer.unwrap().hold_count;
+        assert_eq!(count().await, 2, "{way:?}");
+        lose_next_reply(&world, way);
+        again.release().await.unwrap();
+        assert_eq!(count().await, 1, "{way:?}");
+        writing.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_renew() {
+    for way in WAYS {
+        let (world, client) = world().await;
+        let lock = rwlock(&client);
+        let reading = lock.read().await.unwrap();
+        let end = reading.valid_until();
+        lose_next_reply(&world, way);
+        reading.renew().await.unwrap();
+        assert!(reading.valid_until() > end, "{way:?}");
+        drop(reading);
+        let writing = lock.write().await.unwrap();
+        let end = writing.valid_until();
+        lose_next_reply(&world, way);
+        writing.renew().await.unwrap();
+        assert!(writing.valid_until() > end, "{way:?}");
+        writing.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn releases_release_once_and_take_nothing_from_the_next() {
+    for way in WAYS {
+        let (world, client) = world().await;
+        let other = rwlock(&world.client().await);
+        let lock = rwlock(&client);
+        let reading = lock.read().await.unwrap();
+        lose_next_reply(&world, way);
+        let releasing = tokio::spawn(reading.release());
+        let next = other.write().await.unwrap();
+        releasing.await.unwrap().unwrap();
+        world.quiet().await;
+        let holder = async || lock.status().await.unwrap().writer.unwrap().owner;
+        assert_eq!(holder().await, next.owner().to_string(), "{way:?}");
+        next.release().await.unwrap();
+
+        let writing = lock.write().await.unwrap();
+        lose_next_reply(&world, way);
+        let releasing = tokio::spawn(writing.release());
+        let next = other.write().await.unwrap();
+        releasing.await.unwrap().unwrap();
+        world.quiet().await;
+        assert_eq!(holder().await, next.owner().to_string(), "{way:?}");
+        next.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_downgrades_once() {
+    for way in WAYS {
+        let (world, client) = world().await;
+        let lock = rwlock(&client);
+        let writing = lock.write().await.unwrap();
+        lose_next_reply(&world, way);
+        let reading = writing.downgrade().await.unwrap();
+        let status = lock.status().await.unwrap();
+        assert_eq!((status.writer, status.reader_count), (None, 1), "{way:?}");
+        assert!(reading.is_held());
+        // P5: the guard counts from the second request, so the server must, too.
+        let key = format!("{{job}}:{}:rwlock_timeout:1", status.readers[0].owner);
+        for key in ["job", &key] {
+            let left: u64 = world.admin(&["PTTL", key]).parse().unwrap();
+            assert!(Duration::from_millis(left) > reading.remaining(), "{way:?}");
+        }
+        let joined = lock.read().await.unwrap();
+        reading.release().await.unwrap();
+        joined.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquires_that_are_given_up_without_an_answer_leave_nothing() {
+    for way in WAYS {
+        let (world, client) = world().await;
+        for writes in [false, true] {
+            // Every answer is lost until long after the deadline.
+            let faults = world.as_engine().faults();
+            match way {
+                Way::Closed => faults.lose_replies("EVALSHA", 100),
+                Way::Silent => faults.lose_replies_silently("EVALSHA", 100),
+            }
+            let lock = preferring(&client);
+            let patience = Duration::from_millis(300);
+            let error = if writes {
+                lock.write_timeout(patience).await.unwrap_err()
+            } else {
+                lock.read_timeout(patience).await.unwrap_err()
+            };
+            let told = matches!(
+                error,
+                AcquireError::TimedOut {
+                    free_by: Some(_),
+                    ..
+                } | AcquireError::Ambiguous { .. }
+            );
+            assert!(told, "{error}");
+            faults.clear();
+            let started = Instant::now();
+            world.at_rest().await;
+            assert!(
+                started.elapsed() < Duration::from_secs(10),
+                "swept, not expired"
+            );
+            // R2: and nothing comes later.
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            assert!(world.keys().is_empty());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_arrive_after_their_callers_have_gone_take_nothing() {
+    let (world, client) = world().await;
+    let other = world.client().await;
+    let reading = preferring(&other).read().await.unwrap();
+    let faults = world.as_engine().faults();
+    // Written now, executed when the network thaws: long after everybody has given up (P3: `not_after`).
+    faults.freeze(None);
+    let lock = preferring(&client);
+    let patience = Duration::from_millis(100);
+    drop(lock.read_timeout(patience).await.unwrap_err());
+    drop(lock.write_timeout(patience).await.unwrap_err());
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    drop(reading);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(world.keys().is_empty());
+    faults.thaw(None);
+    // Whatever ran, ran in this instant.
+    assert!(world.keys().is_empty(), "a late request took something");
+    lock.write().await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_message_costs_readers_and_writers_a_poll_at_most() {
+    for writes in [false, true] {
+        let (world, client) = world().await;
+        let held = rwlock(&client).write().await.unwrap();
+        let other = world.client().await;
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let lock = rwlock(&other);
+                tokio::spawn(async move {
+                    if writes {
+                        lock.write().await.unwrap().release().await.unwrap();
+                    } else {
+                        lock.read().await.unwrap().release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        world.subscribed(CHANNEL).await;
+        eventually("they wait", || other.waiters() == 3).await;
+        world.quiet().await;
+        world.as_engine().faults().lose_messages(1);
+        let started = Instant::now();
+        held.release().await.unwrap();
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        let elapsed = started.elapsed();
+        assert!(elapsed <= POLL + Duration::from_millis(100), "{elapsed:?}");
+        assert!(
+            elapsed > Duration::from_millis(100),
+            "the message was not lost"
+        );
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_subscriber_asks_again_when_it_is_back() {
+    let (world, client) = world().await;
+    let other = world.client().await;
+    let held = rwlock(&client).write().await.unwrap();
+    let waiters: Vec<_> = (0..5)
+        .map(|_| {
+            let lock = rwlock(&other);
+            tokio::spawn(async move { lock.read().await.unwrap() })
+        })
+        .collect();
+    world.subscribed(CHANNEL).await;
+    eventually("they wait", || other.waiters() == 5).await;
+    world.quiet().await;
+    world.as_engine().faults().kill_subscribers();
+    let started = Instant::now();
+    held.release().await.unwrap();
+    let mut reading = Vec::new();
+    for waiter in waiters {
+        reading.push(waiter.await.unwrap());
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        started.elapsed()
+    );
+    drop(reading);
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
+    let world = World::engine();
+    let ours = Client::connect_with(world.config("ours")).await.unwrap();
+    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
+    warm(&ours).await;
+    world.at_rest().await;
+    let held = rwlock(&ours).write().await.unwrap();
+    // Every answer to the waiter takes 20 ms, so its first attempt is answered long before its subscription.
+    world
+        .as_engine()
+        .faults()
+        .delay(Some("theirs"), Duration::from_millis(20));
+    let lock = rwlock(&theirs);
+    let started = Instant::now();
+    let waiting = tokio::spawn(async move { lock.read().await.unwrap() });
+    world.subscribed(CHANNEL).await;
+    world.as_engine().faults().lose_messages(1);
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(
+        started.elapsed() < Duration::from_millis(200),
+        "{:?}",
+        started.elapsed()
+    );
+}

@@ -1,0 +1,149 @@
+//! P8: what must work when memory is full works; what the server refuses is a typed error and leaves nothing.
+
+use std::time::Duration;
+
+use stanchion::embedded::Switch;
+use stanchion::{AcquireError, AcquireOptions, Lease, Rejection};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+
+use super::{preferring, rwlock};
+
+fn is_out_of_memory(error: &AcquireError) -> bool {
+    matches!(
+        error,
+        AcquireError::Rejected {
+            rejection: Rejection::OutOfMemory { .. },
+            ..
+        }
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_maxmemory_nothing_new_is_held_and_everything_held_can_end() {
+    let world = World::engine();
+    let client = world.client().await;
+    let lock = rwlock(&client).with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let reading = lock.read().await.unwrap();
+    let keys = world.keys();
+    world.as_engine().faults().out_of_memory(Switch::On);
+    let error = lock.read().await.unwrap_err();
+    assert!(is_out_of_memory(&error), "{error}");
+    assert_eq!(world.keys(), keys, "nothing was written");
+    // A waiting writer does without its mark.
+    let preferring = preferring(&client);
+    let error = preferring
+        .write_timeout(Duration::from_millis(100))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    let end = reading.valid_until();
+    eventually("the watchdog renews", || reading.valid_until() > end).await;
+    reading.renew().await.unwrap();
+    let again = reading.reenter().await.unwrap();
+    again.release().await.unwrap();
+    reading.release().await.unwrap();
+    assert!(world.keys().is_empty());
+    let error = lock.write().await.unwrap_err();
+    assert!(is_out_of_memory(&error), "{error}");
+    assert!(world.keys().is_empty());
+
+    world.as_engine().faults().out_of_memory(Switch::Off);
+    let writing = lock.write().await.unwrap();
+    let options = AcquireOptions::new().owner(writing.owner());
+    let nested = lock.read_with(options).await.unwrap();
+    world.as_engine().faults().out_of_memory(Switch::On);
+    let again = writing.reenter().await.unwrap();
+    again.release().await.unwrap();
+    let end = writing.valid_until();
+    eventually("the watchdog renews", || writing.valid_until() > end).await;
+    nested.release().await.unwrap();
+    let reading = writing.downgrade().await.unwrap();
+    let key = format!(
+        "{{job}}:{}:rwlock_timeout:1",
+        lock.status().await.unwrap().readers[0].owner
+    );
+    let _ = world.admin(&["DEL", &key]);
+    reading.renew().await.unwrap();
+    assert_eq!(world.admin(&["EXISTS", &key]), "1");
+    reading.release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flushed_script_cache_is_filled_again_without_an_error() {
+    let world = World::engine();
+    let client = world.client().await;
+    let lock = preferring(&client);
+    let flush = || world.as_engine().faults().flush_scripts();
+    for _ in 0..3 {
+        flush();
+        let writing = lock.write().await.unwrap();
+        flush();
+        let again = writing.reenter().await.unwrap();
+        flush();
+        writing.renew().await.unwrap();
+        flush();
+        again.release().await.unwrap();
+        flush();
+        let reading = writing.downgrade().await.unwrap();
+        flush();
+        let again = reading.reenter().await.unwrap();
+        flush();
+        reading.renew().await.unwrap();
+        flush();
+        again.release().await.unwrap();
+        flush();
+        lock.status().await.unwrap();
+        flush();
+        reading.release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fence_of_another_type_is_an_error_and_nothing_is_held() {
+    let world = World::engine();
+    let client = world.client().await;
+    let lock = rwlock(&client).with_fencing(stanchion::Fencing::PerName);
+    let _ = world.admin(&["RPUSH", "redisson_lock_token:{job}", "x"]);
+    let error = lock.write().await.unwrap_err();
+    assert!(error.to_string().contains("another kind"), "{error}");
+    assert!(world.keys().is_empty());
+    // Readers have no token.
+    lock.read().await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_clock_that_steps_costs_one_refusal_each() {
+    let world = World::engine();
+    let lock = preferring(&world.client().await);
+    for step in [3_600_000, -1_800_000] {
+        let stepped = || world.as_engine().faults().step_clock(step);
+        stepped();
+        let reading = lock.read().await.unwrap();
+        // A step forward ends every lease; what follows is about requests.
+        reading.reenter().await.unwrap().release().await.unwrap();
+        reading.release().await.unwrap();
+        if step < 0 {
+            let writing = lock.write().await.unwrap();
+            stepped();
+            let reading = writing.downgrade().await.unwrap();
+            stepped();
+            reading.renew().await.unwrap();
+            drop(reading);
+        }
+        world.at_rest().await;
+    }
+    let writing = lock.write().await.unwrap();
+    // The downgrade comes too late by the new clock, and is tried again; the lease had an hour more.
+    let options = AcquireOptions::new().lease(Lease::new(Duration::from_secs(7200)).unwrap());
+    writing.release().await.unwrap();
+    let writing = lock.write_with(options).await.unwrap();
+    world.as_engine().faults().step_clock(3_600_000);
+    let reading = writing.downgrade().await.unwrap();
+    assert!(reading.is_held());
+    reading.release().await.unwrap();
+    world.at_rest().await;
+}

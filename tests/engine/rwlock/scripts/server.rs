@@ -1,0 +1,307 @@
+//! The engine, asked directly, and compared with the table after every script.
+
+use stanchion::embedded::{Engine, Reply};
+
+use super::java;
+use super::table::{Ask, Mode, Table, hold_key};
+
+macro_rules! lua {
+    ($name:literal) => {
+        include_str!(concat!(
+            "../../../../crates/stanchion-rwlock/lua/",
+            $name,
+            ".lua"
+        ))
+    };
+}
+
+const RENEW: &str = include_str!("../../../../crates/stanchion-core/lua/renew.lua");
+const CHANNEL: &str = "redisson_rwlock:{job}";
+const FENCE: &str = "stanchion_fence:{job}";
+const MARK: &str = "stanchion_rwlock_writer:{job}";
+
+/// One request, as it goes over the wire: it can be run again, now or much later.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    ReadAcquire {
+        owner: String,
+        lease: u64,
+        not_after: u64,
+        within: String,
+    },
+    ReadReenter {
+        owner: String,
+        lease: u64,
+        not_after: u64,
+        n: u64,
+    },
+    ReadRelease {
+        owner: String,
+        n: u64,
+        lease: u64,
+    },
+    ReadRenew {
+        owner: String,
+        lease: u64,
+        not_after: u64,
+    },
+    WriteAcquire {
+        field: String,
+        lease: u64,
+        not_after: u64,
+        grace: u64,
+    },
+    WriteReenter {
+        field: String,
+        lease: u64,
+        not_after: u64,
+        n: u64,
+    },
+    WriteRelease {
+        field: String,
+        n: u64,
+        lease: u64,
+    },
+    WriteAbandon {
+        field: String,
+    },
+    WriteRenew {
+        field: String,
+        lease: u64,
+        not_after: u64,
+    },
+    Downgrade {
+        field: String,
+        owner: String,
+        lease: u64,
+        not_after: u64,
+    },
+    JavaRead {
+        owner: String,
+        lease: u64,
+    },
+    JavaUnread {
+        owner: String,
+    },
+    JavaWrite {
+        owner: String,
+        lease: u64,
+    },
+    JavaUnwrite {
+        owner: String,
+        lease: u64,
+    },
+    JavaRenewRead {
+        owner: String,
+        lease: u64,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Server {
+    engine: Engine,
+    pub(super) table: Table,
+    pub(super) prefers_writers: bool,
+    pub(super) scripts: usize,
+    pub(super) log: Vec<String>,
+}
+
+impl Server {
+    pub(super) fn new(engine: Engine, prefers_writers: bool) -> Self {
+        Self {
+            engine,
+            table: Table::default(),
+            prefers_writers,
+            scripts: 0,
+            log: Vec::new(),
+        }
+    }
+
+    /// µs.
+    pub(super) fn now(&self) -> u64 {
+        let Reply::Array(time) = self.engine.execute(&["TIME"]) else {
+            panic!("TIME");
+        };
+        let part = |at: usize| match &time[at] {
+            Reply::Bulk(text) => std::str::from_utf8(text).unwrap().parse::<u64>().unwrap(),
+            other => panic!("{other:?}"),
+        };
+        part(0) * 1_000_000 + part(1)
+    }
+
+    fn eval(&self, script: &str, keys: &[&str], args: &[&str]) -> Reply {
+        let count = keys.len().to_string();
+        let mut command = vec!["EVAL", script, &count];
+        command.extend(keys);
+        command.extend(args);
+        self.engine.execute(&command)
+    }
+
+    /// Runs a request on both, and compares.
+    pub(super) fn run(&mut self, op: &Op) -> i64 {
+        let now = self.now();
+        self.table.tick(now / 1000);
+        let before = self.table.clone();
+        let reply = match self.ask(op) {
+            Reply::Int(n) => n,
+            Reply::Array(items) => match items.as_slice() {
+                [Reply::Int(n)] => *n,
+                other => panic!("{op:?}: {other:?}"),
+            },
+            other => panic!("{op:?}: {other:?}"),
+        };
+        let expected = self.expect(now, op);
+        self.scripts += 1;
+        self.log.push(format!("{} {op:?} -> {reply}", now / 1000));
+        assert_eq!(reply, expected, "{op:?} on {before:?}\n{}", self.tail());
+        self.compare(now / 1000, op);
+        reply
+    }
+
+    pub(super) fn tail(&self) -> String {
+        let from = self.log.len().saturating_sub(14);
+        self.log[from..].join("\n")
+    }
+
+    #[rustfmt::skip]
+    fn ask(&self, op: &Op) -> Reply {
+        let text = |n: &u64| n.to_string();
+        let mark = if self.prefers_writers { MARK } else { "job" };
+        let timeouts = |owner: &str| format!("{{job}}:{owner}:rwlock_timeout");
+        match op {
+            Op::ReadAcquire { owner, lease, not_after, within } =>
+                self.eval(lua!("read_acquire"), &["job", &hold_key(owner, 1), mark], &[owner, &text(lease), &text(not_after), within]),
+            Op::ReadReenter { owner, lease, not_after, n } =>
+                self.eval(lua!("read_reenter"), &["job", &hold_key(owner, 1)], &[owner, &text(lease), &text(not_after), &text(n)]),
+            Op::ReadRelease { owner, n, lease } =>
+                self.eval(lua!("read_release"), &["job", &hold_key(owner, 1)], &[owner, &text(n), &text(lease), CHANNEL, "PUBLISH", "{job}:"]),
+            Op::ReadRenew { owner, lease, not_after } =>
+                self.eval(lua!("renew_read"), &["job", &hold_key(owner, 1)], &[&text(not_after), owner, &text(lease)]),
+            Op::WriteAcquire { field, lease, not_after, grace } =>
+                self.eval(lua!("write_acquire"), &["job", FENCE, mark], &[field, &text(lease), &text(not_after), &text(grace)]),
+            Op::WriteReenter { field, lease, not_after, n } =>
+                self.eval(lua!("write_reenter"), &["job"], &[field, &text(lease), &text(not_after), &text(n)]),
+            Op::WriteRelease { field, n, lease } =>
+                self.eval(lua!("write_release"), &["job"], &[field, &text(n), &text(lease), CHANNEL, "PUBLISH"]),
+            Op::WriteAbandon { field } =>
+                self.eval(lua!("write_abandon"), &["job", MARK], &[field, CHANNEL, "PUBLISH"]),
+            Op::WriteRenew { field, lease, not_after } =>
+                self.eval(RENEW, &["job"], &[&text(not_after), field, &text(lease)]),
+            Op::Downgrade { field, owner, lease, not_after } =>
+                self.eval(lua!("downgrade"), &["job", &hold_key(owner, 1)], &[field, owner, &text(lease), &text(not_after), CHANNEL, "PUBLISH"]),
+            Op::JavaRead { owner, lease } =>
+                self.eval(java::READ, &["job", &timeouts(owner)], &[&text(lease), owner]),
+            Op::JavaUnread { owner } =>
+                self.eval(java::UNREAD, &["job", &timeouts(owner), "{job}"], &[owner]),
+            Op::JavaWrite { owner, lease } =>
+                self.eval(java::WRITE, &["job"], &[&text(lease), owner]),
+            Op::JavaUnwrite { owner, lease } =>
+                self.eval(java::UNWRITE, &["job"], &[&text(lease), owner]),
+            Op::JavaRenewRead { owner, lease } =>
+                self.eval(java::RENEW_READ, &["job", &timeouts(owner)], &[&text(lease), owner]),
+        }
+    }
+
+    #[rustfmt::skip]
+    fn expect(&mut self, now: u64, op: &Op) -> i64 {
+        let ms = now / 1000;
+        let (prefers_writers, table) = (self.prefers_writers, &mut self.table);
+        let ask = |field, lease: &u64, not_after: &u64| Ask { field, lease: *lease, not_after: *not_after, prefers_writers };
+        match op {
+            Op::ReadAcquire { owner, lease, not_after, within } => table.read_acquire(now, ask(owner, lease, not_after), within),
+            Op::ReadReenter { owner, lease, not_after, n } => table.reenter(now, ask(owner, lease, not_after), *n, true),
+            Op::ReadRelease { owner, n, lease } => table.read_release(ms, owner, *n, *lease),
+            Op::ReadRenew { not_after, .. } | Op::WriteRenew { not_after, .. } if now > *not_after => -1,
+            Op::ReadRenew { owner, lease, .. } => table.renew(ms, owner, *lease, true),
+            Op::WriteAcquire { field, lease, not_after, grace } => table.write_acquire(now, ask(field, lease, not_after), *grace),
+            Op::WriteReenter { field, lease, not_after, n } => table.reenter(now, ask(field, lease, not_after), *n, false),
+            Op::WriteRelease { field, n, lease } => table.write_release(ms, field, *n, *lease),
+            Op::WriteAbandon { field } => table.write_abandon(ms, field),
+            Op::WriteRenew { field, lease, .. } => table.renew(ms, field, *lease, false),
+            Op::Downgrade { field, owner, lease, not_after } => table.downgrade(now, field, ask(owner, lease, not_after)),
+            Op::JavaRead { owner, lease } => table.java_read(ms, owner, *lease),
+            Op::JavaUnread { owner } => table.java_unread(ms, owner),
+            Op::JavaWrite { owner, lease } => table.java_write(ms, owner, *lease),
+            Op::JavaUnwrite { owner, lease } => table.java_unwrite(ms, owner, *lease),
+            Op::JavaRenewRead { owner, lease } => table.java_renew_read(ms, owner, *lease),
+        }
+    }
+
+    fn left(&self, key: &str) -> u64 {
+        match self.engine.execute(&["PTTL", key]) {
+            Reply::Int(left) => u64::try_from(left).unwrap_or_else(|_| panic!("{key}: {left}")),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn text(&self, key: &str) -> String {
+        match self.engine.execute(&["GET", key]) {
+            Reply::Bulk(text) => String::from_utf8(text).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The keyspace as a table.
+    fn dump(&self, ms: u64) -> Table {
+        let mut table = Table::default();
+        for key in self.engine.keys() {
+            let key = String::from_utf8(key).unwrap();
+            match key.as_str() {
+                FENCE => table.last_token = self.text(FENCE).parse().unwrap(),
+                MARK => table.mark = Some((self.text(MARK), ms + self.left(MARK))),
+                "job" => {
+                    table.end = ms + self.left("job");
+                    let Reply::Map(pairs) = self.engine.execute(&["HGETALL", "job"]) else {
+                        panic!("job is no hash");
+                    };
+                    for pair in pairs {
+                        let (Reply::Bulk(field), Reply::Bulk(value)) = pair else {
+                            panic!("{pair:?}");
+                        };
+                        let value = String::from_utf8(value).unwrap();
+                        match (field.as_slice(), value.as_str()) {
+                            (b"mode", "read") => table.mode = Some(Mode::Read),
+                            (b"mode", "write") => table.mode = Some(Mode::Write),
+                            _ => table
+                                .fields
+                                .push((String::from_utf8(field).unwrap(), value.parse().unwrap())),
+                        }
+                    }
+                }
+                hold => {
+                    assert_eq!(self.text(hold), "1");
+                    table.holds.insert(hold.to_owned(), ms + self.left(hold));
+                }
+            }
+        }
+        table
+    }
+
+    fn compare(&mut self, ms: u64, op: &Op) {
+        let mut found = self.dump(ms);
+        if self.table.mode.is_none() {
+            self.table.end = 0;
+        }
+        if let Op::ReadRelease { .. } = op
+            && self.table.fields.len() > 4
+        {
+            // Two of many are looked at, as chance has it; only the dead may go.
+            let gone: Vec<_> = self
+                .table
+                .fields
+                .iter()
+                .filter(|(owner, _)| found.count(owner).is_none())
+                .map(|(owner, _)| owner.clone())
+                .collect();
+            assert!(gone.len() <= 2, "{gone:?}");
+            for owner in gone {
+                assert!(self.table.is_dead(ms, &owner), "{owner} was alive");
+                self.table.remove(&owner);
+            }
+        }
+        if found.mode.is_none() {
+            found.end = 0;
+        }
+        assert_eq!(found, self.table, "after {op:?}\n{}", self.tail());
+    }
+}
