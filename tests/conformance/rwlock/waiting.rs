@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::Barrier;
 
-use stanchion::Client;
+use stanchion::{Client, Lease, RwLock};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 
@@ -23,22 +23,32 @@ suite! {
     an_expired_holder_is_succeeded_without_a_message,
 }
 
+/// A client whose polls and renewals are so rare that commands can be counted.
+async fn calm_client(world: &World) -> Client {
+    let config = world.config("calm").poll_interval(Duration::from_secs(300));
+    Client::connect_with(config).await.unwrap()
+}
+
+fn calm(client: &Client) -> RwLock {
+    rwlock(client).with_lease(Lease::new(Duration::from_secs(900)).unwrap())
+}
+
 async fn waiting(client: &Client, n: usize) {
     eventually("they wait", || client.waiters() == n).await;
 }
 
 async fn waiting_readers_of_a_process_are_let_in_together(world: &World) {
     const READERS: usize = 20;
-    let (ours, theirs) = (world.client().await, world.client().await);
+    let (ours, theirs) = (calm_client(world).await, calm_client(world).await);
     // The server knows the scripts, so that each request is one command.
-    drop(rwlock(&ours).read().await.unwrap());
-    drop(rwlock(&ours).write().await.unwrap());
+    drop(calm(&ours).read().await.unwrap());
+    drop(calm(&ours).write().await.unwrap());
     world.at_rest().await;
-    let writing = rwlock(&ours).write().await.unwrap();
+    let writing = calm(&ours).write().await.unwrap();
     let all_in = Arc::new(Barrier::new(READERS));
     let readers: Vec<_> = (0..READERS)
         .map(|_| {
-            let (lock, all_in) = (rwlock(&theirs), Arc::clone(&all_in));
+            let (lock, all_in) = (calm(&theirs), Arc::clone(&all_in));
             tokio::spawn(async move {
                 let reading = lock.read().await.unwrap();
                 // Passed only when all of them hold at once.
@@ -205,8 +215,8 @@ async fn a_waiter_that_gives_up_lets_those_behind_it_through(world: &World) {
 }
 
 async fn readers_that_come_and_go_ask_for_nobody_else(world: &World) {
-    let client = world.client().await;
-    let lock = rwlock(&client);
+    let client = calm_client(world).await;
+    let lock = calm(&client);
     let staying = lock.read().await.unwrap();
     lock.read().await.unwrap().release().await.unwrap();
     let writer = tokio::spawn({
