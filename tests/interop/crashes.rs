@@ -1,7 +1,7 @@
 //! A process of either side is killed: the other gets its lock at the TTL.
 
 use serde_json::json;
-use stanchion_testkit::{Process, Signal};
+use stanchion_testkit::Signal;
 
 use crate::java::{Jvm, Kind};
 use crate::support::*;
@@ -54,12 +54,7 @@ async fn a_killed_process_of_ours_frees_for_java_at_its_ttl() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
-    let ttl = TTL.to_string();
-    let mut holder = Process::start(
-        env!("CARGO_BIN_EXE_stanchion-test-worker"),
-        &["hold", &fleet.server.url(), "orders", &ttl],
-    );
-    holder.wait_for_line(|line| line.starts_with("HELD"), SOON);
+    let holder = holding(&fleet, "lock", "orders", ms(TTL));
     let java = fleet.java("waiter", Kind::Lock, "orders");
     let waiter = java.start("lock", json!({}));
     fleet.waiting(&channel("orders"), 1).await;

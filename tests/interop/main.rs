@@ -12,10 +12,15 @@ mod support;
 
 mod crashes;
 mod expiry;
+mod fair;
 mod fenced;
 mod force;
+mod latch;
 mod latency;
+mod leased;
 mod multilock;
 mod names;
 mod reentry;
+mod rwlock;
+mod semaphore;
 mod waiting;

@@ -1,99 +1,209 @@
 //! The same name gives the same keys and channels, whatever is in it.
 
 use serde_json::json;
-use stanchion::{Client, ClientConfig};
+use stanchion::{
+    Client, ClientConfig, CountDownLatch, FairLock, LeasedSemaphore, Lock, RwLock, Semaphore,
+};
+use stanchion_testkit::eventually;
 
 use crate::java::Kind;
 use crate::support::*;
 
 /// Names as they come, and some as they should not.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 12] = [
     "orders",
     "{tenant}:orders",
     "orders:{tenant}",
     "a{b",
     "a}b",
     "{}x",
-    "}a{b}c",
     "{{deep}}",
     "größe/ünïcode/注文/🦀",
     "two words\tand a tab",
     "quote\"back\\slash'apostrophe",
     "line\nbreak\r\nand\0nul",
-    "*[a-z]?",
-    "%s ${x} #{y} \u{feff}",
+    "*[a-z]? %s ${x}\u{feff}",
 ];
 
-/// What a waiting and a releasing client touch, read off MONITOR: quoted as there, without owners.
-async fn touched(
-    fleet: &Fleet,
-    name: &str,
-    work: impl AsyncFnOnce(),
-) -> (Vec<String>, Vec<String>) {
+/// What one side touched: keys while it held, channels it listened on, and what it published. Owners are masked.
+#[derive(Debug, PartialEq, Eq)]
+struct Trace {
+    keys: Vec<String>,
+    subscribed: Vec<String>,
+    published: Vec<String>,
+}
+
+/// Runs `work`, which returns the keys it saw, under MONITOR. Our extra keys are left out: nobody else looks at them.
+async fn traced(fleet: &Fleet, work: impl AsyncFnOnce() -> Vec<String>) -> Trace {
     let monitor = fleet.server.monitor();
-    work().await;
-    fleet.quiet().await;
+    let mut keys = work().await;
+    fleet.settled().await;
+    let lines = monitor.lines();
     let of = |command: &str| {
         let word = format!("\"{command}\" ");
-        let mut found: Vec<String> = monitor
-            .lines()
-            .iter()
-            .filter_map(|line| {
-                let (_, rest) = line.split_once("] ")?;
-                let rest = rest
-                    .get(..word.len())?
-                    .eq_ignore_ascii_case(&word)
-                    .then(|| &rest[word.len()..])?;
-                Some(rest.to_owned())
-            })
-            .collect();
+        let arguments = |line: &String| {
+            let (_, rest) = line.split_once("] ")?;
+            let (first, rest) = rest.split_at_checked(word.len())?;
+            first.eq_ignore_ascii_case(&word).then(|| masked(rest))
+        };
+        let mut found: Vec<String> = lines.iter().filter_map(arguments).collect();
         found.sort();
         found.dedup();
         found
     };
-    assert!(!of("PUBLISH").is_empty(), "{name:?}: nobody published");
-    (of("SUBSCRIBE"), of("PUBLISH"))
+    keys.retain(|key| !key.starts_with("stanchion_"));
+    Trace {
+        keys: keys.iter().map(|key| masked(key)).collect(),
+        subscribed: of("SUBSCRIBE"),
+        published: of("PUBLISH"),
+    }
+}
+
+/// `text` with every `<uuid>:<number>` replaced.
+fn masked(text: &str) -> String {
+    const SHAPE: &[u8] = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx:";
+    let fits = |(c, shape): (&u8, &u8)| match shape {
+        b'x' => c.is_ascii_hexdigit(),
+        other => c == other,
+    };
+    let at = (0..text.len()).find(|&i| {
+        let window = text.as_bytes().get(i..i + SHAPE.len());
+        window.is_some_and(|window| window.iter().zip(SHAPE).all(fits))
+    });
+    let Some(at) = at else { return text.to_owned() };
+    let rest = text[at + SHAPE.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+    format!("{}OWNER{}", &text[..at], masked(rest))
+}
+
+#[test]
+fn owners_are_masked() {
+    let uuid = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
+    assert_eq!(
+        masked(&format!("ä{uuid}:42:write {uuid}:7")),
+        "äOWNER:write OWNER"
+    );
+    assert_eq!(masked(uuid), uuid);
+}
+
+/// A holder and a waiter of Redisson's, then of ours: the same keys, channels and messages for every name.
+async fn the_same_for_both(
+    kind: Kind,
+    channel: impl Fn(&str) -> String,
+    ours: impl AsyncFn(&Fleet, &str, &str) -> Vec<String>,
+) {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (acquire, release) = match kind {
+        Kind::Semaphore => ("acquire", "release"),
+        _ => ("lock", "unlock"),
+    };
+    for name in NAMES {
+        let (holder, waiter) = (
+            fleet.java("holder", kind, name),
+            fleet.java("waiter", kind, name),
+        );
+        if kind == Kind::Semaphore {
+            holder.with("init", json!({"n": 1})).await.value();
+        }
+        let channel = channel(name);
+        let by_java = traced(&fleet, async || {
+            holder.done(acquire).await;
+            let waiting = waiter.start(acquire, json!({}));
+            fleet.listening(&channel).await;
+            let keys = fleet.server.keys();
+            holder.done(release).await;
+            java_granted(waiting, SOON).await;
+            waiter.done(release).await;
+            keys
+        })
+        .await;
+        assert!(by_java.keys.iter().any(|key| key == name), "{by_java:#?}");
+        assert!(!by_java.published.is_empty(), "{by_java:#?}");
+        let by_us = traced(&fleet, async || ours(&fleet, name, &channel).await).await;
+        assert_eq!(by_us, by_java, "{name:?}");
+        fleet.server.flush();
+    }
+}
+
+fn braced(prefix: &str, name: &str) -> String {
+    if name.contains('{') {
+        format!("{prefix}:{name}")
+    } else {
+        format!("{prefix}:{{{name}}}")
+    }
+}
+
+/// Ours in two processes: one holds, one waits and is woken by message.
+macro_rules! ours {
+    (|$client:ident, $name:ident| $acquire:expr) => {
+        async |fleet: &Fleet, $name: &str, channel: &str| {
+            let $client = fleet.rust().await;
+            let guard = $acquire.await.unwrap();
+            let $client = fleet.rust().await;
+            let waiting = async { $acquire.await.unwrap().release().await.unwrap() };
+            let releasing = async {
+                fleet.listening(channel).await;
+                let keys = fleet.server.keys();
+                guard.release().await.unwrap();
+                keys
+            };
+            within(SOON, futures_util::future::join(waiting, releasing))
+                .await
+                .1
+        }
+    };
 }
 
 #[tokio::test]
 async fn locks_have_the_same_keys_and_channels() {
+    let channel = |name: &str| braced("redisson_lock__channel", name);
+    let ours = ours!(|client, name| Lock::new(&client, name).unwrap().acquire());
+    the_same_for_both(Kind::Lock, channel, ours).await;
+}
+
+#[tokio::test]
+async fn readers_have_the_same_keys_and_channels() {
+    let channel = |name: &str| braced("redisson_rwlock", name);
+    // Readers do not wait for readers: the last one to go tells the writers.
     let Some(fleet) = Fleet::start().await else {
         return;
     };
     for name in NAMES {
-        let lock = lock(&fleet.rust().await, name);
-        let java = fleet.java("java", Kind::Lock, name);
-        let other = fleet.java("other", Kind::Lock, name);
-
-        let mut keys = Vec::new();
-        let by_java = touched(&fleet, name, async || {
+        let java = fleet.java("reader", Kind::Read, name);
+        let by_java = traced(&fleet, async || {
             java.done("lock").await;
-            keys = fleet.leftovers();
-            let waiter = other.start("lock", json!({}));
-            fleet.quiet().await;
+            let keys = fleet.server.keys();
             java.done("unlock").await;
-            java_granted(waiter, SOON).await;
-            other.done("unlock").await;
+            keys
         })
         .await;
-        assert_eq!(keys, [name], "Redisson's own key");
-
-        // Ours, with a waiter of another process: it is woken by message.
-        let rival = self::lock(&fleet.rust().await, name);
-        let by_us = touched(&fleet, name, async || {
-            let guard = lock.acquire().await.unwrap();
-            keys = fleet.leftovers();
-            assert!(!java.done("try").await.bool(), "{name:?}: not excluded");
-            let waiter = acquiring(&rival);
-            fleet.quiet().await;
+        let by_us = traced(&fleet, async || {
+            let lock = RwLock::new(&fleet.rust().await, name).unwrap();
+            let guard = lock.read().await.unwrap();
+            let keys = fleet.server.keys();
             guard.release().await.unwrap();
-            granted(waiter, SOON).await.release().await.unwrap();
+            keys
         })
         .await;
-        assert_eq!(keys, [name]);
+        assert_eq!(
+            by_java.keys.len(),
+            2,
+            "the lock and the reader's lease: {by_java:#?}"
+        );
+        assert!(by_java.published[0].contains("redisson_rwlock"));
         assert_eq!(by_us, by_java, "{name:?}");
-        fleet.at_rest().await;
+        fleet.server.flush();
     }
+    let ours = ours!(|client, name| RwLock::new(&client, name).unwrap().write());
+    the_same_for_both(Kind::Write, channel, ours).await;
+}
+
+#[tokio::test]
+async fn semaphores_have_the_same_keys_and_channels() {
+    let channel = |name: &str| braced("redisson_sc", name);
+    let ours = ours!(|client, name| Semaphore::new(&client, name).unwrap().acquire());
+    the_same_for_both(Kind::Semaphore, channel, ours).await;
 }
 
 #[tokio::test]
@@ -136,4 +246,134 @@ async fn a_key_prefix_is_a_name_mapper() {
     java_granted(waiter, SOON).await;
     java.done("unlock").await;
     fleet.at_rest().await;
+}
+
+/// One message more of ours would be harmless, a channel or a key of another name would not.
+#[tokio::test]
+async fn leased_permits_have_the_same_keys_and_channels() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    for name in NAMES {
+        let channel = braced("redisson_sc", name);
+        let (holder, waiter) = (
+            fleet.java("holder", Kind::Leased, name),
+            fleet.java("waiter", Kind::Leased, name),
+        );
+        holder.with("init", json!({"n": 1})).await.value();
+        let by_java = traced(&fleet, async || {
+            let first = holder.with("acquire", json!({"lease": 30_000})).await;
+            let waiting = waiter.start("acquire", json!({"lease": 30_000}));
+            fleet.listening(&channel).await;
+            let keys = fleet.server.keys();
+            holder
+                .with("release", json!({"permit": first.text()}))
+                .await
+                .value();
+            let second = java_granted(waiting, SOON).await;
+            waiter
+                .with("release", json!({"permit": second.text()}))
+                .await
+                .value();
+            keys
+        })
+        .await;
+        assert_eq!(by_java.keys.len(), 2, "{by_java:#?}");
+        let ours = ours!(|client, name| LeasedSemaphore::new(&client, name).unwrap().acquire());
+        let by_us = traced(&fleet, async || ours(&fleet, name, &channel).await).await;
+        assert_eq!(by_us, by_java, "{name:?}");
+        fleet.server.flush();
+    }
+}
+
+#[tokio::test]
+async fn latches_have_the_same_keys_and_channels() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    for name in NAMES {
+        // Always in braces, whatever the name has: a peculiarity of Redisson's.
+        let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
+        let (java, waiter) = (
+            fleet.java("java", Kind::Latch, name),
+            fleet.java("waiter", Kind::Latch, name),
+        );
+        let by_java = traced(&fleet, async || {
+            java.with("init", json!({"n": 1})).await.value();
+            let waiting = waiter.start("await", json!({}));
+            fleet.listening(&channel).await;
+            let keys = fleet.server.keys();
+            java.done("countDown").await;
+            java_granted(waiting, SOON).await;
+            keys
+        })
+        .await;
+        let by_us = traced(&fleet, async || {
+            let latch = CountDownLatch::new(&fleet.rust().await, name).unwrap();
+            assert!(latch.arm(1).await.unwrap());
+            let counting = async {
+                fleet.listening(&channel).await;
+                let keys = fleet.server.keys();
+                assert_eq!(latch.count_down().await.unwrap(), 0);
+                keys
+            };
+            let both = futures_util::future::join(latch.wait(), counting);
+            within(SOON, both).await.1
+        })
+        .await;
+        assert_eq!(by_us, by_java, "{name:?}");
+        fleet.server.flush();
+    }
+}
+
+/// Ours wait on a channel of their own, and on Redisson's when Redisson is ahead of them in the queue.
+#[tokio::test]
+async fn fair_locks_have_the_same_keys_and_channels() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    for name in NAMES {
+        let base = braced("redisson_lock__channel", name);
+        let queue = braced("redisson_lock_queue", name);
+        let waits = || fleet.int(&["LLEN", &queue]) == 1;
+        let (holder, waiter) = (
+            fleet.java("holder", Kind::Fair, name),
+            fleet.java("waiter", Kind::Fair, name),
+        );
+        let by_java = traced(&fleet, async || {
+            holder.done("lock").await;
+            let waiting = waiter.start("lock", json!({}));
+            eventually("Redisson waits", waits).await;
+            let keys = fleet.server.keys();
+            fleet.settled().await;
+            holder.done("unlock").await;
+            java_granted(waiting, SOON).await;
+            waiter.done("unlock").await;
+            keys
+        })
+        .await;
+        let owners = format!("{base}:OWNER");
+        let quoted = by_java
+            .subscribed
+            .iter()
+            .all(|channel| channel.contains(":OWNER"));
+        assert!(quoted && by_java.keys.len() == 3, "{owners}: {by_java:#?}");
+        let by_us = traced(&fleet, async || {
+            holder.done("lock").await;
+            let lock = FairLock::new(&fleet.rust().await, name).unwrap();
+            let waiting = tokio::spawn(async move { lock.acquire().await });
+            eventually("we wait", waits).await;
+            let keys = fleet.server.keys();
+            fleet.settled().await;
+            holder.done("unlock").await;
+            granted(waiting, SOON).await.release().await.unwrap();
+            keys
+        })
+        .await;
+        assert_eq!(by_us.keys, by_java.keys, "{name:?}");
+        let listened = |channel| by_us.subscribed.contains(channel);
+        assert!(by_java.subscribed.iter().all(listened), "{by_us:#?}");
+        assert_eq!(by_us.published, by_java.published, "{name:?}");
+        fleet.server.flush();
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stanchion::{AcquireError, Client, ClientConfig, Lease, Lock, LockGuard};
-use stanchion_testkit::{RedisServer, eventually, eventually_async};
+use stanchion_testkit::{Process, RedisServer, eventually, eventually_async};
 use tokio::task::JoinHandle;
 
 use crate::java::{Jvm, Kind, Object, Pending, Redisson, Reply};
@@ -63,6 +63,14 @@ impl Fleet {
         self.quiet().await;
     }
 
+    /// Waits until nobody of Java's listens on `channel` any more: subscriptions of ours linger.
+    pub(crate) async fn left(&self, channel: &str, ours: usize) {
+        eventually("Redisson unsubscribes", || {
+            self.server.subscribers(channel) <= ours
+        })
+        .await;
+    }
+
     /// Waits until no script has been sent for a moment.
     pub(crate) async fn quiet(&self) {
         eventually_async("no more scripts are sent", async || {
@@ -71,6 +79,26 @@ impl Fleet {
             self.scripts_run() == before
         })
         .await;
+    }
+
+    /// Waits until only signs of life are sent any more, two a second for each process of
+    /// ours that waits in a fair queue.
+    pub(crate) async fn settled(&self) {
+        eventually_async("they wait", async || {
+            let before = self.scripts_run();
+            tokio::time::sleep(ms(100)).await;
+            self.scripts_run() <= before + 1
+        })
+        .await;
+    }
+
+    /// Waits until somebody listens on `channel`, and waits.
+    pub(crate) async fn listening(&self, channel: &str) {
+        eventually("somebody subscribes", || {
+            self.server.subscribers(channel) > 0
+        })
+        .await;
+        self.quiet().await;
     }
 
     pub(crate) fn scripts_run(&self) -> u64 {
@@ -93,24 +121,30 @@ impl Fleet {
         }
     }
 
-    /// All keys but the fence counters, which stay on purpose, and Redisson's latches of answered releases, which it
-    /// deletes by itself after the answer.
+    /// All keys but the fence counters, which stay on purpose, and what both sides keep for a moment: to know a
+    /// repeated request by, and to know who was alive a moment ago.
     pub(crate) fn leftovers(&self) -> Vec<String> {
+        const KNOWN: [&str; 5] = [
+            "stanchion_fence:",
+            "redisson_lock_token:",
+            "redisson_unlock_latch:",
+            "stanchion_once:",
+            "stanchion_fair_live:",
+        ];
         let mut keys = self.server.keys();
-        keys.retain(|key| {
-            let fence = ["stanchion_fence:", "redisson_lock_token:"];
-            let latch = "redisson_unlock_latch:";
-            !fence.iter().any(|prefix| key.starts_with(prefix)) && !key.starts_with(latch)
-        });
+        keys.retain(|key| !KNOWN.iter().any(|prefix| key.starts_with(prefix)));
         keys
     }
 
     /// Waits until nothing is left but fence counters: far sooner than a TTL of [`LONG`] could end it.
     pub(crate) async fn at_rest(&self) {
-        eventually("only fence counters are left", || {
-            self.leftovers().is_empty()
-        })
-        .await;
+        self.at_rest_with(&[]).await;
+    }
+
+    /// Waits until nothing is left but fence counters and these keys.
+    pub(crate) async fn at_rest_with(&self, keys: &[&str]) {
+        let what = format!("of keys only fence counters and {keys:?} are left");
+        eventually(&what, || self.leftovers() == keys).await;
     }
 }
 
@@ -149,6 +183,20 @@ pub(crate) fn channel(name: &str) -> String {
 pub(crate) fn acquiring(lock: &Lock) -> JoinHandle<Result<LockGuard, AcquireError>> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.acquire().await })
+}
+
+/// A process of ours that holds `name` and renews a lease of `ttl`, until it is killed.
+pub(crate) fn holding(fleet: &Fleet, kind: &str, name: &str, ttl: Duration) -> Process {
+    let mut process = asking(fleet, kind, name, ttl);
+    process.wait_for_line(|line| line == "HELD", SOON);
+    process
+}
+
+/// A process of ours that wants to.
+pub(crate) fn asking(fleet: &Fleet, kind: &str, name: &str, ttl: Duration) -> Process {
+    let lease_ms = ttl.as_millis().to_string();
+    let args = [kind, &fleet.server.url(), name, &lease_ms];
+    Process::start(env!("CARGO_BIN_EXE_stanchion-test-holder"), &args)
 }
 
 /// What `work` gives, which must come within `limit`.

@@ -38,7 +38,7 @@ pub use cluster::{Cluster, Migration};
 pub use eventually::{eventually, eventually_async, eventually_blocking};
 pub use history::{Event, History, Kind, Lane, Mode, Rule, Rules, Summary, Violation, check};
 pub use monitor::Monitor;
-pub use process::{Process, Signal};
+pub use process::{Process, Signal, send as send_signal};
 pub use proxy::{Held, Matcher, Proxy, Switch, Then};
 pub use sentinel::SentinelSet;
 pub use servers::RedisServer;

@@ -27,7 +27,10 @@ pub enum Signal {
 }
 
 /// Sends `signal` to a child of this process that has not been reaped.
-pub(crate) fn send(child: &Child, signal: Signal) {
+///
+/// # Panics
+/// When it cannot be sent.
+pub fn send(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     let number = match signal {
         Signal::Stop => rustix::process::Signal::STOP,

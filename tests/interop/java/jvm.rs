@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use stanchion_testkit::{Signal, send_signal};
 use tokio::sync::oneshot;
 
 use super::maven::class_path;
@@ -63,7 +64,7 @@ impl Jvm {
         let text = Value::Object(command).to_string();
         let (sender, reply) = oneshot::channel();
         self.asked.lock().unwrap().insert(id, sender);
-        writeln!(self.stdin.lock().unwrap(), "{text}").expect("Java reads its input");
+        writeln!(self.stdin.lock().unwrap(), "{text}").unwrap();
         Pending {
             command: text,
             reply,
@@ -74,6 +75,16 @@ impl Jvm {
     pub(super) fn is_alive(&self) -> bool {
         let ended = self.child.lock().unwrap().try_wait().unwrap();
         ended.is_none()
+    }
+
+    /// Stops it where it is, as a long pause does.
+    pub(crate) fn pause(&self) {
+        send_signal(&self.child.lock().unwrap(), Signal::Stop);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        send_signal(&self.child.lock().unwrap(), Signal::Cont);
     }
 
     /// SIGKILL. Commands under way are never answered.

@@ -105,18 +105,30 @@ impl Actor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
+    Fair,
     Fenced,
     Spin,
     Multi,
+    Read,
+    Write,
+    Semaphore,
+    Leased,
+    Latch,
 }
 
 impl Kind {
     const fn word(self) -> &'static str {
         match self {
             Self::Lock => "lock",
+            Self::Fair => "fair",
             Self::Fenced => "fenced",
             Self::Spin => "spin",
             Self::Multi => "multi",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Semaphore => "semaphore",
+            Self::Leased => "leased",
+            Self::Latch => "latch",
         }
     }
 }

@@ -53,8 +53,12 @@ public final class Driver {
             reply.from = System.nanoTime();
             reply.value = operation.run();
         } catch (Exception e) {
-            reply.error = e.getClass().getSimpleName();
-            reply.message = e.getMessage();
+            Throwable root = e;
+            while (root.getCause() != null) {
+                root = root.getCause();
+            }
+            reply.error = root.getClass().getSimpleName();
+            reply.message = root.getMessage();
         }
         reply.to = System.nanoTime();
         String line = gson.toJson(reply);

@@ -6,7 +6,7 @@ final class Reply {
     /** The thread's id as Redisson writes it into Redis. */
     long thread;
     Object value;
-    /** The simple name of the exception, if there was one. */
+    /** The simple name of the exception at the root, if there was one. */
     String error;
     String message;
     long from;

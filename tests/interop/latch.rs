@@ -1,0 +1,143 @@
+//! `RCountDownLatch` and `CountDownLatch`.
+
+use serde_json::json;
+use stanchion::{AcquireError, Client, CountDownLatch, Rejection};
+use tokio::task::JoinHandle;
+
+use crate::java::Kind;
+use crate::support::*;
+
+const CHANNEL: &str = "redisson_countdownlatch__channel__{start}";
+
+fn start(client: &Client) -> CountDownLatch {
+    CountDownLatch::new(client, "start").unwrap()
+}
+
+fn waiting(latch: &CountDownLatch) -> JoinHandle<Result<(), AcquireError>> {
+    let latch = latch.clone();
+    tokio::spawn(async move { latch.wait().await })
+}
+
+#[tokio::test]
+async fn both_count_down_and_both_are_let_go() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (ours, second) = (start(&fleet.rust().await), start(&fleet.rust().await));
+    let (java, other) = (
+        fleet.java("java", Kind::Latch, "start"),
+        fleet.java("other", Kind::Latch, "start"),
+    );
+    // The last count-down is Java's, then ours.
+    for last_is_java in [true, false] {
+        if last_is_java {
+            assert!(java.with("init", json!({"n": 3})).await.bool());
+            assert!(!ours.arm(5).await.unwrap());
+        } else {
+            assert!(ours.arm(3).await.unwrap());
+            assert!(!java.with("init", json!({"n": 5})).await.bool());
+        }
+        assert_eq!(java.done("count").await.int(), 3);
+        assert_eq!(ours.count().await.unwrap(), 3);
+        let mut theirs = [
+            java.start("await", json!({})),
+            other.start("await", json!({})),
+        ];
+        let us = [waiting(&ours), waiting(&second)];
+        fleet.waiting(CHANNEL, 3).await;
+        assert_eq!(ours.count_down().await.unwrap(), 2);
+        let third = fleet.java("third", Kind::Latch, "start");
+        if last_is_java {
+            assert_eq!(ours.count_down().await.unwrap(), 1);
+            assert!(theirs.iter_mut().all(crate::java::Pending::is_waiting));
+            assert!(us.iter().all(|waiter| !waiter.is_finished()));
+            third.done("countDown").await;
+        } else {
+            third.done("countDown").await;
+            assert_eq!(ours.count().await.unwrap(), 1);
+            assert!(theirs.iter_mut().all(crate::java::Pending::is_waiting));
+            assert!(us.iter().all(|waiter| !waiter.is_finished()));
+            assert_eq!(ours.count_down().await.unwrap(), 0);
+        }
+        for waiter in us {
+            granted(waiter, SOON).await;
+        }
+        for waiter in theirs {
+            java_granted(waiter, SOON).await;
+        }
+        assert_eq!(java.done("count").await.int(), 0);
+        fleet.at_rest().await;
+        // Ours linger on the channel, and are counted again in the next round.
+        fleet.left(CHANNEL, 2).await;
+    }
+}
+
+#[tokio::test]
+async fn count_downs_of_an_open_latch_change_nothing() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let ours = start(&fleet.rust().await);
+    let java = fleet.java("java", Kind::Latch, "start");
+    java.done("countDown").await;
+    assert_eq!(ours.count_down().await.unwrap(), 0);
+    within(SOON, ours.wait()).await.unwrap();
+    java.done("await").await;
+    assert!(ours.arm(1).await.unwrap());
+    assert!(!java.with("await", json!({"wait": 100})).await.bool());
+    assert!(ours.wait_timeout(ms(100)).await.is_err());
+    java.done("countDown").await;
+    fleet.at_rest().await;
+}
+
+/// Deleting a latch strands Redisson's waiters. Ours are let go by Java's delete, and told of our own.
+#[tokio::test]
+async fn a_delete_strands_nobody_of_ours() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let ours = start(&fleet.rust().await);
+    let java = fleet.java("java", Kind::Latch, "start");
+    assert!(ours.arm(2).await.unwrap());
+    let mut stranded = java.start("await", json!({}));
+    let us = waiting(&ours);
+    fleet.waiting(CHANNEL, 2).await;
+    assert!(
+        fleet
+            .java("other", Kind::Latch, "start")
+            .done("delete")
+            .await
+            .bool()
+    );
+    granted(us, SOON).await;
+    fleet.quiet().await;
+    assert!(stranded.is_waiting(), "nobody told it");
+    java.interrupt();
+    let reply = stranded.within(SOON).await;
+    assert_eq!(reply.error(), "InterruptedException");
+
+    assert!(java.with("init", json!({"n": 2})).await.bool());
+    let us = waiting(&ours);
+    fleet.waiting(CHANNEL, 1).await;
+    assert!(ours.delete().await.unwrap());
+    let told = within(SOON, us).await.unwrap().unwrap_err();
+    assert!(
+        matches!(
+            told,
+            AcquireError::Rejected {
+                rejection: Rejection::Deleted,
+                ..
+            }
+        ),
+        "{told}"
+    );
+    assert_eq!(java.done("count").await.int(), 0);
+    // Armed again by Java, which does not know of our mark: our waiters wait.
+    assert!(java.with("init", json!({"n": 1})).await.bool());
+    let us = waiting(&ours);
+    fleet.quiet().await;
+    assert!(!us.is_finished());
+    java.done("countDown").await;
+    granted(us, SOON).await;
+    fleet.at_rest().await;
+}

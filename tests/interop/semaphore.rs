@@ -1,0 +1,224 @@
+//! `RSemaphore` and `Semaphore`: permits of one number.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use serde_json::json;
+use stanchion::{Client, Permit, Semaphore};
+use stanchion_testkit::Signal;
+use tokio::task::JoinHandle;
+
+use crate::java::{Jvm, Kind};
+use crate::support::*;
+
+const CHANNEL: &str = "redisson_sc:{seats}";
+
+fn seats(client: &Client) -> Semaphore {
+    Semaphore::new(client, "seats").unwrap()
+}
+
+fn acquiring(seats: &Semaphore, n: u32) -> JoinHandle<Result<Permit, stanchion::AcquireError>> {
+    let seats = seats.clone();
+    tokio::spawn(async move { seats.acquire_many(n).await })
+}
+
+#[tokio::test]
+async fn both_count_the_same_permits() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (ours, java) = (
+        seats(&fleet.rust().await),
+        fleet.java("java", Kind::Semaphore, "seats"),
+    );
+    let both_see = async |n: i64| {
+        assert_eq!(ours.available().await.unwrap(), n);
+        assert_eq!(java.done("available").await.int(), n);
+    };
+    both_see(0).await;
+    assert!(java.with("init", json!({"n": 5})).await.bool());
+    assert!(!ours.init(9).await.unwrap());
+    both_see(5).await;
+    let two = ours.acquire_many(2).await.unwrap();
+    java.with("acquire", json!({"n": 3})).await.value();
+    both_see(0).await;
+    assert!(!java.done("try").await.bool());
+    assert!(ours.try_acquire().await.unwrap().is_none());
+    two.release().await.unwrap();
+    java.with("release", json!({"n": 3})).await.value();
+    both_see(5).await;
+    java.with("add", json!({"n": 2})).await.value();
+    assert_eq!(ours.add(1).await.unwrap(), 8);
+    assert_eq!(ours.reduce(3).await.unwrap(), 5);
+    java.with("add", json!({"n": -1})).await.value();
+    both_see(4).await;
+    assert_eq!(java.done("drain").await.int(), 4);
+    assert_eq!(ours.add(3).await.unwrap(), 3);
+    assert_eq!(ours.drain().await.unwrap(), 3);
+    both_see(0).await;
+    fleet.server.flush();
+    assert!(ours.init(2).await.unwrap());
+    assert!(!java.with("init", json!({"n": 7})).await.bool());
+    both_see(2).await;
+    fleet.at_rest_with(&["seats"]).await;
+}
+
+#[tokio::test]
+async fn a_java_release_wakes_as_many_of_us_as_it_serves() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("java", Kind::Semaphore, "seats");
+    java.with("init", json!({"n": 3})).await.value();
+    java.with("acquire", json!({"n": 3})).await.value();
+    let (here, there) = (seats(&fleet.rust().await), seats(&fleet.rust().await));
+    let waiters = [
+        acquiring(&here, 1),
+        acquiring(&here, 1),
+        acquiring(&there, 1),
+    ];
+    fleet.waiting(CHANNEL, 2).await;
+    java.with("release", json!({"n": 3})).await.value();
+    let mut permits = Vec::new();
+    for waiter in waiters {
+        permits.push(granted(waiter, SOON).await);
+    }
+    assert_eq!(java.done("available").await.int(), 0);
+    for permit in permits {
+        permit.release().await.unwrap();
+    }
+    assert_eq!(java.done("available").await.int(), 3);
+    fleet.at_rest_with(&["seats"]).await;
+}
+
+#[tokio::test]
+async fn our_release_wakes_as_many_java_threads_as_it_serves() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let ours = seats(&fleet.rust().await);
+    assert!(ours.init(3).await.unwrap());
+    let permits = ours.acquire_many(3).await.unwrap();
+    let threads = ["one", "two", "three"].map(|actor| fleet.java(actor, Kind::Semaphore, "seats"));
+    let waiters = threads
+        .each_ref()
+        .map(|java| java.start("acquire", json!({})));
+    fleet.waiting(CHANNEL, 1).await;
+    permits.release().await.unwrap();
+    for waiter in waiters {
+        java_granted(waiter, SOON).await;
+    }
+    assert_eq!(ours.available().await.unwrap(), 0);
+    // One by one they serve a big request of ours.
+    let big = acquiring(&ours, 3);
+    fleet.waiting(CHANNEL, 1).await;
+    for java in &threads {
+        java.done("release").await;
+    }
+    granted(big, SOON).await.release().await.unwrap();
+    // Permits that are added wake, too.
+    assert_eq!(ours.drain().await.unwrap(), 3);
+    let waiter = threads[0].start("acquire", json!({"n": 2}));
+    fleet.waiting(CHANNEL, 2).await;
+    assert_eq!(ours.add(2).await.unwrap(), 2);
+    java_granted(waiter, SOON).await;
+    let waiter = acquiring(&ours, 1);
+    fleet.quiet().await;
+    threads[0].done("release").await;
+    granted(waiter, SOON).await.release().await.unwrap();
+    fleet.at_rest_with(&["seats"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn there_are_never_more_holders_than_permits() {
+    const PERMITS: i32 = 3;
+    const ROUNDS: u32 = 40;
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let client = fleet.rust().await;
+    let ours = seats(&client);
+    assert!(ours.init(3).await.unwrap());
+    let inside = Arc::new(AtomicI32::new(0));
+    let enter = |inside: &AtomicI32| {
+        let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(now <= PERMITS, "{now} hold {PERMITS} permits");
+    };
+    let mut tasks = Vec::new();
+    for i in 0..4 {
+        let java = fleet.java(&format!("java-{i}"), Kind::Semaphore, "seats");
+        let at = Arc::clone(&inside);
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                java_granted(java.start("acquire", json!({})), LONG).await;
+                enter(&at);
+                tokio::task::yield_now().await;
+                at.fetch_sub(1, Ordering::SeqCst);
+                java.done("release").await;
+            }
+        }));
+        let (ours, at) = (ours.clone(), Arc::clone(&inside));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                let permit = within(LONG, ours.acquire()).await.unwrap();
+                enter(&at);
+                tokio::task::yield_now().await;
+                at.fetch_sub(1, Ordering::SeqCst);
+                permit.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(ours.available().await.unwrap(), 3);
+    fleet.at_rest_with(&["seats"]).await;
+}
+
+#[tokio::test]
+async fn deadlines_take_no_permits() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let ours = seats(&fleet.rust().await);
+    let java = fleet.java("java", Kind::Semaphore, "seats");
+    assert!(ours.init(1).await.unwrap());
+    let permit = ours.acquire().await.unwrap();
+    assert!(!java.with("try", json!({"wait": 100})).await.bool());
+    permit.release().await.unwrap();
+    java.done("acquire").await;
+    assert!(ours.acquire_timeout(ms(100)).await.is_err());
+    java.done("release").await;
+    assert_eq!(ours.available().await.unwrap(), 1);
+    fleet.at_rest_with(&["seats"]).await;
+}
+
+/// Plain permits have no lease in either language. Ours are written down, so that an operator can return them.
+#[tokio::test]
+async fn permits_of_the_dead_come_back_by_hand() {
+    let Some(jvm) = Jvm::start() else { return };
+    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
+        return;
+    };
+    let ours = seats(&fleet.rust().await);
+    assert!(ours.init(1).await.unwrap());
+    let java = fleet.java("java", Kind::Semaphore, "seats");
+    let mut holder = holding(&fleet, "semaphore", "seats", LONG);
+    let waiter = java.start("acquire", json!({}));
+    fleet.waiting(CHANNEL, 1).await;
+    holder.signal(Signal::Kill);
+    holder.wait(SOON);
+    let dead = ours.status().await.unwrap().holders;
+    assert_eq!(dead.len(), 1);
+    assert_eq!(ours.danger().reclaim(&dead[0].owner).await.unwrap(), 1);
+    java_granted(waiter, SOON).await;
+    // Redisson writes nothing down: its permits are missing, and somebody has to know how many.
+    jvm.kill();
+    let status = ours.status().await.unwrap();
+    assert_eq!((status.available, status.holders.len()), (0, 0));
+    let waiter = acquiring(&ours, 1);
+    fleet.quiet().await;
+    assert_eq!(ours.add(1).await.unwrap(), 1);
+    granted(waiter, SOON).await.release().await.unwrap();
+    fleet.at_rest_with(&["seats"]).await;
+}
