@@ -7,13 +7,13 @@
 use std::time::Duration;
 
 use serde_json::json;
-use stanchion::{Client, Lock};
+use stanchion::{FairLock, FairLockGuard, Lock, LockGuard};
 use stanchion_testkit::machine_clock;
 
-use crate::java::{Jvm, Kind, Object};
+use crate::java::{Jvm, Kind, Object, Redisson};
 use crate::support::*;
 
-const WARM_UP: usize = 600;
+const WARM_UP: usize = 500;
 const ROUNDS: usize = 1000;
 /// Each pair is measured in turns, so that the machine's moods meet them all.
 const TURNS: usize = 4;
@@ -21,84 +21,115 @@ const TURNS: usize = 4;
 /// One side of a hand-over.
 enum Side {
     Java(Object),
-    Rust(Lock),
+    Lock(Lock),
+    Fair(FairLock),
+}
+
+enum Held {
+    Java,
+    Lock(LockGuard),
+    Fair(FairLockGuard),
 }
 
 fn now() -> u64 {
     machine_clock().as_nanos().try_into().unwrap()
 }
 
+impl Side {
+    /// Waits for the lock. When it was granted, ns.
+    async fn acquire(&self) -> (Held, u64) {
+        match self {
+            Self::Java(java) => {
+                let granted = java_granted(java.start("lock", json!({})), SOON).await.to;
+                (Held::Java, granted)
+            }
+            Self::Lock(lock) => {
+                let guard = lock.acquire().await.unwrap();
+                (Held::Lock(guard), now())
+            }
+            Self::Fair(lock) => {
+                let guard = lock.acquire().await.unwrap();
+                (Held::Fair(guard), now())
+            }
+        }
+    }
+
+    /// When the call of the release began, ns.
+    async fn release(&self, held: Held) -> u64 {
+        let began = now();
+        match (self, held) {
+            (Self::Java(java), _) => return java.done("unlock").await.from,
+            (_, Held::Lock(guard)) => guard.release().await.unwrap(),
+            (_, Held::Fair(guard)) => guard.release().await.unwrap(),
+            (_, Held::Java) => unreachable!("held by the other side"),
+        }
+        began
+    }
+}
+
 /// From the call of the release in `from` to the return of the acquire in `to`, in ns.
 async fn hand_over(fleet: &Fleet, from: &Side, to: &Side) -> u64 {
-    let channel = channel("orders");
-    let guard = match from {
-        Side::Java(java) => {
-            java.done("lock").await;
-            None
+    let (held, _) = from.acquire().await;
+    let before = fleet.scripts_run();
+    let waiting = to.acquire();
+    let releasing = async {
+        // It has tried; then it subscribes if it does not linger there, and tries again. Nothing tells from outside when
+        // that is over, so it gets far more time than that takes.
+        while fleet.scripts_run() == before {
+            tokio::time::sleep(ms(1)).await;
         }
-        Side::Rust(lock) => Some(lock.acquire().await.unwrap()),
+        tokio::time::sleep(ms(6)).await;
+        from.release(held).await
     };
-    let parked = fleet.scripts_run();
-    let waiter = match to {
-        Side::Java(java) => Err(java.start("lock", json!({}))),
-        Side::Rust(lock) => Ok({
-            let lock = lock.clone();
-            tokio::spawn(async move {
-                let guard = lock.acquire().await.unwrap();
-                (guard, now())
-            })
-        }),
-    };
-    // It has tried, subscribed and tried again; its subscription may linger from the round before.
-    while fleet.scripts_run() == parked || fleet.server.subscribers(&channel) == 0 {
-        tokio::time::sleep(ms(1)).await;
-    }
-    tokio::time::sleep(ms(4)).await;
-    let released = match (from, guard) {
-        (Side::Java(java), _) => java.done("unlock").await.from,
-        (Side::Rust(_), guard) => {
-            let released = now();
-            guard.unwrap().release().await.unwrap();
-            released
-        }
-    };
-    let woken = match (to, waiter) {
-        (Side::Rust(_), Ok(waiter)) => {
-            let (guard, woken) = within(SOON, waiter).await.unwrap();
-            guard.release().await.unwrap();
-            woken
-        }
-        (Side::Java(java), Err(waiter)) => {
-            let woken = java_granted(waiter, SOON).await.to;
-            java.done("unlock").await;
-            woken
-        }
-        _ => unreachable!("the waiter is of the kind of its side"),
-    };
-    woken - released
+    let ((held, granted), released) =
+        within(SOON, futures_util::future::join(waiting, releasing)).await;
+    to.release(held).await;
+    granted - released
 }
 
 #[derive(Default)]
 struct Figures(Vec<u64>);
 
 impl Figures {
-    fn at(&self, part: f64) -> Duration {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "an index into a thousand samples"
-        )]
-        let index = ((sorted.len() - 1) as f64 * part) as usize;
-        Duration::from_nanos(sorted[index])
+    /// The sample that so many percent of the samples do not exceed.
+    fn at(&mut self, percent: usize) -> Duration {
+        self.0.sort_unstable();
+        Duration::from_nanos(self.0[(self.0.len() - 1) * percent / 100])
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "its purpose")]
+async fn measure(fleet: &Fleet, what: &str, java: [&Side; 2], rust: [&Side; 2]) {
+    let pairs = [
+        ("Redisson wakes Redisson", java[0], java[1]),
+        ("Redisson wakes stanchion", java[0], rust[0]),
+        ("stanchion wakes Redisson", rust[0], java[0]),
+        ("stanchion wakes stanchion", rust[0], rust[1]),
+    ];
+    for (_, from, to) in pairs {
+        for _ in 0..WARM_UP {
+            hand_over(fleet, from, to).await;
+        }
+    }
+    let mut figures: [Figures; 4] = Default::default();
+    for _ in 0..TURNS {
+        for ((_, from, to), figures) in pairs.iter().zip(&mut figures) {
+            for _ in 0..ROUNDS / TURNS {
+                figures.0.push(hand_over(fleet, from, to).await);
+            }
+        }
+    }
+    let base = figures[0].at(50).as_secs_f64();
+    println!("{what:28}{:>12}{:>12}{:>12}", "p50", "p99", "ratio");
+    for ((what, ..), figures) in pairs.iter().zip(&mut figures) {
+        let (p50, p99) = (figures.at(50), figures.at(99));
+        let ratio = p50.as_secs_f64() / base;
+        println!("{what:28}{p50:>12.2?}{p99:>12.2?}{ratio:>12.2}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement: nothing is asserted"]
-#[expect(clippy::print_stdout, reason = "its purpose")]
 async fn latency_from_release_to_wake() {
     // Two JVMs, as two services would be, with their optimising compilers on.
     let (Some(one), Some(two)) = (Jvm::start_with(&[]), Jvm::start_with(&[])) else {
@@ -108,37 +139,14 @@ async fn latency_from_release_to_wake() {
         return;
     };
     let second = connect(&two, &fleet.server, json!({})).await;
-    let java_one = Side::Java(fleet.java("a", Kind::Lock, "orders"));
-    let java_two = Side::Java(second.object("b", Kind::Lock, "orders"));
-    let (a, b): (Client, Client) = (fleet.rust().await, fleet.rust().await);
-    let (rust_one, rust_two) = (
-        Side::Rust(lock(&a, "orders")),
-        Side::Rust(lock(&b, "orders")),
-    );
-    let pairs = [
-        ("Redisson wakes Redisson", &java_one, &java_two),
-        ("Redisson wakes stanchion", &java_one, &rust_one),
-        ("stanchion wakes Redisson", &rust_one, &java_one),
-        ("stanchion wakes stanchion", &rust_one, &rust_two),
-    ];
-    for (_, from, to) in pairs {
-        for _ in 0..WARM_UP {
-            hand_over(&fleet, from, to).await;
-        }
-    }
-    let mut figures: [Figures; 4] = Default::default();
-    for _ in 0..TURNS {
-        for ((_, from, to), figures) in pairs.iter().zip(&mut figures) {
-            for _ in 0..ROUNDS / TURNS {
-                figures.0.push(hand_over(&fleet, from, to).await);
-            }
-        }
-    }
-    let base = figures[0].at(0.5).as_secs_f64();
-    println!("{:28}{:>12}{:>12}{:>12}", "", "p50", "p99", "ratio");
-    for ((what, ..), figures) in pairs.iter().zip(&figures) {
-        let (p50, p99) = (figures.at(0.5), figures.at(0.99));
-        let ratio = p50.as_secs_f64() / base;
-        println!("{what:28}{p50:>12.1?}{p99:>12.1?}{ratio:>12.2}");
-    }
+    let java = |instance: &Redisson, kind, name| Side::Java(instance.object("a", kind, name));
+    let (a, b) = (fleet.rust().await, fleet.rust().await);
+
+    let theirs = [&fleet.java, &second].map(|instance| java(instance, Kind::Lock, "plain"));
+    let ours = [&a, &b].map(|client| Side::Lock(lock(client, "plain")));
+    measure(&fleet, "Lock", theirs.each_ref(), ours.each_ref()).await;
+
+    let theirs = [&fleet.java, &second].map(|instance| java(instance, Kind::Fair, "fair"));
+    let ours = [&a, &b].map(|client| Side::Fair(FairLock::new(client, "fair").unwrap()));
+    measure(&fleet, "FairLock", theirs.each_ref(), ours.each_ref()).await;
 }
