@@ -34,6 +34,7 @@ mod latch;
 mod layout;
 mod leased;
 mod multilock;
+mod one_name;
 mod polling;
 mod redlock;
 mod reentry;

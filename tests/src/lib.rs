@@ -163,6 +163,32 @@ impl World {
         keys
     }
 
+    /// Every key with what it holds, but the fence counters.
+    #[must_use]
+    pub fn dump(&self) -> Vec<(String, String)> {
+        let read = |key: &str| match self.admin(&["TYPE", key]).as_str() {
+            "string" => self.admin(&["GET", key]),
+            "hash" => self.listing(&["HGETALL", key]),
+            "list" => self.listing(&["LRANGE", key, "0", "-1"]),
+            "zset" => self.listing(&["ZRANGE", key, "0", "-1", "WITHSCORES"]),
+            other => panic!("{key}: {other}"),
+        };
+        self.keys()
+            .into_iter()
+            .map(|key| {
+                let held = read(&key);
+                (key, held)
+            })
+            .collect()
+    }
+
+    fn listing(&self, command: &[&str]) -> String {
+        match self {
+            Self::Engine(engine) => format!("{:?}", engine.execute(command)),
+            Self::Server(server) => format!("{:?}", server.cli(command)),
+        }
+    }
+
     /// Waits until nothing is left but fence counters.
     pub async fn at_rest(&self) {
         eventually_async("only fence counters are left", async || {
