@@ -5,6 +5,7 @@ pub(crate) mod pubsub;
 pub(crate) mod session;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use crate::clock::{Clock, Now};
@@ -14,6 +15,9 @@ use crate::reply::Protocol;
 use crate::stats::Stats;
 use pubsub::Subscriptions;
 pub(crate) use session::{Session, SessionId};
+
+/// How many servers this process has started.
+static SERVERS: AtomicU64 = AtomicU64::new(0);
 
 /// Databases a client can `SELECT`.
 pub(crate) const DATABASES: usize = 16;
@@ -58,6 +62,8 @@ pub(crate) struct Server {
     next_session: SessionId,
     restarts: u64,
     draws: u64,
+    /// Among the servers of this process.
+    number: u64,
 }
 
 impl Server {
@@ -90,6 +96,7 @@ impl Server {
             next_session: ADMIN,
             restarts: 0,
             draws: 0,
+            number: SERVERS.fetch_add(1, Ordering::Relaxed),
         };
         server.new_run_id();
         server.open_admin();
@@ -104,9 +111,9 @@ impl Server {
         self.sessions.insert(ADMIN, admin);
     }
 
-    /// A run id differs from run to run; a digest of when and how often is enough.
+    /// A run id differs from server to server and from run to run; a digest of which, when and how often is enough.
     fn new_run_id(&mut self) {
-        let seed = format!("{}:{}", self.started.micros, self.restarts);
+        let seed = format!("{}:{}:{}", self.number, self.started.micros, self.restarts);
         self.run_id = sha1_smol::Sha1::from(seed).digest().to_string();
     }
 
