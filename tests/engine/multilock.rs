@@ -493,7 +493,7 @@ async fn run(steps: Vec<Step>) {
                     .collect();
                 let of = |i: usize| match client {
                     Some(first) => first,
-                    None => i % 2 == 0,
+                    None => i.is_multiple_of(2),
                 };
                 let locks: Vec<Lock> = picked
                     .iter()

@@ -1,1 +1,494 @@
-//! The redlock.
+//! RedLock, exactly: silent, dead and forgetful nodes, every await point, and a storm.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use stanchion::embedded::{Data, Faults, Switch};
+use stanchion::{
+    AcquireOptions, Client, Lease, LostReason, NodeOutcome, RedGuard, RedLock, RedLockError,
+    Renewal,
+};
+use stanchion_testkit::{cancel_after, eventually};
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+/// More await points than any operation has.
+const TOO_MANY: usize = 120;
+
+/// The default of the node timeout, and what it may take to tell.
+const NODE_TIMEOUT: Duration = Duration::from_millis(100);
+
+struct Nodes(Vec<World>);
+
+impl Nodes {
+    fn new(n: usize) -> Self {
+        Self((0..n).map(|_| World::engine()).collect())
+    }
+
+    async fn clients(&self, name: &str) -> Vec<Client> {
+        let mut clients = Vec::new();
+        for node in &self.0 {
+            clients.push(Client::connect_with(node.config(name)).await.unwrap());
+        }
+        clients
+    }
+
+    async fn lock(&self, name: &str) -> RedLock {
+        let lock = RedLock::new(&self.clients(name).await, "job").unwrap();
+        // Every node knows the scripts, so that each request is one round trip and one EVALSHA.
+        lock.acquire().await.unwrap().release().await.unwrap();
+        self.at_rest().await;
+        lock
+    }
+
+    fn faults(&self, node: usize) -> Faults {
+        self.0[node].as_engine().faults()
+    }
+
+    fn each(&self, n: usize, change: impl Fn(Faults)) {
+        for node in 0..n {
+            change(self.faults(node));
+        }
+    }
+
+    async fn at_rest(&self) {
+        for node in &self.0 {
+            node.at_rest().await;
+        }
+    }
+
+    fn held_on(&self) -> usize {
+        self.0.iter().filter(|node| node.keys() == ["job"]).count()
+    }
+}
+
+fn lease(ms: u64) -> Lease {
+    Lease::new(Duration::from_millis(ms)).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_minority_costs_hardly_any_time_and_is_released_too() {
+    for n in [3, 5] {
+        let nodes = Nodes::new(n);
+        let lock = nodes.lock("ours").await;
+        nodes.each(n, |f| f.delay(None, Duration::from_millis(3)));
+        let silent = n / 2;
+        nodes.each(silent, |f| f.freeze(None));
+        for _ in 0..3 {
+            let started = Instant::now();
+            let guard = lock.acquire().await.unwrap();
+            assert!(
+                started.elapsed() <= Duration::from_millis(10),
+                "twice what the others took: {:?}",
+                started.elapsed()
+            );
+            assert_eq!(guard.nodes_held(), lock.quorum());
+            let started = Instant::now();
+            guard.renew().await.unwrap();
+            guard.release().await.unwrap();
+            assert!(
+                started.elapsed() <= Duration::from_millis(10),
+                "{:?}",
+                started.elapsed()
+            );
+        }
+        // What was sent into the silence arrives now.
+        nodes.each(silent, |f| f.thaw(None));
+        let started = Instant::now();
+        nodes.at_rest().await;
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "released, not expired: {:?}",
+            started.elapsed()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_majority_is_told_in_time_with_each_nodes_reason() {
+    let nodes = Nodes::new(3);
+    let lock = nodes.lock("ours").await;
+    nodes.each(2, |f| f.freeze(None));
+    let started = Instant::now();
+    let error = lock.try_acquire().await.unwrap_err();
+    assert!(
+        started.elapsed() <= NODE_TIMEOUT + Duration::from_millis(5),
+        "{:?}",
+        started.elapsed()
+    );
+    let RedLockError::NoQuorum {
+        needed: 2,
+        nodes: said,
+        ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert!(
+        matches!(
+            [&said[0].outcome, &said[1].outcome, &said[2].outcome],
+            [
+                NodeOutcome::Failed(_),
+                NodeOutcome::Failed(_),
+                NodeOutcome::Granted
+            ]
+        ),
+        "{error}"
+    );
+    eventually("the third is rolled back", || nodes.held_on() == 0).await;
+    for timeout in [Duration::ZERO, Duration::from_secs(2)] {
+        let started = Instant::now();
+        let error = lock.acquire_timeout(timeout).await.unwrap_err();
+        assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
+        assert!(
+            started.elapsed() <= timeout + Duration::from_millis(50),
+            "{timeout:?}: {:?}",
+            started.elapsed()
+        );
+    }
+    nodes.each(2, |f| f.thaw(None));
+    nodes.at_rest().await;
+    lock.acquire().await.unwrap().release().await.unwrap();
+    nodes.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_waits_for_a_majority_that_comes_back_and_gives_up_on_one_that_does_not() {
+    let nodes = Nodes::new(3);
+    let lock = nodes.lock("ours").await;
+    let gone = |f: Faults| {
+        f.refuse_connections(Switch::On);
+        f.kill_connections();
+    };
+    nodes.each(2, gone);
+    let started = Instant::now();
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!waiter.is_finished());
+    nodes.each(1, |f| f.refuse_connections(Switch::Off));
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(9));
+    nodes.each(2, gone);
+    let started = Instant::now();
+    let error = lock.acquire().await.unwrap_err();
+    assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
+    let waited = started.elapsed();
+    assert!(
+        (Duration::from_secs(30)..Duration::from_secs(31)).contains(&waited),
+        "{waited:?}"
+    );
+    nodes.each(2, |f| f.refuse_connections(Switch::Off));
+    nodes.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_of_a_minority_leaves_nothing_behind() {
+    for silent in [false, true] {
+        let nodes = Nodes::new(3);
+        let lock = nodes.lock("ours").await;
+        for node in 0..3 {
+            let lose = |f: Faults| {
+                if silent {
+                    f.lose_replies_silently("EVALSHA", 1);
+                } else {
+                    f.lose_replies("EVALSHA", 1);
+                }
+            };
+            lose(nodes.faults(node));
+            let guard = lock.acquire().await.unwrap();
+            assert!(guard.is_held());
+            lose(nodes.faults(node));
+            guard.release().await.unwrap();
+            let started = Instant::now();
+            nodes.at_rest().await;
+            assert!(
+                started.elapsed() < Duration::from_secs(15),
+                "{:?}",
+                started.elapsed()
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_stays_held_while_a_minority_is_silent() {
+    let nodes = Nodes::new(5);
+    let lock = nodes.lock("ours").await.with_lease(lease(3_000));
+    let guard = lock.acquire().await.unwrap();
+    nodes.each(2, |f| f.freeze(None));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        assert!(guard.is_held());
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(guard.nodes_held(), 3);
+    nodes.each(2, |f| f.thaw(None));
+    guard.release().await.unwrap();
+    nodes.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_lost_before_anybody_else_can_have_a_quorum() {
+    let nodes = Nodes::new(3);
+    let lock = nodes.lock("ours").await.with_lease(lease(3_000));
+    let theirs = nodes.lock("theirs").await;
+    let guard = lock.acquire().await.unwrap();
+    nodes.each(2, |f| f.freeze(Some("ours")));
+    let left = guard.remaining();
+    let started = Instant::now();
+    let waiter = tokio::spawn(async move {
+        let guard = theirs.acquire().await.unwrap();
+        (Instant::now(), guard)
+    });
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    let lost = Instant::now();
+    assert!(lost.duration_since(started) <= left);
+    assert!(!guard.is_held());
+    let (granted, next) = waiter.await.unwrap();
+    assert!(granted > lost, "P1");
+    assert!(next.is_held());
+    drop(guard);
+    nodes.each(2, |f| f.thaw(None));
+    next.release().await.unwrap();
+    nodes.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_holder_is_succeeded() {
+    let nodes = Nodes::new(3);
+    let (ours, theirs) = (nodes.lock("ours").await, nodes.lock("theirs").await);
+    let options = AcquireOptions::new()
+        .lease(lease(1_000))
+        .renewal(Renewal::Manual);
+    let guard = ours.acquire_with(options).await.unwrap();
+    let started = Instant::now();
+    let next = theirs.acquire().await.unwrap();
+    assert!(!guard.is_held());
+    let waited = started.elapsed();
+    assert!(
+        (Duration::from_millis(990)..Duration::from_millis(1_300)).contains(&waited),
+        "{waited:?}"
+    );
+    next.release().await.unwrap();
+    drop(guard);
+    nodes.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_forgets_does_not_make_a_second_winner() {
+    let nodes = Nodes::new(3);
+    let lock = nodes.lock("ours").await.with_lease(lease(3_000));
+    let theirs = nodes.lock("theirs").await;
+    let guard = lock.acquire().await.unwrap();
+    nodes.faults(0).restart(Data::Lost);
+    assert!(theirs.try_acquire().await.unwrap().is_none());
+    let end = guard.valid_until();
+    eventually("a quorum is renewed", || guard.valid_until() > end).await;
+    assert_eq!(guard.nodes_held(), 2);
+    assert!(theirs.try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    nodes.at_rest().await;
+}
+
+/// What the documentation warns of: safety ends when a majority forgets within a lease. The holder learns of it.
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_forgets_is_noticed_at_the_next_renewal() {
+    let nodes = Nodes::new(3);
+    let lock = nodes.lock("ours").await.with_lease(lease(3_000));
+    let theirs = nodes.lock("theirs").await;
+    let guard = lock.acquire().await.unwrap();
+    nodes.each(2, |f| f.restart(Data::Lost));
+    let next = theirs.acquire().await.unwrap();
+    let started = Instant::now();
+    assert_eq!(guard.lost().await, LostReason::Gone);
+    assert!(started.elapsed() <= Duration::from_millis(1_100));
+    assert!(guard.release().await.is_err());
+    assert!(next.is_held(), "nothing of theirs was touched");
+    next.release().await.unwrap();
+    nodes.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stepped_clock_of_one_node_does_not_make_a_second_winner() {
+    let nodes = Nodes::new(3);
+    let (ours, theirs) = (nodes.lock("ours").await, nodes.lock("theirs").await);
+    let options = AcquireOptions::new().renewal(Renewal::Manual);
+    let guard = ours.acquire_with(options).await.unwrap();
+    // Its lease is over there, for everybody but us.
+    nodes.faults(1).step_clock(60_000);
+    for _ in 0..5 {
+        assert!(theirs.try_acquire().await.unwrap().is_none());
+        assert!(guard.is_held());
+    }
+    guard.release().await.unwrap();
+    nodes.at_rest().await;
+    theirs.acquire().await.unwrap().release().await.unwrap();
+    nodes.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_dropped_anywhere_leaves_nothing_on_any_node() {
+    for contended in [false, true] {
+        let nodes = Nodes::new(3);
+        let (ours, theirs) = (nodes.lock("ours").await, nodes.lock("theirs").await);
+        // Nodes answer one after the other, so that there is a point between any two of them.
+        for node in 0..3_u32 {
+            let delay = Duration::from_millis(3 + 4 * u64::from(node));
+            nodes.faults(node as usize).delay(None, delay);
+        }
+        let mut covered = false;
+        for polls in 0..TOO_MANY {
+            let held = if contended {
+                Some(theirs.acquire().await.unwrap())
+            } else {
+                None
+            };
+            let releasing = tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(60)).await;
+                if let Some(held) = held {
+                    held.release().await.unwrap();
+                }
+            });
+            covered = cancel_after(ours.acquire(), polls).await.is_some();
+            releasing.await.unwrap();
+            let started = Instant::now();
+            nodes.at_rest().await;
+            assert!(
+                started.elapsed() < Duration::from_secs(1),
+                "{contended}: after {polls} polls: {:?}",
+                started.elapsed()
+            );
+            if covered {
+                assert!(polls > 2);
+                break;
+            }
+        }
+        assert!(covered, "{contended}: more than {TOO_MANY} await points");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_anywhere_releases_every_node() {
+    let nodes = Nodes::new(3);
+    let lock = nodes.lock("ours").await;
+    nodes.each(3, |f| f.delay(None, Duration::from_millis(5)));
+    for polls in 0..TOO_MANY {
+        let guard = lock.acquire().await.unwrap();
+        let done = cancel_after(guard.release(), polls).await.is_some();
+        let started = Instant::now();
+        nodes.at_rest().await;
+        assert!(started.elapsed() < Duration::from_secs(1), "{polls} polls");
+        if done {
+            return;
+        }
+    }
+    panic!("more than {TOO_MANY} await points");
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_come_too_late_for_the_lease_are_no_quorum() {
+    let nodes = Nodes::new(3);
+    let lock = nodes
+        .lock("ours")
+        .await
+        .with_lease(lease(40))
+        .with_node_timeout(Duration::from_millis(500));
+    nodes.each(2, |f| f.delay(None, Duration::from_millis(100)));
+    let error = lock.try_acquire().await.unwrap_err();
+    assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
+    nodes.at_rest().await;
+}
+
+/// One minority after another fails in every way; somebody always gets the lock, and never two at once.
+#[tokio::test(start_paused = true)]
+async fn a_storm_on_a_minority_leaves_no_overlap_and_no_orphan() {
+    for seed in 0..4 {
+        let nodes = Arc::new(Nodes::new(3));
+        let locks = [
+            nodes.lock("one").await.with_lease(lease(2_000)),
+            nodes.lock("two").await.with_lease(lease(2_000)),
+            nodes.lock("three").await.with_lease(lease(2_000)),
+        ];
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let done = Arc::new(AtomicU64::new(0));
+        let holders = Arc::new(AtomicU64::new(0));
+        let until = Instant::now() + Duration::from_secs(12);
+        let tasks: Vec<_> = (0..6)
+            .map(|task| {
+                let lock = locks[task % 3].clone();
+                let (done, holders) = (Arc::clone(&done), Arc::clone(&holders));
+                let mut rng = rng.fork();
+                tokio::spawn(async move {
+                    while Instant::now() < until {
+                        let Ok(guard) = lock.acquire().await else {
+                            continue;
+                        };
+                        let work = Work::begin(&holders);
+                        let pause = Duration::from_millis(rng.u64(0..30));
+                        let outcome = guard.run(tokio::time::sleep(pause)).await;
+                        drop(work);
+                        if outcome.is_ok() {
+                            done.fetch_add(1, Ordering::SeqCst);
+                        }
+                        finish(guard, rng.bool()).await;
+                    }
+                })
+            })
+            .collect();
+        let storm = tokio::spawn({
+            let (nodes, mut rng) = (Arc::clone(&nodes), rng.fork());
+            async move {
+                while Instant::now() < until {
+                    let faults = nodes.faults(rng.usize(0..3));
+                    match rng.u8(0..6) {
+                        0 => faults.freeze(None),
+                        1 => faults.kill_connections(),
+                        2 => faults.lose_replies("EVALSHA", 2),
+                        3 => faults.lose_replies_silently("EVALSHA", 2),
+                        4 => faults.lose_messages(2),
+                        _ => faults.delay(None, Duration::from_millis(rng.u64(0..150))),
+                    }
+                    tokio::time::sleep(Duration::from_millis(rng.u64(1..1_500))).await;
+                    faults.clear();
+                }
+            }
+        });
+        for task in tasks {
+            tokio::time::timeout(Duration::from_secs(600), task)
+                .await
+                .unwrap_or_else(|_| panic!("seed {seed}: somebody waits for ever"))
+                .unwrap();
+        }
+        storm.await.unwrap();
+        nodes.at_rest().await;
+        let done = done.load(Ordering::SeqCst);
+        assert!(done >= 150, "seed {seed}: {done}");
+    }
+}
+
+async fn finish(guard: RedGuard, awaited: bool) {
+    if awaited {
+        // A failed release goes on in the background.
+        let _ = guard.release().await;
+    }
+}
+
+/// Protected work: never two at once.
+struct Work<'a>(&'a AtomicU64);
+
+impl<'a> Work<'a> {
+    fn begin(holders: &'a AtomicU64) -> Self {
+        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two winners");
+        Self(holders)
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

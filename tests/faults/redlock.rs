@@ -1,1 +1,256 @@
-//! The redlock.
+//! RedLock over real servers that are killed, silenced and restarted.
+
+use stanchion::{Client, NodeOutcome, RedGuard, RedLock, RedLockError};
+use stanchion_testkit::{Proxy, RedisServer, RedisServerBuilder, eventually};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+/// So many servers, each with a proxy in front.
+struct Nodes {
+    servers: Vec<RedisServer>,
+    proxies: Vec<Proxy>,
+}
+
+impl Nodes {
+    fn start(n: usize, builder: impl Fn() -> RedisServerBuilder) -> Option<Self> {
+        let servers: Vec<RedisServer> = (0..n).map_while(|_| start(builder())).collect();
+        let proxies = servers.iter().map(|s| Proxy::start(s.addr())).collect();
+        (servers.len() == n).then_some(Self { servers, proxies })
+    }
+
+    async fn clients(&self) -> Vec<Client> {
+        let mut clients = Vec::new();
+        for proxy in &self.proxies {
+            clients.push(connect(proxy.url()).await);
+        }
+        clients
+    }
+
+    async fn lock(&self) -> RedLock {
+        let lock = RedLock::new(&self.clients().await, "orders").unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+        lock
+    }
+
+    async fn nothing_left(&self) {
+        for server in &self.servers {
+            nothing_left(server).await;
+        }
+    }
+
+    fn held_on(&self) -> usize {
+        self.servers
+            .iter()
+            .filter(|server| holder(server, "orders").is_some())
+            .count()
+    }
+}
+
+fn lease(lock: RedLock, millis: u64) -> RedLock {
+    lock.with_lease(stanchion::Lease::new(ms(millis)).unwrap())
+}
+
+async fn renewed_quorum(guard: &RedGuard) {
+    let before = guard.valid_until();
+    eventually("a quorum is renewed", || {
+        assert!(guard.is_held(), "lost");
+        guard.valid_until() > before
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_killed_minority_is_done_without() {
+    for n in [3, 5] {
+        let Some(mut nodes) = Nodes::start(n, RedisServer::builder) else {
+            return;
+        };
+        let lock = lease(nodes.lock().await, 3_000);
+        let guard = lock.acquire().await.unwrap();
+        for server in nodes.servers.iter_mut().take(n / 2) {
+            server.kill();
+        }
+        renewed_quorum(&guard).await;
+        renewed_quorum(&guard).await;
+        guard.release().await.unwrap();
+        for _ in 0..5 {
+            let guard = soon(SLACK, lock.acquire()).await.unwrap();
+            assert_eq!(guard.nodes_held(), lock.quorum());
+            soon(SLACK, guard.release()).await.unwrap();
+        }
+        for server in &nodes.servers[n / 2..] {
+            nothing_left(server).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_killed_majority_is_told_with_reasons_and_waited_for() {
+    let Some(mut nodes) = Nodes::start(3, RedisServer::builder) else {
+        return;
+    };
+    let lock = nodes.lock().await;
+    nodes.servers[0].kill();
+    nodes.servers[2].kill();
+    let started = Instant::now();
+    let error = lock.try_acquire().await.unwrap_err();
+    assert!(started.elapsed() < ms(100) + SLACK);
+    assert!(
+        matches!(&error, RedLockError::NoQuorum { nodes, .. } if matches!(
+            [&nodes[0].outcome, &nodes[1].outcome, &nodes[2].outcome],
+            [NodeOutcome::Failed(_), NodeOutcome::Granted, NodeOutcome::Failed(_)]
+        )),
+        "{error}"
+    );
+    nothing_left(&nodes.servers[1]).await;
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiter.is_finished());
+    nodes.servers[2].restart();
+    let guard = soon(LONG / 3, waiter).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    nothing_left(&nodes.servers[2]).await;
+}
+
+#[tokio::test]
+async fn a_black_hole_costs_no_more_than_the_others_took_and_keeps_nothing() {
+    let Some(nodes) = Nodes::start(3, RedisServer::builder) else {
+        return;
+    };
+    let lock = nodes.lock().await.with_node_timeout(LONG);
+    nodes.proxies[1].freeze_all();
+    for _ in 0..10 {
+        let guard = soon(SLACK, lock.acquire()).await.unwrap();
+        assert_eq!(guard.nodes_held(), 2);
+        soon(SLACK, guard.release()).await.unwrap();
+    }
+    nodes.proxies[1].thaw();
+    nodes.nothing_left().await;
+    let guard = soon(LONG / 3, lock.acquire()).await.unwrap();
+    assert!(guard.nodes_held() >= 2);
+    guard.release().await.unwrap();
+    nodes.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_quorum_cut_off_is_lost_in_time_and_had_by_somebody_else() {
+    let Some(nodes) = Nodes::start(3, RedisServer::builder) else {
+        return;
+    };
+    let lock = lease(nodes.lock().await, 900);
+    let mut direct = Vec::new();
+    for server in &nodes.servers {
+        direct.push(connect(server.url()).await);
+    }
+    let theirs = RedLock::new(&direct, "orders").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    eventually("it is held on all nodes", || nodes.held_on() == 3).await;
+    let waiter = tokio::spawn(async move {
+        let guard = theirs.acquire().await.unwrap();
+        (direct[0].now(), guard)
+    });
+    renewed_quorum(&guard).await;
+    nodes.proxies[0].freeze_all();
+    nodes.proxies[2].freeze_all();
+    let _ = soon(ms(900) + SLACK, guard.lost()).await;
+    let end = guard.valid_until();
+    assert!(!guard.is_held());
+    let (granted, next) = soon(LONG / 3, waiter).await.unwrap();
+    assert!(granted >= end, "P1");
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    nodes.proxies[0].thaw();
+    nodes.proxies[2].thaw();
+    drop(guard);
+    nodes.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_node_that_restarts_empty_does_not_make_a_second_winner() {
+    let Some(mut nodes) = Nodes::start(3, RedisServer::builder) else {
+        return;
+    };
+    let lock = lease(nodes.lock().await, 1_500);
+    let theirs = nodes.lock().await;
+    let guard = lock.acquire().await.unwrap();
+    eventually("it is held on all nodes", || nodes.held_on() == 3).await;
+    nodes.servers[0].restart();
+    assert_eq!(nodes.held_on(), 2);
+    for _ in 0..20 {
+        assert!(!matches!(theirs.try_acquire().await, Ok(Some(_))), "P1");
+        assert!(guard.is_held());
+        tokio::time::sleep(ms(20)).await;
+    }
+    renewed_quorum(&guard).await;
+    guard.release().await.unwrap();
+    soon(LONG / 3, theirs.acquire())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    nodes.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_node_that_keeps_its_data_over_a_restart_takes_part_again() {
+    let Some(mut nodes) = Nodes::start(3, || RedisServer::builder().append_only()) else {
+        return;
+    };
+    let lock = lease(nodes.lock().await, 3_000);
+    let guard = lock.acquire().await.unwrap();
+    eventually("it is held on all nodes", || nodes.held_on() == 3).await;
+    nodes.servers[0].restart();
+    renewed_quorum(&guard).await;
+    assert_eq!(nodes.held_on(), 3);
+    eventually("all nodes are held", || guard.nodes_held() == 3).await;
+    guard.release().await.unwrap();
+    nodes.nothing_left().await;
+}
+
+/// Four processes and restarting nodes, never a majority at once within a lease: never two winners.
+#[tokio::test]
+async fn a_storm_of_restarts_never_makes_two_winners() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let Some(mut nodes) = Nodes::start(3, || RedisServer::builder().append_only()) else {
+        return;
+    };
+    let inside = Arc::new(AtomicU64::new(0));
+    let over = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let lock = lease(nodes.lock().await, 2_000);
+        let (inside, over) = (Arc::clone(&inside), Arc::clone(&over));
+        tasks.push(tokio::spawn(async move {
+            let mut done = 0_u32;
+            while !over.load(Ordering::SeqCst) {
+                let Ok(guard) = lock.acquire_timeout(LONG / 3).await else {
+                    continue;
+                };
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two winners");
+                tokio::time::sleep(ms(1)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                done += 1;
+                let _ = guard.release().await;
+            }
+            done
+        }));
+    }
+    for node in [0, 1, 2, 1] {
+        nodes.servers[node].restart();
+        nodes.proxies[(node + 1) % 3].reset_all();
+        tokio::time::sleep(ms(300)).await;
+    }
+    over.store(true, Ordering::SeqCst);
+    let mut done = 0;
+    for task in tasks {
+        done += soon(LONG, task).await.unwrap();
+    }
+    assert!(done > 40, "{done}");
+    nodes.nothing_left().await;
+}

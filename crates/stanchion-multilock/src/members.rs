@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{Part, Synchronizer};
-use stanchion_core::{Name, Placement};
+use stanchion_core::{ConfigError, ConnectError, Error, Name, Placement};
 
 use crate::scripts::Joint;
 
@@ -20,6 +20,16 @@ pub enum InvalidMembers {
         /// The name.
         name: Name,
     },
+}
+
+impl From<InvalidMembers> for Error {
+    fn from(invalid: InvalidMembers) -> Self {
+        Self::Connect(ConnectError::Config(ConfigError::InvalidSetting {
+            setting: "members",
+            value: "of a multi-lock".into(),
+            rule: invalid.to_string(),
+        }))
+    }
 }
 
 /// How the members are acquired.

@@ -1,1 +1,40 @@
-//! RedLock: one lock on a quorum of independent Redis or Valkey servers.
+//! One lock on a quorum of independent Redis or Valkey servers.
+//!
+//! ```no_run
+//! use stanchion_redlock::{Client, RedLock};
+//!
+//! # async fn compact() {}
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut nodes = Vec::new();
+//! for url in ["redis://10.0.0.1/", "redis://10.0.1.1/", "redis://10.0.2.1/"] {
+//!     nodes.push(Client::connect(url).await?);
+//! }
+//! let compaction = RedLock::new(&nodes, "compaction")?;
+//! if let Some(guard) = compaction.try_acquire().await? {
+//!     guard.run(compact()).await?; // dropped in time if the quorum is lost
+//!     guard.release().await?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Use it to save work, not to protect data.** It survives the loss of a minority of servers without a failover, and it
+//! assumes that clocks run at much the same rate and that a server does not come back with a hold forgotten. It has no
+//! fencing token, because no quorum of counters makes one that grows. `docs/primitives/redlock.md` says when not to use it.
+
+mod error;
+mod guard;
+mod nodes;
+mod redlock;
+mod round;
+
+pub use error::{NodeOutcome, NodeReport, RedLockError};
+pub use guard::RedGuard;
+pub use nodes::InvalidNodes;
+pub use redlock::RedLock;
+pub use stanchion_core::{
+    AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
+    Error, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage,
+    QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl,
+    ShutdownReport,
+};

@@ -45,6 +45,10 @@ pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
 #[doc(inline)]
 pub use stanchion_multilock::{InvalidMembers, MultiGuard, MultiLock};
 #[doc(inline)]
+pub use stanchion_redlock::{
+    InvalidNodes, NodeOutcome, NodeReport, RedGuard, RedLock, RedLockError,
+};
+#[doc(inline)]
 pub use stanchion_rwlock::{
     Preference, ReadGuard, RwLock, RwLockDanger, RwLockHolder, RwLockStatus, WriteGuard,
 };
@@ -59,7 +63,7 @@ pub mod prelude {
     pub use crate::{
         AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Lease, LeasedPermit,
         LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit, ReadGuard,
-        RwLock, Semaphore, WriteGuard,
+        RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
     };
 }
 
@@ -77,5 +81,6 @@ mod book {
         Lock: "../../../docs/primitives/lock.md",
         Latch: "../../../docs/primitives/latch.md",
         MultiLock: "../../../docs/primitives/multilock.md",
+        RedLock: "../../../docs/primitives/redlock.md",
     }
 }

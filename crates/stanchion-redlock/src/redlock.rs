@@ -1,0 +1,307 @@
+//! The lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::BackoffBuilder as _;
+use stanchion_core::primitive::{Hold, Part};
+use stanchion_core::{AcquireOptions, Client, Lease, Moment, Name};
+
+use crate::error::{NodeOutcome, NodeReport, RedLockError};
+use crate::guard::RedGuard;
+use crate::nodes::{InvalidNodes, parts};
+use crate::round::{Ask, Round, ask_all};
+
+/// The default of [`RedLock::with_node_timeout`].
+const NODE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long the one question of a call without patience may take.
+const FIRST_ASK: Duration = Duration::from_millis(45);
+
+/// Between rounds: so long at first, doubling, jittered, so that two clients that split the nodes do not meet again.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+
+/// As long as a lock of one server goes on asking a server that is out of reach.
+const OUTAGE_TOLERANCE: Duration = Duration::from_secs(30);
+
+/// A lock on a quorum of independent servers, shared by its name. Cheap to clone; handles have no state.
+///
+/// # Guarantees
+/// * P1 for a quorum: at most one owner holds a majority of the nodes, as far as its
+///   [`valid_until`](RedGuard::valid_until) reaches, while no node loses data within a lease, and clocks run at the same
+///   rate within max(2 ms, lease/100).
+/// * It survives the loss of a minority of nodes, silent ones included: they cost an acquire as much time as the others took.
+/// * P3: an acquire that gives no guard is released on all nodes, also on those that did not answer.
+/// * P8: errors say what each node said.
+/// * Every acquire is a new owner, and there is no re-entry. There is no order between waiters, and no fencing token.
+///
+/// # The algorithm
+/// Redlock, <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>: ask all nodes side by side; hold when
+/// more than half granted and the lease, counted from before the question was sent and less the drift, is not over; otherwise
+/// release all. What differs: renewal by the watchdog, node by node, as long as a quorum succeeds; and where the algorithm
+/// retries blindly, a waiter waits for a release on one node, the same for everybody, before it asks the others, so that
+/// contenders queue up instead of splitting the nodes.
+///
+/// # On the wire
+/// Nothing of its own: on every node a `Lock` of this name without fencing, which single locks of the name respect.
+#[derive(Clone, Debug)]
+pub struct RedLock {
+    nodes: Arc<[Part]>,
+    lease: Lease,
+    node_timeout: Duration,
+}
+
+impl RedLock {
+    /// The lock called `name` on the servers of `clients`: an odd number, at least 3, each independent of the others (no
+    /// replicas of one another, no two of one cluster). Sends nothing.
+    ///
+    /// # Errors
+    /// [`InvalidNodes`]. Servers are told apart by their `run_id`, which needs the right to `INFO`.
+    pub fn new<'a>(
+        clients: impl IntoIterator<Item = &'a Client>,
+        name: impl AsRef<[u8]>,
+    ) -> Result<Self, InvalidNodes> {
+        let clients: Vec<&Client> = clients.into_iter().collect();
+        Ok(Self {
+            nodes: parts(&clients, name.as_ref())?,
+            lease: Lease::default(),
+            node_timeout: NODE_TIMEOUT,
+        })
+    }
+
+    /// The same lock with another lease for acquires that name none. Default 30 s.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Lease) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The same lock with another bound on the wait for a node's answer. Default 100 ms; a few round trips to the farthest
+    /// node, and small against the lease.
+    #[must_use]
+    pub fn with_node_timeout(mut self, node_timeout: Duration) -> Self {
+        self.node_timeout = node_timeout;
+        self
+    }
+
+    /// The name, with the first client's key prefix.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.nodes[0].sync.name()
+    }
+
+    /// How many nodes take part.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How many nodes must grant: more than half.
+    #[must_use]
+    pub fn quorum(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    /// Waits until a quorum is acquired.
+    ///
+    /// # Errors
+    /// [`RedLockError::Rejected`]: it cannot be, as things are. [`RedLockError::NoQuorum`]: too few nodes have answered for
+    /// 30 s. Both with what each node said.
+    ///
+    /// # Cancel safety
+    /// Safe at every await point: requests under way are waited for in the background and their grants released, on every
+    /// node (P3).
+    ///
+    /// # On the wire
+    /// One script on each node, side by side, when the lock is free. Otherwise releases of what was granted, and the wait for
+    /// a release on one node, as a `Lock` waits.
+    pub async fn acquire(&self) -> Result<RedGuard, RedLockError> {
+        self.acquire_with(AcquireOptions::new()).await
+    }
+
+    /// Waits for at most `timeout`. Zero asks once.
+    ///
+    /// # Errors
+    /// [`RedLockError::TimedOut`] or [`RedLockError::NoQuorum`], at most 50 ms after the deadline on any network (P9);
+    /// otherwise as [`RedLock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`RedLock::acquire`].
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<RedGuard, RedLockError> {
+        self.acquire_with(AcquireOptions::new().timeout(timeout))
+            .await
+    }
+
+    /// Acquires as `options` say; lease, renewal and `max_hold` apply on every node.
+    ///
+    /// # Errors
+    /// As [`RedLock::acquire`] and [`RedLock::acquire_timeout`]; [`RedLockError::InvalidOption`] for an owner.
+    ///
+    /// # Cancel safety
+    /// As [`RedLock::acquire`].
+    pub async fn acquire_with(&self, options: AcquireOptions) -> Result<RedGuard, RedLockError> {
+        self.check(&options)?;
+        let started = self.now();
+        let deadline = options.patience().map(|patience| started + patience);
+        let mut pauses = backon::ExponentialBuilder::default()
+            .with_min_delay(PAUSE.0)
+            .with_max_delay(PAUSE.1)
+            .with_jitter()
+            .without_max_times()
+            .build();
+        let mut out_of_reach_since: Option<Moment> = None;
+        let mut gate = None;
+        // Rounds are this algorithm's own: no server tells when a quorum of them is free, so the core, which waits for one,
+        // cannot have this loop. Each wait in it is the core's, or the pause between rounds.
+        loop {
+            let ask = if gate.is_none() {
+                Ask::Once
+            } else {
+                Ask::Insisting
+            };
+            let round = self.round(gate.take(), ask, &options, deadline).await;
+            let now = self.now();
+            let over = deadline.is_some_and(|deadline| now >= deadline);
+            let waited = now.since(started);
+            match round {
+                Round::Quorum(holds) => return Ok(RedGuard::new(holds)),
+                Round::Rejected(nodes) => return Err(self.rejected(nodes)),
+                Round::Contended(nodes) if over => {
+                    let name = self.name().clone();
+                    return Err(RedLockError::TimedOut {
+                        name,
+                        waited,
+                        nodes,
+                    });
+                }
+                Round::Contended(nodes) => {
+                    out_of_reach_since = None;
+                    if ask == Ask::Once {
+                        gate = self.wait_at_gate(&nodes, &options, deadline).await;
+                    }
+                }
+                Round::Unavailable(nodes) => {
+                    let since = *out_of_reach_since.get_or_insert(now);
+                    if over || now.since(since) >= OUTAGE_TOLERANCE {
+                        return Err(self.no_quorum(nodes));
+                    }
+                }
+            }
+            if gate.is_none() {
+                let pause = pauses.next().unwrap_or(PAUSE.1);
+                let left = deadline.map_or(pause, |deadline| deadline.since(self.now()));
+                tokio::time::sleep(pause.min(left)).await;
+            }
+        }
+    }
+
+    /// Asks once; `Ok(None)` when somebody else holds too many nodes for a quorum.
+    ///
+    /// # Errors
+    /// [`RedLockError`], but never for contention. Ends within the node timeout.
+    ///
+    /// # Cancel safety
+    /// As [`RedLock::acquire`].
+    ///
+    /// # On the wire
+    /// One script on each node, side by side, and releases of what was granted without a quorum.
+    pub async fn try_acquire(&self) -> Result<Option<RedGuard>, RedLockError> {
+        self.try_acquire_with(AcquireOptions::new()).await
+    }
+
+    /// Asks once, as `options` say. Their timeout bounds the wait for the nodes' answers if it is shorter than the node
+    /// timeout.
+    ///
+    /// # Errors
+    /// As [`RedLock::try_acquire`]; [`RedLockError::InvalidOption`] for an owner.
+    ///
+    /// # Cancel safety
+    /// As [`RedLock::acquire`].
+    pub async fn try_acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> Result<Option<RedGuard>, RedLockError> {
+        self.check(&options)?;
+        let deadline = options.patience().map(|patience| self.now() + patience);
+        match self.round(None, Ask::Once, &options, deadline).await {
+            Round::Quorum(holds) => Ok(Some(RedGuard::new(holds))),
+            Round::Contended(_) => Ok(None),
+            Round::Unavailable(nodes) => Err(self.no_quorum(nodes)),
+            Round::Rejected(nodes) => Err(self.rejected(nodes)),
+        }
+    }
+
+    async fn round(
+        &self,
+        kept: Option<(usize, Hold)>,
+        ask: Ask,
+        options: &AcquireOptions,
+        deadline: Option<Moment>,
+    ) -> Round {
+        let now = self.now();
+        let left = deadline.map_or(self.node_timeout, |deadline| {
+            deadline.since(now).max(FIRST_ASK)
+        });
+        let budget = left.min(self.node_timeout);
+        ask_all(&self.nodes, kept, ask, options, self.lease, budget).await
+    }
+
+    /// Waits until one node grants. It is the same node for everybody who sees the same nodes: whoever has it goes on to the
+    /// others, and who has not holds nothing meanwhile. `None` when it was waited for in vain.
+    async fn wait_at_gate(
+        &self,
+        nodes: &[NodeReport],
+        options: &AcquireOptions,
+        deadline: Option<Moment>,
+    ) -> Option<(usize, Hold)> {
+        let is_busy = |report: &&NodeReport| report.outcome == NodeOutcome::Busy;
+        let has_holder = nodes.iter().filter(is_busy).count() > self.nodes() - self.quorum();
+        let gate = nodes
+            .iter()
+            .filter(|report| match report.outcome {
+                NodeOutcome::Busy => true,
+                // Nobody has a quorum: contenders have split the nodes, and each sees others as busy.
+                NodeOutcome::Granted => !has_holder,
+                _ => false,
+            })
+            .map(|report| report.node)
+            .min_by_key(|node| &self.nodes[*node].client.server().run_id)?;
+        let part = &self.nodes[gate];
+        let left = deadline.map_or(GATE_WAIT, |deadline| deadline.since(self.now()));
+        let options = options.clone().timeout(left.min(GATE_WAIT));
+        let hold = part.client.acquire(&part.sync, options, self.lease).await;
+        hold.ok().map(|hold| (gate, hold))
+    }
+
+    fn check(&self, options: &AcquireOptions) -> Result<(), RedLockError> {
+        if options.has_owner() {
+            return Err(RedLockError::InvalidOption {
+                name: self.name().clone(),
+                rule: "owner: a RedLock is not re-entrant".into(),
+            });
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Moment {
+        self.nodes[0].client.now()
+    }
+
+    fn no_quorum(&self, nodes: Vec<NodeReport>) -> RedLockError {
+        RedLockError::NoQuorum {
+            name: self.name().clone(),
+            needed: self.quorum(),
+            nodes,
+        }
+    }
+
+    fn rejected(&self, nodes: Vec<NodeReport>) -> RedLockError {
+        RedLockError::Rejected {
+            name: self.name().clone(),
+            nodes,
+        }
+    }
+}
+
+/// A gate that stays shut is given up after this long, and all nodes are asked again: its holder may have lost the others.
+const GATE_WAIT: Duration = Duration::from_secs(1);

@@ -1,0 +1,186 @@
+//! One question to all nodes, side by side.
+
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use stanchion_core::primitive::{Hold, HoldSet, Part};
+use stanchion_core::{AcquireError, AcquireOptions, Lease, Moment};
+
+use crate::error::{NodeOutcome, NodeReport};
+
+/// When the question is decided, the other nodes get as long again as that took, at least this: more holds than a quorum
+/// bear the loss of a node, and whoever must wait knows which nodes are held. But a silent node must not cost the node
+/// timeout each time.
+const LEAST_GRACE: Duration = Duration::from_millis(2);
+
+/// So much later than the budget, so that a node's own reason is heard.
+const OWN_WORDS: Duration = Duration::from_millis(2);
+
+/// What a round brought.
+#[derive(Debug)]
+pub(crate) enum Round {
+    /// A quorum, with time left.
+    Quorum(HoldSet),
+    /// Enough nodes answered, and somebody else held too many.
+    Contended(Vec<NodeReport>),
+    /// Too few nodes answered.
+    Unavailable(Vec<NodeReport>),
+    /// So many nodes refuse for good that there will be no quorum.
+    Rejected(Vec<NodeReport>),
+}
+
+/// How a node is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Once.
+    Once,
+    /// For as long as the budget: its holder is about to be gone.
+    Insisting,
+}
+
+/// Asks all `nodes` within `budget`. `kept` is a hold that an earlier question brought.
+pub(crate) async fn ask_all(
+    nodes: &[Part],
+    kept: Option<(usize, Hold)>,
+    ask: Ask,
+    options: &AcquireOptions,
+    lease: Lease,
+    budget: Duration,
+) -> Round {
+    let quorum = nodes.len() / 2 + 1;
+    let clock = &nodes[0].client;
+    let started = clock.now();
+    let mut tally = Tally::new(nodes.len());
+    let kept_node = kept.map(|(node, hold)| {
+        tally.granted(node, hold);
+        node
+    });
+    let options = options.clone().timeout(budget);
+    let mut asking: FuturesUnordered<_> = nodes
+        .iter()
+        .enumerate()
+        .filter(|(node, _)| Some(*node) != kept_node)
+        .map(|(node, part)| {
+            let options = options.clone();
+            async move { (node, ask_one(part, ask, options, lease).await) }
+        })
+        .collect();
+    let mut until = started + budget + OWN_WORDS;
+    while !tally.is_complete(quorum) {
+        let left = until.since(clock.now());
+        let Ok(Some((node, answer))) = tokio::time::timeout(left, asking.next()).await else {
+            break;
+        };
+        tally.heard(node, answer);
+        if tally.is_decided(quorum) {
+            until = until.min(with_grace(started, clock.now()));
+        }
+    }
+    // What is still under way goes on in the background, and is released there if it was granted (P3).
+    drop(asking);
+    tally.close(quorum)
+}
+
+fn with_grace(started: Moment, now: Moment) -> Moment {
+    now + now.since(started).max(LEAST_GRACE)
+}
+
+async fn ask_one(
+    part: &Part,
+    ask: Ask,
+    options: AcquireOptions,
+    lease: Lease,
+) -> Result<Option<Hold>, AcquireError> {
+    match ask {
+        Ask::Once => part.client.try_acquire(&part.sync, options, lease).await,
+        Ask::Insisting => match part.client.acquire(&part.sync, options, lease).await {
+            Ok(hold) => Ok(Some(hold)),
+            Err(AcquireError::TimedOut { free_by: None, .. }) => Ok(None),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// What has been heard so far.
+struct Tally {
+    outcomes: Vec<NodeOutcome>,
+    holds: Vec<Hold>,
+}
+
+impl Tally {
+    fn new(nodes: usize) -> Self {
+        Self {
+            outcomes: vec![NodeOutcome::Unanswered; nodes],
+            holds: Vec::with_capacity(nodes),
+        }
+    }
+
+    fn granted(&mut self, node: usize, hold: Hold) {
+        self.outcomes[node] = NodeOutcome::Granted;
+        self.holds.push(hold);
+    }
+
+    fn heard(&mut self, node: usize, answer: Result<Option<Hold>, AcquireError>) {
+        match answer {
+            Ok(Some(hold)) => self.granted(node, hold),
+            Ok(None) => self.outcomes[node] = NodeOutcome::Busy,
+            Err(error) => self.outcomes[node] = NodeOutcome::Failed(error),
+        }
+    }
+
+    fn count(&self, fits: impl Fn(&NodeOutcome) -> bool) -> usize {
+        self.outcomes.iter().filter(|outcome| fits(outcome)).count()
+    }
+
+    fn busy(&self) -> usize {
+        self.count(|outcome| matches!(outcome, NodeOutcome::Busy))
+    }
+
+    fn failed(&self) -> usize {
+        self.count(|outcome| matches!(outcome, NodeOutcome::Failed(_)))
+    }
+
+    /// Nothing that may still come is of use.
+    fn is_complete(&self, quorum: usize) -> bool {
+        let pending = self.count(|outcome| matches!(outcome, NodeOutcome::Unanswered));
+        pending == 0 || self.failed() > self.outcomes.len() - quorum
+    }
+
+    /// Whether it is a quorum, or contention, can no longer change.
+    fn is_decided(&self, quorum: usize) -> bool {
+        self.holds.len() >= quorum || self.busy() > self.outcomes.len() - quorum
+    }
+
+    fn close(self, quorum: usize) -> Round {
+        let spare = self.outcomes.len() - quorum;
+        let (busy, failed) = (self.busy(), self.failed());
+        let granted = self.holds.len();
+        let refused = self.count(|outcome| {
+            matches!(
+                outcome,
+                NodeOutcome::Failed(AcquireError::Rejected { .. } | AcquireError::Shutdown { .. })
+            )
+        });
+        // The validity: the quorum-th largest of the nodes' ends, and it must be ahead.
+        let late = match HoldSet::some(self.holds, quorum) {
+            Some(holds) if holds.is_held() => return Round::Quorum(holds),
+            Some(_) => true,
+            None => false,
+        };
+        let reports = self
+            .outcomes
+            .into_iter()
+            .enumerate()
+            .map(|(node, outcome)| NodeReport { node, outcome })
+            .collect();
+        if refused > spare {
+            Round::Rejected(reports)
+        } else if failed > spare || late {
+            Round::Unavailable(reports)
+        } else if busy > spare || busy + granted >= quorum {
+            Round::Contended(reports)
+        } else {
+            Round::Unavailable(reports)
+        }
+    }
+}
