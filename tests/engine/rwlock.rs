@@ -2,6 +2,7 @@
 
 mod cancellation;
 mod lost;
+mod model;
 mod refusals;
 mod scripts;
 
