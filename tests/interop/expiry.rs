@@ -93,3 +93,51 @@ async fn each_side_waits_for_as_long_as_the_others_watchdog_renews() {
     waiter.done("unlock").await;
     fleet.at_rest().await;
 }
+
+/// A renewal touches what is ours: not what was forced open and taken by Java meanwhile.
+#[tokio::test]
+async fn a_watchdog_renews_only_what_is_still_held() {
+    const LOCKS: usize = 60;
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let client = fleet.rust().await;
+    let java = fleet.java.actor("java");
+    let mut guards = Vec::new();
+    for i in 0..LOCKS {
+        let lock = lock(&client, &format!("lock-{i}")).with_lease(lease(ms(900)));
+        guards.push(lock.acquire().await.unwrap());
+    }
+    for i in (0..LOCKS).step_by(3) {
+        let theirs = java.object(Kind::Lock, &format!("lock-{i}"));
+        assert!(theirs.done("forceUnlock").await.bool());
+        theirs.with("lock", json!({"lease": 60_000})).await.value();
+    }
+    let before = guards.iter().map(stanchion::LockGuard::valid_until);
+    let before: Vec<_> = before.collect();
+    let monitor = fleet.server.monitor();
+    eventually("the watchdog goes round twice", || {
+        let renewed = |i: usize| guards[i].valid_until() > before[i] + ms(500);
+        (0..LOCKS).all(|i| {
+            if i % 3 == 0 {
+                !guards[i].is_held()
+            } else {
+                renewed(i)
+            }
+        })
+    })
+    .await;
+    let lines = monitor.lines();
+    let renewals = |i: usize| {
+        let command = format!("\"PEXPIRE\" \"lock-{i}\" ");
+        lines.iter().filter(|line| line.contains(&command)).count()
+    };
+    for i in 0..LOCKS {
+        assert_eq!(renewals(i) > 0, i % 3 != 0, "lock-{i}");
+        if i % 3 == 0 {
+            let ttl = fleet.int(&["PTTL", &format!("lock-{i}")]);
+            assert!(ttl > 30_000, "Java's lease stays: {ttl}");
+        }
+    }
+    fleet.server.flush();
+}

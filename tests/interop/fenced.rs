@@ -43,6 +43,26 @@ async fn tokens_grow_across_both() {
     fleet.at_rest().await;
 }
 
+/// A counter from a time when the server's clock was ahead, or of a busy past.
+#[tokio::test]
+async fn tokens_grow_though_the_counter_is_ahead_of_the_clock() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (lock, java) = fenced(&fleet).await;
+    let ahead = 8_000_000_000_000_000;
+    let set = ["SET", "redisson_lock_token:{orders}", &ahead.to_string()];
+    assert!(!fleet.server.cli(&set).is_error());
+    for round in 0..3 {
+        let guard = lock.acquire().await.unwrap();
+        assert_eq!(token(&guard), ahead + 2 * round + 1, "P2");
+        guard.release().await.unwrap();
+        assert_eq!(java.done("lock").await.int(), ahead + 2 * round + 2);
+        java.done("unlock").await;
+    }
+    fleet.at_rest().await;
+}
+
 #[tokio::test]
 async fn each_wakes_the_other_and_hands_on_a_larger_token() {
     let Some(fleet) = Fleet::start().await else {

@@ -10,6 +10,7 @@
 mod java;
 mod support;
 
+mod clocks;
 mod crashes;
 mod expiry;
 mod fair;
