@@ -456,3 +456,23 @@ async fn a_killed_java_head_costs_its_own_deadline() {
     granted(waiter, cost + SLACK).await.release().await.unwrap();
     fleet.at_rest().await;
 }
+
+/// Two kinds of lock under one name are not a good idea, but they exclude each other.
+#[tokio::test]
+async fn a_plain_java_lock_excludes_us_and_is_noticed_by_a_sign_of_life() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let ours = fair(&fleet.rust().await);
+    let plain = fleet.java("plain", Kind::Lock, "orders");
+    plain.done("lock").await;
+    assert!(ours.try_acquire().await.unwrap().is_none());
+    let waiter = acquiring(&ours);
+    fleet.queued(1).await;
+    fleet.settled().await;
+    plain.done("unlock").await;
+    let guard = granted(waiter, SOON).await;
+    assert!(!plain.done("try").await.bool());
+    guard.release().await.unwrap();
+    fleet.at_rest().await;
+}

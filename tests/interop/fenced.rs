@@ -127,10 +127,15 @@ async fn a_fenced_lock_and_a_plain_one_are_the_same_lock() {
         assert!(other.done("isLocked").await.bool());
     }
     assert!(!plain.done("try").await.bool());
-    // `tryLockAndGetToken()` without a time waits for the lock, in Redisson 4.7.0.
     let refused = java.with("try", json!({"wait": 0})).await;
     assert!(refused.value().is_null());
+    // `tryLockAndGetToken()` without a time waits for the lock, in Redisson 4.7.0.
+    let mut waiter = java.start("try", json!({}));
+    fleet.waiting(&channel("orders"), 1).await;
+    assert!(waiter.is_waiting());
     guard.release().await.unwrap();
+    assert!(java_granted(waiter, SOON).await.int() > 0);
+    java.done("unlock").await;
     plain.done("lock").await;
     assert!(lock.try_acquire().await.unwrap().is_none());
     plain.done("unlock").await;

@@ -215,13 +215,20 @@ async fn a_java_downgrade_is_noticed_by_a_poll() {
     write.done("lock").await;
     read.done("lock").await;
     let waiter = reading(&book(&fleet.rust_polling(ms(200)).await));
-    fleet.waiting(CHANNEL, 1).await;
+    let silent = reading(&book(&fleet.rust().await));
+    fleet.waiting(CHANNEL, 2).await;
     write.done("unlock").await;
     let ours = granted(waiter, SOON).await;
+    fleet.quiet().await;
+    assert!(
+        !silent.is_finished(),
+        "it polls once a minute, and nobody told it"
+    );
     assert_eq!(read.done("holdCount").await.int(), 1);
     read.done("unlock").await;
     assert!(ours.is_held());
     ours.release().await.unwrap();
+    granted(silent, SOON).await.release().await.unwrap();
     fleet.at_rest().await;
 }
 
