@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use stanchion::{Client, CountDownLatch, Lock, Lockable, MultiLock, Rejection, Secret};
+use stanchion::{
+    Client, CountDownLatch, Lease, Lock, Lockable, MultiLock, Preference, Rejection, RwLock, Secret,
+};
 use stanchion_testkit::{RedisServer, eventually};
 
 use crate::support::*;
@@ -65,6 +67,40 @@ async fn a_lock_needs_no_more_rights_than_the_line_gives() {
     assert!(theirs.status().await.unwrap().is_held());
     assert!(theirs.danger().force_release().await.unwrap());
     drop(held);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn a_read_write_lock_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let rwlock = |client: &Client| {
+        RwLock::new(client, "app:prices")
+            .unwrap()
+            .with_lease(Lease::new(ms(600)).unwrap())
+            .with_preference(Preference::Writer)
+    };
+    let ours = rwlock(&a);
+    let (first, second) = (ours.read().await.unwrap(), ours.read().await.unwrap());
+    let theirs = rwlock(&b);
+    let waiting = tokio::spawn({
+        let theirs = theirs.clone();
+        async move { theirs.write().await.unwrap() }
+    });
+    eventually("it waits", || b.waiters() == 1).await;
+    let before = first.valid_until();
+    eventually("it is renewed", || first.valid_until() > before).await;
+    first.reenter().await.unwrap().release().await.unwrap();
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    let reading = waiting.await.unwrap().downgrade().await.unwrap();
+    let held_off = ours.write_timeout(ms(100)).await;
+    assert!(held_off.is_err() && theirs.status().await.unwrap().is_held());
+    reading.release().await.unwrap();
+    let writing = theirs.write().await.unwrap();
+    writing.reenter().await.unwrap().release().await.unwrap();
+    assert!(ours.danger().force_release().await.unwrap());
+    drop(writing);
     nothing_refused(&server);
 }
 

@@ -1,1 +1,386 @@
-//! The rwlock.
+//! The read-write lock on real servers: killed servers and holders, paused processes, a stalled executor, no memory.
+
+use std::thread;
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, AcquireOptions, Client, LostReason, Preference, Rejection, ReleaseError, RwLock,
+};
+use stanchion_testkit::{
+    Matcher, Process, Proxy, RedisServer, Signal, Then, eventually, eventually_blocking,
+};
+use tokio::task::JoinHandle;
+
+use crate::support::*;
+
+const CHANNEL: &str = "redisson_rwlock:{prices}";
+
+fn rwlock(client: &Client, lease: Duration) -> RwLock {
+    RwLock::new(client, "prices")
+        .unwrap()
+        .with_lease(stanchion::Lease::new(lease).unwrap())
+}
+
+async fn rwlock_of(server: &RedisServer, lease: Duration) -> RwLock {
+    rwlock(&connect(server.url()).await, lease)
+}
+
+/// A client that is told or waits for a TTL: it does not poll.
+async fn patient(server: &RedisServer) -> RwLock {
+    let config = config(server.url()).poll_interval(Duration::from_secs(300));
+    rwlock(&Client::connect_with(config).await.unwrap(), LONG)
+}
+
+async fn listening(server: &RedisServer) {
+    eventually("somebody subscribes", || server.subscribers(CHANNEL) > 0).await;
+}
+
+fn writing(lock: &RwLock) -> JoinHandle<Result<stanchion::WriteGuard, AcquireError>> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.write().await })
+}
+
+fn worker(role: &str, server: &RedisServer, lease_ms: u64, more: &[&str]) -> Process {
+    let (url, lease) = (server.url(), lease_ms.to_string());
+    let mut args = vec![role, &url, "prices", &lease];
+    args.extend(more);
+    Process::start(env!("CARGO_BIN_EXE_stanchion-test-worker"), &args)
+}
+
+fn line(worker: &mut Process, start: &str) -> String {
+    worker.wait_for_line(|line| line.starts_with(start), LONG / 3)
+}
+
+#[tokio::test]
+async fn after_a_restart_without_data_holders_know_and_a_waiter_gets_in() {
+    for writes in [false, true] {
+        let Some(mut server) = server() else { return };
+        let ours = rwlock_of(&server, ms(900)).await;
+        let theirs = rwlock_of(&server, LONG).await;
+        let lost: std::pin::Pin<Box<dyn Future<Output = LostReason> + Send>> = if writes {
+            let guard = ours.write().await.unwrap();
+            Box::pin(async move { guard.lost().await })
+        } else {
+            let guard = ours.read().await.unwrap();
+            Box::pin(async move { guard.lost().await })
+        };
+        let waiter = writing(&theirs);
+        listening(&server).await;
+        server.restart();
+        let reason = soon(LONG / 3, lost).await;
+        assert!(
+            matches!(reason, LostReason::Gone | LostReason::Expired),
+            "{reason:?}"
+        );
+        let next = soon(LONG / 3, waiter).await.unwrap().unwrap();
+        next.release().await.unwrap();
+        nothing_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_restart_with_its_data_readers_read_on() {
+    let Some(mut server) = start(RedisServer::builder().append_only()) else {
+        return;
+    };
+    let ours = rwlock_of(&server, ms(3000)).await;
+    let theirs = rwlock_of(&server, LONG).await;
+    let (first, second) = (ours.read().await.unwrap(), theirs.read().await.unwrap());
+    server.restart();
+    let before = first.valid_until();
+    eventually("the watchdog renews", || first.valid_until() > before).await;
+    assert!(theirs.try_write().await.unwrap().is_none(), "P1");
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_crowd_of_readers_blocks_a_writer_for_its_lease_at_most() {
+    let Some(server) = server() else { return };
+    let mut crowd = worker("read", &server, 900, &["40"]);
+    line(&mut crowd, "HELD");
+    let lock = patient(&server).await;
+    let waiter = writing(&lock);
+    listening(&server).await;
+    assert!(!waiter.is_finished());
+    crowd.signal(Signal::Kill);
+    let guard = soon(ms(900) + SLACK, waiter).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_dead_among_living_readers_are_taken_out_by_those_who_come_and_go() {
+    let Some(server) = server() else { return };
+    let mut crowd = worker("read", &server, 600, &["20"]);
+    line(&mut crowd, "HELD");
+    let lock = rwlock_of(&server, LONG).await;
+    let staying = lock.read().await.unwrap();
+    crowd.signal(Signal::Kill);
+    eventually("their hold keys have gone", || {
+        server
+            .keys()
+            .iter()
+            .filter(|key| key.contains("rwlock_timeout"))
+            .count()
+            == 1
+    })
+    .await;
+    // They keep nothing: those who live keep the lock, for 30 s.
+    assert_eq!(lock.status().await.unwrap().reader_count, 21);
+    let mut releases = 0;
+    while lock.status().await.unwrap().reader_count > 1 {
+        lock.read().await.unwrap().release().await.unwrap();
+        releases += 1;
+        assert!(releases < 200, "{:?}", lock.status().await);
+    }
+    assert!(staying.is_held());
+    staying.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_writer_blocks_readers_for_its_lease_at_most() {
+    let Some(server) = server() else { return };
+    let mut writer = worker("write", &server, 900, &[]);
+    line(&mut writer, "HELD");
+    let lock = patient(&server).await;
+    let readers: Vec<_> = (0..5)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.read().await.unwrap() })
+        })
+        .collect();
+    listening(&server).await;
+    writer.signal(Signal::Kill);
+    let started = std::time::Instant::now();
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(soon(ms(900) + SLACK, reader).await.unwrap());
+    }
+    assert!(started.elapsed() < ms(900) + SLACK);
+    drop(guards);
+    nothing_left(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_killed_while_it_waits_holds_readers_off_for_its_grace_at_most() {
+    let Some(server) = server() else { return };
+    let lock = rwlock_of(&server, LONG)
+        .await
+        .with_preference(Preference::Writer);
+    let reading = lock.read().await.unwrap();
+    let mut writer = worker("write", &server, 900, &[]);
+    line(&mut writer, "CONNECTED");
+    eventually("it holds readers off", || {
+        server
+            .keys()
+            .iter()
+            .any(|key| key.contains("rwlock_writer"))
+    })
+    .await;
+    assert!(lock.try_read().await.unwrap().is_none());
+    writer.signal(Signal::Kill);
+    let grace = Duration::from_secs(2);
+    let joined = soon(grace + SLACK, lock.read()).await.unwrap();
+    drop((reading, joined));
+    nothing_left(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_paused_for_longer_than_its_lease_first_learns_that_it_lost() {
+    let Some(server) = server() else { return };
+    let mut reader = worker("read", &server, 600, &["3"]);
+    line(&mut reader, "HELD");
+    let lock = patient(&server).await;
+    let waiter = writing(&lock);
+    listening(&server).await;
+    reader.signal(Signal::Stop);
+    let guard = soon(ms(600) + SLACK, waiter).await.unwrap().unwrap();
+    reader.signal(Signal::Cont);
+    assert_eq!(line(&mut reader, "LOST"), "LOST Expired");
+    // P3, R1: what it sends late touches nothing of the writer's.
+    quiet(&server).await;
+    guard.renew().await.unwrap();
+    assert!(lock.status().await.unwrap().writer.is_some());
+    reader.close_stdin();
+    assert!(reader.wait(LONG / 3).success());
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[test]
+fn a_blocked_executor_costs_neither_readers_nor_writers_their_holds() {
+    let Some(server) = server() else { return };
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    for writes in [false, true] {
+        let blocked = runtime();
+        let (client, reading, written) = blocked.block_on(async {
+            let client = connect(server.url()).await;
+            let lock = rwlock(&client, ms(1000));
+            if writes {
+                (client, None, Some(lock.write().await.unwrap()))
+            } else {
+                (client, Some(lock.read().await.unwrap()), None)
+            }
+        });
+        thread::scope(|scope| {
+            let blocking = scope.spawn(|| {
+                blocked.block_on(async {
+                    #[expect(clippy::disallowed_methods, reason = "the executor is to be blocked")]
+                    thread::sleep(Duration::from_secs(3));
+                    let reads = reading.as_ref().is_none_or(stanchion::ReadGuard::is_held);
+                    let writes = written.as_ref().is_none_or(stanchion::WriteGuard::is_held);
+                    assert!(reads && writes, "P10");
+                });
+            });
+            let others = runtime();
+            let lock = others.block_on(rwlock_of(&server, LONG));
+            while !blocking.is_finished() {
+                assert!(others.block_on(lock.try_write()).unwrap().is_none(), "P1");
+            }
+            blocking.join().unwrap();
+        });
+        drop((reading, written));
+        drop(client);
+        eventually_blocking("released", || leftovers(&server).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn without_memory_nothing_new_is_held_and_everything_held_can_end() {
+    let Some(server) = server() else { return };
+    let lock = rwlock_of(&server, ms(1500)).await;
+    let written = lock.write().await.unwrap();
+    let nested = lock
+        .read_with(AcquireOptions::new().owner(written.owner()))
+        .await
+        .unwrap();
+    admin(&server, &["CONFIG", "SET", "maxmemory", "1"]);
+    let before = (written.valid_until(), nested.valid_until());
+    eventually("the watchdog renews both", || {
+        written.valid_until() > before.0 && nested.valid_until() > before.1
+    })
+    .await;
+    let again = nested.reenter().await.unwrap();
+    again.release().await.unwrap();
+    nested.release().await.unwrap();
+    let again = written.reenter().await.unwrap();
+    again.release().await.unwrap();
+    let reading = written.downgrade().await.unwrap();
+    reading.renew().await.unwrap();
+    assert!(matches!(
+        rejected(lock.read().await),
+        Rejection::OutOfMemory { .. }
+    ));
+    reading.release().await.unwrap();
+    assert!(matches!(
+        rejected(lock.write().await),
+        Rejection::OutOfMemory { .. }
+    ));
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_script_whose_reply_is_lost_has_run_once() {
+    macro_rules! lua {
+        ($name:literal) => {
+            include_str!(concat!("../../crates/stanchion-rwlock/lua/", $name, ".lua"))
+        };
+    }
+    for then in [Then::Reset, Then::Freeze] {
+        let Some(server) = server() else { return };
+        let proxy = Proxy::start(server.addr());
+        let lock = rwlock(&connect(proxy.url()).await, LONG);
+        let other = rwlock_of(&server, LONG).await;
+        let lose = |text: &str| {
+            let sha = server.cli(&["SCRIPT", "LOAD", text]).as_text().to_owned();
+            proxy.swallow_next_reply(Matcher::script(&sha), then);
+        };
+        let readers = async || other.status().await.unwrap().reader_count;
+        lose(lua!("read_acquire"));
+        let reading = soon(LONG / 3, lock.read()).await.unwrap();
+        assert_eq!(readers().await, 1, "{then:?}");
+        proxy.thaw();
+        lose(lua!("read_release"));
+        soon(LONG / 3, reading.release()).await.unwrap();
+        proxy.thaw();
+        lose(lua!("write_acquire"));
+        let written = soon(LONG / 3, lock.write()).await.unwrap();
+        proxy.thaw();
+        lose(lua!("downgrade"));
+        let reading = soon(LONG / 3, written.downgrade()).await.unwrap();
+        let status = other.status().await.unwrap();
+        assert_eq!((status.reader_count, status.writer), (1, None), "{then:?}");
+        assert_eq!(proxy.swallowed(), 4, "the faults happened");
+        proxy.thaw();
+        reading.release().await.unwrap();
+        nothing_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn an_operators_delete_is_noticed_by_readers_and_writers() {
+    let Some(server) = server() else { return };
+    let lock = rwlock_of(&server, ms(900)).await;
+    let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+    assert_eq!(server.cli(&["DEL", "prices"]).as_int(), 1);
+    for guard in [first, second] {
+        let reason = soon(LONG / 3, guard.lost()).await;
+        assert_eq!(reason, LostReason::Gone);
+        assert!(matches!(guard.release().await, Err(ReleaseError::Lost(_))));
+    }
+    let guard = lock.write().await.unwrap();
+    assert_eq!(server.cli(&["DEL", "prices"]).as_int(), 1);
+    assert_eq!(soon(LONG / 3, guard.lost()).await, LostReason::Gone);
+    drop(guard);
+    nothing_left(&server).await;
+}
+
+/// Two values that a writer changes one after the other, read and written over bare connections by many tasks of two
+/// clients: whoever sees them differ has read beside a writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_reads_what_is_half_written() {
+    let Some(server) = server() else { return };
+    let server = std::sync::Arc::new(server);
+    admin(&server, &["MSET", "left", "0", "right", "0"]);
+    let clients = [connect(server.url()).await, connect(server.url()).await];
+    let tasks: Vec<_> = (0..16)
+        .map(|i| {
+            let (lock, server) = (
+                rwlock(&clients[i % 2], LONG),
+                std::sync::Arc::clone(&server),
+            );
+            tokio::spawn(async move {
+                for round in 0..12 {
+                    let number = |key| server.cli(&["GET", key]).as_int();
+                    if (i / 2 + round) % 4 == 0 {
+                        let guard = lock.write().await.unwrap();
+                        let next = (number("left") + 1).to_string();
+                        admin(&server, &["SET", "left", &next]);
+                        tokio::task::yield_now().await;
+                        admin(&server, &["SET", "right", &next]);
+                        guard.release().await.unwrap();
+                    } else {
+                        let guard = lock.read().await.unwrap();
+                        let left = number("left");
+                        tokio::task::yield_now().await;
+                        assert_eq!(left, number("right"), "P1");
+                        guard.release().await.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(server.cli(&["GET", "left"]).as_int(), 16 * 12 / 4);
+}

@@ -4,6 +4,10 @@
 //! to the resource under `guard.run`. `write later`: prints `WAITING`, 400 ms later `WRITING`, and writes. `write
 //! anyway`: writes whatever happened. `release`. At the end of stdin it drops the guard, shuts the client down and ends.
 //!
+//! `read <url> <name> <lease ms> <n>`: prints `CONNECTED`, takes `n` read holds, prints `HELD`, and `LOST <reason>` when it
+//! loses one. At the end of stdin it goes as above. `write <url> <name> <lease ms>`: the same with a write hold, by a writer
+//! that holds new readers off while it waits.
+//!
 //! `count <url> <name> <lease ms> <process> <tasks> <rounds> <history>`: prints `CONNECTED`, waits for a line, and counts
 //! up the key `counter` by reading and writing it under the lock.
 #![expect(
@@ -16,7 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion::{Client, ClientConfig, FencingToken, Lease, Lock, LockGuard, ReleaseError};
+use stanchion::{
+    Client, ClientConfig, FencingToken, Lease, Lock, LockGuard, LostReason, Preference,
+    ReleaseError, RwLock,
+};
 use stanchion_testkit::{History, Kind, Mode};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines, Stdin, stdin,
@@ -44,6 +51,20 @@ async fn main() {
     let orders = BufReader::new(stdin()).lines();
     match (role, &args[4..]) {
         ("hold", []) => hold(&lock, raw, orders).await,
+        ("read", [n]) => {
+            let mut guards = Vec::new();
+            for _ in 0..n.parse::<usize>().unwrap() {
+                guards.push(rwlock(&client, &lock, lease_ms).read().await.unwrap());
+            }
+            println!("HELD");
+            let lost = guards[0].lost();
+            until_lost_or_ended(lost, orders).await;
+        }
+        ("write", []) => {
+            let guard = rwlock(&client, &lock, lease_ms).write().await.unwrap();
+            println!("HELD");
+            until_lost_or_ended(guard.lost(), orders).await;
+        }
         ("count", [process, tasks, rounds, history]) => {
             let counting = Counting {
                 process: process.parse().unwrap(),
@@ -58,6 +79,27 @@ async fn main() {
     }
     let report = client.shutdown(Duration::from_secs(5)).await;
     assert!(report.is_clean(), "{report:?}");
+}
+
+fn rwlock(client: &Client, lock: &Lock, lease_ms: u64) -> RwLock {
+    RwLock::new(client, lock.name().as_bytes())
+        .unwrap()
+        .with_lease(Lease::new(Duration::from_millis(lease_ms)).unwrap())
+        .with_preference(Preference::Writer)
+}
+
+async fn until_lost_or_ended(
+    lost: impl Future<Output = LostReason>,
+    mut orders: Lines<BufReader<Stdin>>,
+) {
+    tokio::select! {
+        biased;
+        reason = lost => {
+            println!("LOST {reason:?}");
+            while orders.next_line().await.unwrap().is_some() {}
+        }
+        line = orders.next_line() => assert_eq!(line.unwrap(), None),
+    }
 }
 
 async fn hold(lock: &Lock, mut raw: Raw, mut orders: Lines<BufReader<Stdin>>) {
