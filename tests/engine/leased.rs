@@ -1,1 +1,152 @@
 //! The leased.
+//! What only leased permits have: leases that end at the wrong moment, loss, renewal.
+
+use std::time::Duration;
+
+use stanchion::{AcquireOptions, Client, Lease, LeasedSemaphore, LostReason, Renewal};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use stanchion_tests::permits::{Kind, LEASES, NAME, at_rest, free};
+use tokio::time::Instant;
+
+async fn warm(world: &World, permits: u32) -> (Client, LeasedSemaphore) {
+    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let semaphore = LeasedSemaphore::new(&client, NAME).unwrap();
+    semaphore.init(permits).await.unwrap();
+    let permit = semaphore.acquire_many(permits).await.unwrap();
+    permit.renew().await.unwrap();
+    permit.release().await.unwrap();
+    (client, semaphore)
+}
+
+fn manual(millis: u64) -> AcquireOptions {
+    AcquireOptions::new()
+        .lease(Lease::new(Duration::from_millis(millis)).unwrap())
+        .renewal(Renewal::Manual)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_took_longer_than_the_lease_is_worth_nothing() {
+    let world = World::engine();
+    let (_client, semaphore) = warm(&world, 150).await;
+    let other = LeasedSemaphore::new(&world.client().await, NAME).unwrap();
+    world
+        .as_engine()
+        .faults()
+        .lose_replies_silently("EVALSHA", 1);
+    let acquiring = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire_with(150, manual(50)).await.unwrap() }
+    });
+    eventually("it has them without knowing", || free(&world) == 0).await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    // All have ended; one is taken by another, which reaps some of them.
+    let one = other.try_acquire().await.unwrap().unwrap();
+    assert_eq!((free(&world), Kind::Leased.held(&world)), (100, 50));
+    // Sent again, the request finds the rest, gives it up, and waits for all.
+    eventually("it has given the rest up", || {
+        (free(&world), Kind::Leased.held(&world)) == (149, 1)
+    })
+    .await;
+    assert!(!acquiring.is_finished());
+    one.release().await.unwrap();
+    let all = acquiring.await.unwrap();
+    assert!(all.is_held());
+    all.release().await.unwrap();
+    at_rest(&world, 150).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_resolves_at_the_conservative_end_and_not_before() {
+    let world = World::engine();
+    let (_client, semaphore) = warm(&world, 2).await;
+    let permit = semaphore.acquire_with(2, manual(3_000)).await.unwrap();
+    let started = Instant::now();
+    assert_eq!(permit.lost().await, LostReason::Expired);
+    // sent + L - m, m = L/100 = 30 ms; timers tick in milliseconds.
+    let elapsed = started.elapsed();
+    assert!((2969..=2971).contains(&elapsed.as_millis()), "{elapsed:?}");
+    assert_eq!(Kind::Leased.held(&world), 2, "nobody else can hold yet");
+    drop(permit);
+    at_rest(&world, 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_permits_are_renewed_in_few_scripts() {
+    let world = World::engine();
+    let (_client, semaphore) = warm(&world, 100).await;
+    let semaphore = semaphore.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let mut permits = Vec::new();
+    for n in [1, 1, 1, 7, 40, 50] {
+        permits.push(semaphore.acquire_many(n).await.unwrap());
+    }
+    let before = world.scripts_run();
+    tokio::time::sleep(Duration::from_millis(30_500)).await;
+    // Every third of the lease, all in one.
+    let scripts = world.scripts_run() - before;
+    assert!(
+        scripts <= 31,
+        "{scripts} scripts for 30 rounds of 100 renewals"
+    );
+    assert!(permits.iter().all(stanchion::LeasedPermit::is_held));
+    drop(permits);
+    at_rest(&world, 100).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_survive_an_outage_shorter_than_their_lease() {
+    let world = World::engine();
+    let (_client, semaphore) = warm(&world, 3).await;
+    let semaphore = semaphore.with_lease(Lease::new(Duration::from_secs(6)).unwrap());
+    let permit = semaphore.acquire_many(3).await.unwrap();
+    let mut lost = Box::pin(permit.lost());
+    for _ in 0..5 {
+        world.as_engine().faults().freeze(None);
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        world.as_engine().faults().thaw(None);
+        let pause = tokio::time::timeout(Duration::from_millis(3_500), &mut lost).await;
+        assert!(pause.is_err(), "P5: lost early: {pause:?}");
+    }
+    permit.release().await.unwrap();
+    at_rest(&world, 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_lost_in_time_when_the_outage_is_longer() {
+    let world = World::engine();
+    let (_client, semaphore) = warm(&world, 2).await;
+    let semaphore = semaphore.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let other = world.client().await;
+    let permit = semaphore.acquire_many(2).await.unwrap();
+    world.as_engine().faults().freeze(Some("ours"));
+    let valid_until = permit.valid_until();
+    let next = LeasedSemaphore::new(&other, NAME)
+        .unwrap()
+        .acquire_many(2)
+        .await
+        .unwrap();
+    assert!(other.now() >= valid_until && !permit.is_held());
+    world.as_engine().faults().thaw(Some("ours"));
+    // Late renewals and the late release of the old holder touch nothing of the new one.
+    drop(permit);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    at_rest(&world, 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_that_the_server_forgot_are_lost_as_gone() {
+    let world = World::engine();
+    let (_client, semaphore) = warm(&world, 2).await;
+    let permit = semaphore.acquire_many(2).await.unwrap();
+    let _ = world.admin(&["DEL", LEASES, NAME]);
+    assert_eq!(permit.lost().await, LostReason::Gone);
+    assert!(permit.renew().await.is_err());
+    drop(permit);
+    world.quiet().await;
+    assert!(
+        world.admin(&["GET", NAME]).is_empty(),
+        "nothing is given back"
+    );
+}

@@ -9,6 +9,8 @@ mod leased;
 mod lost_messages;
 mod lost_replies;
 mod multilock;
+mod permit_model;
+mod permit_storm;
 mod redlock;
 mod refusals;
 mod rwlock;

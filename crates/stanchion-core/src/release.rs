@@ -71,7 +71,9 @@ fn end(state: &Arc<HoldState>) -> Result<(), ReleaseError> {
     let ended = state.end();
     state.unschedule();
     let Err(reason) = ended else { return Ok(()) };
-    if reason != LostReason::Gone {
+    // Of several permits the others may still be there when one has gone.
+    let in_parts = matches!(state.sync.sharing(), Sharing::Permits(2..));
+    if reason != LostReason::Gone || in_parts {
         // Lost by our clock, perhaps not yet by the server's: take it out early, for whoever waits.
         Leftover::of(state).sweep(&state.core, &state.sync);
     }

@@ -1,0 +1,356 @@
+//! Random operations on semaphores, compared with a plain model after each.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use stanchion::{AcquireOptions, Client, Lease, QueryError, Renewal};
+use stanchion_tests::World;
+use stanchion_tests::permits::{KINDS, Kind, LEASES, LEDGER, NAME, Seat, Seats};
+
+/// The lease of every leased permit; nobody renews.
+const LEASE_MS: i64 = 1_000;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Init(u32),
+    Try { client: usize, permits: u32 },
+    Release(usize),
+    Drop(usize),
+    Renew(usize),
+    Reclaim(usize),
+    Add(u32),
+    Reduce(u32),
+    Drain,
+    SetTotal(u32),
+    Delete,
+    Wait(u64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<(Op, bool)>> {
+    let op = prop_oneof![
+        2 => (0..6_u32).prop_map(Op::Init),
+        8 => (0..2_usize, 1..5_u32).prop_map(|(client, permits)| Op::Try { client, permits }),
+        4 => any::<usize>().prop_map(Op::Release),
+        2 => any::<usize>().prop_map(Op::Drop),
+        2 => any::<usize>().prop_map(Op::Renew),
+        1 => any::<usize>().prop_map(Op::Reclaim),
+        2 => (0..4_u32).prop_map(Op::Add),
+        2 => (0..4_u32).prop_map(Op::Reduce),
+        1 => Just(Op::Drain),
+        1 => (0..8_u32).prop_map(Op::SetTotal),
+        1 => Just(Op::Delete),
+        3 => (1..700_u64).prop_map(Op::Wait),
+    ];
+    // With each, whether its reply is lost.
+    prop::collection::vec((op, prop::bool::weighted(0.2)), 1..40)
+}
+
+/// What somebody holds, in the model.
+#[derive(Debug)]
+struct Held {
+    seat: Seat,
+    /// One end for each permit that the server still has.
+    ends: Vec<i64>,
+}
+
+/// The plain model: two numbers and who holds.
+#[derive(Debug, Default)]
+struct Model {
+    free: Option<i64>,
+    held: Vec<Held>,
+    /// Permits whose holders have gone without a release that did anything.
+    stray: Vec<i64>,
+}
+
+impl Model {
+    fn free(&self) -> i64 {
+        self.free.unwrap_or(0)
+    }
+
+    fn change(&mut self, by: i64) {
+        self.free = Some(self.free() + by);
+    }
+
+    fn on_server(&self) -> i64 {
+        let held: usize = self.held.iter().map(|held| held.ends.len()).sum();
+        i64::try_from(held + self.stray.len()).unwrap()
+    }
+
+    /// Takes what has ended out of the leases.
+    fn reap(&mut self, now: i64) {
+        let mut reaped = 0;
+        let leases = self.held.iter_mut().map(|held| &mut held.ends);
+        for ends in leases.chain([&mut self.stray]) {
+            let before = ends.len();
+            ends.retain(|end| *end > now);
+            reaped += before - ends.len();
+        }
+        if reaped > 0 {
+            self.change(i64::try_from(reaped).unwrap());
+        }
+    }
+}
+
+fn server_ms(world: &World) -> i64 {
+    let script = "local t = redis.call('TIME') return math.floor((t[1] * 1000000 + t[2]) / 1000)";
+    world.admin(&["EVAL", script, "0"]).parse().unwrap()
+}
+
+struct Run {
+    world: World,
+    kind: Kind,
+    seats: Vec<Seats>,
+    model: Model,
+}
+
+impl Run {
+    async fn new(kind: Kind) -> Self {
+        let world = World::engine();
+        let mut seats = Vec::new();
+        for _ in 0..2 {
+            let client: Client = world.client().await;
+            let lease = Lease::new(Duration::from_millis(LEASE_MS.unsigned_abs())).unwrap();
+            seats.push(kind.on(&client).with_lease(lease));
+        }
+        // The server knows the script: a lost answer then means that it ran.
+        let deleted = match &seats[0] {
+            Seats::Plain(plain) => plain.danger().delete().await,
+            Seats::Leased(leased) => leased.danger().delete().await,
+        };
+        assert!(!deleted.unwrap());
+        Self {
+            world,
+            kind,
+            seats,
+            model: Model::default(),
+        }
+    }
+
+    async fn try_acquire(&self, client: usize, permits: u32) -> Option<Seat> {
+        match &self.seats[client] {
+            Seats::Plain(plain) => plain
+                .try_acquire_many(permits)
+                .await
+                .unwrap()
+                .map(Seat::Plain),
+            Seats::Leased(leased) => {
+                let options = AcquireOptions::new().renewal(Renewal::Manual);
+                leased
+                    .try_acquire_with(permits, options)
+                    .await
+                    .unwrap()
+                    .map(Seat::Leased)
+            }
+        }
+    }
+
+    /// The end of a lease that was set just now.
+    fn ends(&self, permits: u32) -> Vec<i64> {
+        vec![server_ms(&self.world) + LEASE_MS; permits as usize]
+    }
+
+    async fn step(&mut self, op: Op, lost: bool) {
+        let now = server_ms(&self.world);
+        let leased = self.kind == Kind::Leased;
+        let seats = self.seats[0].clone();
+        match op {
+            Op::Init(n) => {
+                let set = seats.init(n).await.unwrap();
+                assert_eq!(set, self.model.free.is_none());
+                self.model.free.get_or_insert(i64::from(n));
+            }
+            Op::Try { client, permits } => {
+                let wanted = i64::from(permits);
+                if leased && self.model.free() < wanted {
+                    self.model.reap(now);
+                }
+                let granted = self.try_acquire(client, permits).await;
+                if leased && lost && granted.is_some() && self.model.free() < wanted {
+                    // It was sent again, and a lease had ended meanwhile.
+                    self.model.reap(server_ms(&self.world));
+                }
+                assert_eq!(granted.is_some(), self.model.free() >= wanted);
+                if let Some(seat) = granted {
+                    self.model.change(-wanted);
+                    let ends = self.ends(permits);
+                    self.model.held.push(Held { seat, ends });
+                }
+            }
+            Op::Release(i) | Op::Drop(i) if !self.model.held.is_empty() => {
+                let i = i % self.model.held.len();
+                let held = self.model.held.swap_remove(i);
+                let whole = held.ends.len() == held.seat.count() as usize;
+                let valid = held.seat.is_held();
+                if matches!(op, Op::Release(_)) {
+                    let released = held.seat.release().await;
+                    // A second run that finds nothing cannot tell whether the first one did.
+                    let may = lost && valid;
+                    assert!(released.is_ok() == (whole && valid) || may, "{released:?}");
+                } else {
+                    drop(held.seat);
+                }
+                self.world.quiet().await;
+                if !held.ends.is_empty() {
+                    self.model.change(i64::try_from(held.ends.len()).unwrap());
+                }
+            }
+            Op::Renew(i) if !self.model.held.is_empty() => {
+                let i = i % self.model.held.len();
+                let Seat::Leased(permit) = &self.model.held[i].seat else {
+                    return;
+                };
+                let valid = permit.is_held();
+                let renewed = permit.renew().await.is_ok();
+                let count = permit.count();
+                let held = &mut self.model.held[i];
+                assert_eq!(renewed, valid && held.ends.len() == count as usize);
+                if valid {
+                    // What is left of a broken hold is renewed, too, before its holder knows.
+                    let end = server_ms(&self.world) + LEASE_MS;
+                    held.ends.iter_mut().for_each(|old| *old = end);
+                }
+            }
+            Op::Reclaim(i) if !self.model.held.is_empty() => {
+                let i = i % self.model.held.len();
+                let held = &mut self.model.held[i];
+                let before = held.ends.len();
+                match (&seats, &held.seat) {
+                    (Seats::Plain(plain), Seat::Plain(permit)) => {
+                        let given = plain
+                            .danger()
+                            .reclaim(permit.owner().as_str())
+                            .await
+                            .unwrap();
+                        assert_eq!(given as usize, before);
+                        held.ends.clear();
+                    }
+                    (Seats::Leased(leased), Seat::Leased(permit)) => {
+                        let id = permit.ids()[0];
+                        let given = leased.danger().reclaim(&id).await.unwrap();
+                        // All ends of a hold are equal, so a reaped one is any; only the whole can be told apart.
+                        if before == permit.count() as usize {
+                            assert!(given);
+                        }
+                        if given {
+                            held.ends.pop();
+                        }
+                    }
+                    other => panic!("{other:?}"),
+                }
+                let given = before - held.ends.len();
+                if given > 0 {
+                    self.model.change(i64::try_from(given).unwrap());
+                }
+            }
+            Op::Add(n) => {
+                self.model.change(i64::from(n));
+                assert_eq!(seats.add(n).await.unwrap(), self.model.free());
+            }
+            Op::Reduce(n) => {
+                self.model.change(-i64::from(n));
+                assert_eq!(seats.reduce(n).await.unwrap(), self.model.free());
+            }
+            Op::Drain => {
+                let taken = i64::from(seats.drain().await.unwrap());
+                assert_eq!(taken, self.model.free().max(0));
+                if taken > 0 {
+                    self.model.free = Some(0);
+                }
+            }
+            Op::SetTotal(n) => {
+                if let Seats::Leased(leased) = &seats {
+                    let before = self.model.free() + self.model.on_server();
+                    assert_eq!(leased.set_total(n).await.unwrap(), before);
+                    self.model.change(i64::from(n) - before);
+                }
+            }
+            Op::Delete => {
+                let deleted = match &seats {
+                    Seats::Plain(plain) => plain.danger().delete().await,
+                    Seats::Leased(leased) => leased.danger().delete().await,
+                };
+                match deleted {
+                    Ok(deleted) => {
+                        let there = self.model.free.is_some() || self.model.on_server() > 0;
+                        assert_eq!(deleted, there);
+                    }
+                    // Not sent twice; here it is known to have run.
+                    Err(QueryError::Unanswered { .. }) => {}
+                    Err(other) => panic!("{other}"),
+                }
+                self.model.free = None;
+                self.model.stray.clear();
+                self.model
+                    .held
+                    .iter_mut()
+                    .for_each(|held| held.ends.clear());
+            }
+            Op::Wait(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+            // There is nothing to do it to.
+            Op::Release(_) | Op::Drop(_) | Op::Renew(_) | Op::Reclaim(_) => {}
+        }
+    }
+
+    async fn compare(&self, op: &Op) {
+        let free = self.world.admin(&["GET", NAME]);
+        assert_eq!(free.parse().ok(), self.model.free, "free after {op:?}");
+        assert_eq!(
+            self.kind.held(&self.world),
+            self.model.on_server(),
+            "held after {op:?}"
+        );
+        let now = server_ms(&self.world);
+        let ended = match self.kind {
+            Kind::Plain => 0,
+            Kind::Leased => {
+                let leases = self.model.held.iter().map(|held| &held.ends);
+                let all = leases.chain([&self.model.stray]).flatten();
+                i64::try_from(all.filter(|end| **end <= now).count()).unwrap()
+            }
+        };
+        assert_eq!(
+            self.seats[1].available().await.unwrap(),
+            self.model.free() + ended,
+            "available after {op:?}"
+        );
+        let keys = self.world.keys();
+        let odd = keys.iter().find(|key| {
+            ![NAME, LEDGER, LEASES].contains(&key.as_str()) && !key.starts_with("stanchion_once:")
+        });
+        assert_eq!(odd, None, "after {op:?}");
+    }
+}
+
+async fn run(kind: Kind, ops: Vec<(Op, bool)>) {
+    let mut run = Run::new(kind).await;
+    for (op, lost) in ops {
+        // A silent loss would take time, and leases with it.
+        if lost {
+            run.world.as_engine().faults().lose_replies("EVALSHA", 1);
+        }
+        run.step(op.clone(), lost).await;
+        run.world.as_engine().faults().clear();
+        run.compare(&op).await;
+    }
+    drop(run.model.held);
+    run.world.quiet().await;
+}
+
+#[test]
+fn random_operations_agree_with_a_plain_model() {
+    let cases = ProptestConfig {
+        cases: 100,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(cases, |(ops in ops())| {
+        for kind in KINDS {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .start_paused(true)
+                .build()
+                .unwrap()
+                .block_on(run(kind, ops.clone()));
+        }
+    });
+}
