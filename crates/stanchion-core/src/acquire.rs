@@ -141,7 +141,7 @@ impl Asking {
             }
             // Boxed: rare, and large.
             Attempt::Late => {
-                let clock = Box::pin(self.core.link(Path::Direct).synchronise());
+                let clock = Box::pin(self.core.synchronise(Path::Direct, self.sync.name()));
                 core_timeout(&self.core, deadline, clock).await;
             }
             // The hold sees to it from here.
@@ -167,15 +167,15 @@ impl Asking {
         let request = Request {
             owner: &self.owner,
             lease: self.terms.lease,
-            not_after: core.not_after(sent),
+            not_after: core.not_after(self.sync.name(), sent),
             waits: self.how.waits,
             queued,
             within: self.how.within.as_ref(),
         };
         let call = self.sync.acquire(&request);
-        let answer = core.link(Path::Direct).call(&call).await;
+        let answer = core.call(Path::Direct, &call).await;
         if let Some(now) = answer.as_ref().ok().and_then(now_of) {
-            core.observe(now, sent);
+            core.observe(self.sync.name(), now, sent);
         }
         match answer {
             Ok(reply) => match Verdict::read(&reply) {
@@ -213,7 +213,7 @@ impl Asking {
             },
             Err(Failure::Unanswered(outage)) => {
                 if self.sync.tenure() != Tenure::Nothing {
-                    self.unanswered_until = core.ends_by(sent);
+                    self.unanswered_until = core.ends_by(self.sync.name(), sent);
                 }
                 Attempt::Unanswered(outage)
             }

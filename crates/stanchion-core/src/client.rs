@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::acquire;
 use crate::clock::{BootClock, Clock, Moment};
-use crate::config::{Background, ClientConfig, ServerUrl, Wake};
+use crate::config::{ClientConfig, ServerUrl, Wake};
 use crate::error::{AcquireError, ConnectError, LostReason, Outage, QueryError};
 use crate::hold::{Hold, HoldState};
 use crate::lease::Lease;
@@ -25,8 +25,9 @@ use crate::runner::Runner;
 use crate::server::ServerInfo;
 use crate::timetable::{self, Timetable};
 use crate::transport::Failure;
-use crate::transport::connector_for;
-use crate::transport::link::{Link, Phase, ServerClock};
+use crate::transport::Servers;
+use crate::transport::link::{Messages, ServerClock};
+use crate::transport::servers::Dialer;
 use crate::waiting::{Entries, Subscriptions};
 
 /// A connection to one Redis or Valkey, shared by all synchronizers made from it. Cheap to clone.
@@ -78,9 +79,7 @@ pub(crate) struct Core {
     next_owner: AtomicU64,
     pub(crate) config: ClientConfig,
     pub(crate) clock: Arc<dyn Clock>,
-    server_clock: Arc<ServerClock>,
-    direct: Link,
-    background: Link,
+    servers: Arc<Servers>,
     server: OnceLock<ServerInfo>,
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) entries: Entries,
@@ -109,7 +108,7 @@ impl Client {
     /// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout).
     pub async fn connect_with(config: ClientConfig) -> Result<Self, ConnectError> {
         let endpoint = config.endpoint()?;
-        let connector = connector_for(&config, &endpoint)?;
+        Servers::check(&config, &endpoint)?;
         let clock = config
             .seams
             .clock
@@ -118,62 +117,42 @@ impl Client {
         let closed = CancellationToken::new();
         // Whatever fails from here on ends what has been started.
         let guard = closed.clone().drop_guard();
+        let target = endpoint.target;
+        let unreachable = |detail| ConnectError::Unreachable {
+            server: target.to_string(),
+            detail,
+        };
         let runner = Runner::start(config.background, closed.clone())
             .await
-            .map_err(|e| ConnectError::Unreachable {
-                server: endpoint.route.to_string(),
-                detail: format!("cannot start the background thread: {e}"),
-            })?;
-        let server_clock = Arc::new(ServerClock::default());
+            .map_err(|e| unreachable(format!("cannot start the background thread: {e}")))?;
+        let runner = Arc::new(runner);
         let subscriptions =
             Subscriptions::new(Arc::clone(&clock), config.subscription_linger, config.wake);
-        let link = |on_push| {
-            Link::new(
-                &config,
-                &endpoint,
-                Arc::clone(&connector),
-                Arc::clone(&clock),
-                Arc::clone(&server_clock),
-                on_push,
-            )
+        let dialer = Dialer {
+            config: config.clone(),
+            login: endpoint.login,
+            clock: Arc::clone(&clock),
+            runner: Arc::clone(&runner),
+            user: Handle::current(),
+            on_push: subscriptions.on_push(),
+            closed: closed.clone(),
+            stir: Arc::default(),
         };
-        let supervise = |link: &Link, home: &Handle| {
-            runner.serve(link.clone().supervise(home.clone(), closed.clone()));
-        };
-        let background = link(None);
-        supervise(&background, runner.handle());
-        let direct = match config.background {
-            Background::OwnThread => {
-                let direct = link(None);
-                supervise(&direct, &Handle::current());
-                direct
-            }
-            Background::CurrentRuntime => background.clone(),
-        };
-        let subscriber = (config.wake == Wake::Messages).then(|| {
-            let subscriber = link(Some(subscriptions.on_push()));
-            supervise(&subscriber, runner.handle());
-            subscriber
-        });
-        let greeting = async {
-            for link in [&direct, &background].into_iter().chain(&subscriber) {
-                first_connection(link).await?;
-            }
-            ServerInfo::ask(&direct).await
-        };
+        let connecting = Servers::connect(Arc::new(dialer), &target);
         // P9: one bound on everything, not one for each step.
-        let greeted = tokio::time::timeout(config.connect_timeout, greeting).await;
-        let server = greeted.unwrap_or_else(|_| {
-            Err(ConnectError::Unreachable {
-                server: endpoint.route.to_string(),
-                detail: format!(
-                    "no answer within {}",
-                    humantime::format_duration(config.connect_timeout)
-                ),
-            })
-        })?;
-        if let Some(subscriber) = subscriber {
-            runner.serve(Arc::clone(&subscriptions).serve(subscriber, closed.clone()));
+        let (servers, server) = tokio::time::timeout(config.connect_timeout, connecting)
+            .await
+            .unwrap_or_else(|_| {
+                let limit = humantime::format_duration(config.connect_timeout);
+                Err(unreachable(format!("no answer within {limit}")))
+            })?;
+        let servers = Arc::new(servers);
+        if config.wake == Wake::Messages {
+            runner.serve(Arc::clone(&subscriptions).serve(
+                Arc::clone(&servers),
+                messages(server.placement),
+                closed.clone(),
+            ));
         }
         let rng = config
             .seams
@@ -184,14 +163,12 @@ impl Client {
             next_owner: AtomicU64::new(1),
             config,
             clock,
-            server_clock,
-            direct,
-            background,
+            servers,
             server: OnceLock::from(server),
             subscriptions,
             entries: Entries::default(),
             timetable: Arc::default(),
-            runner: Arc::new(runner),
+            runner,
             rng: Mutex::new(rng),
             closing: CancellationToken::new(),
             closed: guard.disarm(),
@@ -231,7 +208,7 @@ impl Client {
     /// Whether a request would find a connection now.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.core.direct.is_up() || self.core.background.is_up()
+        self.core.servers.is_up()
     }
 
     /// How many calls wait in this process's queues now.
@@ -295,8 +272,7 @@ impl Client {
         }
         core.closed.cancel();
         // The background thread may end before its supervisors have run.
-        core.direct.end();
-        core.background.end();
+        core.servers.end();
         ShutdownReport {
             unfinished,
             abandoned,
@@ -384,7 +360,12 @@ impl Client {
         let core = &self.core;
         Operation {
             id: core.next_wire_owner(),
-            not_after: core.not_after(core.clock.now() + core.config.operation_timeout),
+            not_after: core.servers.earliest(
+                (core.clock.now()
+                    + core.config.operation_timeout
+                    + core.config.response_timeout * 2)
+                    .micros(),
+            ),
         }
     }
 
@@ -415,7 +396,7 @@ impl Client {
         let until = core.clock.now() + timeout;
         let asking = async {
             loop {
-                match core.link(Path::Direct).call(call).await {
+                match core.call(Path::Direct, call).await {
                     Ok(reply) => return Ok(reply),
                     Err(Failure::Rejected(rejection)) => {
                         return Err(QueryError::Rejected { rejection });
@@ -457,7 +438,7 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("id", &self.core.id)
-            .field("server", &self.core.direct.server())
+            .field("server", &self.core.servers.name())
             .finish_non_exhaustive()
     }
 }
@@ -497,20 +478,11 @@ fn identity() -> Uuid {
     Uuid::new_v8(Uuid::new_v4().into_bytes())
 }
 
-async fn first_connection(link: &Link) -> Result<(), ConnectError> {
-    let mut phase = link.phase();
-    // OK: the sender lives in the link, which is borrowed here.
-    match phase
-        .wait_for(|phase| *phase != Phase::Starting)
-        .await
-        .as_deref()
-    {
-        Ok(Phase::Down(error)) => Err(error.clone()),
-        Ok(Phase::Ended) | Err(_) => Err(ConnectError::Unreachable {
-            server: link.server().into(),
-            detail: "the runtime is shutting down".into(),
-        }),
-        Ok(_) => Ok(()),
+/// As Redisson: sharded messages on a cluster, plain ones everywhere else.
+const fn messages(placement: Placement) -> Messages {
+    match placement {
+        Placement::Slots => Messages::Sharded,
+        Placement::Anywhere => Messages::Plain,
     }
 }
 
@@ -520,17 +492,20 @@ impl Core {
         WireOwner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The link for `path`, or another that is up.
-    pub(crate) fn link(&self, path: Path) -> &Link {
-        let (first, second) = match path {
-            Path::Direct => (&self.direct, &self.background),
-            Path::Background => (&self.background, &self.direct),
-        };
-        if !first.is_up() && second.is_up() {
-            second
-        } else {
-            first
-        }
+    /// Runs a script on the server of its keys.
+    ///
+    /// Dropping the future does not unsend: the script may run all the same.
+    pub(crate) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
+        self.servers.call(path, call).await
+    }
+
+    /// Reads the clock of the server of `name` now, after a request was refused as late.
+    pub(crate) async fn synchronise(&self, path: Path, name: &Name) {
+        self.servers.synchronise(path, self.slot_of(name)).await;
+    }
+
+    fn server_clock(&self, name: &Name) -> Arc<ServerClock> {
+        self.servers.clock(self.slot_of(name))
     }
 
     fn server(&self) -> &ServerInfo {
@@ -539,28 +514,29 @@ impl Core {
 
     /// P3: the server time after which a request sent at `sent` must refuse itself. By then its caller has given up on
     /// its connection.
-    pub(crate) fn not_after(&self, sent: Moment) -> u64 {
-        self.server_clock
+    pub(crate) fn not_after(&self, name: &Name, sent: Moment) -> u64 {
+        self.server_clock(name)
             .at((sent + self.config.response_timeout * 2).micros())
     }
 
     /// When, by our clock, the server has passed the `not_after` of a request sent at `sent`.
-    pub(crate) fn ends_by(&self, sent: Moment) -> Moment {
+    pub(crate) fn ends_by(&self, name: &Name, sent: Moment) -> Moment {
         // The server's clock is known up to one round trip, which the connect timeout bounds.
         sent + self.config.response_timeout * 2
-            + self.server_clock.uncertainty()
+            + self.server_clock(name).uncertainty()
             + Duration::from_millis(2)
     }
 
     /// A reply to a request sent at `sent` told the server's time.
-    pub(crate) fn observe(&self, server_micros: u64, sent: Moment) {
-        self.server_clock
+    pub(crate) fn observe(&self, name: &Name, server_micros: u64, sent: Moment) {
+        self.server_clock(name)
             .observe(server_micros, sent.micros(), self.clock.now().micros());
     }
 
     /// Our clock when the server's read `server_micros`, or a little earlier.
-    pub(crate) fn when(&self, server_micros: u64) -> Moment {
-        Moment::from_nanos(self.server_clock.back(server_micros).saturating_mul(1000))
+    pub(crate) fn when(&self, name: &Name, server_micros: u64) -> Moment {
+        let clock = self.server_clock(name);
+        Moment::from_nanos(clock.back(server_micros).saturating_mul(1000))
     }
 
     pub(crate) fn slot_of(&self, name: &Name) -> u16 {
@@ -594,8 +570,8 @@ impl Core {
         let left = until.since(self.clock.now());
         let pause = Duration::from_millis(10) + self.jitter(Duration::from_millis(30));
         self.runner.sleep(pause.min(left)).await;
-        let (direct, background) = (self.direct.comes_up(), self.background.comes_up());
-        if self.direct.is_up() || self.background.is_up() {
+        let comes_up = self.servers.comes_up();
+        if self.servers.is_up() {
             return;
         }
         let left = until
@@ -603,8 +579,7 @@ impl Core {
             .min(Duration::from_millis(250));
         tokio::select! {
             biased;
-            () = direct => {}
-            () = background => {}
+            () = comes_up => {}
             () = self.runner.sleep(left) => {}
         }
     }

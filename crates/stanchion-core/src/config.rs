@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::transport::Connector;
 
-const SCHEMES: &str = "redis://, rediss://, unix://, memory://";
+const SCHEMES: &str = "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, unix://, memory://";
 
 /// A text that `Debug` does not print.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +97,19 @@ pub enum Wake {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// `redis://[user[:password]@]host[:port][/database]`, `rediss://…` (TLS), `unix:///path?db=n`, `memory://[namespace]`.
+    /// How to reach the server, or the servers:
+    ///
+    /// | URL | what it names |
+    /// |---|---|
+    /// | `redis://[user[:password]@]host[:port][/database]` | one server, port 6379 if none is given |
+    /// | `redis+sentinel://[user[:password]@]host[:port][,host[:port]…]/service[/database]` | the master that these sentinels (port 26379) call `service`, whoever that is at the time |
+    /// | `redis+cluster://[user[:password]@]host[:port][,host[:port]…]` | the cluster that these nodes belong to; some are enough |
+    /// | `rediss://…`, `rediss+sentinel://…`, `rediss+cluster://…` | the same over TLS, to sentinels too |
+    /// | `unix:///path[?db=n&user=…&pass=…]` | one server, by its socket |
+    /// | `memory://[namespace]` | the engine in this process |
+    ///
+    /// `valkey` may be written for `redis`. User, password and database are those of the servers; sentinels have
+    /// [their own](#structfield.sentinel_password).
     pub url: ServerUrl,
     /// Overrides the URL's user.
     pub username: Option<String>,
@@ -105,6 +117,10 @@ pub struct ClientConfig {
     pub password: Option<Secret>,
     /// Overrides the URL's database.
     pub database: Option<u32>,
+    /// The user for the sentinels, if they want one.
+    pub sentinel_username: Option<String>,
+    /// The password for the sentinels, if they want one.
+    pub sentinel_password: Option<Secret>,
     /// Put in front of every name, as Redisson's `NameMapper` does.
     pub key_prefix: String,
     /// How this client calls itself to the server (`CLIENT SETNAME` is not sent; the embedded engine aims faults by it).
@@ -154,6 +170,8 @@ impl Default for ClientConfig {
             username: None,
             password: None,
             database: None,
+            sentinel_username: None,
+            sentinel_password: None,
             key_prefix: String::new(),
             name: "stanchion".into(),
             tls_ca_file: None,
@@ -192,6 +210,10 @@ impl ClientConfig {
         password: Option<Secret>,
         /// See [`ClientConfig::database`](#structfield.database).
         database: Option<u32>,
+        /// See [`ClientConfig::sentinel_username`](#structfield.sentinel_username).
+        sentinel_username: Option<String>,
+        /// See [`ClientConfig::sentinel_password`](#structfield.sentinel_password).
+        sentinel_password: Option<Secret>,
         /// See [`ClientConfig::key_prefix`](#structfield.key_prefix).
         key_prefix: String,
         /// See [`ClientConfig::name`](#structfield.name).
@@ -284,13 +306,28 @@ impl ClientConfig {
         self.check()?;
         let mut endpoint = Endpoint::parse(&self.url.0)?;
         if let Some(user) = &self.username {
-            endpoint.username = Some(user.clone());
+            endpoint.login.username = Some(user.clone());
         }
         if let Some(password) = &self.password {
-            endpoint.password = Some(password.clone());
+            endpoint.login.password = Some(password.clone());
         }
         if let Some(database) = self.database {
-            endpoint.database = database;
+            endpoint.login.database = database;
+        }
+        let several = !matches!(endpoint.target, Target::Server(_));
+        if several && self.seams.connector.is_some() {
+            return Err(ConfigError::InvalidSetting {
+                setting: "connector",
+                value: endpoint.target.to_string(),
+                rule: "a connector of your own leads to one server; use it with redis://".into(),
+            });
+        }
+        if matches!(endpoint.target, Target::Cluster(_)) && endpoint.login.database != 0 {
+            return Err(ConfigError::InvalidSetting {
+                setting: "database",
+                value: endpoint.login.database.to_string(),
+                rule: "a cluster has database 0 only".into(),
+            });
         }
         Ok(endpoint)
     }
@@ -299,7 +336,13 @@ impl ClientConfig {
 /// A URL taken apart.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    pub(crate) route: Route,
+    pub(crate) target: Target,
+    pub(crate) login: Login,
+}
+
+/// What a server is told by a new connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Login {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
     pub(crate) database: u32,
@@ -314,6 +357,69 @@ pub(crate) enum Route {
     Memory { namespace: String },
 }
 
+/// What a URL names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Server(Route),
+    Sentinel(SentinelTarget),
+    Cluster(ClusterTarget),
+}
+
+/// The master that these sentinels call `service`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SentinelTarget {
+    pub(crate) sentinels: Vec<Place>,
+    pub(crate) service: String,
+    pub(crate) tls: bool,
+}
+
+/// The cluster that these nodes belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterTarget {
+    pub(crate) seeds: Vec<Place>,
+    pub(crate) tls: bool,
+}
+
+/// An address on the network, or a name with a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Place {
+    pub(crate) fn route(&self, tls: bool) -> Route {
+        let (host, port) = (self.host.clone(), self.port);
+        if tls {
+            Route::Tls { host, port }
+        } else {
+            Route::Tcp { host, port }
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Several, with commas between them.
+struct List<'a>(&'a [Place]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, place) in self.0.iter().enumerate() {
+            write!(f, "{}{place}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -325,12 +431,123 @@ impl fmt::Display for Route {
     }
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = |tls| if tls { "s" } else { "" };
+        match self {
+            Self::Server(route) => route.fmt(f),
+            Self::Sentinel(to) => {
+                let (s, list) = (s(to.tls), List(&to.sentinels));
+                write!(f, "redis{s}+sentinel://{list}/{}", to.service)
+            }
+            Self::Cluster(to) => {
+                write!(f, "redis{}+cluster://{}", s(to.tls), List(&to.seeds))
+            }
+        }
+    }
+}
+
+/// The schemes whose authority lists several hosts, which no URL library reads.
+fn several(text: &str) -> Option<(Several, bool, &str)> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (server, kind) = scheme.split_once('+')?;
+    let tls = match server {
+        "redis" | "valkey" => false,
+        "rediss" | "valkeys" => true,
+        _ => return None,
+    };
+    let kind = match kind {
+        "sentinel" => Several::Sentinel,
+        "cluster" => Several::Cluster,
+        _ => return None,
+    };
+    Some((kind, tls, rest))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Several {
+    Sentinel,
+    Cluster,
+}
+
+impl Several {
+    fn port(self) -> u16 {
+        match self {
+            Self::Sentinel => 26_379,
+            Self::Cluster => 6379,
+        }
+    }
+
+    /// Takes `[user[:password]@]host[:port][,…][/path]` apart.
+    fn parse(self, tls: bool, rest: &str) -> Result<Endpoint, String> {
+        if rest.contains('?') {
+            return Err("parameters are not known here".into());
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let mut login = Login {
+            username: decoded(user),
+            password: decoded(password).map(Secret),
+            database: 0,
+        };
+        let places = hosts
+            .split(',')
+            .map(|host| self.place(host))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut path = path.trim_end_matches('/').split('/');
+        let mut next = || path.next().and_then(decoded);
+        let target = match self {
+            Self::Sentinel => {
+                let service = next()
+                    .ok_or("it names no service; write it as redis+sentinel://host:port/service")?;
+                if let Some(database) = next() {
+                    let number = database.parse();
+                    login.database =
+                        number.map_err(|_| format!("{database:?} is not a database number"))?;
+                }
+                Target::Sentinel(SentinelTarget {
+                    sentinels: places,
+                    service,
+                    tls,
+                })
+            }
+            Self::Cluster => Target::Cluster(ClusterTarget { seeds: places, tls }),
+        };
+        match next() {
+            Some(_) if self == Self::Cluster => {
+                Err("a cluster has database 0 only: leave the path out".into())
+            }
+            Some(more) => Err(format!("{more:?} after the database is not known")),
+            None => Ok(Endpoint { target, login }),
+        }
+    }
+
+    fn place(self, host: &str) -> Result<Place, String> {
+        let url = Url::parse(&format!("redis://{host}")).map_err(|e| format!("{host:?}: {e}"))?;
+        let name = url
+            .host_str()
+            .filter(|h| !h.is_empty())
+            .ok_or_else(|| format!("{host:?} names no host"))?;
+        Ok(Place {
+            host: name
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .to_owned(),
+            port: url.port().unwrap_or_else(|| self.port()),
+        })
+    }
+}
+
 impl Endpoint {
     fn parse(text: &str) -> Result<Self, ConfigError> {
         let invalid = |rule: String| ConfigError::InvalidUrl {
             url: mask(text),
             rule,
         };
+        if let Some((kind, tls, rest)) = several(text) {
+            return kind.parse(tls, rest).map_err(invalid)?.supported(text);
+        }
         let url = Url::parse(text)
             .map_err(|e| invalid(format!("{e}; write it as redis://host:port/")))?;
         let mut username = decoded(url.username());
@@ -404,19 +621,29 @@ impl Endpoint {
             return Err(invalid("parameters are not known here".into()));
         }
         let endpoint = Self {
-            route,
-            username,
-            password: password.map(Secret),
-            database,
+            target: Target::Server(route),
+            login: Login {
+                username,
+                password: password.map(Secret),
+                database,
+            },
         };
         endpoint.supported(text)
     }
 
     fn supported(self, text: &str) -> Result<Self, ConfigError> {
-        let missing = match self.route {
-            Route::Tls { .. } if cfg!(not(feature = "tls")) => Some("tls"),
-            Route::Memory { .. } if cfg!(not(feature = "embedded")) => Some("embedded"),
-            Route::Unix { .. } if cfg!(not(unix)) => {
+        let missing = match self.target {
+            Target::Server(Route::Tls { .. })
+            | Target::Sentinel(SentinelTarget { tls: true, .. })
+            | Target::Cluster(ClusterTarget { tls: true, .. })
+                if cfg!(not(feature = "tls")) =>
+            {
+                Some("tls")
+            }
+            Target::Server(Route::Memory { .. }) if cfg!(not(feature = "embedded")) => {
+                Some("embedded")
+            }
+            Target::Server(Route::Unix { .. }) if cfg!(not(unix)) => {
                 return Err(ConfigError::InvalidUrl {
                     url: mask(text),
                     rule: "this platform has no unix sockets".into(),
@@ -461,8 +688,15 @@ fn mask(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn target(url: &str) -> Target {
+        Endpoint::parse(url).unwrap().target
+    }
+
     fn route(url: &str) -> Route {
-        Endpoint::parse(url).unwrap().route
+        match target(url) {
+            Target::Server(route) => route,
+            several => panic!("{several:?}"),
+        }
     }
 
     #[test]
@@ -484,9 +718,9 @@ mod tests {
         let e = Endpoint::parse("redis://u%40x:p%2Fw@h/5").unwrap();
         assert_eq!(
             (
-                e.username.as_deref(),
-                e.password.unwrap().reveal(),
-                e.database
+                e.login.username.as_deref(),
+                e.login.password.unwrap().reveal(),
+                e.login.database
             ),
             (Some("u@x"), "p/w", 5)
         );
@@ -496,6 +730,51 @@ mod tests {
                 path: "/run/redis.sock".into()
             }
         );
+    }
+
+    #[test]
+    fn urls_of_several_servers_are_taken_apart() {
+        let place = |host: &str, port| Place {
+            host: host.into(),
+            port,
+        };
+        let e = Endpoint::parse("redis+sentinel://app:p%2Fw@a,b:7,[::1]:8/main%20one/3").unwrap();
+        assert_eq!(
+            e.target,
+            Target::Sentinel(SentinelTarget {
+                sentinels: vec![place("a", 26_379), place("b", 7), place("::1", 8)],
+                service: "main one".into(),
+                tls: false
+            })
+        );
+        assert_eq!(
+            e.target.to_string(),
+            "redis+sentinel://a:26379,b:7,[::1]:8/main one"
+        );
+        assert_eq!(
+            (
+                e.login.username.as_deref(),
+                e.login.password.unwrap().reveal(),
+                e.login.database
+            ),
+            (Some("app"), "p/w", 3)
+        );
+        assert_eq!(
+            target("valkey+cluster://:pw@a,b:7/"),
+            Target::Cluster(ClusterTarget {
+                seeds: vec![place("a", 6379), place("b", 7)],
+                tls: false
+            })
+        );
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn urls_of_several_servers_may_ask_for_tls() {
+        for url in ["rediss+cluster://a", "valkeys+sentinel://a/x"] {
+            let target = target(url);
+            assert!(target.to_string().starts_with("rediss+"), "{target}");
+        }
     }
 
     #[test]
@@ -510,6 +789,16 @@ mod tests {
             ("redis://h/abc", "\"abc\" is not a database number"),
             ("redis://h/?x=1", "parameters are not known"),
             ("unix://", "names no socket path"),
+            ("redis+sentinel://h:1", "names no service"),
+            ("redis+sentinel://h:1/", "names no service"),
+            ("redis+sentinel://h:1/s/x", "\"x\" is not a database number"),
+            ("redis+sentinel://h:1/s/0/x", "\"x\" after the database"),
+            ("redis+sentinel://h:1,,b/s", "names no host"),
+            ("redis+sentinel:///s", "names no host"),
+            ("redis+cluster://h:x", "invalid port number"),
+            ("redis+cluster://h/1", "database 0 only"),
+            ("redis+cluster://h?x=1", "parameters are not known"),
+            ("redis+ring://h", "unknown scheme \"redis+ring\""),
             ("", "invalid URL"),
         ] {
             let text = Endpoint::parse(url).unwrap_err().to_string();
@@ -524,6 +813,8 @@ mod tests {
             "ftp://u:hunter2@h",
             "u:hunter2@h:1",
             "redis://:hunter2@h:notaport",
+            "redis+cluster://:hunter2@h,i/1",
+            "redis+sentinel://:hunter2@h:1,i:2",
         ] {
             let text = Endpoint::parse(url).unwrap_err().to_string();
             assert!(!text.contains("hunter2"), "{text}");

@@ -586,7 +586,7 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
         let Some(call) = watchdog::renew_call(&state.core, &state, sent) else {
             return Ok(());
         };
-        match state.core.link(Path::Direct).call(&call).await {
+        match state.core.call(Path::Direct, &call).await {
             Ok(reply) => match watchdog::read_all(reply.as_array().unwrap_or_default()) {
                 Some(true) => {
                     state.renewed(sent);
@@ -594,7 +594,12 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
                 }
                 Some(false) => return Err(state.gone().into()),
                 // Late, or the server refused this key.
-                None => state.core.link(Path::Direct).synchronise().await,
+                None => {
+                    state
+                        .core
+                        .synchronise(Path::Direct, state.sync.name())
+                        .await;
+                }
             },
             Err(Failure::Rejected(rejection)) => {
                 return Err(RenewError::Rejected {
@@ -637,7 +642,7 @@ async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError>
         let request = Request {
             owner: &state.owner,
             lease: state.terms.lease,
-            not_after: core.not_after(sent),
+            not_after: core.not_after(state.sync.name(), sent),
             waits: false,
             queued: false,
             within: None,
@@ -650,7 +655,7 @@ async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError>
                 },
             });
         };
-        match core.link(Path::Direct).call(&call).await {
+        match core.call(Path::Direct, &call).await {
             Ok(reply) => match Verdict::read(&reply) {
                 Some(Verdict::Granted(_)) => {
                     // P6: the server set count + 1, however often the script ran.
@@ -659,7 +664,7 @@ async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError>
                     return Ok(Hold::another(&state));
                 }
                 Some(Verdict::Gone) => return Err(state.gone().into()),
-                _ => core.link(Path::Direct).synchronise().await,
+                _ => core.synchronise(Path::Direct, state.sync.name()).await,
             },
             Err(Failure::Rejected(rejection)) => {
                 return Err(RenewError::Rejected {

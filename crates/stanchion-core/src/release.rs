@@ -168,7 +168,7 @@ impl<'a> Passing<'a> {
             let request = Request {
                 owner: &self.owner,
                 lease: self.terms.lease,
-                not_after: core.not_after(sent),
+                not_after: core.not_after(self.from.sync.name(), sent),
                 waits: false,
                 queued: false,
                 within: None,
@@ -176,7 +176,7 @@ impl<'a> Passing<'a> {
             let Some(call) = call(&request) else {
                 return Passed::Rejected;
             };
-            let reply = core.link(path).call(&call).await;
+            let reply = core.call(path, &call).await;
             match reply.as_ref().map(Verdict::read) {
                 Ok(Some(Verdict::Granted(token))) => {
                     let grant = Grant {
@@ -191,12 +191,14 @@ impl<'a> Passing<'a> {
                     return Passed::To(HoldState::begin(core, self.to, entry, grant));
                 }
                 Ok(Some(Verdict::Late)) => {
-                    core.link(path).synchronise().await;
+                    core.synchronise(path, self.from.sync.name()).await;
                     return Passed::Released;
                 }
                 Ok(_) => return Passed::Gone,
                 Err(Failure::Rejected(_)) => return Passed::Rejected,
-                Err(Failure::Unanswered(_)) => self.unanswered_until = core.ends_by(sent),
+                Err(Failure::Unanswered(_)) => {
+                    self.unanswered_until = core.ends_by(self.from.sync.name(), sent);
+                }
                 Err(Failure::NotNow(_)) => {}
             }
             if core.clock.now() >= self.from.valid_until() {
@@ -346,7 +348,7 @@ async fn persist(
 ) -> Result<(Reply, bool), Failure> {
     let mut resent = false;
     loop {
-        match core.link(path).call(call).await {
+        match core.call(path, call).await {
             Ok(reply) => return Ok((reply, resent)),
             Err(failure @ Failure::Rejected(_)) => return Err(failure),
             Err(failure) => {
@@ -419,7 +421,7 @@ fn tend_later(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
         loop {
             tokio::time::sleep(pause + Duration::from_millis(1)).await;
             let Some(core) = core.upgrade() else { return };
-            match core.link(Path::Background).call(&call).await {
+            match core.call(Path::Background, &call).await {
                 Ok(reply) => match code_of(&reply).and_then(due) {
                     Some(next) => pause = next,
                     None => return,

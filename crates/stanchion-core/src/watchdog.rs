@@ -81,10 +81,14 @@ impl Due {
 async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
     let sent = core.clock.now();
     let items: Vec<&Item> = batch.iter().flat_map(|due| &due.items).collect();
-    let Some(call) = Item::call_all(core.not_after(sent), &items) else {
+    // All in one slot, see `tend`.
+    let Some(name) = batch.first().map(|due| due.hold.sync.name()) else {
         return;
     };
-    let reply = core.link(Path::Background).call(&call).await;
+    let Some(call) = Item::call_all(core.not_after(name, sent), &items) else {
+        return;
+    };
+    let reply = core.call(Path::Background, &call).await;
     if cfg!(feature = "metrics") {
         observe::renewed(core.clock.now().since(sent));
     }
@@ -93,7 +97,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
         other => {
             tracing::debug!(holds = batch.len(), ?other, "renewal failed");
             if let Ok(Reply::Int(-1)) = other {
-                core.link(Path::Background).synchronise().await;
+                core.synchronise(Path::Background, name).await;
             }
             &[]
         }
@@ -128,7 +132,10 @@ pub(crate) fn read_all(results: &[Reply]) -> Option<bool> {
 /// The script for one hold, for a caller that renews by itself.
 pub(crate) fn renew_call(core: &Core, hold: &HoldState, sent: Moment) -> Option<Call> {
     let items = hold.sync.renewals(&hold.owner, hold.terms.lease);
-    Item::call_all(core.not_after(sent), &items.iter().collect::<Vec<_>>())
+    Item::call_all(
+        core.not_after(hold.sync.name(), sent),
+        &items.iter().collect::<Vec<_>>(),
+    )
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use redis::Cmd;
 
+use crate::slot::slot;
+
 /// A Lua script whose header documents its keys and arguments. `K` keys and `A` arguments are checked against the
 /// header when the program is compiled; a call passes arrays of exactly these lengths.
 ///
@@ -191,6 +193,14 @@ impl Call {
         let mut cmd = Cmd::with_capacity(10, 320);
         cmd.arg("EVALSHA").arg(source.sha()).arg(keys);
         Self { source, cmd }
+    }
+
+    /// The slot of its keys; 0 when it has none.
+    pub(super) fn slot(&self) -> u16 {
+        match self.cmd.args_iter().nth(3) {
+            Some(redis::Arg::Simple(key)) => slot(key),
+            _ => 0,
+        }
     }
 
     /// The same call with the script's text, for a server that does not know the script yet.

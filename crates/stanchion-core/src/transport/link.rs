@@ -8,7 +8,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
@@ -23,10 +23,10 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::cork::Corked;
-use super::verdict::{NO_SCRIPT, judge};
+use super::verdict::{NO_SCRIPT, READ_ONLY, judge};
 use super::{Call, Connector, Failure, Reply};
 use crate::clock::Clock;
-use crate::config::{ClientConfig, Endpoint};
+use crate::config::{ClientConfig, Login};
 use crate::error::{ConnectError, Outage, Rejection};
 
 /// What the server's clock says, seen from ours.
@@ -55,6 +55,11 @@ impl ServerClock {
                 .wrapping_sub(asked_at_micros.cast_signed()),
             Ordering::Relaxed,
         );
+    }
+
+    /// Whether it has been read.
+    pub(super) fn is_known(&self) -> bool {
+        self.offset.load(Ordering::Relaxed) != 0
     }
 
     /// By how much [`ServerClock::at`] may be ahead of the server's clock.
@@ -90,12 +95,74 @@ pub(crate) enum Phase {
     Ended,
 }
 
+/// Who is at the other end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// A server, whatever its role.
+    Server,
+    /// The master of a set whose roles change: anybody else is left.
+    Master,
+    /// A sentinel.
+    Sentinel,
+}
+
+/// Tells of every change of a link, and of the connections that come up.
+#[derive(Debug, Default)]
+pub(crate) struct Stir {
+    changes: watch::Sender<u64>,
+    /// Wakes in order of arrival, which `watch` does not.
+    up: Notify,
+}
+
+impl Stir {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Resolves when something comes up the next time.
+    pub(crate) fn comes_up(&self) -> Notified<'_> {
+        self.up.notified()
+    }
+
+    pub(crate) fn changed(&self) {
+        self.changes.send_modify(|n| *n += 1);
+    }
+
+    pub(crate) fn came_up(&self) {
+        self.changed();
+        self.up.notify_waiters();
+    }
+}
+
+/// One connection of one link: what a subscription belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    link: u64,
+    connection: u64,
+}
+
+/// What a link is to be.
+pub(crate) struct Plan {
+    /// The server, without credentials, for messages.
+    pub(crate) server: String,
+    pub(crate) peer: Peer,
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) login: Login,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) server_clock: Arc<ServerClock>,
+    pub(crate) stir: Arc<Stir>,
+    /// With it the link speaks RESP3.
+    pub(crate) on_push: Option<OnPush>,
+}
+
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Link(Arc<Inner>);
 
 struct Inner {
+    id: u64,
     server: String,
+    peer: Peer,
     connector: Arc<dyn Connector>,
     handshake: RedisConnectionInfo,
     on_push: Option<OnPush>,
@@ -106,8 +173,7 @@ struct Inner {
     server_clock: Arc<ServerClock>,
     current: RwLock<Option<Arc<Live>>>,
     phase: watch::Sender<Phase>,
-    /// Wakes in order of arrival, which `watch` does not.
-    up: Notify,
+    stir: Arc<Stir>,
     in_flight: Arc<AtomicUsize>,
     answered: AtomicU64,
 }
@@ -117,6 +183,35 @@ struct Live {
     driver: AbortHandle,
     /// Ends the calls on it also when the runtime that drives it stands still.
     over: CancellationToken,
+    stops: Arc<Stops>,
+}
+
+/// The ends of shard subscriptions that were asked for on a connection.
+///
+/// A server that gives a slot away ends the subscriptions of its channels by itself, and the redis crate takes that for
+/// the answer to the oldest request: from then on every answer goes to the wrong one. So the connection is given up.
+#[derive(Debug, Default)]
+struct Stops {
+    asked: Mutex<Vec<Vec<u8>>>,
+    unasked: Notify,
+}
+
+impl Stops {
+    fn asked(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, channel: &[u8]) {
+        self.asked().push(channel.to_vec());
+    }
+
+    fn stopped(&self, channel: &[u8]) {
+        let mut asked = self.asked();
+        match asked.iter().position(|other| other == channel) {
+            Some(at) => drop(asked.swap_remove(at)),
+            None => self.unasked.notify_one(),
+        }
+    }
 }
 
 impl Live {
@@ -125,6 +220,20 @@ impl Live {
         tokio::select! {
             biased;
             reply = connection.send_packed_command(cmd) => reply,
+            () = self.over.cancelled() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        }
+    }
+
+    /// ASKING and the command, with nothing of anybody else in between.
+    async fn send_asking(&self, cmd: &Cmd) -> Result<redis::Value, redis::RedisError> {
+        let mut both = redis::pipe();
+        both.cmd("ASKING").add_command(cmd.clone());
+        let mut connection = self.connection.clone();
+        tokio::select! {
+            biased;
+            replies = connection.send_packed_commands(&both, 1, 1) => {
+                Ok(replies?.pop().unwrap_or(redis::Value::Nil))
+            }
             () = self.over.cancelled() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     }
@@ -152,42 +261,38 @@ impl Drop for Flight<'_> {
 }
 
 impl Link {
-    /// A link that is not connected yet; [`Link::supervise`] does that. With `on_push` it speaks RESP3.
-    pub(crate) fn new(
-        config: &ClientConfig,
-        endpoint: &Endpoint,
-        connector: Arc<dyn Connector>,
-        clock: Arc<dyn Clock>,
-        server_clock: Arc<ServerClock>,
-        on_push: Option<OnPush>,
-    ) -> Self {
+    /// A link that is not connected yet; [`Link::supervise`] does that.
+    pub(crate) fn new(config: &ClientConfig, plan: Plan) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut handshake = RedisConnectionInfo::default()
-            .set_db(endpoint.database.into())
+            .set_db(plan.login.database.into())
             .set_lib_name("stanchion", env!("CARGO_PKG_VERSION"))
-            .set_protocol(if on_push.is_some() {
+            .set_protocol(if plan.on_push.is_some() {
                 ProtocolVersion::RESP3
             } else {
                 ProtocolVersion::RESP2
             });
-        if let Some(user) = &endpoint.username {
+        if let Some(user) = &plan.login.username {
             handshake = handshake.set_username(user);
         }
-        if let Some(password) = &endpoint.password {
+        if let Some(password) = &plan.login.password {
             handshake = handshake.set_password(password.reveal());
         }
         Self(Arc::new(Inner {
-            server: endpoint.route.to_string(),
-            connector,
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            server: plan.server,
+            peer: plan.peer,
+            connector: plan.connector,
             handshake,
-            on_push,
+            on_push: plan.on_push,
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
             seed: config.seams.seed,
-            clock,
-            server_clock,
+            clock: plan.clock,
+            server_clock: plan.server_clock,
             current: RwLock::new(None),
             phase: watch::Sender::new(Phase::Starting),
-            up: Notify::new(),
+            stir: plan.stir,
             in_flight: Arc::default(),
             answered: AtomicU64::new(0),
         }))
@@ -197,9 +302,43 @@ impl Link {
         self.0.phase.subscribe()
     }
 
-    /// Resolves when it is connected the next time.
-    pub(crate) fn comes_up(&self) -> Notified<'_> {
-        self.0.up.notified()
+    /// Waits until the first try to connect has ended.
+    pub(crate) async fn settled(&self) -> Result<(), ConnectError> {
+        let mut phase = self.phase();
+        // OK: the sender lives in the link, which is borrowed here.
+        match phase
+            .wait_for(|phase| *phase != Phase::Starting)
+            .await
+            .as_deref()
+        {
+            Ok(Phase::Down(error)) => Err(error.clone()),
+            Ok(Phase::Ended) | Err(_) => Err(ConnectError::Unreachable {
+                server: self.server().into(),
+                detail: "the runtime is shutting down".into(),
+            }),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// The current connection, while there is one.
+    pub(crate) fn seat(&self) -> Option<Seat> {
+        match &*self.0.phase.borrow() {
+            Phase::Up(connection) => Some(Seat {
+                link: self.0.id,
+                connection: *connection,
+            }),
+            _ => None,
+        }
+    }
+
+    fn enter(&self, phase: Phase) {
+        let up = matches!(phase, Phase::Up(_));
+        self.0.phase.send_replace(phase);
+        if up {
+            self.0.stir.came_up();
+        } else {
+            self.0.stir.changed();
+        }
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -250,6 +389,24 @@ impl Link {
             }
             other => other,
         };
+        flight.landed(answer.map_err(|(code, failure)| {
+            if self.0.peer == Peer::Master && code == READ_ONLY {
+                self.leave();
+            }
+            failure
+        }))
+    }
+
+    /// [`Link::call`] on a node that is about to get the slot.
+    pub(crate) async fn call_asking(&self, call: &Call) -> Result<Reply, Failure> {
+        let Some(live) = self.live() else {
+            return Err(Failure::NotNow(self.outage()));
+        };
+        let flight = Flight::take_off(&self.0);
+        let answer = match judge(live.send_asking(&call.cmd).await) {
+            Err((code, _)) if code == NO_SCRIPT => judge(live.send_asking(&call.with_text()).await),
+            other => other,
+        };
         flight.landed(answer.map_err(|(_, failure)| failure))
     }
 
@@ -263,17 +420,28 @@ impl Link {
     }
 
     /// Subscribes to, or unsubscribes from, a channel; returns when the server has confirmed.
-    pub(crate) async fn subscribe(&self, channel: &[u8], on: Subscribe) -> Result<(), Failure> {
+    pub(crate) async fn subscribe(
+        &self,
+        channel: &[u8],
+        on: Subscribe,
+        kind: Messages,
+    ) -> Result<(), Failure> {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
-        let flight = Flight::take_off(&self.0);
-        let mut connection = live.connection.clone();
-        let done = match on {
-            Subscribe::Start => connection.subscribe(channel).await,
-            Subscribe::Stop => connection.unsubscribe(channel).await,
+        let command = match (kind, on) {
+            (Messages::Plain, Subscribe::Start) => "SUBSCRIBE",
+            (Messages::Plain, Subscribe::Stop) => "UNSUBSCRIBE",
+            (Messages::Sharded, Subscribe::Start) => "SSUBSCRIBE",
+            (Messages::Sharded, Subscribe::Stop) => {
+                live.stops.ask(channel);
+                "SUNSUBSCRIBE"
+            }
         };
-        let answer = judge(done.map(|()| redis::Value::Okay));
+        let flight = Flight::take_off(&self.0);
+        let mut cmd = Cmd::new();
+        cmd.arg(command).arg(channel);
+        let answer = judge(live.send(&cmd).await);
         flight.landed(answer.map(|_| ()).map_err(|(_, failure)| failure))
     }
 
@@ -287,10 +455,10 @@ impl Link {
                     Some(Ok(ended)) => break ended,
                     Some(Err(error)) => {
                         tracing::debug!(server = self.0.server, %error, "connecting failed");
-                        self.0.phase.send_replace(Phase::Down(error));
+                        self.enter(Phase::Down(error));
                     }
                     None => {
-                        self.0.phase.send_replace(Phase::Ended);
+                        self.enter(Phase::Ended);
                         return;
                     }
                 }
@@ -301,8 +469,7 @@ impl Link {
                 }
             };
             generation += 1;
-            self.0.phase.send_replace(Phase::Up(generation));
-            self.0.up.notify_waiters();
+            self.enter(Phase::Up(generation));
             tokio::select! {
                 biased;
                 () = closed.cancelled() => return self.end(),
@@ -314,14 +481,20 @@ impl Link {
                 server: self.0.server.clone(),
                 detail: "the connection was lost".into(),
             };
-            self.0.phase.send_replace(Phase::Down(error));
+            self.enter(Phase::Down(error));
         }
         self.end();
     }
 
     pub(crate) fn end(&self) {
         self.drop_connection();
-        self.0.phase.send_replace(Phase::Ended);
+        self.enter(Phase::Ended);
+    }
+
+    /// Gives the current connection up, and connects anew: the server is not the right one any more.
+    pub(crate) fn leave(&self) {
+        tracing::debug!(server = self.0.server, "leaving the server");
+        self.drop_connection();
     }
 
     /// Ends the current connection: every call on it fails now.
@@ -340,6 +513,9 @@ impl Link {
 
     /// Returns when the connection has ended, or ends it because it owes an answer for too long.
     async fn watch_over(&self, mut ended: oneshot::Receiver<()>) {
+        let Some(stops) = self.live().map(|live| Arc::clone(&live.stops)) else {
+            return;
+        };
         let tick = self.0.response_timeout / 4;
         let mut answered = self.0.answered.load(Ordering::Relaxed);
         let (mut silent, mut idle) = (Duration::ZERO, Duration::ZERO);
@@ -347,6 +523,7 @@ impl Link {
             tokio::select! {
                 biased;
                 _ = &mut ended => return,
+                () = stops.unasked.notified() => return,
                 () = tokio::time::sleep(tick) => {}
             }
             let now_answered = self.0.answered.load(Ordering::Relaxed);
@@ -373,19 +550,31 @@ impl Link {
                     tokio::select! {
                         biased;
                         _ = &mut ended => return,
-                        probe = tokio::time::timeout(self.0.response_timeout, self.probe()) => if probe.is_err() { return },
+                        probe = tokio::time::timeout(self.0.response_timeout, self.probe()) => if !probe.unwrap_or(false) { return },
                     }
                 }
             }
         }
     }
 
-    /// TIME rather than PING: it answers whether the link lives and what the server's clock reads.
-    async fn probe(&self) {
-        let Some(live) = self.live() else { return };
+    /// Whether the connection is still the right one. TIME rather than PING: it answers whether the link lives and
+    /// what the server's clock reads.
+    async fn probe(&self) -> bool {
+        let Some(live) = self.live() else {
+            return false;
+        };
+        // What the server refuses, calls will be told too.
         let asked = self.0.clock.now();
-        if let Ok(reply) = plain(&live, &["TIME"]).await {
+        if let Ok(reply) = plain(&live, self.greeting()).await {
             self.observe_time(&reply, asked.micros());
+        }
+        self.0.peer != Peer::Master || is_master(&live).await.is_ok()
+    }
+
+    fn greeting(&self) -> &'static [&'static str] {
+        match self.0.peer {
+            Peer::Server | Peer::Master => &["TIME"],
+            Peer::Sentinel => &["PING"],
         }
     }
 
@@ -432,6 +621,12 @@ impl Link {
         .ok()
     }
 
+    /// Connects for a few questions, without supervision: the connection ends when what is returned is dropped.
+    pub(super) async fn connect_once(&self) -> Result<OnceConnected, ConnectError> {
+        drop(self.connect().await?);
+        Ok(OnceConnected(self.clone()))
+    }
+
     async fn connect(&self) -> Result<oneshot::Receiver<()>, ConnectError> {
         let inner = &*self.0;
         let stream = inner
@@ -442,17 +637,18 @@ impl Link {
         let mut config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_pipeline_buffer_size(4096);
+        let stops = Arc::new(Stops::default());
         if let Some(on_push) = inner.on_push.clone() {
+            let stops = Arc::clone(&stops);
             config = config.set_push_sender(move |push: PushInfo| {
-                if let (
-                    PushKind::Message,
-                    [
-                        redis::Value::BulkString(channel),
-                        redis::Value::BulkString(payload),
-                    ],
-                ) = (push.kind, push.data.as_slice())
-                {
-                    on_push(channel, payload);
+                use redis::Value::BulkString;
+                match (push.kind, push.data.as_slice()) {
+                    (
+                        PushKind::Message | PushKind::SMessage,
+                        [BulkString(channel), BulkString(payload)],
+                    ) => on_push(channel, payload),
+                    (PushKind::SUnsubscribe, [BulkString(channel), ..]) => stops.stopped(channel),
+                    _ => {}
                 }
                 Ok::<(), std::convert::Infallible>(())
             });
@@ -473,19 +669,11 @@ impl Link {
             connection,
             driver: driver.abort_handle(),
             over: CancellationToken::new(),
+            stops,
         });
-        let asked = inner.clock.now();
-        match plain(&live, &["TIME"]).await {
-            Ok(reply) => self.observe_time(&reply, asked.micros()),
-            Err(Failure::Rejected(rejection)) => {
-                live.driver.abort();
-                return Err(ConnectError::Rejected {
-                    server: inner.server.clone(),
-                    rejection,
-                });
-            }
-            // LOADING and the like: connected, and calls will say so.
-            Err(_) => {}
+        if let Err(error) = self.greet(&live).await {
+            live.driver.abort();
+            return Err(error);
         }
         *inner
             .current
@@ -494,7 +682,39 @@ impl Link {
         Ok(ended)
     }
 
+    async fn greet(&self, live: &Live) -> Result<(), ConnectError> {
+        let server = || self.0.server.clone();
+        if self.0.peer == Peer::Master {
+            is_master(live)
+                .await
+                .map_err(|detail| ConnectError::Unreachable {
+                    server: server(),
+                    detail,
+                })?;
+        }
+        let asked = self.0.clock.now();
+        match plain(live, self.greeting()).await {
+            Ok(reply) => self.observe_time(&reply, asked.micros()),
+            Err(Failure::Rejected(rejection)) => {
+                return Err(ConnectError::Rejected {
+                    server: server(),
+                    rejection,
+                });
+            }
+            // LOADING and the like: connected, and calls will say so.
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
     fn unreachable(&self, error: &io::Error) -> ConnectError {
+        // A connector that has to ask its way knows better what went wrong.
+        let told = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<ConnectError>());
+        if let Some(told) = told {
+            return told.clone();
+        }
         let (server, detail) = (self.0.server.clone(), error.to_string());
         #[cfg(feature = "tls")]
         if super::tls::is_tls(error) {
@@ -529,6 +749,41 @@ impl Link {
 pub(crate) enum Subscribe {
     Start,
     Stop,
+}
+
+/// Ends a link that nobody supervises.
+pub(super) struct OnceConnected(Link);
+
+impl Drop for OnceConnected {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// How messages are sent: to everybody, or by the slot of their channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Messages {
+    /// `PUBLISH`.
+    Plain,
+    /// `SPUBLISH`, on a cluster.
+    Sharded,
+}
+
+/// Whether the server says it is a master; otherwise what it says. A user who may not ask is believed.
+async fn is_master(live: &Live) -> Result<(), String> {
+    match plain(live, &["ROLE"]).await {
+        Ok(reply) => {
+            let role = reply.as_array().and_then(|parts| parts.first()?.as_text());
+            match role {
+                Some("master") => Ok(()),
+                Some(role) => Err(format!("it is no master but a {role}")),
+                None => Err("it does not tell its role".into()),
+            }
+        }
+        Err(Failure::Unanswered(outage)) => Err(outage.to_string()),
+        // A master that is loading says so; a refused ROLE shows later, as READONLY.
+        Err(Failure::NotNow(_) | Failure::Rejected(_)) => Ok(()),
+    }
 }
 
 async fn plain(live: &Live, parts: &[&str]) -> Result<Reply, Failure> {

@@ -2,12 +2,16 @@
 //!
 //! * [`Connector`] opens byte streams; [`stream`] has the ones for URLs.
 //! * [`link`] keeps one connection alive for ever and sends calls over it.
+//! * [`servers`] are what calls go to: one server, the master that [`sentinel`]s name, or the nodes of a [`cluster`].
 //! * [`call`] is a script invocation, [`reply`] what comes back, [`verdict`] what an error means.
 
 pub(crate) mod call;
+mod cluster;
 mod cork;
 pub(crate) mod link;
 pub(crate) mod reply;
+mod sentinel;
+pub(crate) mod servers;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
@@ -21,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use call::{Call, Script};
 pub use reply::Reply;
-pub(crate) use stream::connector_for;
+pub(crate) use servers::Servers;
 pub(crate) use verdict::Failure;
 
 /// A connected byte stream.

@@ -9,18 +9,18 @@ use async_trait::async_trait;
 use tokio::net::TcpStream;
 
 use super::{ByteStream, Connector};
-use crate::config::{ClientConfig, Endpoint, Route};
+use crate::config::{ClientConfig, Route};
 use crate::error::ConfigError;
 
-/// The connector of the configuration: the injected one, or the URL's.
-pub(crate) fn connector_for(
+/// The connector of the configuration: the injected one, or the one for `route`.
+pub(super) fn connector_for(
     config: &ClientConfig,
-    endpoint: &Endpoint,
+    route: &Route,
 ) -> Result<Arc<dyn Connector>, ConfigError> {
     if let Some(connector) = &config.seams.connector {
         return Ok(Arc::clone(connector));
     }
-    Ok(match endpoint.route.clone() {
+    Ok(match route.clone() {
         Route::Tcp { host, port } => Arc::new(Tcp {
             host,
             port,
@@ -42,7 +42,7 @@ pub(crate) fn connector_for(
         #[cfg(not(feature = "tls"))]
         Route::Tls { .. } => {
             return Err(ConfigError::MissingFeature {
-                url: endpoint.route.to_string(),
+                url: route.to_string(),
                 feature: "tls",
             });
         }
@@ -62,7 +62,7 @@ pub(crate) fn connector_for(
         #[cfg(not(feature = "embedded"))]
         Route::Memory { .. } => {
             return Err(ConfigError::MissingFeature {
-                url: endpoint.route.to_string(),
+                url: route.to_string(),
                 feature: "embedded",
             });
         }

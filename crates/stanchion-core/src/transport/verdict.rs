@@ -19,6 +19,9 @@ pub(crate) enum Failure {
 /// The server does not know the script: not executed.
 pub(super) const NO_SCRIPT: &str = "NOSCRIPT";
 
+/// The server is a replica: not executed.
+pub(super) const READ_ONLY: &str = "READONLY";
+
 /// Sorts what redis-rs gave back. `Err` holds the error code beside the failure.
 pub(super) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String, Failure)> {
     // The low-level call reports error replies as values.

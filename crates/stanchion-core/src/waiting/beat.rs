@@ -30,7 +30,7 @@ impl Entry {
         let request = Request {
             owner: &owner,
             lease,
-            not_after: core.not_after(now),
+            not_after: core.not_after(sync.name(), now),
             waits: true,
             queued: true,
             within: None,
@@ -42,9 +42,9 @@ impl Entry {
         let core = Arc::clone(core);
         let runner = Arc::clone(&core.runner);
         runner.serve(async move {
-            let answer = core.link(Path::Background).call(&call).await;
+            let answer = core.call(Path::Background, &call).await;
             if let Some(server) = answer.as_ref().ok().and_then(now_of) {
-                core.observe(server, now);
+                core.observe(sync.name(), server, now);
             }
             entry.attended(&core, &*sync, &owner, answer);
         });

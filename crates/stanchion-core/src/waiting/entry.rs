@@ -237,7 +237,7 @@ impl Entry {
                         owner: waiter.owner.clone(),
                         token,
                         terms: waiter.terms,
-                        sent: core.when(now),
+                        sent: core.when(sync.name(), now),
                         first: Some(lease),
                         unanswered_until: Moment::ZERO,
                     };

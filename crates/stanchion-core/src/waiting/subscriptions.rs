@@ -14,7 +14,9 @@ use super::Entry;
 use crate::clock::{Clock, Moment};
 use crate::config::Wake;
 use crate::owner::WireOwner;
-use crate::transport::link::{Link, OnPush, Phase, Subscribe};
+use crate::slot::slot;
+use crate::transport::Servers;
+use crate::transport::link::{Link, Messages, OnPush, Seat, Subscribe};
 
 pub(crate) struct Subscriptions {
     topics: Mutex<BTreeMap<Vec<u8>, Topic>>,
@@ -28,6 +30,7 @@ struct Topic {
     entry: Weak<Entry>,
     /// The one waiter it is for; `None`: for the whole queue.
     whom: Option<WireOwner>,
+    slot: u16,
     state: State,
     /// Nobody has waited since then.
     idle_since: Option<Moment>,
@@ -38,8 +41,15 @@ struct Topic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Wanted,
-    Asked,
-    Confirmed,
+    /// On this connection.
+    Asked(Seat),
+    Confirmed(Seat),
+}
+
+impl State {
+    const fn is_confirmed(self) -> bool {
+        matches!(self, Self::Confirmed(_))
+    }
 }
 
 /// A subscription the server refused (ACL) is asked for again after this long; meanwhile waiters poll.
@@ -80,7 +90,7 @@ impl Subscriptions {
             if !std::ptr::eq(topic.entry.as_ptr(), Arc::as_ptr(entry)) {
                 topic.entry = Arc::downgrade(entry);
             }
-            let confirmed = topic.state == State::Confirmed;
+            let confirmed = topic.state.is_confirmed();
             let unheard = std::mem::take(&mut topic.unheard);
             drop(topics);
             if unheard {
@@ -94,6 +104,7 @@ impl Subscriptions {
             Topic {
                 entry: Arc::downgrade(entry),
                 whom: whom.cloned(),
+                slot: slot(channel),
                 state: State::Wanted,
                 idle_since: None,
                 unheard: false,
@@ -125,7 +136,7 @@ impl Subscriptions {
     pub(crate) fn hears(&self, channel: &[u8]) -> bool {
         self.topics()
             .get(channel)
-            .is_some_and(|topic| topic.state == State::Confirmed)
+            .is_some_and(|topic| topic.state.is_confirmed())
     }
 
     /// What the connection's driver calls for each push.
@@ -147,54 +158,61 @@ impl Subscriptions {
         }
     }
 
-    /// Keeps the server's subscriptions equal to ours until the client is gone.
-    pub(crate) async fn serve(self: Arc<Self>, link: Link, closed: CancellationToken) {
-        let mut phase = link.phase();
+    /// Keeps the servers' subscriptions equal to ours until the client is gone.
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        servers: Arc<Servers>,
+        kind: Messages,
+        closed: CancellationToken,
+    ) {
+        let mut changes = servers.changes();
         loop {
-            if let Phase::Up(_) = &*phase.borrow_and_update() {
-                self.ask_for_wanted(&link);
-            } else {
-                self.disconnected();
-            }
-            let next = self.end_lingering(&link);
+            changes.borrow_and_update();
+            self.reconcile(&servers, kind);
+            let next = self.end_lingering(&servers, kind);
             tokio::select! {
                 biased;
                 () = closed.cancelled() => return,
                 () = self.bell.notified() => {}
-                changed = phase.changed() => if changed.is_err() { return },
+                changed = changes.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(next.unwrap_or(Duration::MAX)), if next.is_some() => {}
             }
         }
     }
 
-    fn disconnected(&self) {
+    /// Asks for what is wanted, on the connection that it belongs on now. What was asked for on another is gone.
+    fn reconcile(self: &Arc<Self>, servers: &Arc<Servers>, kind: Messages) {
         let mut deaf = Vec::new();
-        for topic in self.topics().values_mut() {
-            if topic.state == State::Confirmed && topic.whom.is_none() {
-                deaf.extend(topic.entry.upgrade());
+        let mut wanted = Vec::new();
+        for (channel, topic) in self.topics().iter_mut() {
+            let link = servers.subscriber(topic.slot);
+            let seat = link.as_ref().and_then(Link::seat);
+            if let State::Asked(old) | State::Confirmed(old) = topic.state
+                && Some(old) != seat
+            {
+                if topic.state.is_confirmed() && topic.whom.is_none() {
+                    deaf.extend(topic.entry.upgrade());
+                }
+                topic.state = State::Wanted;
             }
-            topic.state = State::Wanted;
+            if topic.state == State::Wanted
+                && let (Some(link), Some(seat)) = (link, seat)
+            {
+                topic.state = State::Asked(seat);
+                wanted.push((channel.clone(), link, seat));
+            }
         }
         for entry in deaf {
             entry.listening_changed();
         }
-    }
-
-    fn ask_for_wanted(self: &Arc<Self>, link: &Link) {
-        let mut wanted = Vec::new();
-        for (channel, topic) in self.topics().iter_mut() {
-            if topic.state == State::Wanted {
-                topic.state = State::Asked;
-                wanted.push(channel.clone());
-            }
-        }
-        for channel in wanted {
-            let (this, link) = (Arc::clone(self), link.clone());
+        for (channel, link, seat) in wanted {
+            let (this, servers) = (Arc::clone(self), Arc::clone(servers));
             tokio::spawn(async move {
-                let outcome = link.subscribe(&channel, Subscribe::Start).await;
-                this.answered(&channel, outcome.is_ok());
+                let outcome = link.subscribe(&channel, Subscribe::Start, kind).await;
+                this.answered(&channel, seat, outcome.is_ok());
                 if let Err(failure) = outcome {
                     tracing::debug!(channel = %String::from_utf8_lossy(&channel), ?failure, "subscribing failed; waiters poll");
+                    servers.doubt();
                     tokio::time::sleep(REFUSED_PAUSE).await;
                     this.bell.notify_one();
                 }
@@ -202,16 +220,16 @@ impl Subscriptions {
         }
     }
 
-    fn answered(&self, channel: &[u8], confirmed: bool) {
+    fn answered(&self, channel: &[u8], seat: Seat, confirmed: bool) {
         let mut topics = self.topics();
         let Some(topic) = topics
             .get_mut(channel)
-            .filter(|topic| topic.state == State::Asked)
+            .filter(|topic| topic.state == State::Asked(seat))
         else {
             return;
         };
         topic.state = if confirmed {
-            State::Confirmed
+            State::Confirmed(seat)
         } else {
             State::Wanted
         };
@@ -226,7 +244,7 @@ impl Subscriptions {
     }
 
     /// Unsubscribes what has lingered long enough. Returns when to look again.
-    fn end_lingering(self: &Arc<Self>, link: &Link) -> Option<Duration> {
+    fn end_lingering(self: &Arc<Self>, servers: &Servers, kind: Messages) -> Option<Duration> {
         let now = self.clock.now();
         let mut next: Option<Duration> = None;
         let mut over = Vec::new();
@@ -235,22 +253,25 @@ impl Subscriptions {
                 return true;
             };
             let left = self.linger.saturating_sub(now.since(since));
-            if left.is_zero() && topic.state != State::Asked {
-                over.push((channel.clone(), topic.state));
+            if left.is_zero() && !matches!(topic.state, State::Asked(_)) {
+                if let State::Confirmed(seat) = topic.state {
+                    over.push((channel.clone(), topic.slot, seat));
+                }
                 return false;
             }
             let left = left.max(Duration::from_millis(10));
             next = Some(next.map_or(left, |next| next.min(left)));
             true
         });
-        for (channel, state) in over {
-            if state != State::Confirmed {
+        for (channel, slot, seat) in over {
+            // On a connection that has gone the subscription has, too.
+            let link = servers.subscriber(slot);
+            let Some(link) = link.filter(|link| link.seat() == Some(seat)) else {
                 continue;
-            }
-            let (this, link) = (Arc::clone(self), link.clone());
+            };
+            let this = Arc::clone(self);
             tokio::spawn(async move {
-                // A failure means the connection is gone, and the subscription with it.
-                drop(link.subscribe(&channel, Subscribe::Stop).await);
+                drop(link.subscribe(&channel, Subscribe::Stop, kind).await);
                 // Somebody may have asked for it again meanwhile, and been overtaken.
                 this.renew_overtaken(&channel);
             });
@@ -261,7 +282,7 @@ impl Subscriptions {
     fn renew_overtaken(&self, channel: &[u8]) {
         let mut topics = self.topics();
         if let Some(topic) = topics.get_mut(channel)
-            && topic.state == State::Confirmed
+            && topic.state.is_confirmed()
         {
             topic.state = State::Wanted;
             drop(topics);

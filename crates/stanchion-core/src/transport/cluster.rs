@@ -1,0 +1,676 @@
+//! A cluster: which master has which slot, and calls that follow the slots when they move.
+//!
+//! The map is asked for when it is in doubt (a node refers elsewhere, or is out of reach), never by the clock. Of two
+//! maps the one with the higher epoch is right: every failover raises it, so a master that was cut off and replaced
+//! cannot bring its old map back.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::Notify;
+
+use super::link::{Link, Peer, Plan, ServerClock, Stir};
+use super::sentinel::more_telling;
+use super::servers::{Address, Dialer, Node, on_cluster};
+use super::stream::connector_for;
+use super::{Call, Failure, Reply};
+use crate::client::Path;
+use crate::config::{ClusterTarget, Place};
+use crate::error::{ConnectError, Outage, Rejection};
+use crate::server::ServerInfo;
+use crate::slot::SLOTS;
+
+/// How often one call follows a reference to another node.
+const REDIRECTS: u32 = 5;
+
+/// How many nodes are asked for the map at once.
+const ASKED: usize = 4;
+
+/// Between two looks at the map: at least this, and twice as long after each that brought nothing new.
+const SHORT: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_millis(500);
+
+/// A call whose node is out of reach is held back until something changes, at most this long.
+const OUT_OF_REACH: Duration = Duration::from_millis(250);
+
+/// Maps of an older epoch are believed after this many looks that brought no other: the cluster was made anew.
+const STUBBORN: u32 = 20;
+
+pub(crate) struct Cluster {
+    dialer: Arc<Dialer>,
+    name: String,
+    seeds: Vec<Place>,
+    tls: bool,
+    view: RwLock<View>,
+    doubt: Notify,
+    outdated: AtomicU32,
+}
+
+/// A master and its address.
+struct Member {
+    place: Place,
+    node: Node,
+}
+
+/// What is believed of the cluster.
+#[derive(Default)]
+struct View {
+    epoch: u64,
+    members: Vec<Arc<Member>>,
+    /// For each slot the number of its member.
+    owners: Vec<Option<u16>>,
+    replicas: Vec<Place>,
+}
+
+/// What a node says of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Layout {
+    epoch: u64,
+    ranges: Vec<(u16, u16, Place)>,
+    replicas: Vec<Place>,
+}
+
+impl Cluster {
+    /// Reads the map from the first seed that answers and connects to the masters; the first that answers tells what
+    /// servers these are.
+    pub(super) async fn connect(
+        dialer: Arc<Dialer>,
+        to: &ClusterTarget,
+    ) -> Result<(Arc<Self>, ServerInfo), ConnectError> {
+        let cluster = Arc::new(Self {
+            dialer,
+            name: crate::config::Target::Cluster(to.clone()).to_string(),
+            seeds: to.seeds.clone(),
+            tls: to.tls,
+            view: RwLock::new(View {
+                owners: vec![None; SLOTS.into()],
+                ..View::default()
+            }),
+            doubt: Notify::new(),
+            outdated: AtomicU32::new(0),
+        });
+        cluster.adopt(cluster.visit_any(&cluster.seeds).await?);
+        let members = cluster.view().members.clone();
+        let mut connecting: FuturesUnordered<_> = members
+            .iter()
+            .map(|member| async {
+                let link = member.node.link(Path::Direct);
+                link.settled().await?;
+                ServerInfo::ask(link).await
+            })
+            .collect();
+        let mut failure = None;
+        while let Some(answer) = connecting.next().await {
+            match answer {
+                Ok(info) => {
+                    let dialer = &cluster.dialer;
+                    dialer.runner.serve(Arc::clone(&cluster).serve());
+                    return Ok((Arc::clone(&cluster), on_cluster(info)));
+                }
+                Err(error) => failure = Some(more_telling(failure, error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| cluster.unreachable("it has no master")))
+    }
+
+    fn unreachable(&self, detail: &str) -> ConnectError {
+        ConnectError::Unreachable {
+            server: self.name.clone(),
+            detail: detail.into(),
+        }
+    }
+
+    fn view(&self) -> std::sync::RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn stir(&self) -> &Stir {
+        &self.dialer.stir
+    }
+
+    fn member(&self, slot: u16) -> Option<Arc<Member>> {
+        let view = self.view();
+        let number = view.owners.get(usize::from(slot)).copied()??;
+        view.members.get(usize::from(number)).cloned()
+    }
+
+    /// The node that has `slot`, as far as is known.
+    pub(super) fn owner(&self, slot: u16) -> Option<impl std::ops::Deref<Target = Node> + use<>> {
+        self.member(slot).map(Owner)
+    }
+
+    /// The clock of the node that has `slot`, or another's until that one has been read.
+    pub(super) fn clock(&self, slot: u16) -> Arc<ServerClock> {
+        let owner = self.member(slot);
+        let clock = owner.as_ref().map(|member| member.node.clock());
+        if let Some(clock) = clock.filter(|clock| clock.is_known()) {
+            return Arc::clone(clock);
+        }
+        let view = self.view();
+        let mut others = view.members.iter().map(|member| member.node.clock());
+        let other = others.find(|clock| clock.is_known()).or(clock);
+        other.cloned().unwrap_or_default()
+    }
+
+    /// What the clock that is most behind reads then.
+    pub(super) fn earliest(&self, client_micros: u64) -> u64 {
+        let view = self.view();
+        let clocks = view.members.iter().map(|member| member.node.clock());
+        clocks
+            .map(|clock| clock.at(client_micros))
+            .min()
+            .unwrap_or(0)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.view().members.iter().any(|member| member.node.is_up())
+    }
+
+    pub(super) fn end(&self) {
+        for member in &self.view().members {
+            member.node.end();
+        }
+    }
+
+    /// The map may be wrong: it is asked for again, soon.
+    pub(super) fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    /// Runs a script on the node that has the slot of its keys, and follows the slot where it goes. A node that refers
+    /// elsewhere has not run it.
+    pub(super) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
+        let slot = call.slot();
+        let Some(mut member) = self.member(slot) else {
+            return self.out_of_reach(unserved(slot)).await;
+        };
+        let mut asking = false;
+        for _ in 0..REDIRECTS {
+            // A link that has just been made comes up, or fails within the connect timeout.
+            if member.node.link(path).settled().await.is_err() {
+                self.doubt();
+            }
+            let link = member.node.link(path);
+            if !link.is_up() {
+                return self.out_of_reach(link.outage()).await;
+            }
+            let answer = if asking {
+                link.call_asking(call).await
+            } else {
+                link.call(call).await
+            };
+            let Err(failure) = answer else { return answer };
+            match Redirect::read(&failure, &member.place.host) {
+                Some(Redirect::Moved(place)) => {
+                    asking = false;
+                    match self.moved(slot, &place) {
+                        Some(next) => member = next,
+                        None => return Err(failure),
+                    }
+                }
+                Some(Redirect::Ask(place)) => {
+                    asking = true;
+                    match self.member_at(&place) {
+                        Some(next) => member = next,
+                        None => return Err(failure),
+                    }
+                }
+                None => {
+                    if is_doubtful(&failure) {
+                        self.doubt();
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+        self.doubt();
+        Err(Failure::NotNow(Outage::Refused {
+            code: "MOVED".into(),
+            detail: format!("slot {slot} was referred on {REDIRECTS} times"),
+        }))
+    }
+
+    /// Nothing was sent. Waits a little for a change, so that a caller that tries again and again is not too busy.
+    async fn out_of_reach<T>(&self, outage: Outage) -> Result<T, Failure> {
+        let changes = self.stir().comes_up();
+        self.doubt();
+        tokio::select! {
+            biased;
+            () = changes => {}
+            () = self.dialer.runner.sleep(OUT_OF_REACH) => {}
+        }
+        Err(Failure::NotNow(outage))
+    }
+
+    /// A node said that `slot` is at `place` now.
+    fn moved(&self, slot: u16, place: &Place) -> Option<Arc<Member>> {
+        let member = {
+            let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+            let (number, member) = self.enter(&mut view, place)?;
+            if let Some(owner) = view.owners.get_mut(usize::from(slot)) {
+                *owner = Some(number);
+            }
+            member
+        };
+        tracing::debug!(slot, %place, "a slot has moved");
+        self.stir().changed();
+        self.doubt();
+        Some(member)
+    }
+
+    fn member_at(&self, place: &Place) -> Option<Arc<Member>> {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        self.enter(&mut view, place).map(|(_, member)| member)
+    }
+
+    /// The member at `place`, made if it is new.
+    fn enter(&self, view: &mut View, place: &Place) -> Option<(u16, Arc<Member>)> {
+        let known = view.members.iter().position(|m| m.place == *place);
+        let number = known.unwrap_or(view.members.len());
+        if known.is_none() {
+            let address = self.address(place)?;
+            let node = Node::new(&self.dialer, address);
+            view.members.push(Arc::new(Member {
+                place: place.clone(),
+                node,
+            }));
+        }
+        Some((
+            u16::try_from(number).ok()?,
+            Arc::clone(&view.members[number]),
+        ))
+    }
+
+    fn address(&self, place: &Place) -> Option<Address> {
+        match connector_for(&self.dialer.config, &place.route(self.tls)) {
+            Ok(connector) => Some(Address {
+                server: place.to_string(),
+                peer: Peer::Server,
+                connector,
+            }),
+            Err(error) => {
+                tracing::warn!(%place, %error, "a node of the cluster cannot be used");
+                None
+            }
+        }
+    }
+
+    /// Asks for the map whenever it is in doubt, until the client is closed.
+    async fn serve(self: Arc<Self>) {
+        let mut pause = SHORT;
+        let mut thorough = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.dialer.closed.cancelled() => return,
+                doubted = tokio::time::timeout(LONG * 4, self.doubt.notified()) => {
+                    if doubted.is_err() {
+                        (pause, thorough) = (SHORT, false);
+                        continue;
+                    }
+                }
+            }
+            let changed = tokio::select! {
+                biased;
+                () = self.dialer.closed.cancelled() => return,
+                changed = self.refresh(thorough) => changed,
+            };
+            pause = if changed {
+                SHORT
+            } else {
+                (pause * 2).min(LONG)
+            };
+            thorough = !changed;
+            tokio::select! {
+                biased;
+                () = self.dialer.closed.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Returns whether the map has changed. A thorough look also goes to nodes there is no connection to.
+    async fn refresh(&self, thorough: bool) -> bool {
+        let (mut up, mut others) = {
+            let view = self.view();
+            let (up, down): (Vec<_>, Vec<_>) =
+                view.members.iter().cloned().partition(|m| m.node.is_up());
+            let mut others: Vec<Place> = down.iter().map(|m| m.place.clone()).collect();
+            others.extend(view.replicas.iter().chain(&self.seeds).cloned());
+            (up, others)
+        };
+        fastrand::shuffle(&mut up);
+        up.truncate(ASKED);
+        let asked = up.iter().map(|member| async {
+            let asking = layout(member.node.link(Path::Background), &member.place.host);
+            let limit = self.dialer.config.response_timeout * 2;
+            tokio::time::timeout(limit, asking).await.ok()?.ok()
+        });
+        let mut answers: Vec<Layout> = join_all(asked).await.into_iter().flatten().collect();
+        if answers.is_empty() || thorough {
+            others.sort_unstable();
+            others.dedup();
+            fastrand::shuffle(&mut others);
+            others.truncate(ASKED);
+            let visits = others.iter().map(|place| self.visit(place));
+            answers.extend(join_all(visits).await.into_iter().flatten());
+        }
+        let best = answers.into_iter().max_by_key(|layout| layout.epoch);
+        best.is_some_and(|layout| self.adopt(layout))
+    }
+
+    /// The map as the first of `places` to answer tells it.
+    async fn visit_any(&self, places: &[Place]) -> Result<Layout, ConnectError> {
+        let mut visits: FuturesUnordered<_> =
+            places.iter().map(|place| self.visit(place)).collect();
+        let mut failure = None;
+        while let Some(answer) = visits.next().await {
+            match answer {
+                Ok(layout) if !layout.ranges.is_empty() => return Ok(layout),
+                Ok(_) => {
+                    let error = self.unreachable("the cluster serves no slots yet");
+                    failure = Some(more_telling(failure, error));
+                }
+                Err(error) => failure = Some(more_telling(failure, error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| self.unreachable("no node is known")))
+    }
+
+    /// Asks a node there is no connection to.
+    async fn visit(&self, place: &Place) -> Result<Layout, ConnectError> {
+        let config = &self.dialer.config;
+        let plan = Plan {
+            server: place.to_string(),
+            peer: Peer::Server,
+            connector: connector_for(config, &place.route(self.tls))?,
+            login: self.dialer.login.clone(),
+            clock: Arc::clone(&self.dialer.clock),
+            server_clock: Arc::default(),
+            stir: Arc::default(),
+            on_push: None,
+        };
+        let link = Link::new(config, plan);
+        let limit = config.connect_timeout / 2;
+        let asking = async {
+            let _end = link.connect_once().await?;
+            layout(&link, &place.host).await
+        };
+        tokio::time::timeout(limit, asking)
+            .await
+            .unwrap_or_else(|_| {
+                let limit = humantime::format_duration(limit);
+                Err(ConnectError::Unreachable {
+                    server: place.to_string(),
+                    detail: format!("no answer within {limit}"),
+                })
+            })
+    }
+
+    /// Believes `layout` unless it is older than what is believed. Returns whether that changes anything.
+    fn adopt(&self, layout: Layout) -> bool {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        if layout.ranges.is_empty()
+            || (layout.epoch < view.epoch
+                && self.outdated.fetch_add(1, Ordering::Relaxed) < STUBBORN)
+        {
+            return false;
+        }
+        self.outdated.store(0, Ordering::Relaxed);
+        let before = view.places();
+        let former = view.members.clone();
+        let mut owners = vec![None; SLOTS.into()];
+        for (from, to, place) in &layout.ranges {
+            let Some((number, _)) = self.enter(&mut view, place) else {
+                continue;
+            };
+            if let Some(range) = owners.get_mut(usize::from(*from)..=usize::from(*to)) {
+                range.fill(Some(number));
+            }
+        }
+        view.owners = owners;
+        view.forget_unused();
+        view.epoch = layout.epoch;
+        view.replicas = layout.replicas;
+        let changed = view.places() != before;
+        let gone: Vec<_> = former
+            .into_iter()
+            .filter(|member| !view.members.iter().any(|m| Arc::ptr_eq(m, member)))
+            .collect();
+        drop(view);
+        if changed {
+            tracing::debug!(epoch = layout.epoch, "the cluster has changed");
+            self.stir().came_up();
+        }
+        self.retire(gone);
+        changed
+    }
+
+    /// Ends connections to former masters, once what is under way there has been answered.
+    fn retire(&self, members: Vec<Arc<Member>>) {
+        if members.is_empty() {
+            return;
+        }
+        let pause = self.dialer.config.response_timeout;
+        self.dialer.runner.serve(async move {
+            tokio::time::sleep(pause).await;
+            for member in members {
+                member.node.end();
+            }
+        });
+    }
+}
+
+impl View {
+    /// The owner of each slot.
+    fn places(&self) -> Vec<Option<Place>> {
+        let place = |number: &Option<u16>| {
+            let member = self.members.get(usize::from((*number)?))?;
+            Some(member.place.clone())
+        };
+        self.owners.iter().map(place).collect()
+    }
+
+    /// Keeps the members that own a slot.
+    fn forget_unused(&mut self) {
+        let mut used = vec![false; self.members.len()];
+        for owner in self.owners.iter().flatten() {
+            used[usize::from(*owner)] = true;
+        }
+        let mut next = 0_u16;
+        let renumbered: Vec<u16> = used
+            .iter()
+            .map(|used| {
+                let number = next;
+                next += u16::from(*used);
+                number
+            })
+            .collect();
+        for owner in self.owners.iter_mut().flatten() {
+            *owner = renumbered[usize::from(*owner)];
+        }
+        let mut used = used.into_iter();
+        self.members.retain(|_| used.next().unwrap_or(false));
+    }
+}
+
+/// A member as its node.
+struct Owner(Arc<Member>);
+
+impl std::ops::Deref for Owner {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.0.node
+    }
+}
+
+fn unserved(slot: u16) -> Outage {
+    Outage::Refused {
+        code: "CLUSTERDOWN".into(),
+        detail: format!("no node is known to serve slot {slot}"),
+    }
+}
+
+/// Whether a failure may mean that the map is wrong. A slot that is being moved is not.
+fn is_doubtful(failure: &Failure) -> bool {
+    match failure {
+        Failure::Unanswered(_) => true,
+        Failure::NotNow(Outage::Refused { code, .. }) => code != "TRYAGAIN",
+        Failure::NotNow(_) => true,
+        Failure::Rejected(_) => false,
+    }
+}
+
+/// Where a node refers to. It has not run the command.
+#[derive(Debug, PartialEq, Eq)]
+enum Redirect {
+    /// For good.
+    Moved(Place),
+    /// For this key, this time.
+    Ask(Place),
+}
+
+impl Redirect {
+    /// Reads `MOVED 12182 host:port`. An empty host is the one that was asked.
+    fn read(failure: &Failure, asked: &str) -> Option<Self> {
+        let Failure::Rejected(Rejection::Cluster { detail }) = failure else {
+            return None;
+        };
+        let mut words = detail.split_ascii_whitespace();
+        let (kind, _slot, to) = (words.next()?, words.next()?, words.next()?);
+        let (host, port) = to.rsplit_once(':')?;
+        let place = Place {
+            host: if host.is_empty() { asked } else { host }.to_owned(),
+            port: port.parse().ok()?,
+        };
+        match kind {
+            "MOVED" => Some(Self::Moved(place)),
+            "ASK" => Some(Self::Ask(place)),
+            _ => None,
+        }
+    }
+}
+
+/// Asks one node what it knows of the cluster.
+async fn layout(link: &Link, host: &str) -> Result<Layout, ConnectError> {
+    let failed = |failure| match failure {
+        Failure::Rejected(rejection) => ConnectError::Rejected {
+            server: link.server().into(),
+            rejection,
+        },
+        Failure::NotNow(outage) | Failure::Unanswered(outage) => ConnectError::Unreachable {
+            server: link.server().into(),
+            detail: outage.to_string(),
+        },
+    };
+    let slots = link.command(&["CLUSTER", "SLOTS"]).await.map_err(failed)?;
+    // Without the right to ask, every map counts as equally new.
+    let info = link.command(&["CLUSTER", "INFO"]).await.ok();
+    let mut lines = info.iter().filter_map(Reply::as_text).flat_map(str::lines);
+    let epoch = lines.find_map(|line| line.trim_end().strip_prefix("cluster_current_epoch:"));
+    let mut layout = Layout {
+        epoch: epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
+        ..Layout::default()
+    };
+    for range in slots.as_array().unwrap_or_default() {
+        layout.read(range, host);
+    }
+    Ok(layout)
+}
+
+impl Layout {
+    /// Adds `[from, to, master, replica…]`, a node being `[host, port, …]`. Nodes of unknown host are left out.
+    fn read(&mut self, range: &Reply, asked: &str) {
+        let place = |node: &Reply| {
+            let node = node.as_array()?;
+            let host = match node.first()? {
+                Reply::Nil => asked,
+                host => match host.as_text()? {
+                    "" => asked,
+                    "?" => return None,
+                    host => host,
+                },
+            };
+            Some(Place {
+                host: host.to_owned(),
+                port: u16::try_from(node.get(1)?.as_int()?).ok()?,
+            })
+        };
+        let Some([from, to, master, replicas @ ..]) = range.as_array() else {
+            return;
+        };
+        let slot = |n: &Reply| u16::try_from(n.as_int()?).ok();
+        self.replicas.extend(replicas.iter().filter_map(place));
+        if let (Some(from), Some(to), Some(master)) = (slot(from), slot(to), place(master)) {
+            self.ranges.push((from, to, master));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(host: &str, port: u16) -> Place {
+        Place {
+            host: host.into(),
+            port,
+        }
+    }
+
+    #[test]
+    fn references_are_read() {
+        let read = |detail: &str| {
+            let failure = Failure::Rejected(Rejection::Cluster {
+                detail: detail.into(),
+            });
+            Redirect::read(&failure, "asked")
+        };
+        assert_eq!(
+            read("MOVED 12182 10.0.0.1:7000"),
+            Some(Redirect::Moved(place("10.0.0.1", 7000)))
+        );
+        assert_eq!(
+            read("ASK 1 ::1:7000"),
+            Some(Redirect::Ask(place("::1", 7000)))
+        );
+        assert_eq!(
+            read("MOVED 1 :7000"),
+            Some(Redirect::Moved(place("asked", 7000)))
+        );
+        for other in ["CROSSSLOT Keys in request", "MOVED 1 x", "MOVED", ""] {
+            assert_eq!(read(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn maps_are_read() {
+        let node = |host: Reply, port| Reply::Array(vec![host, Reply::Int(port), Reply::Nil]);
+        let text = |text: &str| Reply::Bulk(text.into());
+        let range = |from, to, nodes: Vec<Reply>| {
+            Reply::Array([vec![Reply::Int(from), Reply::Int(to)], nodes].concat())
+        };
+        let mut layout = Layout::default();
+        layout.read(
+            &range(0, 99, vec![node(text("a"), 1), node(text("b"), 2)]),
+            "x",
+        );
+        layout.read(&range(100, 16_383, vec![node(Reply::Nil, 3)]), "x");
+        layout.read(&range(0, 1, vec![node(text("?"), 3)]), "x");
+        layout.read(&range(-1, 70_000, vec![node(text("a"), 1)]), "x");
+        layout.read(&Reply::Nil, "x");
+        assert_eq!(
+            layout.ranges,
+            [(0, 99, place("a", 1)), (100, 16_383, place("x", 3))]
+        );
+        assert_eq!(layout.replicas, [place("b", 2)]);
+    }
+}

@@ -1,0 +1,321 @@
+//! What calls go to: one server, or the nodes of a cluster.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::runtime::Handle;
+use tokio::sync::futures::Notified;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Cluster;
+use super::link::{Link, OnPush, Peer, Plan, ServerClock, Stir};
+use super::sentinel::Sentinels;
+use super::stream::connector_for;
+use super::{Call, Connector, Failure, Reply};
+use crate::client::Path;
+use crate::clock::Clock;
+use crate::config::{Background, ClientConfig, Endpoint, Login, Target, Wake};
+use crate::error::{ConfigError, ConnectError};
+use crate::name::Placement;
+use crate::runner::Runner;
+use crate::server::ServerInfo;
+
+/// What all connections of a client have in common.
+pub(crate) struct Dialer {
+    pub(crate) config: ClientConfig,
+    pub(crate) login: Login,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) runner: Arc<Runner>,
+    /// The runtime of the caller's own connections.
+    pub(crate) user: Handle,
+    pub(crate) on_push: OnPush,
+    pub(crate) closed: CancellationToken,
+    pub(crate) stir: Arc<Stir>,
+}
+
+impl Dialer {
+    /// A link that is being connected; it ends with `closed`.
+    pub(super) fn link(&self, plan: Plan, home: &Handle, closed: &CancellationToken) -> Link {
+        let link = Link::new(&self.config, plan);
+        let supervision = link.clone().supervise(home.clone(), closed.clone());
+        self.runner.serve(supervision);
+        link
+    }
+}
+
+/// How to reach one server.
+pub(super) struct Address {
+    /// Without credentials, for messages.
+    pub(super) server: String,
+    pub(super) peer: Peer,
+    pub(super) connector: Arc<dyn Connector>,
+}
+
+/// One server, by the three ways to it.
+pub(crate) struct Node {
+    dialer: Arc<Dialer>,
+    address: Address,
+    direct: Link,
+    background: Link,
+    /// Made when somebody waits.
+    subscriber: OnceLock<Link>,
+    clock: Arc<ServerClock>,
+    closed: CancellationToken,
+}
+
+impl Node {
+    pub(super) fn new(dialer: &Arc<Dialer>, address: Address) -> Self {
+        let clock = Arc::new(ServerClock::default());
+        let closed = dialer.closed.child_token();
+        let plan = || plan(dialer, &address, &clock, None);
+        let background = dialer.link(plan(), dialer.runner.handle(), &closed);
+        let direct = match dialer.config.background {
+            Background::OwnThread => dialer.link(plan(), &dialer.user, &closed),
+            Background::CurrentRuntime => background.clone(),
+        };
+        Self {
+            dialer: Arc::clone(dialer),
+            direct,
+            background,
+            subscriber: OnceLock::new(),
+            clock,
+            closed,
+            address,
+        }
+    }
+
+    /// The link for `path`, or another that is up.
+    pub(super) fn link(&self, path: Path) -> &Link {
+        let (first, second) = match path {
+            Path::Direct => (&self.direct, &self.background),
+            Path::Background => (&self.background, &self.direct),
+        };
+        if !first.is_up() && second.is_up() {
+            second
+        } else {
+            first
+        }
+    }
+
+    /// The link for messages.
+    pub(super) fn subscriber(&self) -> &Link {
+        self.subscriber.get_or_init(|| {
+            let on_push = Arc::clone(&self.dialer.on_push);
+            let plan = plan(&self.dialer, &self.address, &self.clock, Some(on_push));
+            let dialer = &self.dialer;
+            dialer.link(plan, dialer.runner.handle(), &self.closed)
+        })
+    }
+
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+        let both = [&self.direct, &self.background];
+        both.into_iter().chain(self.subscriber.get())
+    }
+
+    pub(super) const fn clock(&self) -> &Arc<ServerClock> {
+        &self.clock
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.direct.is_up() || self.background.is_up()
+    }
+
+    /// Ends the connections now: the background thread may end before its supervisors have run.
+    pub(super) fn end(&self) {
+        self.closed.cancel();
+        self.direct.end();
+        self.background.end();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+fn plan(
+    dialer: &Dialer,
+    address: &Address,
+    clock: &Arc<ServerClock>,
+    on_push: Option<OnPush>,
+) -> Plan {
+    Plan {
+        server: address.server.clone(),
+        peer: address.peer,
+        connector: Arc::clone(&address.connector),
+        login: dialer.login.clone(),
+        clock: Arc::clone(&dialer.clock),
+        server_clock: Arc::clone(clock),
+        stir: Arc::clone(&dialer.stir),
+        on_push,
+    }
+}
+
+/// See the module.
+pub(crate) enum Servers {
+    One(Node),
+    Cluster(Arc<Cluster>),
+}
+
+impl Servers {
+    /// What can be wrong with the configuration, before anything is sent.
+    pub(crate) fn check(config: &ClientConfig, endpoint: &Endpoint) -> Result<(), ConfigError> {
+        match &endpoint.target {
+            Target::Server(route) => connector_for(config, route).map(drop),
+            Target::Sentinel(to) => Sentinels::new(config, to).map(drop),
+            Target::Cluster(to) => {
+                let mut seeds = to.seeds.iter();
+                seeds.try_for_each(|seed| connector_for(config, &seed.route(to.tls)).map(drop))
+            }
+        }
+    }
+
+    /// Connects. Whoever calls it sets the time limit.
+    pub(crate) async fn connect(
+        dialer: Arc<Dialer>,
+        target: &Target,
+    ) -> Result<(Self, ServerInfo), ConnectError> {
+        let one = |peer, connector| {
+            let server = target.to_string();
+            Node::new(
+                &dialer,
+                Address {
+                    server,
+                    peer,
+                    connector,
+                },
+            )
+        };
+        let node = match target {
+            Target::Server(route) => one(Peer::Server, connector_for(&dialer.config, route)?),
+            Target::Sentinel(to) => {
+                let sentinels = Sentinels::new(&dialer.config, to)?;
+                let node = one(Peer::Master, Arc::clone(&sentinels) as Arc<dyn Connector>);
+                sentinels.watch(&dialer);
+                node
+            }
+            Target::Cluster(to) => {
+                let (cluster, info) = Cluster::connect(Arc::clone(&dialer), to).await?;
+                return Ok((Self::Cluster(cluster), info));
+            }
+        };
+        node.subscriber_if_wanted();
+        for link in node.links() {
+            link.settled().await?;
+        }
+        let info = ServerInfo::ask(&node.direct).await?;
+        Ok((Self::One(node), info))
+    }
+
+    /// Runs a script: EVALSHA, and EVAL where the server does not know it.
+    ///
+    /// Dropping the future does not unsend: the script may run all the same.
+    pub(crate) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
+        match self {
+            Self::One(node) => node.link(path).call(call).await,
+            // Boxed: its future is larger, and the others need not carry it.
+            Self::Cluster(cluster) => Box::pin(cluster.call(path, call)).await,
+        }
+    }
+
+    /// Reads the clock of the server of `slot` now, after a request was refused as late.
+    pub(crate) async fn synchronise(&self, path: Path, slot: u16) {
+        match self {
+            Self::One(node) => node.link(path).synchronise().await,
+            Self::Cluster(cluster) => {
+                if let Some(node) = cluster.owner(slot) {
+                    node.link(path).synchronise().await;
+                }
+            }
+        }
+    }
+
+    /// The clock of the server of `slot`.
+    pub(crate) fn clock(&self, slot: u16) -> Arc<ServerClock> {
+        match self {
+            Self::One(node) => Arc::clone(node.clock()),
+            Self::Cluster(cluster) => cluster.clock(slot),
+        }
+    }
+
+    /// An instant that no server's clock has passed when ours reads `client_micros`, as far as they are known.
+    pub(crate) fn earliest(&self, client_micros: u64) -> u64 {
+        match self {
+            Self::One(node) => node.clock().at(client_micros),
+            Self::Cluster(cluster) => cluster.earliest(client_micros),
+        }
+    }
+
+    /// Whether a request may find a connection now.
+    pub(crate) fn is_up(&self) -> bool {
+        match self {
+            Self::One(node) => node.is_up(),
+            Self::Cluster(cluster) => cluster.is_up(),
+        }
+    }
+
+    /// Where to subscribe to the channels of `slot`.
+    pub(crate) fn subscriber(&self, slot: u16) -> Option<Link> {
+        match self {
+            Self::One(node) => Some(node.subscriber().clone()),
+            Self::Cluster(cluster) => Some(cluster.owner(slot)?.subscriber().clone()),
+        }
+    }
+
+    /// A subscription was refused: the server may have changed.
+    pub(crate) fn doubt(&self) {
+        if let Self::Cluster(cluster) = self {
+            cluster.doubt();
+        }
+    }
+
+    fn stir(&self) -> &Stir {
+        match self {
+            Self::One(node) => &node.dialer.stir,
+            Self::Cluster(cluster) => cluster.stir(),
+        }
+    }
+
+    /// Resolves when something comes up the next time.
+    pub(crate) fn comes_up(&self) -> Notified<'_> {
+        self.stir().comes_up()
+    }
+
+    /// Tells of every change of a connection or of who owns what.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.stir().changes()
+    }
+
+    /// Ends the connections now.
+    pub(crate) fn end(&self) {
+        match self {
+            Self::One(node) => node.end(),
+            Self::Cluster(cluster) => cluster.end(),
+        }
+    }
+
+    /// The servers, without credentials.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::One(node) => &node.address.server,
+            Self::Cluster(cluster) => cluster.name(),
+        }
+    }
+}
+
+impl Node {
+    fn subscriber_if_wanted(&self) {
+        if self.dialer.config.wake == Wake::Messages {
+            self.subscriber();
+        }
+    }
+}
+
+/// A cluster places keys by slot, whatever a user without `INFO` can see.
+pub(super) fn on_cluster(info: ServerInfo) -> ServerInfo {
+    ServerInfo {
+        placement: Placement::Slots,
+        ..info
+    }
+}
