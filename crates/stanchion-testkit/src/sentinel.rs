@@ -15,6 +15,9 @@ pub struct SentinelSet {
 /// A silent server counts as down after this many milliseconds.
 const DOWN_AFTER: u32 = 1000;
 
+/// The user, and the password, that sentinels have with the servers.
+const WATCHER: &str = "watcher";
+
 impl SentinelSet {
     /// What the sentinels call the master.
     pub const SERVICE: &'static str = "orders-db";
@@ -35,15 +38,15 @@ impl SentinelSet {
     /// When that takes more than 10 s.
     #[must_use]
     pub fn start() -> Self {
-        let master = RedisServer::builder()
-            .arg("repl-diskless-sync-delay", "0")
-            .start();
-        let port = master.addr().port();
-        let replicas = (0..2).map(|_| {
+        let server = || {
             RedisServer::builder()
-                .arg("replicaof", &format!("127.0.0.1 {port}"))
                 .arg("repl-diskless-sync-delay", "0")
-        });
+                .arg("user", &format!("{WATCHER} on >{WATCHER} +@all ~* &*"))
+        };
+        let master = server().start();
+        let port = master.addr().port();
+        let master_at = format!("127.0.0.1 {port}");
+        let replicas = (0..2).map(|_| server().arg("replicaof", &master_at));
         let sentinels = (0..3).map(|_| {
             let id = random_id();
             let name = Self::SERVICE;
@@ -57,6 +60,8 @@ impl SentinelSet {
                 )
                 .arg("sentinel", &format!("failover-timeout {name} 2000"))
                 .arg("sentinel", &format!("parallel-syncs {name} 2"))
+                .arg("sentinel", &format!("auth-user {name} {WATCHER}"))
+                .arg("sentinel", &format!("auth-pass {name} {WATCHER}"))
         });
         let mut started = start_all(replicas.chain(sentinels));
         let sentinels = started.split_off(2);
@@ -224,6 +229,13 @@ impl SentinelSet {
     /// Kills a sentinel (SIGKILL).
     pub fn kill_sentinel(&mut self, number: usize) {
         self.sentinels[number].kill();
+    }
+
+    /// Shuts the sentinels, and nobody else, out of a server: they take it for dead, and cannot tell it that it is
+    /// replaced.
+    pub fn hide_from_sentinels(&self, number: usize) {
+        // A user that is off would be taken for the default one.
+        self.servers[number].done(&["ACL", "SETUSER", WATCHER, "-@all"]);
     }
 
     /// Stops the replicas and their connections: what the master is told from now on reaches nobody else.

@@ -43,6 +43,18 @@ fn sentinels_fail_over_with_and_without_lost_writes() {
 }
 
 #[test]
+fn a_master_that_sentinels_cannot_see_stays_one() {
+    let Some(set) = SentinelSet::or_skip("a_master_that_sentinels_cannot_see") else {
+        return;
+    };
+    set.hide_from_sentinels(0);
+    let second = set.another_master(0);
+    for number in [0, second] {
+        assert!(!set.server(number).cli(&["SET", "k", "v"]).is_error());
+    }
+}
+
+#[test]
 fn a_cluster_moves_slots_step_by_step() {
     let Some(cluster) = Cluster::or_skip("a_cluster_moves_slots") else {
         return;
