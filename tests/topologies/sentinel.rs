@@ -1,18 +1,177 @@
 //! Sentinel: the master is found, followed, and left in time.
 
-use crate::support::*;
-use stanchion_testkit::{SentinelSet, eventually};
+use stanchion::{ConnectError, Rejection, Secret};
+use stanchion_testkit::{RedisServer, SentinelSet, eventually};
 
-#[tokio::test]
-async fn a_master_is_found_by_its_sentinels_and_messages_wake() {
-    let Some(set) = SentinelSet::or_skip("a_master_is_found") else {
+use crate::support::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_without_lost_writes_keeps_holds_and_waiters() {
+    let Some(set) = SentinelSet::or_skip("a_failover_without_lost_writes") else {
         return;
     };
     let (a, b) = (connect(set.url()).await, connect(set.url()).await);
-    let guard = lock(&a, "orders", LONG).acquire().await.unwrap();
-    assert!(exists(set.server(0), "orders"));
+    let held = lock(&a, "orders", ms(6000)).acquire().await.unwrap();
+    let old = set.server(0);
+    assert!(exists(old, "orders"));
     let waiter = waiting(&lock(&b, "orders", LONG));
-    eventually("it listens", || set.server(0).subscribers(&channel("orders")) > 0).await;
+    listening(old, "orders").await;
+
+    let new = apart(|| set.fail_over());
+    assert_ne!(new, 0);
+    let new = set.server(new);
+    renewed(&held).await;
+    listening(new, "orders").await;
+    let (token_before, renewals) = (token(&held), new.commands_processed()["evalsha"]);
+    assert!(renewals > 0, "the new master is asked");
+    held.release().await.unwrap();
+    let guard = granted(waiter).await;
+    assert!(token(&guard) > token_before, "P2");
     guard.release().await.unwrap();
-    granted(waiter).await.release().await.unwrap();
+    eventually("nothing is left", || leftovers(new.keys()).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_that_loses_the_acquire_is_reported_in_time_and_tokens_grow() {
+    let Some(mut set) = SentinelSet::or_skip("a_failover_that_loses_the_acquire") else {
+        return;
+    };
+    let (a, b) = (connect(set.url()).await, connect(set.url()).await);
+    let first = lock(&a, "orders", LONG).acquire().await.unwrap();
+    let token_first = token(&first);
+    first.release().await.unwrap();
+    apart(|| set.settle());
+
+    apart(|| set.hold_replication());
+    let lost = lock(&a, "orders", ms(6000)).acquire().await.unwrap();
+    assert!(token(&lost) > token_first);
+    set.kill(0);
+    set.resume_replicas(0);
+    let other = waiting(&lock(&b, "orders", LONG));
+    lost_in_time(&lost, &a).await;
+    let guard = granted(other).await;
+    assert!(
+        token(&guard) > token(&lost),
+        "P2: also when the counter is lost"
+    );
+    drop(lost);
+    assert!(guard.is_held(), "the lost guard released nothing");
+    guard.release().await.unwrap();
+    let new = apart(|| set.master());
+    eventually("nothing is left", || {
+        leftovers(set.server(new).keys()).is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_master_that_does_not_know_it_is_left() {
+    let Some(set) = SentinelSet::or_skip("a_replaced_master") else {
+        return;
+    };
+    // By this name its connections are told from the others'.
+    for number in 0..3 {
+        let app = ["ACL", "SETUSER", "app", "on", ">pw", "+@all", "~*", "&*"];
+        assert!(!set.server(number).cli(&app).is_error());
+    }
+    let login = |url: String| {
+        config(url)
+            .username("app".to_owned())
+            .password(Secret::new("pw"))
+    };
+    let client = stanchion::Client::connect_with(login(set.url()))
+        .await
+        .unwrap();
+    let guard = lock(&client, "orders", LONG).acquire().await.unwrap();
+    let connections = |server: &RedisServer| {
+        let list = server.cli(&["CLIENT", "LIST"]);
+        list.as_text().matches("user=app").count()
+    };
+    assert_eq!(connections(set.server(0)), 3);
+
+    set.hide_from_sentinels(0);
+    let new = apart(|| set.another_master(0));
+    eventually("the client leaves the old master", || {
+        connections(set.server(0)) == 0 && connections(set.server(new)) == 3
+    })
+    .await;
+    assert!(
+        set.server(0).cli(&["ROLE"]).as_array()[0].as_text() == "master",
+        "the old master does not know"
+    );
+    let fresh = lock(&client, "fresh", LONG).acquire().await.unwrap();
+    assert!(exists(set.server(new), "fresh"));
+    assert!(!exists(set.server(0), "fresh"));
+    fresh.release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn sentinels_that_cannot_help_are_told_by_type_and_in_time() {
+    let Some(mut set) = SentinelSet::or_skip("sentinels_that_cannot_help") else {
+        return;
+    };
+    // Ports where nobody listens, and one that never answers.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = format!(
+        "redis+sentinel://127.0.0.1:1,{}/x",
+        mute.local_addr().unwrap()
+    );
+    let error = refused(config(nobody)).await;
+    assert!(
+        matches!(error, ConnectError::Unreachable { .. }),
+        "{error:?}"
+    );
+
+    let unknown = set.url().replace(SentinelSet::SERVICE, "nobody");
+    let error = refused(config(unknown)).await;
+    assert!(
+        matches!(&error, ConnectError::Rejected { rejection: Rejection::Other { detail }, .. } if detail.contains("\"nobody\"")),
+        "{error:?}"
+    );
+
+    // A server is no sentinel.
+    let server = format!("redis+sentinel://{}/x", set.server(0).addr());
+    let error = refused(config(server)).await;
+    assert!(matches!(error, ConnectError::Rejected { .. }), "{error:?}");
+
+    // One that is dead and one that never answers do not matter while another answers.
+    set.kill_sentinel(0);
+    let url = set.url().replace(
+        "redis+sentinel://",
+        &format!("redis+sentinel://{},", mute.local_addr().unwrap()),
+    );
+    let client = connect(url).await;
+    lock(&client, "orders", LONG)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+
+    for number in 1..3 {
+        let password = ["ACL", "SETUSER", "default", "resetpass", ">secret"];
+        assert!(!set.sentinel(number).cli(&password).is_error());
+    }
+    let error = refused(config(set.url())).await;
+    assert!(
+        matches!(
+            error,
+            ConnectError::Rejected {
+                rejection: Rejection::Unauthenticated { .. },
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let known = config(set.url()).sentinel_password(Secret::new("secret"));
+    let client = stanchion::Client::connect_with(known).await.unwrap();
+    lock(&client, "orders", LONG)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion::{
-    AcquireError, Client, ClientConfig, Lease, Lock, LockGuard, LostReason, ServerUrl,
+    AcquireError, Client, ClientConfig, ConnectError, Lease, Lock, LockGuard, LostReason, ServerUrl,
 };
 use stanchion_testkit::{RedisServer, eventually, machine_clock};
 use tokio::task::JoinHandle;
@@ -18,7 +18,7 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 /// A client that notices faults quickly, and whose waiters' own asking comes too late to be taken for a message.
 pub(crate) fn config(url: impl Into<ServerUrl>) -> ClientConfig {
     ClientConfig::new(url)
-        .response_timeout(ms(250))
+        .response_timeout(ms(500))
         .poll_interval(LONG)
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn soon<T>(limit: Duration, work: impl Future<Output = T>) -> T
         .unwrap_or_else(|_| panic!("not within {limit:?}"))
 }
 
-/// The guard of a waiter, which must get it within a third of a long lease.
+/// The guard of a waiter, which must get it within a third of a long lease: by message.
 pub(crate) async fn granted(waiter: Waiter) -> LockGuard {
     soon(LONG / 3, waiter).await.unwrap().unwrap()
 }
@@ -61,7 +61,7 @@ pub(crate) async fn lost_in_time(guard: &LockGuard, client: &Client) -> LostReas
     let reason = soon(LONG / 3, guard.lost()).await;
     assert!(!guard.is_held());
     assert!(
-        client.now() <= guard.valid_until() + ms(50),
+        client.now() <= guard.valid_until() + ms(100),
         "P5: not later than promised"
     );
     reason
@@ -71,10 +71,19 @@ pub(crate) async fn lost_in_time(guard: &LockGuard, client: &Client) -> LostReas
 pub(crate) async fn renewed(guard: &LockGuard) {
     let before = guard.valid_until();
     eventually("the watchdog renews", || {
-        assert!(guard.is_held(), "lost: {:?}", machine_clock());
+        assert!(guard.is_held(), "lost");
         guard.valid_until() > before
     })
     .await;
+}
+
+/// Why nobody can connect so, which must be told before the time for connecting is over.
+pub(crate) async fn refused(config: ClientConfig) -> ConnectError {
+    let (began, limit) = (machine_clock(), config.connect_timeout);
+    let error = Client::connect_with(config).await.unwrap_err();
+    let took = machine_clock() - began;
+    assert!(took < limit + ms(500), "P9: {took:?}: {error}");
+    error
 }
 
 pub(crate) fn channel(name: &str) -> String {
@@ -85,16 +94,21 @@ pub(crate) fn channel(name: &str) -> String {
     }
 }
 
+/// Waits until somebody listens for the release of `name` on `server`.
+pub(crate) async fn listening(server: &RedisServer, name: &str) {
+    let channel = channel(name);
+    eventually("somebody listens", || server.subscribers(&channel) > 0).await;
+}
+
 /// The keys that are not fence counters.
-pub(crate) fn leftovers(keys: Vec<String>) -> Vec<String> {
-    let mut keys = keys;
+pub(crate) fn leftovers(mut keys: Vec<String>) -> Vec<String> {
     keys.retain(|key| !key.starts_with("stanchion_fence:"));
     keys
 }
 
 /// Runs what blocks where it does not stop the clients.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.unwrap()
+pub(crate) fn apart<T>(work: impl FnOnce() -> T) -> T {
+    tokio::task::block_in_place(work)
 }
 
 pub(crate) fn exists(server: &RedisServer, key: &str) -> bool {
