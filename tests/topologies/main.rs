@@ -8,5 +8,6 @@
 )]
 
 mod cluster;
+mod family;
 mod sentinel;
 mod support;

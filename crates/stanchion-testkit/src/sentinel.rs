@@ -176,7 +176,8 @@ impl SentinelSet {
         });
     }
 
-    /// Has the sentinels make another server the master, with nothing lost: waits until it is done.
+    /// Has the sentinels make another server the master, and waits until the old one follows it: until then it takes
+    /// writes, which are lost. What was written before is kept.
     ///
     /// Returns the new master.
     #[must_use]
@@ -204,7 +205,9 @@ impl SentinelSet {
                 .cli(&["SENTINEL", "FAILOVER", Self::SERVICE])
                 .is_error()
         });
-        self.another_master(before)
+        let new = self.another_master(before);
+        self.settle();
+        new
     }
 
     /// Waits until the master is another one than `before`; returns it.

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -23,8 +22,10 @@ use crate::error::{ConfigError, ConnectError, Rejection};
 /// How long other sentinels may take once one has answered: they may know of a later failover.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What a sentinel tells of a failover that has happened.
-const SWITCH: &[u8] = b"+switch-master";
+/// What sentinels tell of a failover: the one that leads it as soon as the new master takes writes, and each of them
+/// when it has heard. Between the two the old master takes writes as well, which are lost.
+const PROMOTED: &str = "+promoted-slave";
+const SWITCHED: &str = "+switch-master";
 
 /// The connector to the master of a service.
 pub(super) struct Sentinels {
@@ -182,50 +183,54 @@ impl Sentinels {
         })
     }
 
-    /// Listens to one sentinel at a time, so that a master that is replaced is left at once, even one that does not know.
+    /// Listens to every sentinel, so that a master that is replaced is left at once, even one that does not know.
     pub(super) fn watch(self: &Arc<Self>, dialer: &Arc<Dialer>) {
-        let this = Arc::clone(self);
-        let on_push = move |channel: &[u8], payload: &[u8]| {
-            if channel == SWITCH
-                && let Some(master) = this.switched(payload)
-            {
-                this.leave_all_but(&master);
-            }
-        };
-        let plan = Plan {
-            server: format!("the sentinels of {}", self.service),
-            peer: Peer::Sentinel,
-            connector: Arc::new(Any {
-                sentinels: Arc::clone(self),
-                next: AtomicUsize::new(fastrand::usize(..)),
-            }),
-            login: self.login(),
-            clock: Arc::clone(&dialer.clock),
-            server_clock: Arc::default(),
-            stir: Arc::default(),
-            on_push: Some(Arc::new(on_push)),
-        };
-        let link = dialer.link(plan, dialer.runner.handle(), &dialer.closed);
-        let listening = Arc::clone(self).listen(link, dialer.closed.clone());
-        dialer.runner.serve(listening);
+        for (place, connector) in &self.sentinels {
+            let this = Arc::clone(self);
+            let on_push = move |channel: &[u8], payload: &[u8]| {
+                let (channel, payload) = (str::from_utf8(channel), str::from_utf8(payload));
+                if let (Ok(channel), Ok(payload)) = (channel, payload)
+                    && let Some(master) = this.new_master(channel, payload)
+                {
+                    this.leave_all_but(&master);
+                }
+            };
+            let plan = Plan {
+                server: format!("the sentinel {place}"),
+                peer: Peer::Sentinel,
+                connector: Arc::clone(connector),
+                login: self.login(),
+                clock: Arc::clone(&dialer.clock),
+                server_clock: Arc::default(),
+                stir: Arc::default(),
+                on_push: Some(Arc::new(on_push)),
+            };
+            let link = dialer.link(plan, dialer.runner.handle(), &dialer.closed);
+            let listening = Arc::clone(self).listen(link, dialer.closed.clone());
+            dialer.runner.serve(listening);
+        }
     }
 
     async fn listen(self: Arc<Self>, link: Link, closed: CancellationToken) {
         let mut phase = link.phase();
+        let mut earlier = false;
         loop {
             let up = matches!(&*phase.borrow_and_update(), Phase::Up(_));
             if up {
-                let outcome = link
-                    .subscribe(SWITCH, Subscribe::Start, Messages::Plain)
-                    .await;
-                if let Err(failure) = outcome {
-                    tracing::debug!(
-                        ?failure,
-                        "a sentinel does not let us listen; a new master is found by reconnecting"
-                    );
+                for channel in [PROMOTED, SWITCHED] {
+                    let (channel, kind) = (channel.as_bytes(), Messages::Plain);
+                    let outcome = link.subscribe(channel, Subscribe::Start, kind).await;
+                    if let Err(failure) = outcome {
+                        tracing::debug!(
+                            ?failure,
+                            "a sentinel does not let us listen; a new master is found by reconnecting"
+                        );
+                    }
                 }
-                // It may have happened while nobody listened.
-                if let Ok(master) = self.master().await {
+                // It may have happened while this one could not tell.
+                if std::mem::replace(&mut earlier, true)
+                    && let Ok(master) = self.master().await
+                {
                     self.leave_all_but(&master.place);
                 }
             }
@@ -237,17 +242,17 @@ impl Sentinels {
         }
     }
 
-    /// The new master, if a message is about ours: `<service> <old host> <port> <new host> <port>`.
-    fn switched(&self, payload: &[u8]) -> Option<Place> {
-        let text = std::str::from_utf8(payload).ok()?;
-        let mut words = text
-            .strip_prefix(&self.service)?
-            .strip_prefix(' ')?
-            .split(' ')
-            .skip(2);
-        let (host, port) = (words.next()?, words.next()?);
-        Some(Place {
-            host: host.to_owned(),
+    /// The new master, if a message is about ours: `slave <name> <host> <port> @ <service> <old host> <port>` and
+    /// `<service> <old host> <port> <new host> <port>`.
+    fn new_master(&self, channel: &str, payload: &str) -> Option<Place> {
+        let words: Vec<&str> = payload.split(' ').collect();
+        let (service, host, port) = match (channel, words.as_slice()) {
+            (PROMOTED, ["slave", _, host, port, "@", service, ..]) => (service, host, port),
+            (SWITCHED, [service, _, _, host, port]) => (service, host, port),
+            _ => return None,
+        };
+        (*service == self.service).then_some(Place {
+            host: (*host).to_owned(),
             port: port.parse().ok()?,
         })
     }
@@ -308,23 +313,6 @@ impl std::fmt::Debug for Sentinels {
     }
 }
 
-/// The connector to one sentinel after the other.
-#[derive(Debug)]
-struct Any {
-    sentinels: Arc<Sentinels>,
-    next: AtomicUsize,
-}
-
-#[async_trait]
-impl Connector for Any {
-    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
-        let all = &self.sentinels.sentinels;
-        let next = self.next.fetch_add(1, Ordering::Relaxed) % all.len().max(1);
-        let (_, connector) = all.get(next).ok_or(io::ErrorKind::NotFound)?;
-        connector.connect().await
-    }
-}
-
 /// A stream that can be ended from elsewhere: it then reads as closed.
 struct Leashed {
     stream: Box<dyn ByteStream>,
@@ -382,16 +370,21 @@ mod tests {
             tls: false,
         };
         let sentinels = Sentinels::new(&ClientConfig::default(), &to).unwrap();
-        let new = sentinels.switched(b"main 10.0.0.1 6379 10.0.0.2 6380");
-        assert_eq!(new.unwrap().to_string(), "10.0.0.2:6380");
-        for other in [
-            "main2 a 1 b 2",
-            "other a 1 b 2",
-            "main a 1 b",
-            "main a 1 b x",
-        ] {
-            assert_eq!(sentinels.switched(other.as_bytes()), None, "{other}");
+        let read = |channel: &str, payload: &str| {
+            let place = sentinels.new_master(channel, payload);
+            place.map(|place| place.to_string())
+        };
+        let new = Some("10.0.0.2:6380".to_owned());
+        let old = "10.0.0.1 6379";
+        assert_eq!(read(SWITCHED, &format!("main {old} 10.0.0.2 6380")), new);
+        let promoted = format!("slave 10.0.0.2:6380 10.0.0.2 6380 @ main {old}");
+        assert_eq!(read(PROMOTED, &promoted), new);
+        for other in ["main2 a 1 b 2", "main a 1 b", "main a 1 b x", ""] {
+            assert_eq!(read(SWITCHED, other), None, "{other}");
         }
+        let other = promoted.replace("main", "other");
+        assert_eq!(read(PROMOTED, &other), None);
+        assert_eq!(read("+sdown", &promoted), None);
     }
 
     #[tokio::test]
