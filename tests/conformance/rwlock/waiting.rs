@@ -244,7 +244,7 @@ async fn readers_that_come_and_go_ask_for_nobody_else(world: &World) {
 async fn an_expired_holder_is_succeeded_without_a_message(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let options = stanchion::AcquireOptions::new()
-        .lease(stanchion::Lease::new(Duration::from_millis(300)).unwrap())
+        .lease(Lease::new(Duration::from_millis(300)).unwrap())
         .renewal(stanchion::Renewal::Manual);
     let abandoned = rwlock(&ours).write_with(options).await.unwrap();
     let lock = rwlock(&theirs);
