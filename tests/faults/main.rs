@@ -14,7 +14,6 @@ mod credentials;
 mod deadlines;
 mod fair;
 mod latch;
-mod leased;
 mod memory;
 mod messages;
 mod multilock;
