@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stanchion::{
     AcquireError, AcquireOptions, Client, InvalidNodes, Lease, Lock, LostReason, NodeOutcome,
-    RedLock, RedLockError, Rejection, ReleaseError,
+    RedGuard, RedLock, RedLockError, Rejection, ReleaseError,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
@@ -23,6 +23,17 @@ suite! {
     bad_nodes_are_refused_before_anything_is_sent,
     foreign_keys_on_a_majority_are_told,
     many_contenders_never_hold_at_once,
+}
+
+/// A hold on all nodes: on a busy machine the last to answer may be too late to be counted.
+async fn everywhere(lock: &RedLock) -> RedGuard {
+    loop {
+        let guard = lock.acquire().await.unwrap();
+        if guard.nodes_held() == lock.nodes() {
+            return guard;
+        }
+        guard.release().await.unwrap();
+    }
 }
 
 /// As many servers of the same kind as `like`.
@@ -70,7 +81,11 @@ async fn it_is_held_on_every_node_and_leaves_none_held(world: &World) {
             };
             assert!(guard.is_held());
             assert_eq!(guard.name().to_string(), "job");
-            eventually("it is held on all nodes", || held_on(&nodes) == n).await;
+            eventually("what is held is what is counted", || {
+                held_on(&nodes) == guard.nodes_held()
+            })
+            .await;
+            assert!(guard.nodes_held() >= lock.quorum());
             guard.renew().await.unwrap();
             if verb == 0 {
                 drop(guard);
@@ -106,7 +121,7 @@ async fn a_release_wakes_a_waiter_of_another_process(world: &World) {
     let (ours, theirs) = (redlock(&nodes).await, clients(&nodes).await);
     let waiting = RedLock::new(&theirs, "job").unwrap();
     for _ in 0..3 {
-        let guard = ours.acquire().await.unwrap();
+        let guard = everywhere(&ours).await;
         let waiter = tokio::spawn({
             let lock = waiting.clone();
             async move { lock.acquire().await.unwrap() }
@@ -124,7 +139,7 @@ async fn a_release_wakes_a_waiter_of_another_process(world: &World) {
         guard.release().await.unwrap();
         let guard = waiter.await.unwrap();
         assert!(
-            started.elapsed() < Duration::from_millis(500),
+            started.elapsed() < world.limit(Duration::from_millis(100)),
             "{:?}",
             started.elapsed()
         );
@@ -169,7 +184,7 @@ async fn single_locks_on_a_minority_do_not_hinder_and_on_a_majority_do(world: &W
         let guard = lock.try_acquire().await.unwrap();
         assert_eq!(guard.is_some(), i < 2, "{} nodes are held", i + 1);
         if let Some(guard) = guard {
-            assert_eq!(guard.nodes_held(), 4 - i);
+            assert!(guard.nodes_held() >= lock.quorum());
             guard.release().await.unwrap();
         }
         eventually("the others are rolled back", || held_on(&nodes) == i + 1).await;
@@ -197,7 +212,7 @@ async fn a_wait_that_times_out_says_what_each_node_said(world: &World) {
         let started = tokio::time::Instant::now();
         let error = lock.acquire_timeout(timeout).await.unwrap_err();
         assert!(
-            started.elapsed() <= timeout + Duration::from_millis(50),
+            started.elapsed() <= world.limit(timeout + Duration::from_millis(50)),
             "{:?} for {timeout:?}",
             started.elapsed()
         );
@@ -231,8 +246,7 @@ async fn it_is_lost_when_a_majority_is_taken_away(world: &World) {
     let nodes = nodes(world, 3);
     let (lock, others) = (redlock(&nodes).await, clients(&nodes).await);
     let lock = lock.with_lease(Lease::new(Duration::from_millis(900)).unwrap());
-    let guard = lock.acquire().await.unwrap();
-    eventually("it is held on all nodes", || held_on(&nodes) == 3).await;
+    let guard = everywhere(&lock).await;
     let take = async |i: usize| {
         let single = Lock::new(&others[i], "job").unwrap();
         assert!(single.danger().force_release().await.unwrap());

@@ -144,6 +144,16 @@ impl World {
         .await;
     }
 
+    /// What may take `exact` in virtual time: the same on the engine, and much longer on a real server, on a machine that does
+    /// other things besides.
+    #[must_use]
+    pub fn limit(&self, exact: Duration) -> Duration {
+        match self {
+            Self::Engine(_) => exact,
+            Self::Server(_) => exact + Duration::from_secs(3),
+        }
+    }
+
     /// All keys but the fence counters, which stay on purpose.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {

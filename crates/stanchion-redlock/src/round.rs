@@ -11,7 +11,7 @@ use crate::error::{NodeOutcome, NodeReport};
 /// When the question is decided, the other nodes get as long again as that took, at least this: more holds than a quorum
 /// bear the loss of a node, and whoever must wait knows which nodes are held. But a silent node must not cost the node
 /// timeout each time.
-const LEAST_GRACE: Duration = Duration::from_millis(2);
+const LEAST_GRACE: Duration = Duration::from_millis(5);
 
 /// So much later than the budget, so that a node's own reason is heard.
 const OWN_WORDS: Duration = Duration::from_millis(2);
