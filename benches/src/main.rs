@@ -15,9 +15,12 @@ mod contended;
 mod contender;
 mod crowd;
 mod handoffs;
+mod latch;
 mod measure;
+mod multilock;
 mod parallel;
 mod processes;
+mod redlock;
 mod report;
 mod server_time;
 mod uncontended;
@@ -82,6 +85,12 @@ enum Figure {
     Crowd,
     /// 10 000 held locks under the watchdog.
     Watchdog,
+    /// 1000 waiters of one process when a latch opens.
+    Latch,
+    /// Eight names at once.
+    Multilock,
+    /// A quorum of 3 and of 5 servers against the slowest of them.
+    Redlock,
 }
 
 fn main() -> Result<()> {
@@ -114,6 +123,9 @@ fn main() -> Result<()> {
             Figure::Processes => processes::measure(&server, plan, &mut report)?,
             Figure::Crowd => crowd::measure(&server, plan, &mut report)?,
             Figure::Watchdog => watchdog::measure(&server, plan, &mut report)?,
+            Figure::Latch => latch::measure(&server, plan, &mut report)?,
+            Figure::Multilock => multilock::measure(&server, plan, &mut report)?,
+            Figure::Redlock => redlock::measure(plan, &mut report)?,
         }
         server.flush();
     }
