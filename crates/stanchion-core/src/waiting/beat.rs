@@ -8,6 +8,7 @@ use super::queue::{Queue, Room, Wakers};
 use super::ticket::after_expiry;
 use crate::client::{Core, Path};
 use crate::clock::Moment;
+use crate::lease::Lease;
 use crate::owner::WireOwner;
 use crate::primitive::{Reply, Request, Synchronizer, Verdict, now_of, rest_of};
 use crate::transport::Failure;
@@ -27,25 +28,11 @@ impl Entry {
         let Some(entry) = self.this.upgrade().filter(|_| !queue.attending) else {
             return;
         };
-        let request = Request {
-            owner: &owner,
-            lease,
-            not_after: core.not_after(sync.name(), now),
-            waits: true,
-            queued: true,
-            within: None,
-        };
-        let Some(call) = sync.attend(&request) else {
-            return;
-        };
         queue.attending = true;
         let core = Arc::clone(core);
         let runner = Arc::clone(&core.runner);
         runner.serve(async move {
-            let answer = core.call(Path::Background, &call).await;
-            if let Some(server) = answer.as_ref().ok().and_then(now_of) {
-                core.observe(sync.name(), server, now);
-            }
+            let answer = sign_of_life(&core, &*sync, &owner, lease).await;
             entry.attended(&core, &*sync, &owner, answer);
         });
     }
@@ -55,7 +42,7 @@ impl Entry {
         core: &Core,
         sync: &dyn Synchronizer,
         owner: &WireOwner,
-        answer: Result<Reply, Failure>,
+        answer: Option<Result<Reply, Failure>>,
     ) {
         let mut queue = self.queue();
         queue.attending = false;
@@ -64,7 +51,7 @@ impl Entry {
             return;
         }
         let wakers = match answer {
-            Ok(reply) => {
+            Some(Ok(reply)) => {
                 if let Some(Verdict::Busy(Some(ttl))) = Verdict::read(&reply) {
                     let at = core.clock.now() + after_expiry(core, Duration::from_millis(ttl));
                     self.poll_by(&mut queue, at);
@@ -72,10 +59,40 @@ impl Entry {
                 queue.heed(&sync.hint(rest_of(&reply)))
             }
             // Who waits is to learn it from an answer of its own.
-            Err(Failure::Rejected(_)) => queue.admit(Room::Unknown),
-            Err(_) => Wakers::default(),
+            Some(Err(Failure::Rejected(_))) => queue.admit(Room::Unknown),
+            Some(Err(_)) | None => Wakers::default(),
         };
         drop(queue);
         wakers.call();
     }
+}
+
+/// Late once: the server's clock has been stepped, or the way to it was slow. Late twice is no sign of life.
+async fn sign_of_life(
+    core: &Core,
+    sync: &dyn Synchronizer,
+    owner: &WireOwner,
+    lease: Lease,
+) -> Option<Result<Reply, Failure>> {
+    for _ in 0..2 {
+        let sent = core.clock.now();
+        let request = Request {
+            owner,
+            lease,
+            not_after: core.not_after(sync.name(), sent),
+            waits: true,
+            queued: true,
+            within: None,
+        };
+        let answer = core.call(Path::Background, &sync.attend(&request)?).await;
+        if let Ok(Some(Verdict::Late)) = answer.as_ref().map(Verdict::read) {
+            core.synchronise(Path::Background, sync.name()).await;
+            continue;
+        }
+        if let Some(server) = answer.as_ref().ok().and_then(now_of) {
+            core.observe(sync.name(), server, sent);
+        }
+        return Some(answer);
+    }
+    None
 }
