@@ -24,4 +24,5 @@ mod names;
 mod reentry;
 mod rwlock;
 mod semaphore;
+mod topologies;
 mod waiting;

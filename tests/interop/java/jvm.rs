@@ -156,6 +156,11 @@ impl Reply {
         self.value().as_str().unwrap()
     }
 
+    /// Whether it threw nothing.
+    pub(crate) fn is_done(&self) -> bool {
+        self.error.is_none()
+    }
+
     /// The exception's simple name.
     ///
     /// # Panics
