@@ -9,9 +9,6 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 
-/// Long enough for a failover on a busy machine, and soon renewed.
-const LEASE: std::time::Duration = ms(6000);
-
 /// The members of the family that one client uses, all under one prefix.
 struct Family {
     lock: stanchion::Lock,
@@ -37,14 +34,14 @@ struct Holds {
 
 impl Family {
     fn new(client: &Client, prefix: &str) -> Self {
-        let lease = Lease::new(LEASE).unwrap();
+        let lease = Lease::new(KEPT).unwrap();
         let name = |kind: &str| format!("{prefix}{kind}");
         // A latch's name has no braces: the tag itself is in the slot of the tag.
         let tag = prefix.split(['{', '}']).nth(1);
         let latch = tag.map_or_else(|| name("latch"), str::to_owned);
-        let members = ["m1", "m2"].map(|kind| lock(client, &name(kind), LEASE));
+        let members = ["m1", "m2"].map(|kind| lock(client, &name(kind), KEPT));
         Self {
-            lock: lock(client, &name("lock"), LEASE),
+            lock: lock(client, &name("lock"), KEPT),
             fair: FairLock::new(client, name("fair"))
                 .unwrap()
                 .with_lease(lease),
@@ -211,7 +208,7 @@ async fn survives<'a>(
         }
     };
     // Whoever is missing is named below.
-    let _ = tokio::time::timeout(LONG / 3, all_wake).await;
+    let _ = tokio::time::timeout(BY_MESSAGE, all_wake).await;
     woken.sort_unstable();
     let all = [
         "fair",

@@ -11,7 +11,7 @@ async fn a_failover_without_lost_writes_keeps_holds_and_waiters() {
         return;
     };
     let (a, b) = (connect(set.url()).await, connect(set.url()).await);
-    let held = lock(&a, "orders", ms(6000)).acquire().await.unwrap();
+    let held = lock(&a, "orders", KEPT).acquire().await.unwrap();
     let old = set.server(0);
     assert!(exists(old, "orders"));
     let waiter = waiting(&lock(&b, "orders", LONG));

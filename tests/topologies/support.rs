@@ -11,6 +11,13 @@ use tokio::task::JoinHandle;
 /// A lease that outlives every failover here.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
+/// A lease that outlives a failover, and is renewed every four seconds.
+pub(crate) const KEPT: Duration = Duration::from_secs(12);
+
+/// A waiter that has got something within this was told: by itself it would have asked when a lease that was renewed less
+/// than four seconds ago ends.
+pub(crate) const BY_MESSAGE: Duration = Duration::from_secs(6);
+
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -51,9 +58,9 @@ pub(crate) async fn soon<T>(limit: Duration, work: impl Future<Output = T>) -> T
         .unwrap_or_else(|_| panic!("not within {limit:?}"))
 }
 
-/// The guard of a waiter, which must get it within a third of a long lease: by message.
+/// The guard of a waiter, which must get it by message.
 pub(crate) async fn granted(waiter: Waiter) -> LockGuard {
-    soon(LONG / 3, waiter).await.unwrap().unwrap()
+    soon(BY_MESSAGE, waiter).await.unwrap().unwrap()
 }
 
 /// Waits for the loss of a hold; it must come before the hold's last promise ends.
