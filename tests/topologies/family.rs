@@ -186,7 +186,7 @@ const CHANNELS: usize = 8;
 
 /// Holds everything, has everything waited for, lets `change` happen, and sees that holds live on and that waiters are
 /// woken by messages: their own asking would come far too late.
-async fn survives<'a>(
+pub(crate) async fn survives<'a>(
     (a, b): (Client, Client),
     prefix: &str,
     servers: impl Fn() -> Vec<&'a RedisServer>,

@@ -9,5 +9,7 @@
 
 mod cluster;
 mod family;
+mod rights;
 mod sentinel;
 mod support;
+mod tls;

@@ -1,0 +1,105 @@
+//! The lines of `docs/topologies.md`, added to the one of `docs/operations.md`: enough for everything.
+
+use stanchion::{Client, ClientConfig, Secret};
+use stanchion_testkit::{Cluster, RedisServer, SentinelSet};
+
+use crate::family::survives;
+use crate::support::*;
+
+/// The `number`th line that begins with `ACL SETUSER app` on a page.
+fn line(page: &str, number: usize) -> Vec<&str> {
+    let block = page
+        .split("```text\n")
+        .filter(|b| b.starts_with("ACL SETUSER app"));
+    let block = block.clone().nth(number).unwrap();
+    block
+        .split("```")
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect()
+}
+
+const OPERATIONS: &str = include_str!("../../docs/operations.md");
+const TOPOLOGIES: &str = include_str!("../../docs/topologies.md");
+
+fn give(server: &RedisServer, line: &[&str]) {
+    let reply = server.cli(line);
+    assert!(!reply.is_error(), "{line:?}: {reply}");
+}
+
+/// Nothing that a client sent was refused; what newer servers ask of newer clients does not matter.
+fn nothing_refused<'a>(servers: impl Iterator<Item = &'a RedisServer>) {
+    for server in servers {
+        let log = server.cli(&["ACL", "LOG"]);
+        let refused = log
+            .as_array()
+            .iter()
+            .map(|entry| entry.as_array()[7].as_text());
+        let missed: Vec<_> = refused
+            .filter(|object| !object.contains("setinfo"))
+            .collect();
+        assert_eq!(missed, [] as [&str; 0]);
+    }
+}
+
+fn login(url: String) -> ClientConfig {
+    config(url)
+        .username("app".to_owned())
+        .password(Secret::new("password"))
+}
+
+async fn two(config: ClientConfig) -> (Client, Client) {
+    let one = Client::connect_with(config.clone()).await.unwrap();
+    (one, Client::connect_with(config).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_cluster_the_lines_are_enough() {
+    let Some(cluster) = Cluster::or_skip("on_a_cluster_the_lines_are_enough") else {
+        return;
+    };
+    for node in cluster.nodes() {
+        give(node, &line(OPERATIONS, 0));
+        give(node, &line(TOPOLOGIES, 2));
+    }
+    let clients = two(login(cluster.url())).await;
+    let masters = || cluster.nodes()[..3].iter().collect();
+    survives(clients.clone(), "app:", masters, || {}).await;
+    // A slot on its way, and a node that refers elsewhere.
+    let guard = lock(&clients.0, "app:orders", LONG)
+        .acquire()
+        .await
+        .unwrap();
+    let slot = cluster.slot("app:orders");
+    let to = (cluster.master_of(slot) + 1) % 3;
+    let migration = apart(|| cluster.migrate(slot, to));
+    migration.move_keys();
+    guard.renew().await.unwrap();
+    apart(|| migration.finish());
+    guard.release().await.unwrap();
+    nothing_refused(cluster.nodes().iter());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_sentinels_the_lines_are_enough() {
+    let Some(set) = SentinelSet::or_skip("with_sentinels_the_lines_are_enough") else {
+        return;
+    };
+    for number in 0..3 {
+        give(set.server(number), &line(OPERATIONS, 0));
+        give(set.server(number), &line(TOPOLOGIES, 0));
+        give(set.sentinel(number), &line(TOPOLOGIES, 1));
+    }
+    let config = login(set.url())
+        .sentinel_username("app".to_owned())
+        .sentinel_password(Secret::new("password"));
+    let clients = two(config).await;
+    let master = || vec![set.server(set.master())];
+    survives(clients, "app:", master, || {
+        let _ = set.fail_over();
+    })
+    .await;
+    nothing_refused((0..3).map(|n| set.server(n)));
+    nothing_refused((0..3).map(|n| set.sentinel(n)));
+}
