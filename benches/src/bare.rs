@@ -15,9 +15,9 @@ pub(crate) const REDISSON_ACQUIRE: &str = include_str!("../lua/redisson_acquire.
 pub(crate) const REDISSON_RELEASE: &str = include_str!("../lua/redisson_release.lua");
 
 const OWNER: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:1234567";
-const LEASE: &str = "30000";
+pub(crate) const LEASE: &str = "30000";
 /// In the year 2100: never late.
-const NOT_AFTER: &str = "4102444800000000";
+pub(crate) const NOT_AFTER: &str = "4102444800000000";
 
 /// A connection as the redis crate makes it, only without Nagle's delay.
 pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection> {

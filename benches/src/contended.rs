@@ -1,11 +1,12 @@
 //! Many tasks of one process on one name.
 
 use anyhow::Result;
-use stanchion::{Client, Lock};
+use stanchion::Client;
 use stanchion_testkit::RedisServer;
 
 use crate::bare::{Bare, Pair, connect};
 use crate::contender::rate;
+use crate::either::Kind;
 use crate::handoffs::{relay, sent};
 use crate::measure::{Flavor, Plan, Spread, compare};
 use crate::report::{Report, Target, per_second};
@@ -16,7 +17,7 @@ pub(crate) fn handoffs(server: &RedisServer, plan: Plan, report: &mut Report) ->
     for flavor in Flavor::ALL {
         let compared = flavor.runtime()?.block_on(async {
             let client = Client::connect(server.url()).await?;
-            let lock = Lock::new(&client, "bench:relay")?;
+            let lock = Kind::Lock.named(&client, "bench:relay")?;
             let bare = [Bare::new(&connect(&server.url()).await?, Pair::ours("bench:bare")).await?];
             let relayed = async |block| Ok(relay(&lock, TASKS, block).await?.handoffs_per_second());
             compare(plan, relayed, async |block| rate(&bare, block).await).await
@@ -37,7 +38,7 @@ pub(crate) fn commands(server: &RedisServer, plan: Plan, report: &mut Report) ->
         let (mut costs, mut rates) = (Vec::new(), Vec::new());
         Flavor::MultiThread.runtime()?.block_on(async {
             let client = Client::connect(server.url()).await?;
-            let lock = Lock::new(&client, "bench:relay")?;
+            let lock = Kind::Lock.named(&client, "bench:relay")?;
             for _ in 0..plan.runs {
                 server.reset_stats();
                 let relay = relay(&lock, tasks, plan.run / 2).await?;

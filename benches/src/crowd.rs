@@ -10,15 +10,16 @@ use stanchion::{Client, Lock};
 use stanchion_testkit::RedisServer;
 use tokio::sync::watch;
 
+use crate::either::{Either, Kind};
 use crate::measure::{Flavor, Plan, Spread, compare};
 use crate::report::{Report, Target, per_second};
 
 const FEW: usize = 16;
 
 /// Tasks that wait for one name again and again. While its gate is closed, whoever holds keeps it.
-struct Crowd {
-    name: &'static str,
-    client: Client,
+pub(crate) struct Crowd {
+    pub(crate) lock: Either,
+    pub(crate) client: Client,
     gate: watch::Sender<bool>,
     grants: Arc<AtomicU64>,
     size: usize,
@@ -26,23 +27,36 @@ struct Crowd {
 
 impl Crowd {
     /// Lines up `size` tasks behind a closed gate.
-    async fn gather(server: &RedisServer, name: &'static str, size: usize) -> Result<Self> {
+    async fn gather(server: &RedisServer, kind: Kind, name: &str, size: usize) -> Result<Self> {
         let client = Client::connect(server.url()).await?;
         let crowd = Self {
-            name,
+            lock: kind.named(&client, name)?,
             client,
             gate: watch::Sender::new(false),
             grants: Arc::default(),
             size,
         };
-        crowd.join(1)?;
+        crowd.join(1);
         crowd.settle(0, 1).await;
         Ok(crowd)
     }
 
-    fn join(&self, tasks: usize) -> Result<()> {
+    /// With all of its waiters in line.
+    pub(crate) async fn full(
+        server: &RedisServer,
+        kind: Kind,
+        name: &str,
+        size: usize,
+    ) -> Result<Self> {
+        let crowd = Self::gather(server, kind, name, size).await?;
+        crowd.join(size);
+        crowd.settle(size, 1).await;
+        Ok(crowd)
+    }
+
+    fn join(&self, tasks: usize) {
         for _ in 0..tasks {
-            let lock = Lock::new(&self.client, self.name)?;
+            let lock = self.lock.clone();
             let (mut gate, grants) = (self.gate.subscribe(), Arc::clone(&self.grants));
             tokio::spawn(async move {
                 loop {
@@ -55,7 +69,6 @@ impl Crowd {
                 anyhow::Ok(())
             });
         }
-        Ok(())
     }
 
     /// Until so many wait and one holds.
@@ -66,7 +79,7 @@ impl Crowd {
     }
 
     /// Opens the gate for `block`; returns grants per second.
-    async fn rate(&self, block: Duration) -> f64 {
+    pub(crate) async fn rate(&self, block: Duration) -> f64 {
         let before = self.grants.load(Ordering::Relaxed);
         let started = Instant::now();
         self.gate.send_replace(true);
@@ -82,19 +95,17 @@ impl Crowd {
 
 pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     Flavor::MultiThread.runtime()?.block_on(async {
-        let few = Crowd::gather(server, "bench:few", FEW).await?;
-        few.join(few.size)?;
-        few.settle(few.size, 1).await;
-        let many = Crowd::gather(server, "bench:many", plan.many).await?;
+        let few = Crowd::full(server, Kind::Lock, "bench:few", FEW).await?;
+        let many = Crowd::gather(server, Kind::Lock, "bench:many", plan.many).await?;
         let before = resident()?;
-        many.join(many.size)?;
+        many.join(many.size);
         many.settle(many.size, 1).await;
         // A subscription is confirmed within a round trip.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let bytes = (resident()? - before) as f64 / many.size as f64;
         let crowd = format!("{} waiters", many.size);
 
-        let heard = server.subscribers("redisson_lock__channel:{bench:many}");
+        let heard = server.subscribers("redisson_lock__channel:{bench:many:lock}");
         report.row(
             "crowd",
             format!("{crowd}: subscriptions"),
@@ -103,7 +114,7 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
             "PUBSUB NUMSUB",
         );
 
-        let lock = Lock::new(&many.client, many.name)?;
+        let lock = Lock::new(&many.client, "bench:many:lock")?;
         let future = lock.acquire();
         let note = format!(
             "VmRSS, task included; the future of acquire alone has {} bytes",

@@ -1,4 +1,4 @@
-//! Measures stanchion's promised speeds: `cargo run --release -p stanchion-benches -- [FIGURE…] [--quick] [--json FILE]`.
+//! Measures stanchion's promised speeds: `cargo run --release -p stanchion-benches -- [FIGURE…] [--quick] [--json FILE] [--charts DIR]`.
 //!
 //! Starts a private server. Everything that is compared runs in alternating blocks of one process, because round trips
 //! on a small machine jump between levels; what counts is the median of the blocks' ratios. `docs/benchmarks.md` tells
@@ -11,9 +11,12 @@
 #![expect(clippy::cast_precision_loss, reason = "counts become rates")]
 
 mod bare;
+mod chart;
 mod contended;
 mod contender;
 mod crowd;
+mod either;
+mod fair;
 mod handoffs;
 mod latch;
 mod measure;
@@ -22,7 +25,11 @@ mod parallel;
 mod processes;
 mod redlock;
 mod report;
+mod rwlock;
+mod semaphore;
 mod server_time;
+mod sizing;
+mod slowlog;
 mod uncontended;
 mod watchdog;
 
@@ -50,6 +57,9 @@ struct Args {
     /// Also writes the rows as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also draws the charts, as SVG.
+    #[arg(long, value_name = "DIR")]
+    charts: Option<PathBuf>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -85,12 +95,28 @@ enum Figure {
     Crowd,
     /// 10 000 held locks under the watchdog.
     Watchdog,
-    /// 1000 waiters of one process when a latch opens.
+    /// Fair lock and lock side by side: 2, 16 and 128 tasks, and four processes of eight.
+    Fair,
+    /// A fair cycle alone, against one of the lock.
+    FairCycle,
+    /// From a release to the next holder in another client, against a round trip.
+    FairGap,
+    /// Server time of the fair lock's scripts with 10 000 waiters, against 10.
+    FairServerTime,
+    /// 64 readers of one name, against bare redis-rs.
+    Readers,
+    /// The same while 8 to 1024 others read.
+    ReadersHeld,
+    /// Server time of a reader's release beside 300 others, against 8.
+    ReadersServerTime,
+    /// 64 tasks and eight permits: commands of a grant.
+    Semaphore,
+    /// 1000 waiters of a latch let go.
     Latch,
     /// Eight names at once.
     Multilock,
-    /// A quorum of 3 and of 5 servers against the slowest of them.
-    Redlock,
+    /// Bytes on the server.
+    Memory,
 }
 
 fn main() -> Result<()> {
@@ -123,11 +149,19 @@ fn main() -> Result<()> {
             Figure::Processes => processes::measure(&server, plan, &mut report)?,
             Figure::Crowd => crowd::measure(&server, plan, &mut report)?,
             Figure::Watchdog => watchdog::measure(&server, plan, &mut report)?,
-            Figure::Latch => latch::measure(&server, plan, &mut report)?,
-            Figure::Multilock => multilock::measure(&server, plan, &mut report)?,
-            Figure::Redlock => redlock::measure(plan, &mut report)?,
+            Figure::Fair => fair::turns(&server, plan, &mut report)?,
+            Figure::FairCycle => fair::uncontended(&server, plan, &mut report)?,
+            Figure::FairGap => fair::gap(&server, plan, &mut report)?,
+            Figure::FairServerTime => fair::server_time(&server, plan, &mut report)?,
+            Figure::Readers => rwlock::readers(&server, plan, &mut report)?,
+            Figure::ReadersHeld => rwlock::crowds(&server, plan, &mut report)?,
+            Figure::ReadersServerTime => rwlock::server_time(&server, plan, &mut report)?,
+            Figure::Semaphore => semaphore::grants(&server, plan, &mut report)?,
+            Figure::Latch => latch::release(&server, plan, &mut report)?,
+            Figure::Multilock => multilock::cycle(&server, plan, &mut report)?,
+            Figure::Memory => sizing::server_memory(&server, plan, &mut report)?,
         }
         server.flush();
     }
-    report.finish(args.json.as_deref())
+    report.finish(args.json.as_deref(), args.charts.as_deref())
 }

@@ -1,4 +1,4 @@
-//! Eight names at once.
+//! The multi-lock: eight names at once.
 
 use anyhow::Result;
 use stanchion::{Client, Lock, Lockable, MultiLock};
@@ -7,25 +7,26 @@ use stanchion_testkit::RedisServer;
 use crate::contender::{Contender, rate};
 use crate::handoffs::sent;
 use crate::measure::{Flavor, Plan, Spread, compare};
-use crate::report::{Report, Target, per_second};
+use crate::report::{Report, Target};
+
+const NAMES: usize = 8;
+const CYCLES: u32 = 1000;
 
 impl Contender for MultiLock {
     async fn cycle(&mut self) -> Result<()> {
-        let guard = self.acquire().await?;
-        guard.release().await?;
+        self.acquire().await?.release().await?;
         Ok(())
     }
 }
 
-pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
-    const CYCLES: u32 = 1000;
+pub(crate) fn cycle(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     Flavor::MultiThread.runtime()?.block_on(async {
         let client = Client::connect(server.url()).await?;
-        let mut locks = Vec::new();
-        for n in 0..8 {
-            locks.push(Lock::new(&client, format!("{{bench}}:{n}"))?);
-        }
-        let mut multi = MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable))?;
+        let locks = (0..NAMES)
+            .map(|i| Lock::new(&client, format!("bench:multi:{i}")))
+            .collect::<Result<Vec<_>, _>>()?;
+        let members = locks.iter().map(|lock| lock as &dyn Lockable);
+        let mut multi = MultiLock::new(members)?;
         multi.cycle().await?;
         server.reset_stats();
         for _ in 0..CYCLES {
@@ -33,7 +34,7 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
         }
         report.row(
             "multilock",
-            "8 names: commands sent for a cycle",
+            format!("{NAMES} names: commands of a cycle"),
             Spread::one(sent(server) as f64 / f64::from(CYCLES)),
             Target::Exactly(2.0),
             format!("{CYCLES} cycles"),
@@ -45,17 +46,17 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
             async |block| rate(&single, block).await,
         )
         .await?;
-        let note = format!(
-            "{} / {} cycles",
-            per_second(compared.subject),
-            per_second(compared.reference)
-        );
+        let micros = |rate: Spread| 1e6 / rate.median;
         report.row(
             "multilock",
-            "8 names: cycle / cycle of one lock",
+            format!("{NAMES} names: cycle / cycle of one lock"),
             compared.cost(),
             Target::None,
-            note,
+            format!(
+                "{:.1} us / {:.1} us",
+                micros(compared.subject),
+                micros(compared.reference)
+            ),
         );
         anyhow::Ok(())
     })

@@ -9,10 +9,11 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use stanchion::{Client, Lock};
+use stanchion::Client;
 use stanchion_testkit::{Process, RedisServer};
 
-use crate::handoffs::sent;
+use crate::either::{Either, Kind};
+use crate::handoffs::{micros, sent};
 use crate::measure::{Flavor, Plan, Spread};
 use crate::report::{Report, Target, per_second};
 
@@ -25,6 +26,8 @@ const NAME: &str = "bench:processes";
 pub(crate) struct Worker {
     url: String,
     millis: u64,
+    #[arg(value_enum)]
+    kind: Kind,
 }
 
 /// What a worker prints when it is done.
@@ -47,7 +50,7 @@ impl Worker {
     pub(crate) fn run(&self) -> Result<()> {
         Flavor::MultiThread.runtime()?.block_on(async {
             let client = Client::connect(self.url.clone()).await?;
-            let lock = Lock::new(&client, NAME)?;
+            let lock = self.kind.named(&client, NAME)?;
             println!("ready");
             io::stdout().flush()?;
             tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new())).await??;
@@ -61,7 +64,7 @@ impl Worker {
 }
 
 /// Tasks that hold for 1 ms and pause for 1 ms.
-async fn contend(lock: &Lock, run: Duration) -> Result<Told> {
+async fn contend(lock: &Either, run: Duration) -> Result<Told> {
     let started = Instant::now();
     let told = Arc::new(Mutex::new(Told::default()));
     let tasks: Vec<_> = (0..TASKS)
@@ -79,13 +82,13 @@ async fn contend(lock: &Lock, run: Duration) -> Result<Told> {
                     let asked = Instant::now();
                     let left = run.saturating_sub(started.elapsed());
                     let acquired = tokio::time::timeout(left, lock.acquire()).await;
-                    let waited = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
+                    let waited = micros(asked);
                     let Ok(guard) = acquired else {
                         tell(Err(waited));
                         return anyhow::Ok(());
                     };
                     let guard = guard?;
-                    let token = guard.fencing_token().context("no token")?.get();
+                    let token = guard.token()?;
                     tell(Ok(Grant {
                         token,
                         task,
@@ -105,18 +108,19 @@ async fn contend(lock: &Lock, run: Duration) -> Result<Told> {
     Ok(std::mem::take(&mut *told))
 }
 
-/// One run, judged.
-struct Outcome {
-    commands: f64,
-    p50: f64,
-    p99: f64,
-    max: f64,
-    rate: f64,
+/// One run, judged. Times in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) commands: f64,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+    pub(crate) rate: f64,
 }
 
 pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     let outcomes = (0..plan.runs)
-        .map(|_| run(server, plan.run))
+        .map(|_| run(server, plan.run, Kind::Lock))
         .collect::<Result<Vec<_>>>()?;
     let spread = |of: fn(&Outcome) -> f64| Spread::of(outcomes.iter().map(of).collect());
     let note = format!("{} hand-offs", per_second(spread(|o| o.rate)));
@@ -144,7 +148,8 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
     Ok(())
 }
 
-fn run(server: &RedisServer, length: Duration) -> Result<Outcome> {
+/// Four processes of eight tasks contend for so long.
+pub(crate) fn run(server: &RedisServer, length: Duration, kind: Kind) -> Result<Outcome> {
     let program = std::env::current_exe()?;
     let mut workers: Vec<_> = (0..PROCESSES)
         .map(|_| {
@@ -152,6 +157,7 @@ fn run(server: &RedisServer, length: Duration) -> Result<Outcome> {
                 "worker",
                 &server.url(),
                 &length.as_millis().to_string(),
+                kind.arg(),
             ]))
         })
         .collect();

@@ -1,4 +1,4 @@
-//! The table and the JSON file.
+//! The table, the JSON file and the charts.
 
 use std::fs;
 use std::path::Path;
@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use stanchion_testkit::RedisServer;
 
+use crate::chart::Chart;
 use crate::measure::Spread;
 
 /// What a figure must be.
@@ -57,6 +58,8 @@ pub(crate) struct Report {
     server: String,
     cores: usize,
     rows: Vec<Row>,
+    #[serde(skip)]
+    charts: Vec<Chart>,
 }
 
 impl Report {
@@ -74,6 +77,7 @@ impl Report {
             server: version,
             cores,
             rows: Vec::new(),
+            charts: Vec::new(),
         }
     }
 
@@ -119,13 +123,24 @@ impl Report {
         self.rows.push(row);
     }
 
-    pub(crate) fn finish(self, json: Option<&Path>) -> Result<()> {
+    /// Adds a picture, drawn at the end if pictures are wanted.
+    pub(crate) fn chart(&mut self, chart: Chart) {
+        self.charts.push(chart);
+    }
+
+    pub(crate) fn finish(self, json: Option<&Path>, charts: Option<&Path>) -> Result<()> {
         let judged = self.rows.iter().filter_map(|row| row.met);
         let (met, missed): (Vec<bool>, Vec<bool>) = judged.partition(|met| *met);
         println!("{} met, {} missed", met.len(), missed.len());
         if let Some(path) = json {
             let text = serde_json::to_string_pretty(&self)?;
             fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if let Some(folder) = charts {
+            for chart in &self.charts {
+                chart.write(folder)?;
+            }
+            println!("{} charts in {}", self.charts.len(), folder.display());
         }
         Ok(())
     }

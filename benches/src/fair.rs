@@ -1,0 +1,391 @@
+//! What order costs: the fair lock next to the lock.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use stanchion::{AcquireError, Client, FairLock};
+use stanchion_testkit::RedisServer;
+use tokio::sync::mpsc;
+
+use crate::bare::connect;
+use crate::chart::{Chart, Scale, Series, Shape};
+use crate::contender::rate;
+use crate::crowd::Crowd;
+use crate::either::{Held, Kind};
+use crate::handoffs::{relay, sent};
+use crate::measure::{Flavor, Plan, Spread, compare};
+use crate::processes::{self, Outcome};
+use crate::report::{Report, Target, per_second};
+use crate::slowlog;
+
+const TASKS: [usize; 3] = [2, 16, 128];
+
+/// The outcomes of the two, run by run.
+#[derive(Debug, Default)]
+struct Both {
+    lock: Vec<Outcome>,
+    fair: Vec<Outcome>,
+}
+
+impl Both {
+    fn of(&self, kind: Kind) -> &[Outcome] {
+        match kind {
+            Kind::Lock => &self.lock,
+            Kind::Fair => &self.fair,
+        }
+    }
+
+    fn spread(&self, kind: Kind, of: fn(&Outcome) -> f64) -> Spread {
+        Spread::of(self.of(kind).iter().map(of).collect())
+    }
+
+    /// Fair over lock, run by run.
+    fn ratio(&self, of: fn(&Outcome) -> f64) -> Spread {
+        let pairs = self.fair.iter().zip(&self.lock);
+        Spread::of(pairs.map(|(fair, lock)| of(fair) / of(lock)).collect())
+    }
+}
+
+/// Runs both in turns, the first of a pair changing each time.
+fn in_turns(plan: Plan, mut run: impl FnMut(Kind) -> Result<Outcome>) -> Result<Both> {
+    let mut both = Both::default();
+    for n in 0..plan.runs {
+        let order = if n % 2 == 0 {
+            Kind::ALL
+        } else {
+            [Kind::Fair, Kind::Lock]
+        };
+        for kind in order {
+            let outcome = run(kind)?;
+            match kind {
+                Kind::Lock => both.lock.push(outcome),
+                Kind::Fair => both.fair.push(outcome),
+            }
+        }
+    }
+    Ok(both)
+}
+
+/// Tasks of one process that hold for no time.
+async fn in_one_process(
+    server: &RedisServer,
+    client: &Client,
+    kind: Kind,
+    tasks: usize,
+    block: Duration,
+) -> Result<Outcome> {
+    let lock = kind.named(client, &format!("bench:turns:{tasks}"))?;
+    server.reset_stats();
+    let relay = relay(&lock, tasks, block).await?;
+    let millis = |quantile| relay.waits.value_at_quantile(quantile) as f64 / 1000.0;
+    Ok(Outcome {
+        commands: sent(server) as f64 / relay.handoffs as f64,
+        p50: millis(0.5),
+        p99: millis(0.99),
+        max: millis(1.0),
+        rate: relay.handoffs_per_second(),
+    })
+}
+
+pub(crate) fn turns(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    let mut columns = Vec::new();
+    for tasks in TASKS {
+        let runtime = Flavor::MultiThread.runtime()?;
+        let client = runtime.block_on(Client::connect(server.url()))?;
+        let both = in_turns(plan, |kind| {
+            runtime.block_on(in_one_process(server, &client, kind, tasks, plan.run / 2))
+        })?;
+        columns.push((format!("{tasks} tasks"), both));
+    }
+    let both = in_turns(plan, |kind| processes::run(server, plan.run, kind))?;
+    columns.push(("4 x 8 processes".to_owned(), both));
+    for (what, both) in &columns {
+        rows(report, what, both);
+    }
+    charts(report, &columns);
+    Ok(())
+}
+
+fn rows(report: &mut Report, what: &str, both: &Both) {
+    let [lock, fair] = Kind::ALL;
+    let pair = |of: fn(&Outcome) -> f64| (both.spread(fair, of), both.spread(lock, of));
+    let (ours, theirs) = pair(|o| o.rate);
+    report.row(
+        "fair",
+        format!("{what}: hand-offs/s, fair / lock"),
+        both.ratio(|o| o.rate),
+        Target::None,
+        format!("{} / {}", per_second(ours), per_second(theirs)),
+    );
+    let (ours, theirs) = (pair(|o| o.p50), pair(|o| o.p99));
+    report.row(
+        "fair",
+        format!("{what}: fair wait p99 / p50"),
+        both.spread(fair, |o| o.p99 / o.p50),
+        Target::AtMost(1.5),
+        format!(
+            "p50 {:.2} ms, p99 {:.2} ms; lock p50 {:.2} ms, p99 {:.2} ms",
+            ours.0.median, theirs.0.median, ours.1.median, theirs.1.median
+        ),
+    );
+    let (ours, theirs) = pair(|o| o.commands);
+    report.row(
+        "fair",
+        format!("{what}: commands for a hand-off, fair"),
+        ours,
+        Target::AtMost(2.1),
+        format!("lock {:.2}", theirs.median),
+    );
+}
+
+fn charts(report: &mut Report, columns: &[(String, Both)]) {
+    let series = |kind: Kind, name: String, of: fn(&Outcome) -> f64| Series {
+        name,
+        values: columns
+            .iter()
+            .map(|(_, both)| both.spread(kind, of).median)
+            .collect(),
+    };
+    let each = |of: fn(&Outcome) -> f64| {
+        Kind::ALL
+            .map(|kind| series(kind, kind.title().into(), of))
+            .to_vec()
+    };
+    let waits = Kind::ALL
+        .into_iter()
+        .map(|kind| series(kind, format!("{} p50", kind.title()), |o| o.p50))
+        .chain(Kind::ALL.map(|kind| series(kind, format!("{} p99", kind.title()), |o| o.p99)))
+        .collect();
+    let categories: Vec<String> = columns.iter().map(|(what, _)| what.clone()).collect();
+    let chart = |file, title: &str, unit, series, scale| Chart {
+        file,
+        title: title.into(),
+        unit,
+        categories: categories.clone(),
+        series,
+        scale,
+        shape: Shape::Bars,
+    };
+    report.chart(chart(
+        "fair-rate",
+        "Hand-offs per second, one name (higher is better)",
+        "hand-offs/s",
+        each(|o| o.rate),
+        Scale::Log,
+    ));
+    report.chart(chart(
+        "fair-wait",
+        "Wait from the call to the guard, one name (lower is better)",
+        "ms",
+        waits,
+        Scale::Log,
+    ));
+    report.chart(chart(
+        "fair-commands",
+        "Commands for a hand-off, one name (lower is better)",
+        "commands",
+        each(|o| o.commands),
+        Scale::Linear,
+    ));
+}
+
+/// Nobody else: a cycle of the fair lock against one of the lock.
+pub(crate) fn uncontended(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    for flavor in Flavor::ALL {
+        let compared = flavor.runtime()?.block_on(async {
+            let client = Client::connect(server.url()).await?;
+            let fair = [Kind::Fair.named(&client, "bench:cycle")?];
+            let lock = [Kind::Lock.named(&client, "bench:cycle")?];
+            compare(
+                plan,
+                async |block| rate(&fair, block).await,
+                async |block| rate(&lock, block).await,
+            )
+            .await
+        })?;
+        let micros = |rate: Spread| 1e6 / rate.median;
+        report.row(
+            "fair-cycle",
+            format!("fair cycle / lock cycle, {}", flavor.name()),
+            compared.cost(),
+            Target::AtMost(1.3),
+            format!(
+                "{:.1} us / {:.1} us",
+                micros(compared.subject),
+                micros(compared.reference)
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// Before each release, and before each round trip, nothing happens for so long.
+const IDLE: Duration = Duration::from_millis(2);
+const ROUNDS: usize = 60;
+const WAITERS: usize = 16;
+
+/// From the release to the next holder, in another client, against a round trip after the same pause.
+pub(crate) fn gap(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    for kind in Kind::ALL {
+        let (mut gaps, mut trips, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..plan.runs {
+            let (gap, trip) = Flavor::MultiThread
+                .runtime()?
+                .block_on(one_gap(server, kind))?;
+            ratios.push(gap / trip);
+            gaps.push(gap);
+            trips.push(trip);
+        }
+        let target = match kind {
+            Kind::Fair => Target::AtMost(1.3),
+            Kind::Lock => Target::None,
+        };
+        report.row(
+            "fair-gap",
+            format!("{}: release to next holder / round trip", kind.title()),
+            Spread::of(ratios),
+            target,
+            format!(
+                "{:.0} us / {:.0} us after {} ms of quiet",
+                Spread::of(gaps).median,
+                Spread::of(trips).median,
+                IDLE.as_millis()
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// The median gap and the median round trip, in microseconds.
+async fn one_gap(server: &RedisServer, kind: Kind) -> Result<(f64, f64)> {
+    let (tell, mut holders) = mpsc::channel::<(Instant, Held)>(1);
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let client = Client::connect(server.url()).await?;
+        let lock = kind.named(&client, "bench:gap")?;
+        for _ in 0..WAITERS / 2 {
+            let (lock, tell) = (lock.clone(), tell.clone());
+            tasks.push(tokio::spawn(async move {
+                while let Ok(held) = lock.acquire().await {
+                    let now = Instant::now();
+                    if tell.send((now, held)).await.is_err() {
+                        break;
+                    }
+                }
+            }));
+        }
+    }
+    drop(tell);
+    let mut bare = connect(&server.url()).await?;
+    let (mut gaps, mut trips) = (Vec::new(), Vec::new());
+    let (_, mut held) = holders.recv().await.context("nobody holds")?;
+    for _ in 0..ROUNDS {
+        tokio::time::sleep(IDLE).await;
+        let asked = Instant::now();
+        redis::cmd("PING").exec_async(&mut bare).await?;
+        trips.push(asked.elapsed().as_secs_f64() * 1e6);
+        tokio::time::sleep(IDLE).await;
+        let released = Instant::now();
+        let releasing = tokio::spawn(held.release());
+        let (granted, next) = holders.recv().await.context("nobody holds")?;
+        gaps.push(granted.saturating_duration_since(released).as_secs_f64() * 1e6);
+        releasing.await??;
+        held = next;
+    }
+    drop(holders);
+    held.release().await?;
+    for task in tasks {
+        task.await?;
+    }
+    Ok((Spread::of(gaps).median, Spread::of(trips).median))
+}
+
+/// The scripts of a contended name, as the crate puts them together.
+macro_rules! with_queue {
+    ($first:literal, $last:literal) => {
+        concat!(
+            include_str!(concat!("../../crates/stanchion-fair/lua/", $first, ".lua")),
+            include_str!("../../crates/stanchion-fair/lua/queue.lua"),
+            include_str!(concat!("../../crates/stanchion-fair/lua/", $last, ".lua")),
+        )
+    };
+}
+
+const SCRIPTS: [(&str, &str); 3] = [
+    ("acquire", with_queue!("acquire", "acquire_queued")),
+    ("release", with_queue!("release", "after_release")),
+    ("beat", with_queue!("beat", "after_beat")),
+];
+const GIVE_UP: &str = with_queue!("abandon", "after_release");
+const FEW: usize = 10;
+
+/// Server time of the scripts with very many waiters, against few.
+pub(crate) fn server_time(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    let mut times: Vec<[slowlog::Times; 2]> = Vec::new();
+    Flavor::MultiThread.runtime()?.block_on(async {
+        let few = Crowd::full(server, Kind::Fair, "bench:few", FEW).await?;
+        let many = Crowd::full(server, Kind::Fair, "bench:many", plan.many).await?;
+        let probe = Client::connect(server.url()).await?;
+        for _ in 0..plan.runs {
+            times.push([
+                observe(server, &few, &probe, "bench:few:fair", plan).await?,
+                observe(server, &many, &probe, "bench:many:fair", plan).await?,
+            ]);
+        }
+        anyhow::Ok(())
+    })?;
+    let of = |script: &str| -> Option<(Vec<f64>, Vec<f64>)> {
+        times
+            .iter()
+            .map(|[few, many]| Some((few.mean(script)?, many.mean(script)?)))
+            .collect::<Option<Vec<_>>>()
+            .map(|pairs| pairs.into_iter().unzip())
+    };
+    for (name, script) in SCRIPTS {
+        let (few, many) = of(script).with_context(|| format!("{name} did not run"))?;
+        let ratios = many.iter().zip(&few).map(|(many, few)| many / few);
+        report.row(
+            "fair-server-time",
+            format!("{name}: {} waiters / {FEW}", plan.many),
+            Spread::of(ratios.collect()),
+            Target::AtMost(2.0),
+            format!(
+                "{:.1} us / {:.1} us",
+                Spread::of(many.clone()).median,
+                Spread::of(few.clone()).median
+            ),
+        );
+    }
+    let (_, many) = of(GIVE_UP).context("nobody gave up")?;
+    report.row(
+        "fair-server-time",
+        format!("giving up at the tail of {}: ms", plan.many),
+        Spread::of(many.iter().map(|micros| micros / 1000.0).collect()),
+        Target::AtMost(0.2),
+        "one LREM over the list",
+    );
+    Ok(())
+}
+
+/// Lets the crowd move, and a newcomer give up again and again.
+async fn observe(
+    server: &RedisServer,
+    crowd: &Crowd,
+    probe: &Client,
+    name: &str,
+    plan: Plan,
+) -> Result<slowlog::Times> {
+    slowlog::start(server);
+    crowd.rate(plan.block * 2).await;
+    let newcomer = FairLock::new(probe, name)?;
+    for _ in 0..50 {
+        match newcomer.acquire_timeout(Duration::from_millis(4)).await {
+            Err(AcquireError::TimedOut { .. }) => {}
+            Err(error) => return Err(error.into()),
+            Ok(guard) => guard.release().await?,
+        }
+    }
+    // A sign of life comes every half second.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    Ok(slowlog::stop(server, name))
+}

@@ -1,0 +1,96 @@
+//! Semaphores: what a grant costs when there are more tasks than permits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use stanchion::{Client, LeasedSemaphore, Semaphore};
+use stanchion_testkit::RedisServer;
+
+use crate::handoffs::sent;
+use crate::measure::{Flavor, Plan, Spread};
+use crate::report::{Report, Target, per_second};
+
+const PERMITS: u32 = 8;
+const TASKS: usize = 64;
+const HOLD: Duration = Duration::from_millis(1);
+
+/// One that takes a permit, holds it for a moment and gives it back.
+trait Taker: Clone + Send + 'static {
+    fn turn(&self) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl Taker for Semaphore {
+    async fn turn(&self) -> Result<()> {
+        let permit = self.acquire().await?;
+        tokio::time::sleep(HOLD).await;
+        permit.release().await?;
+        Ok(())
+    }
+}
+
+impl Taker for LeasedSemaphore {
+    async fn turn(&self) -> Result<()> {
+        let permit = self.acquire().await?;
+        tokio::time::sleep(HOLD).await;
+        permit.release().await?;
+        Ok(())
+    }
+}
+
+/// Grants and seconds.
+async fn crowd<T: Taker>(taker: &T, block: Duration) -> Result<(u64, f64)> {
+    let started = Instant::now();
+    let grants = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let (taker, grants) = (taker.clone(), Arc::clone(&grants));
+            tokio::spawn(async move {
+                while started.elapsed() < block {
+                    taker.turn().await?;
+                    grants.fetch_add(1, Ordering::Relaxed);
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.context("a task panicked")??;
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    Ok((grants.load(Ordering::Relaxed), seconds))
+}
+
+pub(crate) fn grants(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    Flavor::MultiThread.runtime()?.block_on(async {
+        let client = Client::connect(server.url()).await?;
+        let plain = Semaphore::new(&client, "bench:plain")?;
+        let leased = LeasedSemaphore::new(&client, "bench:leased")?;
+        plain.init(PERMITS).await?;
+        leased.init(PERMITS).await?;
+        let mut figures: [(Vec<f64>, Vec<f64>); 2] = Default::default();
+        for _ in 0..plan.runs {
+            for (which, figures) in figures.iter_mut().enumerate() {
+                server.reset_stats();
+                let (grants, seconds) = match which {
+                    0 => crowd(&plain, plan.run / 2).await?,
+                    _ => crowd(&leased, plan.run / 2).await?,
+                };
+                figures.0.push(sent(server) as f64 / grants as f64);
+                figures.1.push(grants as f64 / seconds);
+            }
+        }
+        let names = ["Semaphore", "LeasedSemaphore"];
+        for (name, (commands, rates)) in names.into_iter().zip(figures) {
+            report.row(
+                "semaphore",
+                format!("{name} of {PERMITS}, {TASKS} tasks: commands a grant"),
+                Spread::of(commands),
+                Target::AtMost(2.2),
+                format!("{} grants", per_second(Spread::of(rates))),
+            );
+        }
+        anyhow::Ok(())
+    })
+}
