@@ -4,14 +4,17 @@ use std::io::{self, IsTerminal, Write as _};
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Holder, Lock};
+use stanchion::{Client, FairHolder, FairLock, Lock, RwLock, RwLockStatus};
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
+use crate::look::{Kind, Seen, look};
 use crate::output;
 use crate::status::{HolderLine, lease_left};
 
-/// Free a lock whoever holds it.
+/// Free a lock or read-write lock whoever holds it.
+///
+/// A fair lock goes to the first in line.
 ///
 /// The holder learns of it at its next renewal, up to a third of its lease later. Until then it believes that it
 /// holds, and so will the next one: only fencing tokens protect what they write to.
@@ -30,6 +33,9 @@ Examples:
 pub(crate) struct ForceReleaseArgs {
     /// The lock's name.
     name: String,
+    /// What it is. Found out by looking. Semaphores and latches are not held as a whole, and are refused.
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
     /// Do not ask. Needed where there is no terminal to ask on.
     #[arg(long, short)]
     yes: bool,
@@ -55,35 +61,37 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
         return Err(Failure::new(exit::USAGE, message));
     }
     let client = args.server.connect().await?;
-    let lock = Lock::new(&client, &args.name).map_err(Library)?;
-    let name = lock.name().to_string();
-    let mut holder = lock.status().await.map_err(Library)?.holder;
-    while let Some(asked_about) = holder.as_ref().filter(|_| !args.yes) {
-        if !confirmed(&name, asked_about)? {
+    let name = client.name(&args.name).map_err(Library)?.to_string();
+    let mut holders = holders(&client, &args).await?;
+    while holders.is_held() && !args.yes {
+        if !confirmed(&name, &holders)? {
             return Err(Failure::new(exit::USAGE, "not confirmed. Nothing was done"));
         }
-        // The answer is about this holder only: it may have gone while the user was thinking.
-        let now = lock.status().await.map_err(Library)?.holder;
-        let same = now
-            .as_ref()
-            .is_none_or(|now| now.owner == asked_about.owner);
-        holder = now;
+        // The answer is about these holders only: they may have gone while the user was thinking.
+        let now = self::holders(&client, &args).await?;
+        let same = !now.is_held() || now.owners() == holders.owners();
+        holders = now;
         if same {
             break;
         }
         eprintln!("The holder has changed meanwhile.");
     }
-    let held = holder.is_some() || args.yes;
-    let released = held && lock.danger().force_release().await.map_err(Library)?;
+    let held = holders.is_held() || args.yes;
+    let released = held && release(&client, &args.name, &holders).await?;
     if args.json {
-        let holder = holder.as_ref().map(HolderLine::new);
+        let holder = holders.one().map(HolderLine::new);
         output::json_line(&ReleaseLine {
             name: &name,
             released,
             holder,
         })?;
     } else if released {
-        let from = holder.map_or_else(String::new, |holder| format!(" from {}", holder.owner));
+        let owners = holders.owners();
+        let from = match owners.as_slice() {
+            [] => String::new(),
+            [owner] => format!(" from {owner}"),
+            many => format!(" from {} holders", many.len()),
+        };
         output::line(&format!("{name}: released{from}"))?;
     } else {
         output::line(&format!("{name}: was free"))?;
@@ -91,12 +99,96 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
     Ok(if released { exit::SUCCESS } else { exit::NO })
 }
 
-fn confirmed(name: &str, holder: &Holder) -> io::Result<bool> {
-    eprintln!(
-        "{name} is held by {} ({}).",
-        holder.owner,
-        lease_left(holder)
-    );
+/// Who holds, and so which kind it is.
+enum Holders {
+    Lock(Option<FairHolder>),
+    Fair(Option<FairHolder>),
+    Rwlock(RwLockStatus),
+}
+
+async fn holders(client: &Client, args: &ForceReleaseArgs) -> Result<Holders, Failure> {
+    match look(client, &args.name, args.kind).await? {
+        Seen::Lock(status) => Ok(Holders::Lock(status.holder)),
+        Seen::Fair(status) => Ok(Holders::Fair(status.holder)),
+        Seen::Rwlock(status) => Ok(Holders::Rwlock(status)),
+        Seen::Semaphore(_) | Seen::Leased(_) | Seen::Latch(_) | Seen::Number(_) => {
+            let message = "a semaphore or a latch is not held as a whole. Nothing was done";
+            Err(Failure::new(exit::CONFIG, message))
+        }
+    }
+}
+
+async fn release(client: &Client, name: &str, holders: &Holders) -> Result<bool, Failure> {
+    Ok(match holders {
+        Holders::Lock(_) => {
+            let lock = Lock::new(client, name).map_err(Library)?;
+            lock.danger().force_release().await.map_err(Library)?
+        }
+        Holders::Fair(_) => {
+            let lock = FairLock::new(client, name).map_err(Library)?;
+            lock.danger().force_release().await.map_err(Library)?
+        }
+        Holders::Rwlock(_) => {
+            let lock = RwLock::new(client, name).map_err(Library)?;
+            lock.danger().force_release().await.map_err(Library)?
+        }
+    })
+}
+
+impl Holders {
+    fn one(&self) -> Option<&FairHolder> {
+        match self {
+            Self::Lock(holder) | Self::Fair(holder) => holder.as_ref(),
+            Self::Rwlock(_) => None,
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        match self {
+            Self::Lock(holder) | Self::Fair(holder) => holder.is_some(),
+            Self::Rwlock(status) => status.is_held(),
+        }
+    }
+
+    fn owners(&self) -> Vec<&str> {
+        match self {
+            Self::Lock(holder) | Self::Fair(holder) => {
+                holder.iter().map(|holder| holder.owner.as_str()).collect()
+            }
+            Self::Rwlock(status) => {
+                let all = status.writer.iter().chain(&status.readers);
+                let mut owners: Vec<_> = all.map(|holder| holder.owner.as_str()).collect();
+                owners.sort_unstable();
+                owners
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Lock(holder) | Self::Fair(holder) => {
+                holder.as_ref().map_or_else(String::new, |holder| {
+                    format!("{} ({})", holder.owner, lease_left(holder.remaining))
+                })
+            }
+            Self::Rwlock(status) => match &status.writer {
+                Some(writer) => format!(
+                    "the writer {} ({})",
+                    writer.owner,
+                    lease_left(status.remaining)
+                ),
+                None => format!(
+                    "{} readers ({})",
+                    status.reader_count,
+                    lease_left(status.remaining)
+                ),
+            },
+        }
+    }
+}
+
+fn confirmed(name: &str, holders: &Holders) -> io::Result<bool> {
+    eprintln!("{name} is held by {}.", holders.describe());
     eprintln!("If that holder is alive, it works on until its next renewal, next to whoever");
     eprintln!("holds then. Only what checks fencing tokens is protected from the two.");
     eprint!("Release {name}? [y/N] ");

@@ -1,4 +1,4 @@
-//! `stanchion`: run a command under a distributed lock, look at locks, see a demonstration.
+//! `stanchion`: run a command under a distributed lock, look at names, see a demonstration.
 //!
 //! One file or folder for each command; `exit` has the exit codes, `connect` the options that all of them share.
 #![expect(
@@ -14,6 +14,7 @@ mod connect;
 mod demo;
 mod exit;
 mod force_release;
+mod look;
 mod output;
 mod run;
 mod status;
@@ -25,7 +26,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::exit::Failure;
 
-/// Distributed locks on Redis and Valkey, for the command line.
+/// Distributed locks, read-write locks and semaphores on Redis and Valkey, for the command line.
 #[derive(Debug, Parser)]
 #[command(name = "stanchion", version, about, max_term_width = 100, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {
@@ -38,6 +39,7 @@ Examples:
   stanchion demo                             nothing to install, no Redis
   stanchion run nightly -- ./report.sh       one machine of the fleet at a time
   stanchion run nightly --wait 0 -- ./r.sh   only if nobody else is at it
+  stanchion run thumbs --permits 3 -- ./t.sh at most three at a time
   stanchion status nightly                   who holds it, and for how long
   stanchion force-release nightly            take it from a holder that hangs
 

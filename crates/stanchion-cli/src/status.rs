@@ -1,21 +1,27 @@
-//! `stanchion status`: who holds a lock, and for how long.
+//! `stanchion status`: who holds a name, and for how long.
+
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{FencingToken, Holder, Lock, LockStatus};
+use stanchion::{
+    FairHolder, FairLockStatus, FencingToken, HeldPermit, LeasedStatus, PermitHolder, RwLockHolder,
+    RwLockStatus, SemaphoreStatus,
+};
 
 use crate::connect::ServerArgs;
-use crate::exit::{self, Failure, Library};
+use crate::exit::{self, Failure};
+use crate::look::{Kind, Seen, look};
 use crate::output;
 
-/// Show whether a lock is held, by whom, and for how long.
+/// Show whether a name is held, by whom, and for how long.
 ///
 /// It is what the server saw when asked; by the time you read it, it may have changed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0     held or free; with --check: free
-  1     with --check: held
+  1     with --check: held, no permit is free, or the latch is closed
   69    the server cannot be reached
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
 
@@ -24,8 +30,11 @@ Examples:
   stanchion status nightly-report --json | jq .holder.remaining_ms
   stanchion status nightly-report --check >/dev/null && echo free")]
 pub(crate) struct StatusArgs {
-    /// The lock's name.
+    /// The name.
     name: String,
+    /// What it is. Found out by looking; semaphores and latches that nobody holds look alike.
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
     /// Exit with 1 when it is held.
     #[arg(long)]
     check: bool,
@@ -38,28 +47,77 @@ pub(crate) struct StatusArgs {
 
 pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
-    let lock = Lock::new(&client, &args.name).map_err(Library)?;
-    let status = lock.status().await.map_err(Library)?;
-    let name = lock.name().to_string();
+    let seen = look(&client, &args.name, args.kind).await?;
+    let name = client.name(&args.name).map_err(exit::Library)?.to_string();
     if args.json {
-        output::json_line(&StatusLine::new(&name, &status))?;
+        output::json_line(&StatusLine::new(&name, &seen))?;
     } else {
-        output::line(&describe(&name, &status))?;
+        output::line(&describe(&name, &seen))?;
     }
-    Ok(if args.check && status.is_held() {
+    Ok(if args.check && seen.is_held() {
         exit::NO
     } else {
         exit::SUCCESS
     })
 }
 
+impl Seen {
+    /// Whether whoever asks now would have to wait.
+    fn is_held(&self) -> bool {
+        match self {
+            Self::Lock(status) | Self::Fair(status) => status.is_held(),
+            Self::Rwlock(status) => status.is_held(),
+            Self::Semaphore(status) => status.available <= 0,
+            Self::Leased(status) => status.available <= 0,
+            Self::Latch(count) => *count > 0,
+            Self::Number(number) => *number <= 0,
+        }
+    }
+}
+
 /// The JSON of a status.
 #[derive(Debug, Serialize)]
 struct StatusLine<'a> {
     name: &'a str,
+    /// `None`: it cannot be told.
+    kind: Option<Kind>,
     held: bool,
-    holder: Option<HolderLine<'a>>,
-    last_token: Option<FencingToken>,
+    #[serde(flatten)]
+    detail: Detail<'a>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Detail<'a> {
+    Lock {
+        holder: Option<HolderLine<'a>>,
+        last_token: Option<FencingToken>,
+        queue_len: u64,
+    },
+    Rwlock {
+        writer: Option<&'a RwLockHolder>,
+        readers: &'a [RwLockHolder],
+        reader_count: u64,
+        remaining_ms: Option<u64>,
+        readers_held_off: bool,
+        last_token: Option<FencingToken>,
+    },
+    Semaphore {
+        available: i64,
+        holders: &'a [PermitHolder],
+    },
+    Leased {
+        available: i64,
+        acquired: u32,
+        total: i64,
+        permits: Vec<PermitLine<'a>>,
+    },
+    Latch {
+        count: u64,
+    },
+    Number {
+        number: i64,
+    },
 }
 
 /// The JSON of a holder.
@@ -70,19 +128,74 @@ pub(crate) struct HolderLine<'a> {
     remaining_ms: Option<u64>,
 }
 
+#[derive(Debug, Serialize)]
+struct PermitLine<'a> {
+    id: &'a stanchion::PermitId,
+    remaining_ms: Option<u64>,
+}
+
 impl<'a> StatusLine<'a> {
-    fn new(name: &'a str, status: &'a LockStatus) -> Self {
+    fn new(name: &'a str, seen: &'a Seen) -> Self {
+        let millis = |left: Option<Duration>| left.map(output::whole_millis);
+        let (kind, detail) = match seen {
+            Seen::Lock(status) | Seen::Fair(status) => {
+                let kind = match seen {
+                    Seen::Fair(_) => Some(Kind::Fair),
+                    // A free name is no kind yet.
+                    _ => status.is_held().then_some(Kind::Lock),
+                };
+                let detail = Detail::Lock {
+                    holder: status.holder.as_ref().map(HolderLine::new),
+                    last_token: status.last_token,
+                    queue_len: status.queue_len,
+                };
+                (kind, detail)
+            }
+            Seen::Rwlock(status) => {
+                let detail = Detail::Rwlock {
+                    writer: status.writer.as_ref(),
+                    readers: &status.readers,
+                    reader_count: status.reader_count,
+                    remaining_ms: millis(status.remaining),
+                    readers_held_off: status.readers_held_off,
+                    last_token: status.last_token,
+                };
+                (Some(Kind::Rwlock), detail)
+            }
+            Seen::Semaphore(status) => {
+                let detail = Detail::Semaphore {
+                    available: status.available,
+                    holders: &status.holders,
+                };
+                (Some(Kind::Semaphore), detail)
+            }
+            Seen::Leased(status) => {
+                let line = |permit: &'a HeldPermit| PermitLine {
+                    id: &permit.id,
+                    remaining_ms: millis(permit.remaining),
+                };
+                let detail = Detail::Leased {
+                    available: status.available,
+                    acquired: status.acquired,
+                    total: status.total,
+                    permits: status.permits.iter().map(line).collect(),
+                };
+                (Some(Kind::LeasedSemaphore), detail)
+            }
+            Seen::Latch(count) => (Some(Kind::Latch), Detail::Latch { count: *count }),
+            Seen::Number(number) => (None, Detail::Number { number: *number }),
+        };
         Self {
             name,
-            held: status.is_held(),
-            holder: status.holder.as_ref().map(HolderLine::new),
-            last_token: status.last_token,
+            kind,
+            held: seen.is_held(),
+            detail,
         }
     }
 }
 
 impl<'a> HolderLine<'a> {
-    pub(crate) fn new(holder: &'a Holder) -> Self {
+    pub(crate) fn new(holder: &'a FairHolder) -> Self {
         Self {
             owner: &holder.owner,
             hold_count: holder.hold_count,
@@ -91,25 +204,89 @@ impl<'a> HolderLine<'a> {
     }
 }
 
-fn describe(name: &str, status: &LockStatus) -> String {
+fn describe(name: &str, seen: &Seen) -> String {
+    let lines = match seen {
+        Seen::Lock(status) | Seen::Fair(status) => lock_lines(name, status),
+        Seen::Rwlock(status) => rwlock_lines(name, status),
+        Seen::Semaphore(status) => semaphore_lines(name, status),
+        Seen::Leased(status) => leased_lines(name, status),
+        Seen::Latch(0) => vec![format!("{name}: open")],
+        Seen::Latch(count) => vec![format!("{name}: closed, {count} to go")],
+        Seen::Number(number) => vec![
+            format!("{name}: {number}"),
+            "  The free permits of a semaphore that nobody holds, or the count of a latch: \
+             say with --kind which."
+                .into(),
+        ],
+    };
+    lines.join("\n")
+}
+
+fn lock_lines(name: &str, status: &FairLockStatus) -> Vec<String> {
     let mut lines = match &status.holder {
         None => vec![format!("{name}: free")],
         Some(holder) => vec![
             format!("{name}: held"),
             format!("  owner       {}", holder.owner),
             format!("  hold count  {}", holder.hold_count),
-            format!("  lease       {}", lease_left(holder)),
+            format!("  lease       {}", lease_left(holder.remaining)),
         ],
     };
-    if let Some(token) = status.last_token {
-        lines.push(format!("  last token  {token}"));
+    if status.queue_len > 0 {
+        lines.push(format!("  queue       {} wait in line", status.queue_len));
     }
-    lines.join("\n")
+    last_token(&mut lines, status.last_token);
+    lines
 }
 
-/// What is left of a holder's lease.
-pub(crate) fn lease_left(holder: &Holder) -> String {
-    match holder.remaining {
+fn last_token(lines: &mut Vec<String>, token: Option<FencingToken>) {
+    if let Some(token) = token {
+        lines.push(format!("  last token  {token}"));
+    }
+}
+
+fn rwlock_lines(name: &str, status: &RwLockStatus) -> Vec<String> {
+    let head = match (&status.writer, status.reader_count) {
+        (Some(_), _) => format!("{name}: held by a writer"),
+        (None, 0) => format!("{name}: free"),
+        (None, 1) => format!("{name}: held by 1 reader"),
+        (None, readers) => format!("{name}: held by {readers} readers"),
+    };
+    let holder = |what: &str, holder: &RwLockHolder| match holder.hold_count {
+        1 => format!("  {what:<10}  {}", holder.owner),
+        count => format!("  {what:<10}  {} ({count} times)", holder.owner),
+    };
+    let mut lines = vec![head];
+    lines.extend(status.writer.iter().map(|writer| holder("writer", writer)));
+    lines.extend(status.readers.iter().map(|reader| holder("reader", reader)));
+    if status.is_held() {
+        lines.push(format!("  lease       {}", lease_left(status.remaining)));
+    }
+    if status.readers_held_off {
+        lines.push("  a writer waits, and new readers with it".into());
+    }
+    last_token(&mut lines, status.last_token);
+    lines
+}
+
+fn semaphore_lines(name: &str, status: &SemaphoreStatus) -> Vec<String> {
+    let mut lines = vec![format!("{name}: {} permits free", status.available)];
+    let holders = status.holders.iter();
+    lines.extend(holders.map(|holder| format!("  {} held by {}", holder.permits, holder.owner)));
+    lines
+}
+
+fn leased_lines(name: &str, status: &LeasedStatus) -> Vec<String> {
+    let (free, total) = (status.available, status.total);
+    let mut lines = vec![format!("{name}: {free} of {total} permits free")];
+    let permit = |permit: &HeldPermit| format!("  {}  {}", permit.id, lease_left(permit.remaining));
+    lines.extend(status.permits.iter().map(permit));
+    lines
+}
+
+/// What is left of a lease.
+pub(crate) fn lease_left(remaining: Option<Duration>) -> String {
+    match remaining {
         Some(left) => format!("{} left", output::rough(left)),
         None => "has no end".into(),
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use stanchion::FencingToken;
 
+use super::prize::Place;
+
 /// What a worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -17,10 +19,10 @@ pub(super) enum State {
     Holding,
 }
 
-/// The critical section of one lock.
+/// The critical section of one name.
 #[derive(Debug, Default)]
 struct Room {
-    /// How many are inside. The detector: it must never be more than one.
+    /// How many units are inside. The detector: they must never be more than the capacity.
     inside: AtomicUsize,
     last: Mutex<Last>,
 }
@@ -60,6 +62,8 @@ pub(super) struct Waits {
 #[derive(Debug)]
 pub(super) struct Board {
     pub(super) clients: usize,
+    /// Of each room.
+    capacity: usize,
     workers: Vec<AtomicU8>,
     grants_of: Vec<AtomicU64>,
     rooms: Vec<Room>,
@@ -74,9 +78,10 @@ pub(super) struct Board {
 }
 
 impl Board {
-    pub(super) fn new(workers: usize, clients: usize, names: usize) -> Self {
+    pub(super) fn new(workers: usize, clients: usize, names: usize, capacity: usize) -> Self {
         Self {
             clients,
+            capacity,
             workers: (0..workers).map(|_| AtomicU8::default()).collect(),
             grants_of: (0..workers).map(|_| AtomicU64::default()).collect(),
             rooms: (0..names).map(|_| Room::default()).collect(),
@@ -91,44 +96,72 @@ impl Board {
         }
     }
 
-    /// A worker has been granted a lock and enters its critical section.
-    pub(super) fn enter(
-        &self,
-        name: usize,
-        worker: usize,
-        client: usize,
-        token: Option<FencingToken>,
-        waited: Duration,
-    ) {
-        let room = &self.rooms[name];
-        if room.inside.fetch_add(1, Ordering::SeqCst) > 0 {
+    /// A worker has been granted and enters the critical sections of what it holds.
+    pub(super) fn enter(&self, places: &[Place], worker: usize, client: usize, waited: Duration) {
+        for place in places {
+            self.enter_room(place, worker, client);
+        }
+        self.granted(worker, waited);
+        self.set_state(worker, State::Holding);
+    }
+
+    fn enter_room(&self, place: &Place, worker: usize, client: usize) {
+        let room = &self.rooms[place.name];
+        if room.inside.fetch_add(place.units, Ordering::SeqCst) + place.units > self.capacity {
             add(&self.overlaps);
         }
         let before = {
+            let mut last = locked(&room.last);
             let now = Last {
                 client: Some(client),
                 worker: Some(worker),
-                token,
+                // Readers and permits have none: the last one stays.
+                token: place.token.or(last.token),
             };
-            std::mem::replace(&mut *locked(&room.last), now)
+            std::mem::replace(&mut *last, now)
         };
         match before.client {
             Some(other) if other != client => add(&self.other_client),
             Some(_) => add(&self.same_client),
             None => {}
         }
-        if before.token.is_some() && token <= before.token {
+        if before.token.is_some() && place.token.is_some() && place.token <= before.token {
             add(&self.stale_tokens);
         }
+    }
+
+    fn granted(&self, worker: usize, waited: Duration) {
         add(&self.grants_of[worker]);
-        self.set_state(worker, State::Holding);
         let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
         locked(&self.waits).saturating_record(micros);
     }
 
-    /// The worker leaves the critical section; it releases afterwards.
-    pub(super) fn leave(&self, name: usize, worker: usize) {
-        self.rooms[name].inside.fetch_sub(1, Ordering::SeqCst);
+    /// A worker passes a latch: too early unless all have counted.
+    pub(super) fn pass(
+        &self,
+        worker: usize,
+        client: usize,
+        all_have_counted: bool,
+        waited: Duration,
+    ) {
+        if !all_have_counted {
+            add(&self.overlaps);
+        }
+        *locked(&self.rooms[0].last) = Last {
+            client: Some(client),
+            worker: Some(worker),
+            token: None,
+        };
+        self.granted(worker, waited);
+    }
+
+    /// The worker leaves the critical sections; it releases afterwards.
+    pub(super) fn leave(&self, places: &[Place], worker: usize) {
+        for place in places {
+            self.rooms[place.name]
+                .inside
+                .fetch_sub(place.units, Ordering::SeqCst);
+        }
         self.set_state(worker, State::Resting);
     }
 
@@ -215,37 +248,79 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn enter(board: &Board, worker: usize, token: u64) {
-        board.enter(0, worker, worker, FencingToken::new(token), Duration::ZERO);
+    /// A worker alone in its client.
+    fn enter(board: &Board, worker: usize, units: usize, token: Option<u64>) -> [Place; 1] {
+        let token = token.and_then(FencingToken::new);
+        let places = [Place {
+            name: 0,
+            units,
+            token,
+        }];
+        board.enter(&places, worker, worker, Duration::ZERO);
+        places
     }
 
     #[test]
     fn two_inside_are_an_overlap_and_one_after_the_other_are_not() {
-        let board = Board::new(2, 2, 1);
-        enter(&board, 0, 1);
-        board.leave(0, 0);
-        enter(&board, 1, 2);
+        let board = Board::new(2, 2, 1, 1);
+        let first = enter(&board, 0, 1, Some(1));
+        board.leave(&first, 0);
+        let _second = enter(&board, 1, 1, Some(2));
         assert_eq!(board.counts().overlaps, 0);
-        enter(&board, 0, 3);
+        let _third = enter(&board, 0, 1, Some(3));
         assert_eq!(board.counts().overlaps, 1);
     }
 
     #[test]
-    fn a_token_that_does_not_grow_is_seen() {
-        let board = Board::new(2, 2, 1);
-        for (token, stale) in [(5, 0), (6, 0), (6, 1), (5, 2)] {
-            enter(&board, 0, token);
-            board.leave(0, 0);
-            assert_eq!(board.counts().stale_tokens, stale, "{token}");
+    fn a_writer_among_readers_is_an_overlap_and_readers_are_not() {
+        let board = Board::new(3, 3, 1, 100);
+        let readers = [0, 1].map(|worker| enter(&board, worker, 1, None));
+        assert_eq!(board.counts().overlaps, 0);
+        let writer = enter(&board, 2, 100, Some(1));
+        assert_eq!(board.counts().overlaps, 1);
+        board.leave(&writer, 2);
+        board.leave(&readers[0], 0);
+        board.leave(&readers[1], 1);
+        let writer = enter(&board, 2, 100, Some(2));
+        assert_eq!(board.counts().overlaps, 1);
+        let _reader = enter(&board, 0, 1, None);
+        assert_eq!(board.counts().overlaps, 2, "a reader beside a writer");
+        board.leave(&writer, 2);
+    }
+
+    #[test]
+    fn a_token_that_does_not_grow_is_seen_and_none_is_no_token() {
+        let board = Board::new(2, 2, 1, 1);
+        for (token, stale) in [
+            (Some(5), 0),
+            (None, 0),
+            (Some(6), 0),
+            (Some(6), 1),
+            (None, 1),
+            (Some(5), 2),
+        ] {
+            let places = enter(&board, 0, 1, token);
+            board.leave(&places, 0);
+            assert_eq!(board.counts().stale_tokens, stale, "{token:?}");
         }
     }
 
     #[test]
+    fn going_on_too_early_is_an_overlap() {
+        let board = Board::new(2, 2, 1, 1);
+        board.pass(0, 0, true, Duration::ZERO);
+        assert_eq!(board.counts().overlaps, 0);
+        board.pass(1, 1, false, Duration::ZERO);
+        let counts = board.counts();
+        assert_eq!((counts.overlaps, counts.grants), (1, 2));
+    }
+
+    #[test]
     fn grants_are_told_apart_by_the_holder_before() {
-        let board = Board::new(2, 2, 1);
+        let board = Board::new(2, 2, 1, 1);
         for (worker, token) in [(0, 1), (0, 2), (1, 3)] {
-            enter(&board, worker, token);
-            board.leave(0, worker);
+            let places = enter(&board, worker, 1, Some(token));
+            board.leave(&places, worker);
         }
         let counts = board.counts();
         assert_eq!(

@@ -1,9 +1,12 @@
-//! `stanchion demo`: many workers, one lock, and a detector that looks for two holders at once.
+//! `stanchion demo`: many workers, one synchronizer, and a detector that looks for holders who must not be there.
 
 mod board;
 mod live;
 mod meter;
 mod plain;
+mod primitive;
+mod prize;
+mod rounds;
 mod summary;
 mod view;
 mod worker;
@@ -13,13 +16,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use stanchion::{Client, ClientConfig, Lock};
+use stanchion::{Client, ClientConfig, LeasedSemaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::board::Board;
 use self::meter::CommandMeter;
+use self::primitive::{PERMITS, Primitive};
+use self::prize::Prize;
+use self::rounds::Rounds;
 use self::summary::Summary;
 use self::worker::Worker;
 use crate::exit::{self, Failure, Library};
@@ -30,11 +36,11 @@ const CLIENTS: usize = 3;
 /// How long releases may take at the end.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
-/// Watch many workers contend for a lock, and a detector count those that hold at the same time.
+/// Watch many workers contend, and a detector count those that hold when they must not.
 ///
 /// The workers are spread over three clients, as if in three processes. Without --url everything runs inside this
 /// program: there is nothing to install.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0     no overlap, no error
@@ -44,16 +50,21 @@ Exit codes:
 
 Examples:
   stanchion demo
+  stanchion demo --primitive fair
+  stanchion demo --primitive all --seconds 12 --plain
   stanchion demo --url redis://127.0.0.1/ --workers 50   in several terminals
   stanchion demo --seconds 3 --json | jq .grants_per_second")]
 pub(crate) struct DemoArgs {
-    /// How long, at most 60.
+    /// What they contend for.
+    #[arg(long, short, value_enum, default_value = "lock")]
+    primitive: Primitive,
+    /// How long, at most 60 (all: shared among them).
     #[arg(long, short, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
     /// How many workers.
     #[arg(long, short, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
-    /// How many locks they share.
+    /// How many names they share (multilock: at least 4; latch: a new one each round).
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     names: u16,
     /// The server. memory:// is an engine inside this program.
@@ -79,29 +90,38 @@ impl DemoArgs {
 }
 
 pub(crate) async fn demo(args: DemoArgs) -> Result<u8, Failure> {
+    if args.primitive != Primitive::All {
+        return Box::pin(one(&args)).await;
+    }
+    let share = (args.seconds / Primitive::EACH.len() as u64).max(1);
+    let mut worst = exit::SUCCESS;
+    for primitive in Primitive::EACH {
+        let part = DemoArgs {
+            primitive,
+            seconds: share,
+            ..args.clone()
+        };
+        worst = worst.max(Box::pin(one(&part)).await?);
+    }
+    Ok(worst)
+}
+
+/// One primitive.
+async fn one(args: &DemoArgs) -> Result<u8, Failure> {
     let meter = CommandMeter::of(&args.url);
-    let clients = connect(&args).await?;
+    let clients = connect(args).await?;
+    let names = args.primitive.names(args.names);
     let board = Arc::new(Board::new(
         usize::from(args.workers),
         clients.len(),
-        usize::from(args.names),
+        usize::from(names),
+        args.primitive.capacity(),
     ));
+    let semaphores = semaphores(args, &clients[0], names).await?;
     let stop = CancellationToken::new();
-    let mut workers = JoinSet::new();
-    for id in 0..usize::from(args.workers) {
-        let client = id % clients.len();
-        let locks = locks(&clients[client], args.names)?;
-        let worker = Worker {
-            id,
-            client,
-            locks,
-            board: Arc::clone(&board),
-            stop: stop.clone(),
-        };
-        workers.spawn(worker.run());
-    }
+    let mut workers = start(args, &clients, names, &board, &stop)?;
     let started = Instant::now();
-    let shown = show(&args, &board, started).await;
+    let shown = show(args, &board, started).await;
     let took = started.elapsed();
     stop.cancel();
     while let Some(ended) = workers.join_next().await {
@@ -110,6 +130,9 @@ pub(crate) async fn demo(args: DemoArgs) -> Result<u8, Failure> {
         }
     }
     let commands = meter.map(|meter| meter.commands());
+    for semaphore in semaphores {
+        remove(&semaphore, &board).await;
+    }
     for client in &clients {
         let left = client.shutdown(SHUTDOWN).await;
         if !left.is_clean() {
@@ -118,7 +141,7 @@ pub(crate) async fn demo(args: DemoArgs) -> Result<u8, Failure> {
         }
     }
     shown?;
-    let summary = Summary::new(&args, &board, took, commands);
+    let summary = Summary::new(args, &board, took, commands);
     if args.json {
         output::json_line(&summary)?;
     } else {
@@ -140,9 +163,73 @@ async fn connect(args: &DemoArgs) -> Result<Vec<Client>, Failure> {
     Ok(clients)
 }
 
-fn locks(client: &Client, names: u16) -> Result<Vec<Lock>, Failure> {
-    let lock = |number| Lock::new(client, format!("lock-{number}")).map_err(Library);
-    Ok((1..=names).map(lock).collect::<Result<_, _>>()?)
+/// Starts the workers, spread over the clients.
+fn start(
+    args: &DemoArgs,
+    clients: &[Client],
+    names: u16,
+    board: &Arc<Board>,
+    stop: &CancellationToken,
+) -> Result<JoinSet<()>, Failure> {
+    let mut workers = JoinSet::new();
+    let rounds = (args.primitive == Primitive::Latch)
+        .then(|| Arc::new(Rounds::new(usize::from(args.workers))));
+    if let Some(rounds) = &rounds {
+        let (rounds, client) = (Arc::clone(rounds), clients[0].clone());
+        let (board, stop) = (Arc::clone(board), stop.clone());
+        workers.spawn(async move { rounds.call(client, board, stop).await });
+    }
+    for id in 0..usize::from(args.workers) {
+        let number = id % clients.len();
+        let client = &clients[number];
+        let (board, stop) = (Arc::clone(board), stop.clone());
+        if let Some(rounds) = &rounds {
+            let (rounds, client) = (Arc::clone(rounds), client.clone());
+            workers.spawn(async move { rounds.follow(id, number, client, board, stop).await });
+        } else {
+            let prize = Prize::new(args.primitive, client, names).map_err(Library)?;
+            let worker = Worker {
+                id,
+                client: number,
+                prize,
+                board,
+                stop,
+            };
+            workers.spawn(worker.run());
+        }
+    }
+    Ok(workers)
+}
+
+/// A semaphore has to be given its permits. A demonstration in another terminal may have done so.
+async fn semaphores(
+    args: &DemoArgs,
+    client: &Client,
+    names: u16,
+) -> Result<Vec<LeasedSemaphore>, Failure> {
+    let mut semaphores = Vec::new();
+    if args.primitive == Primitive::Semaphore {
+        for number in 1..=names {
+            let name = format!("{}-{number}", args.primitive.noun());
+            let semaphore = LeasedSemaphore::new(client, name).map_err(Library)?;
+            semaphore.init(PERMITS).await.map_err(Library)?;
+            semaphores.push(semaphore);
+        }
+    }
+    Ok(semaphores)
+}
+
+/// Its permits have no TTL: a demonstration leaves nothing behind, unless another one still uses it.
+async fn remove(semaphore: &LeasedSemaphore, board: &Board) {
+    match semaphore.acquired().await {
+        Ok(0) => {
+            if let Err(error) = semaphore.danger().delete().await {
+                board.error(&error);
+            }
+        }
+        Ok(_) => {}
+        Err(error) => board.error(&error),
+    }
 }
 
 /// Shows what goes on until the time is over or the user has seen enough.

@@ -6,10 +6,12 @@ use serde::Serialize;
 
 use super::DemoArgs;
 use super::board::Board;
+use super::primitive::Primitive;
 
 /// What the demonstration showed.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
+    primitive: Primitive,
     url: String,
     workers: u16,
     clients: usize,
@@ -45,10 +47,11 @@ impl Summary {
         let of_workers = board.grants_of_workers();
         let millis = |wait: Duration| round(wait.as_secs_f64() * 1e3, 3);
         Self {
+            primitive: args.primitive,
             url: stanchion::ServerUrl::from(args.url.as_str()).to_string(),
             workers: args.workers,
             clients: board.clients,
-            names: args.names,
+            names: args.primitive.names(args.names),
             seconds: round(took.as_secs_f64(), 3),
             grants: counts.grants,
             grants_per_second: round(ratio(counts.grants, took.as_secs_f64()), 1),
@@ -130,9 +133,9 @@ impl Summary {
             .map(|(label, value)| format!("  {label:<26}  {value}"))
             .collect();
         let verdict = if self.is_good() {
-            paint("1;32", "Never more than one holder at a time.".into())
+            paint("1;32", self.primitive.verdict().into())
         } else if self.overlaps > 0 {
-            paint("1;31", "TWO HELD AT THE SAME TIME.".into())
+            paint("1;31", self.primitive.alarm().into())
         } else {
             paint("1;31", "Something went wrong; nobody overlapped.".into())
         };
@@ -140,7 +143,7 @@ impl Summary {
             "\n{} workers in {} clients, {}, {:.1} s on {}",
             self.workers,
             self.clients,
-            plural(self.names),
+            self.primitive.prize(self.names),
             self.seconds,
             self.url
         );
@@ -158,16 +161,13 @@ impl Summary {
 /// The first line of the demonstration.
 pub(super) fn headline(args: &DemoArgs) -> String {
     let workers = args.workers;
-    let names = plural(args.names);
+    let prize = args.primitive.prize(args.primitive.names(args.names));
     let url = stanchion::ServerUrl::from(args.url.as_str());
-    format!("{workers} workers contend for {names} on {url}")
-}
-
-fn plural(names: u16) -> String {
-    match names {
-        1 => "1 lock".into(),
-        n => format!("{n} locks"),
-    }
+    let contend = match args.primitive {
+        Primitive::Latch => "wait",
+        _ => "contend for",
+    };
+    format!("{workers} workers {contend} {prize} on {url}")
 }
 
 /// A duration in milliseconds, one digit after the point.

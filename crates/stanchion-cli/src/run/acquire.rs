@@ -3,13 +3,13 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Lock, LockGuard};
+use stanchion::{AcquireError, AcquireOptions, Client};
 
 use super::RunArgs;
 use super::report::Report;
+use super::target::{Held, Target};
 use crate::exit::{Failure, Library};
 use crate::output;
-use crate::status::lease_left;
 
 /// Who waits for longer than this is told what for.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -39,7 +39,7 @@ pub(super) fn parse_wait(text: &str) -> Result<Wait, String> {
 
 /// What waiting brought.
 pub(super) enum Answer {
-    Acquired(LockGuard),
+    Acquired(Held),
     /// Somebody else held it all the time.
     Conflict(String),
 }
@@ -47,65 +47,51 @@ pub(super) enum Answer {
 /// Acquires as `--wait` says.
 pub(super) async fn acquire(
     args: &RunArgs,
-    lock: &Lock,
+    client: &Client,
     report: &Report,
 ) -> Result<Answer, Failure> {
+    let target = Target::new(client, args, |text| report.say(text)).await?;
     let acquired = {
-        let mut asking = pin!(ask(args.wait, lock));
+        let mut asking = pin!(ask(args.wait, &target));
         tokio::select! {
             biased;
             acquired = &mut asking => acquired,
-            () = say_what_for(lock, report) => asking.await,
+            () = say_what_for(&target, report) => asking.await,
         }
     };
     match acquired {
-        Ok(Some(guard)) => Ok(Answer::Acquired(guard)),
-        Ok(None) => Ok(Answer::Conflict(held(lock))),
+        Ok(Some(held)) => Ok(Answer::Acquired(held)),
+        Ok(None) => Ok(Answer::Conflict(target.taken())),
         Err(AcquireError::TimedOut {
             waited,
             free_by: None,
             ..
         }) => {
             let waited = output::rough(waited);
-            Ok(Answer::Conflict(format!(
-                "{}; gave up after {waited}",
-                held(lock)
-            )))
+            let taken = target.taken();
+            Ok(Answer::Conflict(format!("{taken}; gave up after {waited}")))
         }
         Err(error @ AcquireError::TimedOut { .. }) => Ok(Answer::Conflict(error.to_string())),
         Err(error) => Err(Library(error).into()),
     }
 }
 
-fn held(lock: &Lock) -> String {
-    format!("{} is held by somebody else", lock.name())
-}
-
-async fn ask(wait: Wait, lock: &Lock) -> Result<Option<LockGuard>, AcquireError> {
+async fn ask(wait: Wait, target: &Target) -> Result<Option<Held>, AcquireError> {
+    let options = AcquireOptions::new();
     match wait {
-        Wait::Forever => lock.acquire().await.map(Some),
-        Wait::AtMost(most) => lock
-            .acquire_with(AcquireOptions::new().timeout(most))
-            .await
-            .map(Some),
-        Wait::No => lock.try_acquire().await,
+        Wait::Forever => target.acquire(options).await.map(Some),
+        Wait::AtMost(most) => target.acquire(options.timeout(most)).await.map(Some),
+        Wait::No => target.try_acquire().await,
     }
 }
 
-async fn say_what_for(lock: &Lock, report: &Report) {
+async fn say_what_for(target: &Target, report: &Report) {
     tokio::time::sleep(PATIENCE).await;
-    let name = lock.name();
-    let holder = match lock.status().await {
-        Ok(status) => status.holder,
-        Err(error) => return report.say_to_human(format_args!("waiting for {name} ({error})")),
-    };
-    match holder {
-        Some(holder) => report.say_to_human(format_args!(
-            "waiting for {name} (held by {}, {})",
-            holder.owner,
-            lease_left(&holder)
-        )),
-        None => report.say_to_human(format_args!("waiting for {name}")),
+    let name = target.name();
+    match target.in_the_way().await {
+        Err(error) => report.say_to_human(format_args!("waiting for {name} ({error})")),
+        Ok(Some(who)) => report.say_to_human(format_args!("waiting for {name} ({who})")),
+        Ok(None) => report.say_to_human(format_args!("waiting for {name}")),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal};
-use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
-use stanchion::{LockGuard, LostReason};
+use stanchion::LostReason;
 
 use super::signals::Signals;
+use super::target::Held;
 use super::{RunArgs, launch};
 
 /// How the command ended.
@@ -31,12 +31,12 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts the command in the caller's process group, so that job control works as without us.
-    pub(super) fn start(args: &RunArgs, guard: &LockGuard) -> io::Result<Self> {
+    pub(super) fn start(args: &RunArgs, held: &Held) -> io::Result<Self> {
         let mut command = launch::command(&args.command)?;
         command.env("STANCHION_NAME", &args.name);
         // One of an outer `run` must not be taken for ours.
         command.env_remove("STANCHION_FENCING_TOKEN");
-        if let Some(token) = guard.fencing_token() {
+        if let Some(token) = held.fencing_token() {
             command.env("STANCHION_FENCING_TOKEN", token.to_string());
         }
         let mut command = tokio::process::Command::from(command);
@@ -51,13 +51,13 @@ impl Child {
     /// Waits for the command's end, passes signals on, and stops it when the lock is lost.
     pub(super) async fn supervise(
         &mut self,
-        guard: &LockGuard,
+        held: &Held,
         signals: &mut Signals,
         grace: Duration,
         on_lost: impl FnOnce(LostReason),
     ) -> io::Result<End> {
         let pid = self.pid();
-        let mut lost = pin!(guard.lost());
+        let mut lost = held.lost();
         let reason = tokio::select! {
             biased;
             status = self.process.wait() => return status.map(End::Exited),

@@ -1,24 +1,26 @@
-//! `stanchion run`: runs a command while holding a lock.
+//! `stanchion run`: runs a command while holding a lock, or another of the family.
 
 mod acquire;
 mod child;
 pub(crate) mod launch;
 mod report;
 mod signals;
+mod target;
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
-use stanchion::{Client, Lease, Lock, LockGuard, ReleaseError};
+use stanchion::{Client, Lease, ReleaseError};
 use tokio::time::Instant;
 
 use self::acquire::Answer;
 use self::child::{Child, End};
 use self::report::Report;
 use self::signals::Signals;
+use self::target::Held;
 use crate::connect::ServerArgs;
-use crate::exit::{self, Failure, Library};
+use crate::exit::{self, Failure};
 
 /// How long leftovers may take to be cleaned up before the program ends.
 const SHUTDOWN: Duration = Duration::from_secs(2);
@@ -32,6 +34,18 @@ const SHUTDOWN: Duration = Duration::from_secs(2);
 pub(crate) struct RunArgs {
     /// The lock's name.
     name: String,
+    /// In line: who asked first, on whatever machine, is first.
+    #[arg(long, group = "kind")]
+    fair: bool,
+    /// Beside others that --read, while nobody runs with --write.
+    #[arg(long, group = "kind")]
+    read: bool,
+    /// Alone: while nobody runs with --read or --write.
+    #[arg(long, group = "kind")]
+    write: bool,
+    /// At most N at a time. Whoever comes first sets the number.
+    #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    permits: Option<u32>,
     /// How long to wait for the lock: a duration, `forever`, or 0 to ask once.
     #[arg(long, short, value_name = "DURATION", default_value = "forever", value_parser = acquire::parse_wait)]
     wait: acquire::Wait,
@@ -60,6 +74,29 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
+/// What NAME is to this run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Lock,
+    Fair,
+    Read,
+    Write,
+    /// One of so many.
+    Permit(u32),
+}
+
+impl RunArgs {
+    fn kind(&self) -> Kind {
+        match (self.fair, self.read, self.write, self.permits) {
+            (true, ..) => Kind::Fair,
+            (_, true, ..) => Kind::Read,
+            (_, _, true, _) => Kind::Write,
+            (_, _, _, Some(most)) => Kind::Permit(most),
+            _ => Kind::Lock,
+        }
+    }
+}
+
 const DETAILS: &str = "\
 Exit codes:
   the command's own, or 128 + n if signal n ended it; otherwise
@@ -75,10 +112,15 @@ Exit codes:
 
 The command sees:
   STANCHION_NAME            the lock's name
-  STANCHION_FENCING_TOKEN   a number that grows with every acquisition
+  STANCHION_FENCING_TOKEN   a number that grows with every acquisition (not with
+                            --read and --permits, where several run at a time)
 
   No lease excludes a command that is paused at the wrong moment. Pass the token
   to what the command writes to, and let that refuse smaller ones.
+
+Kinds:
+  Without --fair, --read, --write or --permits NAME is a plain lock. A name is for
+  one kind: --read and --write go together, the others each need their own names.
 
 Signals:
   HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to the command; INT and QUIT
@@ -91,6 +133,9 @@ Examples:
   stanchion run nightly-report -- ./report.sh --all
   stanchion run deploy --wait 5m --label deploy -- make release
   stanchion run mail --wait 0 -E 0 -- ./mail.sh     skip if it runs elsewhere
+  stanchion run catalog --read -- ./export.sh       many may read it
+  stanchion run catalog --write -- ./import.sh      one may change it
+  stanchion run thumbs --permits 3 -- ./thumbs.sh   at most three at a time
   stanchion run migrate -- sh -c './migrate --fence $STANCHION_FENCING_TOKEN'";
 
 fn parse_lease(text: &str) -> Result<Lease, String> {
@@ -129,9 +174,6 @@ async fn lock_and_run(
     signals: &mut Signals,
     report: &mut Report,
 ) -> Result<u8, Failure> {
-    let lock = Lock::new(client, &args.name)
-        .map_err(Library)?
-        .with_lease(args.lease);
     let asked = Instant::now();
     // Dropping the acquire gives up the place in the queue.
     let acquired = tokio::select! {
@@ -140,37 +182,37 @@ async fn lock_and_run(
             report.waited(asked.elapsed());
             return Ok(report.interrupted(signal));
         }
-        acquired = acquire::acquire(args, &lock, report) => acquired,
+        acquired = acquire::acquire(args, client, report) => acquired,
     };
     report.waited(asked.elapsed());
-    let guard = match acquired? {
-        Answer::Acquired(guard) => guard,
+    let held = match acquired? {
+        Answer::Acquired(held) => held,
         Answer::Conflict(message) => {
             return Ok(report.not_acquired(message, args.conflict_exit_code));
         }
     };
-    report.acquired(&guard);
+    report.acquired(&held);
     let acquired_at = Instant::now();
-    let done = run_holding(args, guard, signals, report).await;
+    let done = run_holding(args, held, signals, report).await;
     report.held(acquired_at.elapsed());
     done
 }
 
 async fn run_holding(
     args: &RunArgs,
-    guard: LockGuard,
+    held: Held,
     signals: &mut Signals,
     report: &mut Report,
 ) -> Result<u8, Failure> {
-    let mut child = match Child::start(args, &guard) {
+    let mut child = match Child::start(args, &held) {
         Ok(child) => child,
         Err(error) => {
-            release(guard, report).await;
+            release(held, report).await;
             return Err(launch::cannot_start(&args.command[0], &error));
         }
     };
     let end = child
-        .supervise(&guard, signals, args.grace, |reason| {
+        .supervise(&held, signals, args.grace, |reason| {
             report.say(format_args!("lost {}: {reason}", args.name));
             report.say(format_args!("stopping the command"));
         })
@@ -178,11 +220,11 @@ async fn run_holding(
     let code = match end {
         End::Exited(status) => report.exited(status),
         End::Lost(reason) => {
-            drop(guard);
+            drop(held);
             return Ok(report.lost(reason));
         }
     };
-    match release(guard, report).await {
+    match release(held, report).await {
         // It ended between two renewals: the command may have run without the lock.
         Some(ReleaseError::Lost(lost)) => {
             report.say(format_args!("{lost}, before the command had ended"));
@@ -192,8 +234,8 @@ async fn run_holding(
     }
 }
 
-async fn release(guard: LockGuard, report: &Report) -> Option<ReleaseError> {
-    let error = guard.release().await.err()?;
+async fn release(held: Held, report: &Report) -> Option<ReleaseError> {
+    let error = held.release().await.err()?;
     if !matches!(error, ReleaseError::Lost(_)) {
         report.say(format_args!("{error}"));
     }

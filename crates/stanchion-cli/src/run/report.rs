@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::Serialize;
-use stanchion::{FencingToken, LockGuard, LostReason};
+use stanchion::{FencingToken, LostReason};
 
 use super::RunArgs;
+use super::target::Held;
 use crate::exit::{self, Failure};
 use crate::output;
 
@@ -101,9 +102,9 @@ impl Report {
         self.waited_ms = Some(output::whole_millis(waited));
     }
 
-    pub(super) fn acquired(&mut self, guard: &LockGuard) {
-        self.fencing_token = guard.fencing_token();
-        self.owner = Some(guard.owner().to_string());
+    pub(super) fn acquired(&mut self, held: &Held) {
+        self.fencing_token = held.fencing_token();
+        self.owner = Some(held.owner());
     }
 
     pub(super) fn held(&mut self, held: Duration) {

@@ -73,6 +73,67 @@ fn a_real_server_shows_no_overlap() {
 }
 
 #[test]
+fn no_member_of_the_family_shows_what_must_not_be() {
+    let args = [
+        "demo",
+        "--primitive",
+        "all",
+        "--seconds",
+        "6",
+        "--json",
+        "--workers",
+        "9",
+    ];
+    let demo = stanchion(&args).output().unwrap();
+    let shown = text(&demo.stdout);
+    assert_eq!(demo.status.code(), Some(0), "{shown}");
+    let lines: Vec<serde_json::Value> = shown
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let shown: Vec<_> = lines.iter().map(|line| line["primitive"].clone()).collect();
+    let family = ["lock", "fair", "rwlock", "semaphore", "latch", "multilock"];
+    assert_eq!(shown, family);
+    for line in &lines {
+        assert!(line["grants"].as_u64().unwrap() > 9, "{line}");
+        for never in ["overlaps", "stale_tokens", "lost_leases", "errors"] {
+            assert_eq!(line[never], 0, "{never}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_demonstrations_leave_a_real_server_as_they_found_it() {
+    let server = RedisServer::start();
+    for primitive in ["rwlock", "semaphore", "latch"] {
+        let url = server.url();
+        let args = [
+            "demo",
+            "--primitive",
+            primitive,
+            "--seconds",
+            "1",
+            "--plain",
+            "--url",
+            &url,
+        ];
+        let demo = stanchion(&args).output().unwrap();
+        let shown = text(&demo.stdout);
+        assert_eq!(demo.status.code(), Some(0), "{shown}");
+        assert!(shown.contains("overlaps"), "{shown}");
+        let left: Vec<_> = server
+            .keys()
+            .into_iter()
+            // The mark of an operation lasts for some seconds.
+            .filter(|key| {
+                !key.starts_with("stanchion_fence:") && !key.starts_with("stanchion_once:")
+            })
+            .collect();
+        assert!(left.is_empty(), "{primitive}: {left:?}");
+    }
+}
+
+#[test]
 fn an_early_end_still_shows_the_table() {
     for signal in [Signal::Int, Signal::Term] {
         let mut demo = Process::spawn(&mut stanchion(&["demo", "--seconds", "60"]));

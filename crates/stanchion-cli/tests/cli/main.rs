@@ -3,6 +3,7 @@
 
 mod demo;
 mod inspect;
+mod kinds;
 mod run;
 mod signals;
 mod support;

@@ -1,0 +1,110 @@
+//! What the workers contend for, and what the detector must never see of it.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// A member of the family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Primitive {
+    /// One at a time.
+    Lock,
+    /// One at a time, in order of arrival.
+    Fair,
+    /// Many readers, or one writer.
+    Rwlock,
+    /// Three at a time.
+    Semaphore,
+    /// Everybody goes on when all have counted.
+    Latch,
+    /// Two names at once.
+    Multilock,
+    /// All of them, one after the other.
+    All,
+}
+
+/// Permits of each semaphore.
+pub(super) const PERMITS: u32 = 3;
+/// More readers than there can be.
+const READERS: usize = 1 << 20;
+
+impl Primitive {
+    pub(super) const EACH: [Self; 6] = [
+        Self::Lock,
+        Self::Fair,
+        Self::Rwlock,
+        Self::Semaphore,
+        Self::Latch,
+        Self::Multilock,
+    ];
+
+    /// What each of its names begins with.
+    pub(super) fn noun(self) -> &'static str {
+        match self {
+            Self::Lock | Self::All => "lock",
+            Self::Fair => "fair",
+            Self::Rwlock => "rwlock",
+            Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
+            Self::Multilock => "multilock",
+        }
+    }
+
+    /// How many names it needs when so many were asked for.
+    pub(super) fn names(self, asked: u16) -> u16 {
+        match self {
+            // A worker takes two of them.
+            Self::Multilock => asked.max(4),
+            // Each round has its own.
+            Self::Latch => 1,
+            _ => asked,
+        }
+    }
+
+    /// So many units may be inside at a time: the detector's limit.
+    pub(super) fn capacity(self) -> usize {
+        match self {
+            Self::Rwlock => READERS,
+            // OK: a small constant.
+            Self::Semaphore => usize::try_from(PERMITS).unwrap_or(usize::MAX),
+            _ => 1,
+        }
+    }
+
+    /// What they contend for.
+    pub(super) fn prize(self, names: u16) -> String {
+        let (one, many) = match self {
+            Self::Lock | Self::All => ("lock", "locks"),
+            Self::Fair => ("fair lock", "fair locks"),
+            Self::Rwlock => ("read-write lock", "read-write locks"),
+            Self::Semaphore => ("semaphore of 3", "semaphores of 3"),
+            Self::Latch => return "to be done together, round by round".into(),
+            Self::Multilock => return format!("two of {names} locks at once"),
+        };
+        match names {
+            1 => format!("1 {one}"),
+            n => format!("{n} {many}"),
+        }
+    }
+
+    /// What was shown when nothing went wrong.
+    pub(super) fn verdict(self) -> &'static str {
+        match self {
+            Self::Lock | Self::Fair | Self::All => "Never more than one holder at a time.",
+            Self::Rwlock => "Never a writer beside anybody else.",
+            Self::Semaphore => "Never more than three holders at a time.",
+            Self::Latch => "Nobody went on before everybody had counted.",
+            Self::Multilock => "Never more than one holder of a name, and no deadlock.",
+        }
+    }
+
+    /// What the detector saw when something did.
+    pub(super) fn alarm(self) -> &'static str {
+        match self {
+            Self::Lock | Self::Fair | Self::Multilock | Self::All => "TWO HELD AT THE SAME TIME.",
+            Self::Rwlock => "A WRITER WAS NOT ALONE.",
+            Self::Semaphore => "MORE HELD THAN THERE ARE PERMITS.",
+            Self::Latch => "SOMEBODY WENT ON TOO EARLY.",
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Finding out what a name is, and what there is to be told of it.
+
+use clap::ValueEnum;
+use serde::Serialize;
+use stanchion::{
+    Client, CountDownLatch, FairLock, FairLockStatus, LeasedSemaphore, LeasedStatus, Lock,
+    QueryError, Rejection, RwLock, RwLockStatus, Semaphore, SemaphoreStatus,
+};
+
+use crate::exit::{Failure, Library};
+
+/// What a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    Lock,
+    Fair,
+    Rwlock,
+    /// Redisson's RSemaphore.
+    Semaphore,
+    /// Permits with leases, as `run --permits` takes them.
+    LeasedSemaphore,
+    Latch,
+}
+
+/// What the server says of a name.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// A lock, or a fair lock that nobody queues for: they look the same.
+    Lock(FairLockStatus),
+    Fair(FairLockStatus),
+    Rwlock(RwLockStatus),
+    Semaphore(SemaphoreStatus),
+    Leased(LeasedStatus),
+    Latch(u64),
+    /// A number, and nothing that says what it counts.
+    Number(i64),
+}
+
+fn is_something_else<T>(result: &Result<T, QueryError>) -> bool {
+    matches!(
+        result,
+        Err(QueryError::Rejected {
+            rejection: Rejection::WrongType { .. } | Rejection::Other { .. }
+        })
+    )
+}
+
+/// Asks as `kind`, or finds out what it is.
+pub(crate) async fn look(client: &Client, name: &str, kind: Option<Kind>) -> Result<Seen, Failure> {
+    match kind {
+        None => guess(client, name).await,
+        Some(Kind::Lock) => {
+            // The fair lock's question tells of a lock, too; the lock's own names what is wrong.
+            Lock::new(client, name)
+                .map_err(Library)?
+                .status()
+                .await
+                .map_err(Library)?;
+            let fair = FairLock::new(client, name).map_err(Library)?;
+            Ok(Seen::Lock(fair.status().await.map_err(Library)?))
+        }
+        Some(Kind::Fair) => {
+            let fair = FairLock::new(client, name).map_err(Library)?;
+            Ok(Seen::Fair(fair.status().await.map_err(Library)?))
+        }
+        Some(Kind::Rwlock) => {
+            let lock = RwLock::new(client, name).map_err(Library)?;
+            Ok(Seen::Rwlock(lock.status().await.map_err(Library)?))
+        }
+        Some(Kind::Semaphore) => {
+            let semaphore = Semaphore::new(client, name).map_err(Library)?;
+            Ok(Seen::Semaphore(semaphore.status().await.map_err(Library)?))
+        }
+        Some(Kind::LeasedSemaphore) => {
+            let semaphore = LeasedSemaphore::new(client, name).map_err(Library)?;
+            Ok(Seen::Leased(semaphore.status().await.map_err(Library)?))
+        }
+        Some(Kind::Latch) => {
+            let latch = CountDownLatch::new(client, name).map_err(Library)?;
+            Ok(Seen::Latch(latch.count().await.map_err(Library)?))
+        }
+    }
+}
+
+async fn guess(client: &Client, name: &str) -> Result<Seen, Failure> {
+    let fair = FairLock::new(client, name).map_err(Library)?.status().await;
+    if !is_something_else(&fair) {
+        let status = fair.map_err(Library)?;
+        return Ok(if status.queue_len > 0 {
+            Seen::Fair(status)
+        } else {
+            Seen::Lock(status)
+        });
+    }
+    let rwlock = RwLock::new(client, name).map_err(Library)?.status().await;
+    if !is_something_else(&rwlock) {
+        return Ok(Seen::Rwlock(rwlock.map_err(Library)?));
+    }
+    let leased = LeasedSemaphore::new(client, name).map_err(Library)?;
+    let leased = leased.status().await;
+    if is_something_else(&leased) {
+        // None of ours: the first answer says why.
+        return Err(fair.map(drop).map_err(Library).err().map_or_else(
+            || Failure::new(crate::exit::CONFIG, "an unknown kind"),
+            Failure::from,
+        ));
+    }
+    let leased = leased.map_err(Library)?;
+    if !leased.permits.is_empty() {
+        return Ok(Seen::Leased(leased));
+    }
+    let plain = Semaphore::new(client, name).map_err(Library)?;
+    let plain = plain.status().await.map_err(Library)?;
+    Ok(if plain.holders.is_empty() {
+        Seen::Number(leased.available)
+    } else {
+        Seen::Semaphore(plain)
+    })
+}

@@ -1,0 +1,190 @@
+//! What `run` acquires: one of the family, behind the verbs that `run` needs.
+
+use std::pin::Pin;
+
+use stanchion::{
+    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, FencingToken, LeasedPermit,
+    LeasedSemaphore, Lock, LockGuard, LostReason, Name, QueryError, ReadGuard, ReleaseError,
+    RwLock, WriteGuard,
+};
+
+use super::{Kind, RunArgs};
+use crate::exit::{Failure, Library};
+use crate::output;
+use crate::status::lease_left;
+
+#[derive(Debug)]
+pub(super) enum Target {
+    Lock(Lock),
+    Fair(FairLock),
+    Read(RwLock),
+    Write(RwLock),
+    Permit(LeasedSemaphore),
+}
+
+#[must_use = "dropping it releases at once"]
+#[derive(Debug)]
+pub(super) enum Held {
+    Lock(LockGuard),
+    Fair(FairLockGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permit(LeasedPermit),
+}
+
+/// The same expression for whichever guard it is.
+macro_rules! each {
+    ($held:expr, $guard:ident => $do:expr) => {
+        match $held {
+            Held::Lock($guard) => $do,
+            Held::Fair($guard) => $do,
+            Held::Read($guard) => $do,
+            Held::Write($guard) => $do,
+            Held::Permit($guard) => $do,
+        }
+    };
+}
+
+impl Target {
+    /// Sends nothing, except that a semaphore is given its permits if nobody has done so. `say` is told when it had others.
+    pub(super) async fn new(
+        client: &Client,
+        args: &RunArgs,
+        say: impl FnOnce(std::fmt::Arguments<'_>),
+    ) -> Result<Self, Failure> {
+        let (name, lease) = (&args.name, args.lease);
+        Ok(match args.kind() {
+            Kind::Lock => Self::Lock(Lock::new(client, name).map_err(Library)?.with_lease(lease)),
+            Kind::Fair => Self::Fair(
+                FairLock::new(client, name)
+                    .map_err(Library)?
+                    .with_lease(lease),
+            ),
+            Kind::Read => Self::Read(
+                RwLock::new(client, name)
+                    .map_err(Library)?
+                    .with_lease(lease),
+            ),
+            Kind::Write => Self::Write(
+                RwLock::new(client, name)
+                    .map_err(Library)?
+                    .with_lease(lease),
+            ),
+            Kind::Permit(most) => {
+                let semaphore = LeasedSemaphore::new(client, name)
+                    .map_err(Library)?
+                    .with_lease(lease);
+                if !semaphore.init(most).await.map_err(Library)? {
+                    let there = semaphore.total().await.map_err(Library)?;
+                    if there != i64::from(most) {
+                        say(format_args!("{name} has {there} permits, not {most}"));
+                    }
+                }
+                Self::Permit(semaphore)
+            }
+        })
+    }
+
+    pub(super) fn name(&self) -> &Name {
+        match self {
+            Self::Lock(lock) => lock.name(),
+            Self::Fair(lock) => lock.name(),
+            Self::Read(lock) | Self::Write(lock) => lock.name(),
+            Self::Permit(semaphore) => semaphore.name(),
+        }
+    }
+
+    pub(super) async fn acquire(&self, options: AcquireOptions) -> Result<Held, AcquireError> {
+        Ok(match self {
+            Self::Lock(lock) => Held::Lock(lock.acquire_with(options).await?),
+            Self::Fair(lock) => Held::Fair(lock.acquire_with(options).await?),
+            Self::Read(lock) => Held::Read(lock.read_with(options).await?),
+            Self::Write(lock) => Held::Write(lock.write_with(options).await?),
+            Self::Permit(semaphore) => Held::Permit(semaphore.acquire_with(1, options).await?),
+        })
+    }
+
+    pub(super) async fn try_acquire(&self) -> Result<Option<Held>, AcquireError> {
+        Ok(match self {
+            Self::Lock(lock) => lock.try_acquire().await?.map(Held::Lock),
+            Self::Fair(lock) => lock.try_acquire().await?.map(Held::Fair),
+            Self::Read(lock) => lock.try_read().await?.map(Held::Read),
+            Self::Write(lock) => lock.try_write().await?.map(Held::Write),
+            Self::Permit(semaphore) => semaphore.try_acquire().await?.map(Held::Permit),
+        })
+    }
+
+    /// Why it was not acquired.
+    pub(super) fn taken(&self) -> String {
+        let name = self.name();
+        match self {
+            Self::Lock(_) | Self::Fair(_) | Self::Write(_) => {
+                format!("{name} is held by somebody else")
+            }
+            Self::Read(_) => format!("{name} is held by a writer"),
+            Self::Permit(_) => format!("all permits of {name} are held by others"),
+        }
+    }
+
+    /// Who is in the way, as far as that can be told.
+    pub(super) async fn in_the_way(&self) -> Result<Option<String>, QueryError> {
+        let held_by = |owner: &str, left| format!("held by {owner}, {}", lease_left(left));
+        Ok(match self {
+            Self::Lock(lock) => {
+                let holder = lock.status().await?.holder;
+                holder.map(|holder| held_by(&holder.owner, holder.remaining))
+            }
+            Self::Fair(lock) => {
+                let status = lock.status().await?;
+                status.holder.map(|holder| {
+                    let held = held_by(&holder.owner, holder.remaining);
+                    format!("{held}; {} in the queue", status.queue_len)
+                })
+            }
+            Self::Read(lock) | Self::Write(lock) => {
+                let status = lock.status().await?;
+                match (status.writer, status.reader_count) {
+                    (Some(writer), _) => Some(held_by(&writer.owner, status.remaining)),
+                    (None, 0) => None,
+                    (None, 1) => Some("1 reads".into()),
+                    (None, readers) => Some(format!("{readers} read")),
+                }
+            }
+            Self::Permit(semaphore) => {
+                let status = semaphore.status().await?;
+                let soonest = status.permits.iter().filter_map(|p| p.remaining).min();
+                let left = soonest.map_or_else(String::new, |left| {
+                    format!(", the first lease has {} left", output::rough(left))
+                });
+                Some(format!(
+                    "{} of {} held{left}",
+                    status.acquired, status.total
+                ))
+            }
+        })
+    }
+}
+
+impl Held {
+    /// For what is written under it; readers and permits have none.
+    pub(super) fn fencing_token(&self) -> Option<FencingToken> {
+        match self {
+            Self::Lock(guard) => guard.fencing_token(),
+            Self::Fair(guard) => guard.fencing_token(),
+            Self::Write(guard) => guard.fencing_token(),
+            Self::Read(_) | Self::Permit(_) => None,
+        }
+    }
+
+    pub(super) fn owner(&self) -> String {
+        each!(self, guard => guard.owner().to_string())
+    }
+
+    pub(super) fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send>> {
+        each!(self, guard => Box::pin(guard.lost()))
+    }
+
+    pub(super) async fn release(self) -> Result<(), ReleaseError> {
+        each!(self, guard => guard.release().await)
+    }
+}
