@@ -115,6 +115,8 @@ enum Figure {
     Latch,
     /// Eight names at once.
     Multilock,
+    /// A quorum of three and of five servers, against the slowest of them alone.
+    Redlock,
     /// Bytes on the server.
     Memory,
 }
@@ -159,6 +161,7 @@ fn main() -> Result<()> {
             Figure::Semaphore => semaphore::grants(&server, plan, &mut report)?,
             Figure::Latch => latch::release(&server, plan, &mut report)?,
             Figure::Multilock => multilock::cycle(&server, plan, &mut report)?,
+            Figure::Redlock => redlock::cycle(plan, &mut report)?,
             Figure::Memory => sizing::server_memory(&server, plan, &mut report)?,
         }
         server.flush();

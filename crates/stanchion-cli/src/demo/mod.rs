@@ -33,6 +33,8 @@ use crate::output;
 
 /// So many clients stand for so many processes: within one, the lock is handed on; between them, messages wake.
 const CLIENTS: usize = 3;
+/// Servers of a RedLock.
+const NODES: usize = 3;
 /// How long releases may take at the end.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
@@ -108,7 +110,9 @@ pub(crate) async fn demo(args: DemoArgs) -> Result<u8, Failure> {
 
 /// One primitive.
 async fn one(args: &DemoArgs) -> Result<u8, Failure> {
-    let meter = CommandMeter::of(&args.url);
+    let meter = (args.primitive != Primitive::Redlock)
+        .then(|| CommandMeter::of(&args.url))
+        .flatten();
     let clients = connect(args).await?;
     let names = args.primitive.names(args.names);
     let board = Arc::new(Board::new(
@@ -117,7 +121,7 @@ async fn one(args: &DemoArgs) -> Result<u8, Failure> {
         usize::from(names),
         args.primitive.capacity(),
     ));
-    let semaphores = semaphores(args, &clients[0], names).await?;
+    let semaphores = semaphores(args, &clients[0][0], names).await?;
     let stop = CancellationToken::new();
     let mut workers = start(args, &clients, names, &board, &stop)?;
     let started = Instant::now();
@@ -133,7 +137,7 @@ async fn one(args: &DemoArgs) -> Result<u8, Failure> {
     for semaphore in semaphores {
         remove(&semaphore, &board).await;
     }
-    for client in &clients {
+    for client in clients.iter().flatten() {
         let left = client.shutdown(SHUTDOWN).await;
         if !left.is_clean() {
             let unfinished = left.unfinished + left.abandoned.len();
@@ -154,19 +158,35 @@ async fn one(args: &DemoArgs) -> Result<u8, Failure> {
     })
 }
 
-async fn connect(args: &DemoArgs) -> Result<Vec<Client>, Failure> {
-    let mut clients = Vec::new();
+/// For each of a few processes, a client of each server.
+async fn connect(args: &DemoArgs) -> Result<Vec<Vec<Client>>, Failure> {
+    let urls = match args.primitive {
+        Primitive::Redlock if !args.url.starts_with("memory:") => {
+            let message = "a RedLock needs several independent servers: \
+                           it is shown on engines inside this program, without --url";
+            return Err(Failure::new(exit::CONFIG, message));
+        }
+        Primitive::Redlock => (1..=NODES)
+            .map(|node| format!("{}-node-{node}", args.url.trim_end_matches('/')))
+            .collect(),
+        _ => vec![args.url.clone()],
+    };
+    let mut processes = Vec::new();
     for _ in 0..CLIENTS.min(usize::from(args.workers)) {
-        let config = ClientConfig::new(args.url.as_str()).key_prefix("stanchion-demo:".to_owned());
-        clients.push(Client::connect_with(config).await.map_err(Library)?);
+        let mut clients = Vec::new();
+        for url in &urls {
+            let config = ClientConfig::new(url.as_str()).key_prefix("stanchion-demo:".to_owned());
+            clients.push(Client::connect_with(config).await.map_err(Library)?);
+        }
+        processes.push(clients);
     }
-    Ok(clients)
+    Ok(processes)
 }
 
 /// Starts the workers, spread over the clients.
 fn start(
     args: &DemoArgs,
-    clients: &[Client],
+    clients: &[Vec<Client>],
     names: u16,
     board: &Arc<Board>,
     stop: &CancellationToken,
@@ -175,19 +195,20 @@ fn start(
     let rounds = (args.primitive == Primitive::Latch)
         .then(|| Arc::new(Rounds::new(usize::from(args.workers))));
     if let Some(rounds) = &rounds {
-        let (rounds, client) = (Arc::clone(rounds), clients[0].clone());
+        let (rounds, client) = (Arc::clone(rounds), clients[0][0].clone());
         let (board, stop) = (Arc::clone(board), stop.clone());
         workers.spawn(async move { rounds.call(client, board, stop).await });
     }
     for id in 0..usize::from(args.workers) {
         let number = id % clients.len();
-        let client = &clients[number];
+        let servers = &clients[number];
         let (board, stop) = (Arc::clone(board), stop.clone());
         if let Some(rounds) = &rounds {
-            let (rounds, client) = (Arc::clone(rounds), client.clone());
+            let (rounds, client) = (Arc::clone(rounds), servers[0].clone());
             workers.spawn(async move { rounds.follow(id, number, client, board, stop).await });
         } else {
-            let prize = Prize::new(args.primitive, client, names).map_err(Library)?;
+            let prize = Prize::new(args.primitive, servers, names)
+                .map_err(|error| Failure::new(exit::CONFIG, error))?;
             let worker = Worker {
                 id,
                 client: number,

@@ -19,6 +19,8 @@ pub(crate) enum Primitive {
     Latch,
     /// Two names at once.
     Multilock,
+    /// A quorum of three engines inside this program.
+    Redlock,
     /// All of them, one after the other.
     All,
 }
@@ -29,13 +31,14 @@ pub(super) const PERMITS: u32 = 3;
 const READERS: usize = 1 << 20;
 
 impl Primitive {
-    pub(super) const EACH: [Self; 6] = [
+    pub(super) const EACH: [Self; 7] = [
         Self::Lock,
         Self::Fair,
         Self::Rwlock,
         Self::Semaphore,
         Self::Latch,
         Self::Multilock,
+        Self::Redlock,
     ];
 
     /// What each of its names begins with.
@@ -47,6 +50,7 @@ impl Primitive {
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
             Self::Multilock => "multilock",
+            Self::Redlock => "redlock",
         }
     }
 
@@ -78,6 +82,7 @@ impl Primitive {
             Self::Fair => ("fair lock", "fair locks"),
             Self::Rwlock => ("read-write lock", "read-write locks"),
             Self::Semaphore => ("semaphore of 3", "semaphores of 3"),
+            Self::Redlock => ("lock on three engines", "locks on three engines"),
             Self::Latch => return "to be done together, round by round".into(),
             Self::Multilock => return format!("two of {names} locks at once"),
         };
@@ -90,7 +95,9 @@ impl Primitive {
     /// What was shown when nothing went wrong.
     pub(super) fn verdict(self) -> &'static str {
         match self {
-            Self::Lock | Self::Fair | Self::All => "Never more than one holder at a time.",
+            Self::Lock | Self::Fair | Self::Redlock | Self::All => {
+                "Never more than one holder at a time."
+            }
             Self::Rwlock => "Never a writer beside anybody else.",
             Self::Semaphore => "Never more than three holders at a time.",
             Self::Latch => "Nobody went on before everybody had counted.",
@@ -101,7 +108,9 @@ impl Primitive {
     /// What the detector saw when something did.
     pub(super) fn alarm(self) -> &'static str {
         match self {
-            Self::Lock | Self::Fair | Self::Multilock | Self::All => "TWO HELD AT THE SAME TIME.",
+            Self::Lock | Self::Fair | Self::Multilock | Self::Redlock | Self::All => {
+                "TWO HELD AT THE SAME TIME."
+            }
             Self::Rwlock => "A WRITER WAS NOT ALONE.",
             Self::Semaphore => "MORE HELD THAN THERE ARE PERMITS.",
             Self::Latch => "SOMEBODY WENT ON TOO EARLY.",

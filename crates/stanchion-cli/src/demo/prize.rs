@@ -1,9 +1,10 @@
 //! The synchronizers of one worker, and what it holds of them.
 
+use anyhow::Error;
 use stanchion::{
-    AcquireError, Client, FairLock, FairLockGuard, FencingToken, InvalidName, LeaseLost,
-    LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock, ReadGuard,
-    ReleaseError, RwLock, WriteGuard,
+    Client, FairLock, FairLockGuard, FencingToken, LeaseLost, LeasedPermit, LeasedSemaphore, Lock,
+    LockGuard, Lockable, MultiGuard, MultiLock, ReadGuard, RedGuard, RedLock, ReleaseError, RwLock,
+    WriteGuard,
 };
 
 use super::primitive::Primitive;
@@ -19,6 +20,7 @@ pub(super) enum Prize {
     RwLock(Vec<RwLock>),
     Semaphore(Vec<LeasedSemaphore>),
     Multi(Vec<Lock>),
+    RedLock(Vec<RedLock>),
 }
 
 /// A place in the detector: which name, and how much of it.
@@ -38,14 +40,13 @@ pub(super) enum Held {
     Write(WriteGuard),
     Permit(LeasedPermit),
     Multi(MultiGuard),
+    Red(RedGuard),
 }
 
 impl Prize {
-    pub(super) fn new(
-        primitive: Primitive,
-        client: &Client,
-        names: u16,
-    ) -> Result<Self, InvalidName> {
+    /// `clients`: of each server; more than one only for a RedLock.
+    pub(super) fn new(primitive: Primitive, clients: &[Client], names: u16) -> Result<Self, Error> {
+        let client = &clients[0];
         let noun = primitive.noun();
         let named = (1..=names).map(|number| format!("{noun}-{number}"));
         Ok(match primitive {
@@ -69,6 +70,11 @@ impl Prize {
                     .map(|name| Lock::new(client, name))
                     .collect::<Result<_, _>>()?,
             ),
+            Primitive::Redlock => Self::RedLock(
+                named
+                    .map(|name| RedLock::new(clients, name))
+                    .collect::<Result<_, _>>()?,
+            ),
             Primitive::Lock | Primitive::Latch | Primitive::All => Self::Lock(
                 named
                     .map(|name| Lock::new(client, name))
@@ -78,7 +84,7 @@ impl Prize {
     }
 
     /// Waits for one, or for two, picked at random. Returns where its holder is to be seen.
-    pub(super) async fn acquire(&self) -> Result<(Held, Vec<Place>), AcquireError> {
+    pub(super) async fn acquire(&self) -> Result<(Held, Vec<Place>), Error> {
         let (held, name, units) = match self {
             Self::Lock(locks) => {
                 let name = fastrand::usize(0..locks.len());
@@ -101,6 +107,10 @@ impl Prize {
                 let name = fastrand::usize(0..semaphores.len());
                 (Held::Permit(semaphores[name].acquire().await?), name, 1)
             }
+            Self::RedLock(locks) => {
+                let name = fastrand::usize(0..locks.len());
+                (Held::Red(locks[name].acquire().await?), name, 1)
+            }
             Self::Multi(locks) => return two_of(locks).await,
         };
         let token = held.token();
@@ -110,12 +120,11 @@ impl Prize {
 }
 
 /// Two different locks, in an order that would deadlock if it were obeyed.
-async fn two_of(locks: &[Lock]) -> Result<(Held, Vec<Place>), AcquireError> {
+async fn two_of(locks: &[Lock]) -> Result<(Held, Vec<Place>), Error> {
     let first = fastrand::usize(0..locks.len());
     let second = (first + fastrand::usize(1..locks.len())) % locks.len();
     let members = [&locks[first] as &dyn Lockable, &locks[second]];
-    #[expect(clippy::expect_used, reason = "two different names of one client")]
-    let both = MultiLock::new(members).expect("two members");
+    let both = MultiLock::new(members)?;
     let guard = both.acquire().await?;
     let place = |name: usize| Place {
         name,
@@ -132,7 +141,7 @@ impl Held {
             Self::Lock(guard) => guard.fencing_token(),
             Self::Fair(guard) => guard.fencing_token(),
             Self::Write(guard) => guard.fencing_token(),
-            Self::Read(_) | Self::Permit(_) | Self::Multi(_) => None,
+            Self::Read(_) | Self::Permit(_) | Self::Multi(_) | Self::Red(_) => None,
         }
     }
 
@@ -145,6 +154,7 @@ impl Held {
             Self::Write(guard) => guard.run(work).await,
             Self::Permit(guard) => guard.run(work).await,
             Self::Multi(guard) => guard.run(work).await,
+            Self::Red(guard) => guard.run(work).await,
         }
     }
 
@@ -156,6 +166,7 @@ impl Held {
             Self::Write(guard) => guard.release().await,
             Self::Permit(guard) => guard.release().await,
             Self::Multi(guard) => guard.release().await,
+            Self::Red(guard) => guard.release().await,
         }
     }
 }

@@ -79,7 +79,7 @@ fn no_member_of_the_family_shows_what_must_not_be() {
         "--primitive",
         "all",
         "--seconds",
-        "6",
+        "7",
         "--json",
         "--workers",
         "9",
@@ -92,7 +92,15 @@ fn no_member_of_the_family_shows_what_must_not_be() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let shown: Vec<_> = lines.iter().map(|line| line["primitive"].clone()).collect();
-    let family = ["lock", "fair", "rwlock", "semaphore", "latch", "multilock"];
+    let family = [
+        "lock",
+        "fair",
+        "rwlock",
+        "semaphore",
+        "latch",
+        "multilock",
+        "redlock",
+    ];
     assert_eq!(shown, family);
     for line in &lines {
         assert!(line["grants"].as_u64().unwrap() > 9, "{line}");
