@@ -118,10 +118,11 @@ impl Chart {
     {
         let text = |size: i32| ("sans-serif", size).into_font().color(&INK);
         let (head, body) = area.split_vertically(64);
-        head.draw(&Text::new(self.title.clone(), (16, 12), text(17)))
+        head.draw(&Text::new(self.title.clone(), (16, 12), text(20)))
             .map_err(drawing)?;
         self.legend(&head)?;
         let mut chart = ChartBuilder::on(&body)
+            .margin_left(10)
             .margin_right(16)
             .margin_bottom(8)
             .x_label_area_size(32)
@@ -137,17 +138,16 @@ impl Chart {
             .axis_style(GRID)
             .y_labels(6)
             .y_label_formatter(&|value| short(*value))
-            .y_label_style(text(13))
+            .y_label_style(text(16))
             .y_desc(self.unit)
-            .axis_desc_style(text(13))
+            .axis_desc_style(text(16))
             .draw()
             .map_err(drawing)?;
         for (i, category) in self.categories.iter().enumerate() {
             let (x, y) = chart.backend_coord(&(i as f64 + 0.5, low));
-            let style = text(13).pos(Pos::new(HPos::Center, VPos::Top));
-            // Drawn on the whole area: below the axis is outside of the plot.
-            let (_, top) = body.get_base_pixel();
-            area.draw(&Text::new(category.clone(), (x, y + 8 + top - top), style))
+            let style = text(16).pos(Pos::new(HPos::Center, VPos::Top));
+            // On the whole area: below the axis is outside of the plot.
+            area.draw(&Text::new(category.clone(), (x, y + 8), style))
                 .map_err(drawing)?;
         }
         match self.shape {
@@ -161,11 +161,11 @@ impl Chart {
         for (series, colour) in self.series.iter().zip(COLOURS) {
             head.draw(&Rectangle::new([(x, 42), (x + 12, 54)], colour.filled()))
                 .map_err(drawing)?;
-            let style = ("sans-serif", 13).into_font().color(&INK);
+            let style = ("sans-serif", 16).into_font().color(&INK);
             head.draw(&Text::new(series.name.clone(), (x + 18, 42), style))
                 .map_err(drawing)?;
             let letters = i32::try_from(series.name.chars().count())?;
-            x += 18 + letters * 8 + 20;
+            x += 18 + letters * 8 + 24;
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Chart {
             for (c, value) in series.values.iter().enumerate() {
                 let left = c as f64 + 0.1 + s as f64 * width;
                 let corners = [(left, low), (left + width * 0.92, *value)];
-                let style = ("sans-serif", 11)
+                let style = ("sans-serif", 14)
                     .into_font()
                     .color(&INK)
                     .pos(Pos::new(HPos::Center, VPos::Bottom));
