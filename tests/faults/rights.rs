@@ -124,6 +124,112 @@ async fn a_latch_and_a_multilock_need_no_more_rights_than_the_line_gives() {
 }
 
 #[tokio::test]
+async fn a_fair_lock_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let lease = Lease::new(ms(600)).unwrap();
+    let of = |client: &Client| FairLock::new(client, "app:line").unwrap().with_lease(lease);
+    let (first, second) = (of(&a), of(&b));
+    let held = first.acquire().await.unwrap();
+    let given_up = second.acquire_timeout(ms(20)).await;
+    assert!(given_up.is_err());
+    let waiting = tokio::spawn({
+        let second = second.clone();
+        async move { second.acquire().await }
+    });
+    while first.queue_len().await.unwrap() == 0 {
+        tokio::time::sleep(ms(5)).await;
+    }
+    assert_eq!(second.position().await.unwrap(), Some(0));
+    // Longer than a sign of life and a renewal take.
+    tokio::time::sleep(ms(700)).await;
+    held.reenter().await.unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+    let held = waiting.await.unwrap().unwrap();
+    assert!(second.status().await.unwrap().is_held());
+    assert!(second.danger().force_release().await.unwrap());
+    drop(held);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn a_read_write_lock_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let lease = Lease::new(ms(600)).unwrap();
+    let of = |client: &Client| {
+        RwLock::new(client, "app:catalog")
+            .unwrap()
+            .with_preference(Preference::Writer)
+            .with_lease(lease)
+    };
+    let (mine, theirs) = (of(&a), of(&b));
+    let mut readers = Vec::new();
+    for _ in 0..8 {
+        readers.push(mine.read().await.unwrap());
+    }
+    let again = readers[0].reenter().await.unwrap();
+    let writing = tokio::spawn({
+        let theirs = theirs.clone();
+        async move { theirs.write().await }
+    });
+    eventually("the writer waits", || b.waiters() == 1).await;
+    tokio::time::sleep(ms(300)).await;
+    again.release().await.unwrap();
+    for reader in readers {
+        reader.release().await.unwrap();
+    }
+    let writing = writing.await.unwrap().unwrap();
+    let nested = writing.reenter().await.unwrap();
+    nested.release().await.unwrap();
+    let reading = writing.downgrade().await.unwrap();
+    assert!(theirs.status().await.unwrap().is_held());
+    assert!(mine.write_timeout(ms(50)).await.is_err());
+    assert!(mine.danger().force_release().await.unwrap());
+    drop(reading);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn semaphores_need_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let plain = Semaphore::new(&a, "app:plain").unwrap();
+    assert!(plain.init(2).await.unwrap());
+    let held = plain.acquire_many(2).await.unwrap();
+    let theirs = Semaphore::new(&b, "app:plain").unwrap();
+    assert!(theirs.acquire_many_timeout(2, ms(50)).await.is_err());
+    assert_eq!(theirs.status().await.unwrap().holders.len(), 1);
+    held.release().await.unwrap();
+    plain.add(2).await.unwrap();
+    plain.reduce(1).await.unwrap();
+    plain.drain().await.unwrap();
+    assert!(plain.danger().delete().await.unwrap());
+
+    let lease = Lease::new(ms(600)).unwrap();
+    let of = |client: &Client| {
+        LeasedSemaphore::new(client, "app:leased")
+            .unwrap()
+            .with_lease(lease)
+    };
+    let (leased, theirs) = (of(&a), of(&b));
+    assert!(leased.init(2).await.unwrap());
+    let held = leased.acquire_many(2).await.unwrap();
+    let waiting = tokio::spawn(async move { theirs.acquire_many(2).await });
+    eventually("it waits", || b.waiters() == 1).await;
+    tokio::time::sleep(ms(300)).await;
+    held.release().await.unwrap();
+    let held = waiting.await.unwrap().unwrap();
+    assert_eq!(leased.total().await.unwrap(), 2);
+    assert_eq!(leased.acquired().await.unwrap(), 2);
+    leased.set_total(3).await.unwrap();
+    assert!(leased.danger().reclaim(&held.ids()[0]).await.unwrap());
+    assert!(leased.danger().delete().await.unwrap());
+    drop(held);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
 async fn other_names_are_refused() {
     let Some(server) = server() else { return };
     let client = client(&server).await;
@@ -163,7 +269,7 @@ fn called_by_scripts() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_line_allows_what_clients_and_scripts_use() {
+fn the_line_allows_what_clients_and_scripts_use_and_nothing_else() {
     let own = [
         "hello",
         "auth",
@@ -186,6 +292,5 @@ fn the_line_allows_what_clients_and_scripts_use() {
         .filter_map(|word| word.strip_prefix('+'))
         .map(str::to_owned)
         .collect();
-    let missing: Vec<_> = used.difference(&allowed).collect();
-    assert!(missing.is_empty(), "{missing:?}");
+    assert_eq!(allowed, used);
 }
