@@ -171,7 +171,7 @@ async fn sixty_four_tasks_never_exceed_the_limit(world: &World) {
             let (held, most) = (Arc::clone(&held), Arc::clone(&most));
             tokio::spawn(async move {
                 for round in 0..8 {
-                    let wanted = if (i + round) % 5 == 0 { 3 } else { 1 };
+                    let wanted = if (i + round).is_multiple_of(5) { 3 } else { 1 };
                     let permit = semaphore.acquire_many(wanted).await.unwrap();
                     let now = held.fetch_add(wanted, Ordering::SeqCst) + wanted;
                     most.fetch_max(now, Ordering::SeqCst);

@@ -58,7 +58,7 @@ async fn all_served(waiters: Vec<JoinHandle<FairLockGuard>>) {
         futures_util::future::join_all(serving),
     )
     .await
-    .expect("all are served");
+    .unwrap();
 }
 
 /// A world in which both clients have subscribed and the server knows all scripts.

@@ -157,7 +157,7 @@ impl Run {
             Op::Init(n) => {
                 let set = seats.init(n).await.unwrap();
                 assert_eq!(set, self.model.free.is_none());
-                self.model.free.get_or_insert(i64::from(n));
+                self.model.free.get_or_insert_with(|| i64::from(n));
             }
             Op::Try { client, permits } => {
                 let wanted = i64::from(permits);

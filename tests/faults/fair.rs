@@ -1,7 +1,9 @@
 //! The fair lock between real processes: their order, and those that are killed, stopped or stalled.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use stanchion::{Client, FairLock, FairLockGuard, Lease};
 use stanchion_testkit::{Process, RedisServer, Signal, eventually};

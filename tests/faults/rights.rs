@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use stanchion::{
-    Client, CountDownLatch, Lease, Lock, Lockable, MultiLock, Preference, Rejection, RwLock, Secret,
+    Client, CountDownLatch, FairLock, Lease, LeasedSemaphore, Lock, Lockable, MultiLock,
+    Preference, Rejection, RwLock, Secret, Semaphore,
 };
 use stanchion_testkit::{RedisServer, eventually};
 
@@ -149,44 +150,6 @@ async fn a_fair_lock_needs_no_more_rights_than_the_line_gives() {
     assert!(second.status().await.unwrap().is_held());
     assert!(second.danger().force_release().await.unwrap());
     drop(held);
-    nothing_refused(&server);
-}
-
-#[tokio::test]
-async fn a_read_write_lock_needs_no_more_rights_than_the_line_gives() {
-    let Some(server) = server() else { return };
-    let (a, b) = users(&server).await;
-    let lease = Lease::new(ms(600)).unwrap();
-    let of = |client: &Client| {
-        RwLock::new(client, "app:catalog")
-            .unwrap()
-            .with_preference(Preference::Writer)
-            .with_lease(lease)
-    };
-    let (mine, theirs) = (of(&a), of(&b));
-    let mut readers = Vec::new();
-    for _ in 0..8 {
-        readers.push(mine.read().await.unwrap());
-    }
-    let again = readers[0].reenter().await.unwrap();
-    let writing = tokio::spawn({
-        let theirs = theirs.clone();
-        async move { theirs.write().await }
-    });
-    eventually("the writer waits", || b.waiters() == 1).await;
-    tokio::time::sleep(ms(300)).await;
-    again.release().await.unwrap();
-    for reader in readers {
-        reader.release().await.unwrap();
-    }
-    let writing = writing.await.unwrap().unwrap();
-    let nested = writing.reenter().await.unwrap();
-    nested.release().await.unwrap();
-    let reading = writing.downgrade().await.unwrap();
-    assert!(theirs.status().await.unwrap().is_held());
-    assert!(mine.write_timeout(ms(50)).await.is_err());
-    assert!(mine.danger().force_release().await.unwrap());
-    drop(reading);
     nothing_refused(&server);
 }
 

@@ -154,7 +154,7 @@ async fn a_killed_writer_blocks_readers_for_its_lease_at_most() {
         .collect();
     listening(&server).await;
     writer.signal(Signal::Kill);
-    let started = std::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let mut guards = Vec::new();
     for reader in readers {
         guards.push(soon(ms(900) + SLACK, reader).await.unwrap());

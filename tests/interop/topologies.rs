@@ -57,7 +57,7 @@ impl<'a> Place<'a> {
                     names.iter().any(|name| name.starts_with(channel))
                 })
             };
-            self.servers.iter().any(|server| listening(&server))
+            self.servers.iter().any(listening)
         })
         .await;
         eventually_async("it waits", async || {

@@ -149,12 +149,12 @@ async fn waiters_of_one_process_are_served_in_order(world: &World) {
     }
     let order = order.lock().unwrap().clone();
     // Readers side by side may overtake each other, never a writer.
-    let rank = |i: usize| (i.div_ceil(3), usize::from(i % 3 != 0));
+    let rank = |i: usize| (i.div_ceil(3), usize::from(!i.is_multiple_of(3)));
     let ranks: Vec<_> = order.iter().map(|i| rank(*i)).collect();
     let writers_in_order = order.iter().filter(|i| *i % 3 == 0).is_sorted();
     assert!(writers_in_order, "{order:?}");
     for (at, i) in order.iter().enumerate() {
-        if i % 3 != 0 {
+        if !i.is_multiple_of(3) {
             let writer_before = order.iter().position(|w| *w == i / 3 * 3).unwrap();
             assert!(writer_before < at, "{order:?} {ranks:?}");
             if let Some(writer_after) = order.iter().position(|w| *w == (i / 3 + 1) * 3) {

@@ -4,6 +4,10 @@
 //! release so often. For each grant it prints `HELD <task> <token>`. The line `stall` blocks its only thread for 3 s, from
 //! `STALLING` to `STALLED`. It ends when all tasks have.
 #![expect(
+    clippy::disallowed_methods,
+    reason = "an executor is stalled on purpose"
+)]
+#![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
     reason = "a test program fails by panicking and talks by its stdout"

@@ -1,4 +1,9 @@
 //! The book is right: its links lead somewhere, its statements and programs run.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests fail by panicking"
+)]
 #![cfg(feature = "embedded")]
 
 mod fencing;
