@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Fencing, InvalidMembers, Lease, Lock, Lockable,
+    AcquireError, AcquireOptions, Client, FairLock, Fencing, InvalidMembers, Lease, Lock, Lockable,
     LostReason, MultiGuard, MultiLock, Rejection, ReleaseError, Renewal,
 };
-use stanchion_testkit::eventually;
+use stanchion_testkit::{eventually, eventually_async};
 use stanchion_tests::World;
 
 suite! {
@@ -22,6 +22,7 @@ suite! {
     it_is_lost_when_one_member_is_taken_away,
     members_of_two_clients_are_taken_in_order_and_rolled_back,
     members_of_two_clients_share_one_timeout,
+    members_of_several_kinds_are_held_together,
     crossing_orders_do_not_deadlock,
     an_owner_holds_its_members_once_more,
     its_lease_is_the_shortest_of_its_members,
@@ -288,6 +289,54 @@ async fn members_of_two_clients_share_one_timeout(world: &World) {
     );
     freeing.await.unwrap();
     eventually("the first is rolled back", || world.keys() == ["b"]).await;
+}
+
+async fn members_of_several_kinds_are_held_together(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let fair = |client: &Client, name| FairLock::new(client, name).unwrap();
+    let (a, b, c) = (fair(&ours, "a"), lock(&ours, "b"), fair(&ours, "c"));
+    let multi = MultiLock::new([&c as &dyn Lockable, &b, &a]).unwrap();
+    let is_held = async || {
+        let mut held = Vec::new();
+        held.push(fair(&theirs, "a").status().await.unwrap().holder.is_some());
+        held.push(lock(&theirs, "b").status().await.unwrap().holder.is_some());
+        held.push(fair(&theirs, "c").status().await.unwrap().holder.is_some());
+        held
+    };
+    let guard = multi.acquire().await.unwrap();
+    assert_eq!(is_held().await, [true; 3]);
+    assert!(guard.fencing_token("a").is_some() && guard.fencing_token("c").is_some());
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(is_held().await, [false; 3]);
+    // The last is held by somebody else: the others are given back, or held while it is waited for.
+    let held = fair(&theirs, "c").acquire().await.unwrap();
+    assert!(multi.try_acquire().await.unwrap().is_none());
+    eventually_async("the others are rolled back", async || {
+        is_held().await == [false, false, true]
+    })
+    .await;
+    let error = multi
+        .acquire_timeout(Duration::from_millis(100))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, AcquireError::TimedOut { name, .. } if name.to_string() == "c"),
+        "{error}"
+    );
+    eventually_async("the others are rolled back", async || {
+        is_held().await == [false, false, true]
+    })
+    .await;
+    let waiter = waiting(&multi);
+    eventually_async("it waits for the last", async || {
+        is_held().await == [true; 3]
+    })
+    .await;
+    eventually("it waits", || ours.waiters() == 1).await;
+    held.release().await.unwrap();
+    waiter.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
 }
 
 /// Random subsets in random orders, through both ways at once; a lost wake or a deadlock hangs, an overlap is counted.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use stanchion::embedded::Switch;
 use stanchion::{
-    AcquireError, Client, Lease, Lock, Lockable, LostReason, MultiGuard, MultiLock, Rejection,
+    AcquireError, Client, FairLock, Lease, Lock, Lockable, LostReason, MultiGuard, MultiLock,
+    Rejection,
 };
 use stanchion_testkit::{cancel_after, eventually};
 use stanchion_tests::World;
@@ -29,6 +30,12 @@ fn multi(client: &Client, names: &[&str]) -> MultiLock {
 enum Way {
     Together,
     InOrder,
+}
+
+/// Members of two kinds as well.
+fn mixed(ours: &Client, theirs: &Client) -> MultiLock {
+    let fair = FairLock::new(ours, "a").unwrap();
+    MultiLock::new([&fair as &dyn Lockable, &lock(theirs, "b"), &lock(ours, "c")]).unwrap()
 }
 
 const WAYS: [Way; 2] = [Way::Together, Way::InOrder];
@@ -56,12 +63,15 @@ async fn clients(world: &World) -> (Client, Client) {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_dropped_anywhere_leaves_nothing() {
-    for way in WAYS {
+    for way in [Some(Way::Together), Some(Way::InOrder), None] {
         let world = World::engine();
         let (ours, theirs) = clients(&world).await;
         let faults = world.as_engine().faults();
         faults.delay(None, Duration::from_millis(5));
-        let multi = three(way, &ours, &theirs);
+        let multi = match way {
+            Some(way) => three(way, &ours, &theirs),
+            None => mixed(&ours, &theirs),
+        };
         let mut covered = false;
         for polls in 0..TOO_MANY {
             covered = cancel_after(multi.acquire(), polls).await.is_some();

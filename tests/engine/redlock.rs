@@ -403,6 +403,23 @@ async fn answers_that_come_too_late_for_the_lease_are_no_quorum() {
     nodes.at_rest().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_quorum_that_is_over_when_the_question_ends_is_none() {
+    let nodes = Nodes::new(3);
+    let lock = nodes.lock("ours").await;
+    // Two grant in time, the second barely; then the silence of the third outlasts them.
+    nodes.faults(0).delay(None, Duration::from_millis(5));
+    nodes.faults(1).delay(None, Duration::from_millis(30));
+    nodes.faults(2).freeze(None);
+    let options = AcquireOptions::new()
+        .lease(lease(40))
+        .renewal(Renewal::Manual);
+    let error = lock.try_acquire_with(options).await.unwrap_err();
+    assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
+    nodes.faults(2).thaw(None);
+    nodes.at_rest().await;
+}
+
 /// One minority after another fails in every way; somebody always gets the lock, and never two at once.
 #[tokio::test(start_paused = true)]
 async fn a_storm_on_a_minority_leaves_no_overlap_and_no_orphan() {
