@@ -114,7 +114,7 @@ impl RedLock {
     ///
     /// # On the wire
     /// One script on each node, side by side, when the lock is free. Otherwise releases of what was granted, and the wait for
-    /// a release on one node, as a `Lock` waits.
+    /// a release on one node, as a `Lock` waits; each waiter asks all nodes again at least every poll interval (5 s).
     pub async fn acquire(&self) -> Result<RedGuard, RedLockError> {
         self.acquire_with(AcquireOptions::new()).await
     }
@@ -267,8 +267,10 @@ impl RedLock {
             .map(|report| report.node)
             .min_by_key(|node| &self.nodes[*node].client.server().run_id)?;
         let part = &self.nodes[gate];
-        let left = deadline.map_or(GATE_WAIT, |deadline| deadline.since(self.now()));
-        let options = options.clone().timeout(left.min(GATE_WAIT));
+        // Behind it, as behind every wait, stands a poll of all nodes: the holder of this one may have lost the others.
+        let poll = part.client.poll_interval();
+        let left = deadline.map_or(poll, |deadline| deadline.since(self.now()));
+        let options = options.clone().timeout(left.min(poll));
         let hold = part.client.acquire(&part.sync, options, self.lease).await;
         hold.ok().map(|hold| (gate, hold))
     }
@@ -302,6 +304,3 @@ impl RedLock {
         }
     }
 }
-
-/// A gate that stays shut is given up after this long, and all nodes are asked again: its holder may have lost the others.
-const GATE_WAIT: Duration = Duration::from_secs(1);
