@@ -198,7 +198,9 @@ async fn a_hand_off_costs_two_commands(world: &World) {
     let clients = [world.client().await, world.client().await];
     let lock = fair(&clients[0]);
     let mut guard = lock.acquire().await.unwrap();
-    // Both subscribe, and ask once more when that is confirmed.
+    // Both subscribe, and ask once more when that is confirmed; the server learns the scripts.
+    guard.release().await.unwrap();
+    guard = lock.acquire().await.unwrap();
     let mut waiters = std::collections::VecDeque::new();
     for client in &clients {
         waiters.push_back(waiting(world, &fair(client)).await);
