@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stanchion::embedded::{Data, Reply, Switch};
 use stanchion::{
-    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Lease, Rejection, Renewal,
+    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Lease, Rejection, Renewal, Wake,
 };
 use stanchion_testkit::{cancel_after, eventually};
 use stanchion_tests::World;
@@ -383,6 +383,26 @@ async fn grants_of_a_process_that_cannot_listen_are_found() {
         );
         guard.release().await.unwrap();
     }
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_without_messages_finds_its_grants_by_its_signs_of_life() {
+    let (world, ours, _theirs) = warm().await;
+    let config = world.config("polling").wake(Wake::Poll);
+    let polling = Client::connect_with(config).await.unwrap();
+    let held = fair(&ours).acquire().await.unwrap();
+    let first = waiting(&world, &fair(&polling)).await;
+    let second = waiting(&world, &fair(&polling)).await;
+    held.release().await.unwrap();
+    for waiter in [first, second] {
+        let started = Instant::now();
+        let guard = waiter.await.unwrap();
+        assert!(started.elapsed() <= BEAT + ms(10), "{:?}", started.elapsed());
+        guard.release().await.unwrap();
+    }
+    let channel = format!("redisson_lock__channel:{{job}}:{}", polling.id());
+    assert_eq!(world.subscribers(&channel), 0);
     world.at_rest().await;
 }
 
