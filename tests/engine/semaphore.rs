@@ -432,6 +432,38 @@ async fn a_lost_message_costs_one_poll_for_all_it_would_have_woken() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_waiter_behind_one_that_was_served_by_a_poll_has_a_poll_of_its_own() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_ours, seats) = warm(&world, kind, 1).await;
+        let held = seats.acquire(1).await.unwrap();
+        let theirs = kind.on(&world.client().await);
+        let waiting = [1, 1].map(|n| {
+            let seats = theirs.clone();
+            tokio::spawn(async move {
+                let seat = seats.acquire(n).await.unwrap();
+                seat.release().await.unwrap();
+            })
+        });
+        world.subscribed(CHANNEL).await;
+        world.quiet().await;
+        world.as_engine().faults().lose_messages(100);
+        let started = Instant::now();
+        held.release().await.unwrap();
+        for waiter in waiting {
+            let served = tokio::time::timeout(Duration::from_secs(60), waiter).await;
+            served.unwrap().unwrap();
+        }
+        let waited = started.elapsed();
+        assert!(
+            waited <= Duration::from_millis(10_200),
+            "{kind:?} {waited:?}"
+        );
+        at_rest(&world, 1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn cut_subscribers_wake_when_they_listen_again() {
     for kind in KINDS {
         let world = World::engine();
