@@ -10,6 +10,9 @@ use std::sync::OnceLock;
 /// Set to 1 where a missing JDK is a failure: in continuous integration.
 const REQUIRE: &str = "STANCHION_REQUIRE_REDISSON";
 
+/// Tests with this version of Redisson instead of the project's.
+const VERSION: &str = "STANCHION_REDISSON_VERSION";
+
 /// The driver's class path; `None`, said loudly, where it cannot be built.
 ///
 /// # Panics
@@ -42,9 +45,11 @@ fn build() -> Result<String, String> {
     }
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/redisson");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let built = target.join(format!("redisson-{:016x}", digest(&project)));
+    let version = std::env::var(VERSION).ok();
+    let known_by = version.as_deref().unwrap_or("driver");
+    let built = target.join(format!("redisson-{known_by}-{:016x}", digest(&project)));
     if !built.exists() {
-        compile(&project, target, &built)?;
+        compile(&project, version.as_deref(), target, &built)?;
     }
     let (classes, jars) = (built.join("classes"), built.join("lib/*"));
     Ok(format!("{}:{}", classes.display(), jars.display()))
@@ -56,13 +61,19 @@ fn runs(program: &str) -> bool {
 }
 
 /// Compiles beside `built` and moves the result there in one step, so that nobody sees half of it.
-fn compile(project: &Path, target: &Path, built: &Path) -> Result<(), String> {
+fn compile(
+    project: &Path,
+    version: Option<&str>,
+    target: &Path,
+    built: &Path,
+) -> Result<(), String> {
     let fresh = target.join(format!("redisson-building-{}", std::process::id()));
     let _ = fs::remove_dir_all(&fresh);
     let out = Command::new("mvn")
         .args(["--batch-mode", "--quiet", "compile", "--file"])
         .arg(project.join("pom.xml"))
         .arg(format!("-Ddriver.build={}", fresh.display()))
+        .args(version.map(|version| format!("-Dredisson.version={version}")))
         .output()
         .map_err(|e| format!("mvn cannot be started: {e}"))?;
     if !out.status.success() {
