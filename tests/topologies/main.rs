@@ -9,6 +9,7 @@
 
 mod cluster;
 mod family;
+mod figures;
 mod rights;
 mod sentinel;
 mod support;

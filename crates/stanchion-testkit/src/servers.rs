@@ -290,6 +290,16 @@ impl RedisServer {
         reply.unwrap_or_else(|e| panic!("{args:?}: {e}"))
     }
 
+    /// [`RedisServer::cli`] while roles change: `None` when the connection breaks or the reply is an error.
+    #[must_use]
+    pub fn try_cli(&self, args: &[&str]) -> Option<Value> {
+        let bytes: Vec<&[u8]> = args.iter().map(|a| a.as_bytes()).collect();
+        self.admin()
+            .call(&bytes)
+            .ok()
+            .filter(|reply| !reply.is_error())
+    }
+
     /// [`RedisServer::cli`] for a command that must succeed.
     pub(crate) fn done(&self, args: &[&str]) -> Value {
         let reply = self.cli(args);
@@ -337,10 +347,10 @@ impl RedisServer {
         usize::try_from(total).expect("a count is not negative")
     }
 
-    /// A field of `INFO`.
+    /// A field of `INFO`; `None` when there is none, or when the connection breaks because roles change.
     #[must_use]
     pub fn info(&self, section: &str, field: &str) -> Option<String> {
-        let info = self.done(&["INFO", section]);
+        let info = self.try_cli(&["INFO", section])?;
         let mut lines = info.as_text().lines();
         lines.find_map(|line| {
             let (name, value) = line.trim_end().split_once(':')?;
