@@ -398,7 +398,11 @@ async fn a_client_without_messages_finds_its_grants_by_its_signs_of_life() {
     for waiter in [first, second] {
         let started = Instant::now();
         let guard = waiter.await.unwrap();
-        assert!(started.elapsed() <= BEAT + ms(10), "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() <= BEAT + ms(10),
+            "{:?}",
+            started.elapsed()
+        );
         guard.release().await.unwrap();
     }
     let channel = format!("redisson_lock__channel:{{job}}:{}", polling.id());
