@@ -225,8 +225,8 @@ pub enum ReleaseError {
         /// When the lease ends.
         free_by: Duration,
     },
-    /// The server refused the release. The lease will end it.
-    #[error("the release of {name} was refused, its lease ends it: {rejection}")]
+    /// The server refused the release. The lease will end it; a permit without one stays taken.
+    #[error("the release of {name} was refused; only its lease, if it has one, ends it: {rejection}")]
     Rejected {
         /// What was held.
         name: Name,
