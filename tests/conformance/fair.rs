@@ -60,6 +60,14 @@ fn queued(world: &World) -> u64 {
     number(&world.admin(&["LLEN", QUEUE]))
 }
 
+/// The guard of a waiter, which must get it.
+async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
+    tokio::time::timeout(Duration::from_secs(20), waiter)
+        .await
+        .unwrap()
+        .unwrap()
+}
+
 /// An acquire that has its place in the queue: the one behind it is behind it.
 async fn waiting(world: &World, lock: &FairLock) -> JoinHandle<FairLockGuard> {
     let before = queued(world);
@@ -144,7 +152,7 @@ async fn a_fair_lock_is_redissons_hash_list_and_sorted_set(world: &World) {
     assert!((1..=8000).contains(&live), "{live}");
 
     guard.release().await.unwrap();
-    let guard = next.await.unwrap();
+    let guard = granted(next).await;
     assert_eq!(guard.owner().to_string(), waiter);
     guard.release().await.unwrap();
     world.at_rest().await;
@@ -165,7 +173,7 @@ async fn the_keys_of_a_name_with_braces_are_redissons(world: &World) {
         "1"
     );
     held.release().await.unwrap();
-    next.await.unwrap().release().await.unwrap();
+    granted(next).await.release().await.unwrap();
     world.at_rest().await;
 }
 
@@ -181,7 +189,7 @@ async fn grants_follow_arrival_over_all_processes(world: &World) {
         let waiter = waiting(world, &fair(&clients[i % 4])).await;
         let order = Arc::clone(&order);
         tasks.push(tokio::spawn(async move {
-            let guard = waiter.await.unwrap();
+            let guard = granted(waiter).await;
             order.lock().unwrap().push(i);
             guard.release().await.unwrap();
         }));
@@ -223,7 +231,7 @@ async fn a_hand_off_costs_two_commands(world: &World) {
     );
     guard.release().await.unwrap();
     for waiter in waiters {
-        waiter.await.unwrap().release().await.unwrap();
+        granted(waiter).await.release().await.unwrap();
     }
     world.at_rest().await;
 }
@@ -262,7 +270,7 @@ async fn tokens_grow_over_grants_by_message(world: &World) {
         hears(world, &clients[i % 2]).await;
         let before = guard.fencing_token();
         guard.release().await.unwrap();
-        guard = next.await.unwrap();
+        guard = granted(next).await;
         assert!(guard.fencing_token() > before);
         assert_eq!(
             fair(&clients[0]).status().await.unwrap().last_token,
@@ -283,7 +291,7 @@ async fn tokens_come_from_where_they_should(world: &World) {
         let next = waiting(world, &lock).await;
         hears(world, &client).await;
         held.release().await.unwrap();
-        let guard = next.await.unwrap();
+        let guard = granted(next).await;
         assert_eq!(guard.fencing_token().is_some(), minted, "{fencing:?}");
         let status = lock.status().await.unwrap();
         assert_eq!(status.last_token, guard.fencing_token(), "{fencing:?}");
@@ -328,10 +336,10 @@ async fn a_timeout_in_the_middle_leaves_the_others_in_order(world: &World) {
     assert_eq!(world.admin(&["ZCARD", TIMEOUTS]), "2");
     assert_eq!(world.admin(&["ZCARD", WAITERS]), "2");
     held.release().await.unwrap();
-    let first = first.await.unwrap();
+    let first = granted(first).await;
     assert!(!last.is_finished());
     first.release().await.unwrap();
-    last.await.unwrap().release().await.unwrap();
+    granted(last).await.release().await.unwrap();
     world.at_rest().await;
 }
 
@@ -354,7 +362,7 @@ async fn a_dropped_guard_grants_to_the_next(world: &World) {
         let next = waiting(world, &fair(waiter)).await;
         hears(world, waiter).await;
         drop(held);
-        next.await.unwrap().release().await.unwrap();
+        granted(next).await.release().await.unwrap();
     }
     world.at_rest().await;
 }
@@ -366,7 +374,7 @@ async fn a_granted_hold_is_renewed_to_its_lease(world: &World) {
     hears(world, &theirs).await;
     world.quiet().await;
     held.release().await.unwrap();
-    let guard = next.await.unwrap();
+    let guard = granted(next).await;
     // P7: until its first renewal it has three quarters of the grace; what it counts on is less.
     let ttl = number(&world.admin(&["PTTL", "job"]));
     assert!(ttl <= 1500, "{ttl}");
@@ -412,7 +420,7 @@ async fn reentry_passes_the_queue(world: &World) {
     assert_eq!(world.admin(&["HGET", "job", &owner]), "1");
     assert!(!next.is_finished());
     again.release().await.unwrap();
-    next.await.unwrap().release().await.unwrap();
+    granted(next).await.release().await.unwrap();
     world.at_rest().await;
 }
 
@@ -427,7 +435,7 @@ async fn an_owner_that_acquires_again_reenters(world: &World) {
     assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 2);
     outer.release().await.unwrap();
     inner.release().await.unwrap();
-    next.await.unwrap().release().await.unwrap();
+    granted(next).await.release().await.unwrap();
     // Not held any more: the owner waits as anybody does.
     lock.acquire_with(options())
         .await
@@ -446,7 +454,7 @@ async fn a_forced_release_grants_to_the_head(world: &World) {
     let next = waiting(world, &fair(&theirs)).await;
     hears(world, &theirs).await;
     assert!(fair(&theirs).danger().force_release().await.unwrap());
-    let second = next.await.unwrap();
+    let second = granted(next).await;
     assert!(second.fencing_token() > first.fencing_token());
     let error = first.release().await.unwrap_err();
     assert!(matches!(error, stanchion::ReleaseError::Lost(_)), "{error}");
@@ -484,7 +492,7 @@ async fn the_queue_and_a_place_in_it_can_be_seen(world: &World) {
     assert_eq!(fair(&theirs).position().await.unwrap(), Some(0));
     held.release().await.unwrap();
     for waiter in waiters {
-        waiter.await.unwrap().release().await.unwrap();
+        granted(waiter).await.release().await.unwrap();
     }
     world.at_rest().await;
 }
@@ -529,7 +537,7 @@ async fn a_redisson_waiter_ahead_is_woken_and_never_granted(world: &World) {
     assert_eq!(redisson_acquires(world, JAVA), "", "it acquires");
     assert_eq!(world.admin(&["HGET", "job", JAVA]), "1");
     redisson_releases(world);
-    next.await.unwrap().release().await.unwrap();
+    granted(next).await.release().await.unwrap();
     world.at_rest().await;
 }
 
@@ -545,7 +553,7 @@ async fn a_redisson_release_wakes_our_head(world: &World) {
     world.quiet().await;
     let started = tokio::time::Instant::now();
     redisson_releases(world);
-    let guard = next.await.unwrap();
+    let guard = granted(next).await;
     if matches!(world, World::Engine(_)) {
         assert!(
             started.elapsed() < Duration::from_millis(50),
@@ -573,7 +581,7 @@ async fn a_waiter_that_redisson_purged_joins_again(world: &World) {
     redisson_releases(world);
     assert_eq!(redisson_acquires(world, "java:1"), "");
     redisson_releases(world);
-    next.await.unwrap().release().await.unwrap();
+    granted(next).await.release().await.unwrap();
     world.at_rest().await;
 }
 
@@ -586,7 +594,7 @@ async fn a_dead_redisson_waiter_is_passed_over_when_its_time_is_up(world: &World
     let past = "local t = redis.call('TIME') redis.call('ZADD', KEYS[1], t[1] * 1000 - 2000, 'java:1') return 1";
     let _ = world.admin(&["EVAL", past, "1", TIMEOUTS]);
     let _ = world.admin(&["DEL", "job"]);
-    next.await.unwrap().release().await.unwrap();
+    granted(next).await.release().await.unwrap();
     world.at_rest().await;
 }
 
@@ -602,7 +610,7 @@ async fn a_queue_that_was_deleted_is_formed_again(world: &World) {
     eventually("all are back", || queued(world) == 3).await;
     held.release().await.unwrap();
     for waiter in waiters {
-        waiter.await.unwrap().release().await.unwrap();
+        granted(waiter).await.release().await.unwrap();
     }
     world.at_rest().await;
 }
@@ -615,7 +623,7 @@ async fn a_plain_lock_excludes_and_is_excluded_but_does_not_queue(world: &World)
     let next = waiting(world, &fair(&theirs)).await;
     // It tells nobody in the queue; the next sign of life finds out.
     held.release().await.unwrap();
-    let guard = next.await.unwrap();
+    let guard = granted(next).await;
     assert!(plain.try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
     world.at_rest().await;
@@ -679,7 +687,7 @@ async fn names_are_checked(world: &World) {
         let mut next = Box::pin(lock.acquire());
         assert!((&mut next).now_or_never().is_none());
         held.release().await.unwrap();
-        next.await.unwrap().release().await.unwrap();
+        granted(next).await.release().await.unwrap();
     }
     world.at_rest().await;
 }

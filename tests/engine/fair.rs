@@ -38,6 +38,14 @@ fn queued(world: &World) -> usize {
     world.admin(&["LLEN", QUEUE]).parse().unwrap()
 }
 
+/// The guard of a waiter, which must get it.
+async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
+    tokio::time::timeout(Duration::from_secs(60), waiter)
+        .await
+        .unwrap()
+        .unwrap()
+}
+
 /// An acquire that has its place in the queue.
 async fn waiting(world: &World, lock: &FairLock) -> JoinHandle<FairLockGuard> {
     let before = queued(world);
@@ -51,7 +59,7 @@ async fn waiting(world: &World, lock: &FairLock) -> JoinHandle<FairLockGuard> {
 async fn all_served(waiters: Vec<JoinHandle<FairLockGuard>>) {
     let serving = waiters
         .into_iter()
-        .map(async |waiter| waiter.await.unwrap().release().await.unwrap());
+        .map(async |waiter| granted(waiter).await.release().await.unwrap());
     // Virtual time: not reached but by a waiter that nobody grants to.
     tokio::time::timeout(
         Duration::from_secs(120),
@@ -74,8 +82,8 @@ async fn warm() -> (World, Client, Client) {
     gone.abort();
     eventually("it has left", || queued(&world) == 2).await;
     held.release().await.unwrap();
-    first.await.unwrap().release().await.unwrap();
-    second.await.unwrap().release().await.unwrap();
+    granted(first).await.release().await.unwrap();
+    granted(second).await.release().await.unwrap();
     world.at_rest().await;
     (world, ours, theirs)
 }
@@ -174,7 +182,7 @@ async fn a_grant_that_crosses_a_departure_goes_on() {
         doomed.abort();
         drop(doomed);
         let started = Instant::now();
-        let guard = survivor.await.unwrap();
+        let guard = granted(survivor).await;
         assert!(started.elapsed() < ms(100), "gone after {after} ms");
         guard.release().await.unwrap();
         releasing.await.unwrap().unwrap();
@@ -197,7 +205,7 @@ async fn a_release_dropped_anywhere_grants() {
             covered = cancel_after(guard.release(), polls).await.is_some();
             let started = Instant::now();
             for next in next {
-                next.await.unwrap().release().await.unwrap();
+                granted(next).await.release().await.unwrap();
             }
             world.at_rest().await;
             assert!(started.elapsed() < ms(100), "after {polls} polls");
@@ -266,10 +274,10 @@ async fn a_waiter_whose_reply_is_lost_has_one_place() {
         assert_eq!(queued(&world), 2);
         assert_eq!(world.admin(&["ZCARD", WAITERS]), "2");
         held.release().await.unwrap();
-        let guard = first.await.unwrap();
+        let guard = granted(first).await;
         assert!(!second.is_finished());
         guard.release().await.unwrap();
-        second.await.unwrap().release().await.unwrap();
+        granted(second).await.release().await.unwrap();
         world.at_rest().await;
     }
 }
@@ -284,12 +292,12 @@ async fn a_release_whose_reply_is_lost_grants_once() {
         sleep(ms(10)).await;
         lose_next_reply(&world, silently);
         held.release().await.unwrap();
-        let guard = first.await.unwrap();
+        let guard = granted(first).await;
         // The resend has run by now. It released nothing of the next holder.
         assert!(!second.is_finished());
         assert!(guard.is_held());
         guard.release().await.unwrap();
-        second.await.unwrap().release().await.unwrap();
+        granted(second).await.release().await.unwrap();
         world.at_rest().await;
     }
 }
@@ -305,7 +313,7 @@ async fn a_departure_whose_reply_is_lost_is_final() {
         doomed.abort();
         eventually("it has left", || queued(&world) == 1).await;
         held.release().await.unwrap();
-        survivor.await.unwrap().release().await.unwrap();
+        granted(survivor).await.release().await.unwrap();
         world.at_rest().await;
     }
 }
@@ -319,7 +327,7 @@ async fn a_grant_arrives_in_one_round_trip() {
     world.as_engine().faults().delay(None, ms(10));
     let (started, before) = (Instant::now(), world.scripts_run());
     let releasing = tokio::spawn(held.release());
-    let guard = next.await.unwrap();
+    let guard = granted(next).await;
     assert!(started.elapsed() <= ms(12), "{:?}", started.elapsed());
     assert_eq!(world.scripts_run() - before, 1, "the release is all");
     releasing.await.unwrap().unwrap();
@@ -340,19 +348,19 @@ async fn a_lost_grant_is_found_by_the_next_sign_of_life() {
         let first = waiting(&world, &fair(&theirs)).await;
         let second = waiting(&world, &fair(&theirs)).await;
         held.release().await.unwrap();
-        let guard = first.await.unwrap();
+        let guard = granted(first).await;
         let third = waiting(&world, &fair(&theirs)).await;
         world.as_engine().faults().lose_messages(1);
         let started = Instant::now();
         guard.release().await.unwrap();
-        let guard = second.await.unwrap();
+        let guard = granted(second).await;
         assert!(
             started.elapsed() <= BEAT + ms(10),
             "{:?}",
             started.elapsed()
         );
         guard.release().await.unwrap();
-        third.await.unwrap().release().await.unwrap();
+        granted(third).await.release().await.unwrap();
         world.at_rest().await;
     }
 }
@@ -375,7 +383,7 @@ async fn grants_of_a_process_that_cannot_listen_are_found() {
     held.release().await.unwrap();
     for waiter in waiters {
         let started = Instant::now();
-        let guard = waiter.await.unwrap();
+        let guard = granted(waiter).await;
         assert!(
             started.elapsed() <= BEAT + ms(10),
             "{:?}",
@@ -397,7 +405,7 @@ async fn a_client_without_messages_finds_its_grants_by_its_signs_of_life() {
     held.release().await.unwrap();
     for waiter in [first, second] {
         let started = Instant::now();
-        let guard = waiter.await.unwrap();
+        let guard = granted(waiter).await;
         assert!(
             started.elapsed() <= BEAT + ms(10),
             "{:?}",
@@ -419,8 +427,8 @@ async fn a_subscriber_that_is_cut_off_misses_nothing() {
     world.as_engine().faults().kill_subscribers();
     let started = Instant::now();
     held.release().await.unwrap();
-    first.await.unwrap().release().await.unwrap();
-    second.await.unwrap().release().await.unwrap();
+    granted(first).await.release().await.unwrap();
+    granted(second).await.release().await.unwrap();
     assert!(started.elapsed() < ms(1100), "{:?}", started.elapsed());
     world.at_rest().await;
 }
@@ -461,7 +469,7 @@ async fn all_processes_that_fall_silent_delay_the_others_once() {
             sleep(ms(after)).await;
             let started = Instant::now();
             held.release().await.unwrap();
-            let guard = next.await.unwrap();
+            let guard = granted(next).await;
             assert!(
                 started.elapsed() <= FairLock::GRACE + ms(50),
                 "{dead} silent for {after} ms: {:?}",
@@ -492,11 +500,11 @@ async fn a_process_that_is_silent_for_less_keeps_its_places() {
             sleep(ms(silence)).await;
             world.as_engine().faults().thaw(None);
             for waiter in waiters {
-                let guard = waiter.await.unwrap();
+                let guard = granted(waiter).await;
                 assert!(!last.is_finished(), "silent for {silence} ms");
                 guard.release().await.unwrap();
             }
-            last.await.unwrap().release().await.unwrap();
+            granted(last).await.release().await.unwrap();
             world.at_rest().await;
         }
     }
@@ -522,7 +530,7 @@ async fn a_server_that_stood_still_evicts_nobody() {
         );
         held.release().await.unwrap();
         for (i, waiter) in waiters.into_iter().enumerate() {
-            let guard = waiter.await.unwrap();
+            let guard = granted(waiter).await;
             assert_eq!(queued(&world), 9 - i, "in order after {jump} ms");
             guard.release().await.unwrap();
         }
@@ -540,7 +548,7 @@ async fn a_waiter_that_falls_silent_with_a_grant_costs_no_more() {
     world.as_engine().faults().freeze(Some("silent"));
     let started = Instant::now();
     held.release().await.unwrap();
-    let guard = next.await.unwrap();
+    let guard = granted(next).await;
     assert!(
         started.elapsed() <= FairLock::GRACE + ms(50),
         "{:?}",
@@ -584,7 +592,7 @@ async fn a_holder_that_falls_silent_is_succeeded_when_its_lease_ends() {
     let next = waiting(&world, &fair(&theirs)).await;
     world.as_engine().faults().freeze(Some("silent"));
     let started = Instant::now();
-    let guard = next.await.unwrap();
+    let guard = granted(next).await;
     assert!(!held.is_held());
     assert!(
         (ms(2900)..ms(3020)).contains(&started.elapsed()),
@@ -599,6 +607,34 @@ async fn a_holder_that_falls_silent_is_succeeded_when_its_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_newcomer_that_finds_the_lock_expired_takes_its_turn() {
+    let (world, ours, theirs) = warm().await;
+    let options = AcquireOptions::new()
+        .lease(Lease::new(ms(200)).unwrap())
+        .renewal(Renewal::Manual);
+    let abandoned = fair(&ours).acquire_with(options).await.unwrap();
+    let (_slow, mut waiters) = crowd(&world, "slow", 1).await;
+    // The one that waits cannot look at once.
+    world.as_engine().faults().freeze(Some("slow"));
+    sleep(ms(300)).await;
+    assert_eq!(world.admin(&["EXISTS", "job"]), "0");
+    assert!(fair(&theirs).try_acquire().await.unwrap().is_none());
+    let newcomer = tokio::spawn({
+        let lock = fair(&theirs);
+        async move { lock.acquire().await.unwrap() }
+    });
+    sleep(ms(50)).await;
+    assert!(!newcomer.is_finished());
+    world.as_engine().faults().thaw(None);
+    let guard = granted(waiters.pop().unwrap()).await;
+    assert!(!newcomer.is_finished());
+    guard.release().await.unwrap();
+    granted(newcomer).await.release().await.unwrap();
+    drop(abandoned);
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_manual_hold_that_was_granted_by_message_has_its_whole_lease() {
     let (world, ours, theirs) = warm().await;
     let held = fair(&ours).acquire().await.unwrap();
@@ -609,7 +645,7 @@ async fn a_manual_hold_that_was_granted_by_message_has_its_whole_lease() {
     let next = tokio::spawn(async move { lock.acquire_with(options).await.unwrap() });
     eventually("it waits", || queued(&world) == 1).await;
     held.release().await.unwrap();
-    let guard = next.await.unwrap();
+    let guard = granted(next).await;
     sleep(Duration::from_secs(9)).await;
     assert!(guard.is_held(), "renewed once, from the grant to the lease");
     sleep(Duration::from_secs(2)).await;
@@ -638,7 +674,7 @@ async fn a_server_that_forgets_everything_gets_the_queue_back() {
     let second = waiting(&world, &fair(&theirs)).await;
     world.as_engine().faults().flush_all();
     let started = Instant::now();
-    let guard = first.await.unwrap();
+    let guard = granted(first).await;
     assert!(
         started.elapsed() <= BEAT + ms(20),
         "{:?}",
@@ -646,7 +682,7 @@ async fn a_server_that_forgets_everything_gets_the_queue_back() {
     );
     assert!(held.release().await.is_err());
     guard.release().await.unwrap();
-    second.await.unwrap().release().await.unwrap();
+    granted(second).await.release().await.unwrap();
     world.at_rest().await;
 }
 
@@ -671,10 +707,10 @@ async fn a_full_server_still_grants_to_those_that_wait() {
     inner.release().await.unwrap();
     doomed.abort();
     held.release().await.unwrap();
-    let guard = first.await.unwrap();
+    let guard = granted(first).await;
     guard.renew().await.unwrap();
     guard.release().await.unwrap();
-    second.await.unwrap().release().await.unwrap();
+    granted(second).await.release().await.unwrap();
     world.as_engine().faults().out_of_memory(Switch::Off);
     world.at_rest().await;
 }
@@ -744,7 +780,7 @@ async fn a_long_wait_is_stamped_anew() {
     assert!(left > 500_000, "{left} ms left");
     held.release().await.unwrap();
     for waiter in waiters {
-        waiter.await.unwrap().release().await.unwrap();
+        granted(waiter).await.release().await.unwrap();
     }
     world.at_rest().await;
 }
