@@ -23,7 +23,8 @@ fn count_of(hold: &Hold) -> u32 {
 /// [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim).
 ///
 /// It has no `is_held` and no `lost`: a plain permit has no lease, so nothing ends it by itself and nothing asks after it.
-/// What an operator took away with [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim), or the server lost, shows at the release.
+/// What an operator took away with [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim), or the server lost, shows
+/// at the release.
 #[must_use = "dropping a permit releases it at once"]
 pub struct Permit {
     hold: Hold,

@@ -102,12 +102,12 @@ impl Semaphore {
     /// Waits for `permits` permits, all of them at once.
     ///
     /// # Guarantees
-    /// A big request is not starved by small ones. In its process nobody who came later is served before it. Across
+    /// A big request is not starved by small ones. In its process no waiter that came later is served before it. Across
     /// processes a request for more than one permit that has to wait stands in a line on the server; from then on every
-    /// waiting request that is refused joins behind it, also those for one permit. Permits are kept back for the first
-    /// in line: other requests get only what leaves enough for it. So it is served as soon as those permits that it still lacks, among the ones
-    /// held when it became first, have been released. The line has 16 places; whoever finds none asks again and takes the
-    /// first that comes free.
+    /// waiting request that is refused joins behind it, also those for one permit. Permits are kept back for the first in
+    /// line: requests of other processes, and [`Semaphore::try_acquire`], get only what leaves enough for it. So it is served
+    /// as soon as the permits that it lacks, of those that were held when it became first, have been released. The line has
+    /// 16 places; whoever finds none asks again and takes the first that comes free.
     ///
     /// Exceptions: Redisson's requests ignore the line. A first in line that has died keeps permits back for 3 s. Nothing
     /// is kept back for more permits than there are, held by Java or not at all; such a request waits, and with it those
