@@ -31,7 +31,7 @@ const ASKED: usize = 4;
 
 /// Between two looks at the map: at least this, and twice as long after each that brought nothing new.
 const SHORT: Duration = Duration::from_millis(50);
-const LONG: Duration = Duration::from_millis(500);
+const LONG: Duration = Duration::from_millis(250);
 
 /// A call whose node is out of reach is held back until something changes, at most this long.
 const OUT_OF_REACH: Duration = Duration::from_millis(250);
@@ -310,7 +310,7 @@ impl Cluster {
             tokio::select! {
                 biased;
                 () = self.dialer.closed.cancelled() => return,
-                doubted = tokio::time::timeout(LONG * 4, self.doubt.notified()) => {
+                doubted = tokio::time::timeout(LONG * 8, self.doubt.notified()) => {
                     if doubted.is_err() {
                         (pause, thorough) = (SHORT, false);
                         continue;

@@ -112,6 +112,7 @@ pub(crate) struct Stir {
     changes: watch::Sender<u64>,
     /// Wakes in order of arrival, which `watch` does not.
     up: Notify,
+    hurry: Notify,
 }
 
 impl Stir {
@@ -122,6 +123,11 @@ impl Stir {
     /// Resolves when something comes up the next time.
     pub(crate) fn comes_up(&self) -> Notified<'_> {
         self.up.notified()
+    }
+
+    /// A server that was out of reach may be in reach now: links that pause try at once.
+    pub(super) fn hurry(&self) {
+        self.hurry.notify_waiters();
     }
 
     pub(crate) fn changed(&self) {
@@ -465,6 +471,7 @@ impl Link {
                 tokio::select! {
                     biased;
                     () = closed.cancelled() => return self.end(),
+                    () = self.0.stir.hurry.notified() => pauses = backoff(self.0.seed),
                     () = tokio::time::sleep(pauses.next().unwrap_or(MAX_PAUSE)) => {}
                 }
             };

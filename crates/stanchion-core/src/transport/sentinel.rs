@@ -186,13 +186,14 @@ impl Sentinels {
     /// Listens to every sentinel, so that a master that is replaced is left at once, even one that does not know.
     pub(super) fn watch(self: &Arc<Self>, dialer: &Arc<Dialer>) {
         for (place, connector) in &self.sentinels {
-            let this = Arc::clone(self);
+            let (this, stir) = (Arc::clone(self), Arc::clone(&dialer.stir));
             let on_push = move |channel: &[u8], payload: &[u8]| {
                 let (channel, payload) = (str::from_utf8(channel), str::from_utf8(payload));
                 if let (Ok(channel), Ok(payload)) = (channel, payload)
                     && let Some(master) = this.new_master(channel, payload)
                 {
                     this.leave_all_but(&master);
+                    stir.hurry();
                 }
             };
             let plan = Plan {
