@@ -14,6 +14,7 @@ const MARK: &str = "stanchion_rwlock_writer:{job}";
 
 suite! {
     by_default_a_waiting_writer_leaves_no_mark_and_readers_join,
+    by_default_a_reader_looks_at_no_mark,
     a_waiting_writer_holds_new_readers_off,
     who_reads_already_goes_on,
     a_writer_that_gives_up_lets_readers_in_again,
@@ -49,6 +50,21 @@ async fn by_default_a_waiting_writer_leaves_no_mark_and_readers_join(world: &Wor
     let joined = rwlock(&ours).read().await.unwrap();
     drop((reading, joined));
     drop(writer.await.unwrap());
+    world.at_rest().await;
+}
+
+async fn by_default_a_reader_looks_at_no_mark(world: &World) {
+    let client = world.client().await;
+    let _ = world.admin(&["SET", MARK, "elsewhere:1:write", "PX", "60000"]);
+    assert!(preferring(&client).try_read().await.unwrap().is_none());
+    // As Redisson.
+    let reading = rwlock(&client).try_read().await.unwrap().unwrap();
+    reading.release().await.unwrap();
+    // A writer with preference is held off by no mark, and leaves another's alone.
+    let writing = preferring(&client).write().await.unwrap();
+    assert_eq!(world.admin(&["GET", MARK]), "elsewhere:1:write");
+    writing.release().await.unwrap();
+    let _ = world.admin(&["DEL", MARK]);
     world.at_rest().await;
 }
 
