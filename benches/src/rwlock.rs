@@ -31,9 +31,9 @@ impl Contender for Reader {
 /// What a reader sends, as the crate does.
 fn pair(name: &str, reader: usize) -> Pair {
     let owner = format!("6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:{reader}");
-    let prefix = format!("{{{name}}}");
-    let hold = format!("{prefix}:{owner}:rwlock_timeout:1");
-    let channel = format!("redisson_rwlock:{prefix}");
+    let prefix = format!("{{{name}}}:");
+    let hold = format!("{prefix}{owner}:rwlock_timeout:1");
+    let channel = format!("redisson_rwlock:{{{name}}}");
     Pair {
         acquire: Invocation::new(
             ACQUIRE,
