@@ -5,6 +5,11 @@
     reason = "tests fail by panicking"
 )]
 #![cfg(feature = "embedded")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
 
 mod fencing;
 mod links;
