@@ -687,7 +687,7 @@ async fn names_are_checked(world: &World) {
         let mut next = Box::pin(lock.acquire());
         assert!((&mut next).now_or_never().is_none());
         held.release().await.unwrap();
-        granted(next).await.release().await.unwrap();
+        next.await.unwrap().release().await.unwrap();
     }
     world.at_rest().await;
 }
