@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stanchion::{
     AcquireError, AcquireOptions, Client, FairLock, Fencing, InvalidMembers, Lease, Lock, Lockable,
-    LostReason, MultiGuard, MultiLock, Rejection, ReleaseError, Renewal,
+    LostReason, MultiGuard, MultiLock, Rejection, ReleaseError, Renewal, RwLock,
 };
 use stanchion_testkit::{eventually, eventually_async};
 use stanchion_tests::World;
@@ -23,6 +23,7 @@ suite! {
     members_of_two_clients_are_taken_in_order_and_rolled_back,
     members_of_two_clients_share_one_timeout,
     members_of_several_kinds_are_held_together,
+    the_sides_of_a_read_write_lock_are_members,
     crossing_orders_do_not_deadlock,
     an_owner_holds_its_members_once_more,
     its_lease_is_the_shortest_of_its_members,
@@ -289,6 +290,35 @@ async fn members_of_two_clients_share_one_timeout(world: &World) {
     );
     freeing.await.unwrap();
     eventually("the first is rolled back", || world.keys() == ["b"]).await;
+}
+
+async fn the_sides_of_a_read_write_lock_are_members(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let (prices, stock) = (
+        RwLock::new(&ours, "prices").unwrap(),
+        RwLock::new(&ours, "stock").unwrap(),
+    );
+    let (reading, writing) = (prices.read_side(), stock.write_side());
+    let plain = lock(&ours, "orders");
+    let multi = MultiLock::new([&writing as &dyn Lockable, &plain, &reading]).unwrap();
+    let guard = multi.acquire().await.unwrap();
+    assert!(guard.fencing_token("stock").is_some());
+    assert!(guard.fencing_token("prices").is_none());
+    let other = |name| RwLock::new(&theirs, name).unwrap();
+    assert!(other("stock").try_read().await.unwrap().is_none());
+    assert!(other("prices").try_write().await.unwrap().is_none());
+    let beside = other("prices").try_read().await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    // One member cannot be had: none is held.
+    let held = other("stock").read().await.unwrap();
+    assert!(multi.try_acquire().await.unwrap().is_none());
+    beside.release().await.unwrap();
+    eventually_async("the others are rolled back", async || {
+        world.keys().iter().all(|key| key.contains("stock"))
+    })
+    .await;
+    held.release().await.unwrap();
+    world.at_rest().await;
 }
 
 async fn members_of_several_kinds_are_held_together(world: &World) {

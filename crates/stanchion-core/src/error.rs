@@ -226,7 +226,9 @@ pub enum ReleaseError {
         free_by: Duration,
     },
     /// The server refused the release. The lease will end it; a permit without one stays taken.
-    #[error("the release of {name} was refused; only its lease, if it has one, ends it: {rejection}")]
+    #[error(
+        "the release of {name} was refused; only its lease, if it has one, ends it: {rejection}"
+    )]
     Rejected {
         /// What was held.
         name: Name,

@@ -182,7 +182,7 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// What a multi-lock may be made of. Exclusive, leased synchronizers implement it.
+/// What a multi-lock may be made of: locks, fair locks, the sides of read-write locks.
 pub trait Lockable: fmt::Debug {
     /// What the multi-lock needs to know.
     fn part(&self) -> Part;

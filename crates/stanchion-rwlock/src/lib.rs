@@ -33,11 +33,11 @@ mod status;
 mod write;
 
 pub use guard::{ReadGuard, WriteGuard};
-pub use rwlock::{Preference, RwLock, RwLockDanger};
+pub use rwlock::{Preference, RwLock, RwLockDanger, RwLockSide};
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
     ConnectError, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
-    LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
+    Lockable, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
     ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{RwLockHolder, RwLockStatus};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Reply, Resend, Synchronizer};
+use stanchion_core::primitive::{Part, Reply, Resend, Synchronizer};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Client, Fencing, InvalidName, Lease, Name, QueryError,
+    AcquireError, AcquireOptions, Client, Fencing, InvalidName, Lease, Lockable, Name, QueryError,
 };
 
 use crate::guard::{ReadGuard, WriteGuard};
@@ -123,6 +123,18 @@ impl RwLock {
     pub fn with_lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
+    }
+
+    /// Its reading side, as a member of a multi-lock.
+    #[must_use]
+    pub fn read_side(&self) -> RwLockSide {
+        RwLockSide(Part::new(&self.client, &self.readers, self.lease))
+    }
+
+    /// Its writing side, as a member of a multi-lock.
+    #[must_use]
+    pub fn write_side(&self) -> RwLockSide {
+        RwLockSide(Part::new(&self.client, &self.writers, self.lease))
     }
 
     /// The name, key prefix included.
@@ -302,6 +314,16 @@ impl RwLock {
     #[must_use]
     pub fn danger(&self) -> RwLockDanger<'_> {
         RwLockDanger { lock: self }
+    }
+}
+
+/// One side of a [`RwLock`], as a member of a multi-lock. See [`RwLock::read_side`] and [`RwLock::write_side`].
+#[derive(Clone, Debug)]
+pub struct RwLockSide(Part);
+
+impl Lockable for RwLockSide {
+    fn part(&self) -> Part {
+        self.0.clone()
     }
 }
 

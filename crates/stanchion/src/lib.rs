@@ -50,7 +50,7 @@ pub use stanchion_redlock::{
 };
 #[doc(inline)]
 pub use stanchion_rwlock::{
-    Preference, ReadGuard, RwLock, RwLockDanger, RwLockHolder, RwLockStatus, WriteGuard,
+    Preference, ReadGuard, RwLock, RwLockDanger, RwLockHolder, RwLockSide, RwLockStatus, WriteGuard,
 };
 #[doc(inline)]
 pub use stanchion_semaphore::{
