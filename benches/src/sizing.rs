@@ -1,23 +1,27 @@
-//! Bytes on the server: the growth of its memory by very many holds, the server's own overhead for keys included.
+//! Bytes on the server: what it says of the keys that very many holds leave (MEMORY USAGE, all elements counted).
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use stanchion::{Client, FairLock, LeasedSemaphore, Lock, RwLock, Semaphore};
 use stanchion_testkit::RedisServer;
 
 use crate::measure::{Flavor, Plan, Spread};
 use crate::report::{Report, Target};
 
-fn used(server: &RedisServer) -> Result<f64> {
-    let used = server.info("memory", "used_memory").context("no memory")?;
-    Ok(used.trim().parse()?)
+/// The memory of all keys together.
+fn used(server: &RedisServer) -> f64 {
+    let bytes = |key: &String| {
+        let usage = server.cli(&["MEMORY", "USAGE", key, "SAMPLES", "0"]);
+        if usage.is_nil() { 0 } else { usage.as_int() }
+    };
+    server.keys().iter().map(bytes).sum::<i64>() as f64
 }
 
 pub(crate) fn server_memory(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     let mut table = Table {
         server,
-        many: plan.many,
+        many: plan.many.min(1000),
         report,
     };
     Flavor::MultiThread.runtime()?.block_on(async {
@@ -42,14 +46,14 @@ pub(crate) fn server_memory(server: &RedisServer, plan: Plan, report: &mut Repor
             })
             .await?;
         let leased = LeasedSemaphore::new(&client, "bench:leased")?;
-        leased.init(u32::try_from(plan.many)?).await?;
+        leased.init(2000).await?;
         table
             .holds("a permit of one LeasedSemaphore", async |_| {
                 Ok(leased.acquire().await?)
             })
             .await?;
         let plain = Semaphore::new(&client, "bench:plain")?;
-        plain.init(u32::try_from(plan.many)?).await?;
+        plain.init(2000).await?;
         table
             .holds("a permit of one Semaphore", async |_| {
                 Ok(plain.acquire().await?)
@@ -71,23 +75,28 @@ impl Table<'_> {
         what: &str,
         mut acquire: impl AsyncFnMut(usize) -> Result<G>,
     ) -> Result<()> {
-        // Scripts and the client's own buffers are there already.
+        // What is always there: the fence, the number of permits.
         drop(acquire(self.many).await?);
-        let before = used(self.server)?;
+        self.settle().await;
+        let before = used(self.server);
         let mut held = Vec::with_capacity(self.many);
-        for i in 0..self.many - 1 {
+        for i in 0..self.many {
             held.push(acquire(i).await?);
         }
         // Marks of operations that are over last for some seconds.
-        tokio::time::sleep(Duration::from_secs(12)).await;
-        self.row(what, before)
+        self.settle().await;
+        self.row(what, before);
+        drop(held);
+        self.settle().await;
+        self.server.flush();
+        Ok(())
     }
 
     async fn waiters(&mut self) -> Result<()> {
         let client = Client::connect(self.server.url()).await?;
         let lock = FairLock::new(&client, "bench:queue")?;
         let _held = lock.acquire().await?;
-        let before = used(self.server)?;
+        let before = used(self.server);
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..self.many {
             let lock = lock.clone();
@@ -97,18 +106,29 @@ impl Table<'_> {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        self.row("a waiter in the queue of one FairLock", before)
+        self.row("a waiter in the queue of one FairLock", before);
+        Ok(())
     }
 
-    fn row(&mut self, what: &str, before: f64) -> Result<()> {
-        let bytes = (used(self.server)? - before) / self.many as f64;
+    /// Until no operation's mark is left.
+    async fn settle(&self) {
+        let is_mark = |key: &String| key.starts_with("stanchion_once:");
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if !self.server.keys().iter().any(is_mark) {
+                break;
+            }
+        }
+    }
+
+    fn row(&mut self, what: &str, before: f64) {
+        let bytes = (used(self.server) - before) / self.many as f64;
         self.report.row(
             "memory",
             format!("{what}: bytes on the server"),
             Spread::one(bytes),
             Target::None,
-            format!("used_memory, {} of them", self.many),
+            format!("MEMORY USAGE, {} of them", self.many),
         );
-        Ok(())
     }
 }
