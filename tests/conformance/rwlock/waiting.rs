@@ -41,8 +41,11 @@ async fn waiting_readers_of_a_process_are_let_in_together(world: &World) {
     const READERS: usize = 20;
     let (ours, theirs) = (calm_client(world).await, calm_client(world).await);
     // The server knows the scripts, so that each request is one command.
-    drop(calm(&ours).read().await.unwrap());
-    drop(calm(&ours).write().await.unwrap());
+    // Released, not dropped: who waits for a release that is under way subscribes, and stays so for a while.
+    let reading = calm(&ours).read().await.unwrap();
+    reading.release().await.unwrap();
+    let writing = calm(&ours).write().await.unwrap();
+    writing.release().await.unwrap();
     world.at_rest().await;
     let writing = calm(&ours).write().await.unwrap();
     let all_in = Arc::new(Barrier::new(READERS));
