@@ -178,14 +178,11 @@ async fn a_process_that_is_stopped_for_a_while_keeps_its_places() {
     tokio::time::sleep(ms(700)).await;
     stopped.signal(Signal::Cont);
     finish(&mut stopped);
-    assert_eq!(
-        stopped
-            .lines()
-            .iter()
-            .filter(|line| line.starts_with("HELD"))
-            .count(),
-        3
-    );
+    let held = |line: &String| line.starts_with("HELD");
+    eventually("what it printed has been read", || {
+        stopped.lines().iter().filter(|line| held(line)).count() == 3
+    })
+    .await;
     let guard = soon(LONG, last).await.unwrap();
     let theirs = stopped
         .lines()

@@ -224,6 +224,9 @@ async fn a_hand_off_whose_reply_is_lost_gives_exactly_one_successor() {
         let guard = lock.acquire().await.unwrap();
         let (second, third) = (waiting(&lock), waiting(&lock));
         eventually("two wait", || world.client.waiters() == 2).await;
+        // The first of them asks once more when its subscription is confirmed; who asks is not handed anything.
+        subscribed(&world.server, "orders").await;
+        quiet(&world.server).await;
         let first = token(&guard);
         world.lose_reply(&world.scripts.hand_off, then);
         guard.release().await.unwrap();
