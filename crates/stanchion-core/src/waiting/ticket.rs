@@ -107,7 +107,13 @@ impl Ticket {
         let mut queue = self.entry.queue();
         queue.came_back(place);
         let again = std::mem::take(&mut queue.again);
-        let mut wakers = queue.heed(hint);
+        // A grant to another of us is not heeded here: its message is faster than that waiter's own question would be. If it is
+        // lost, the next sign of life tells of it.
+        let mut wakers = if hint.forgotten {
+            queue.admit_all()
+        } else {
+            Wakers::default()
+        };
         if wakers.0.is_empty() && again > 0 {
             // Invariant 2.
             wakers = queue.admit(Room::For(again));
