@@ -1,9 +1,4 @@
 //! The book is right: its links lead somewhere, its statements and programs run.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "tests fail by panicking"
-)]
 #![cfg(feature = "embedded")]
 #![expect(
     clippy::unwrap_used,
