@@ -1,0 +1,152 @@
+//! What the book names exists.
+
+use std::collections::BTreeSet;
+
+use crate::tree::Tree;
+use crate::{Complaint, found, kept};
+
+const OBSERVED: &str = "crates/stanchion-core/src/observe.rs";
+
+/// Metrics are named once in the code; the book's table has all of them and no other.
+fn metrics_are_documented(tree: &Tree) -> Vec<Complaint> {
+    let emitted = tree.get(OBSERVED).map(quoted_metrics).unwrap_or_default();
+    let documented: BTreeSet<String> = tree
+        .below("docs/", ".md")
+        .flat_map(|(_, text)| text.lines())
+        .filter(|line| line.starts_with("| `stanchion_"))
+        .filter(|line| {
+            ["counter", "gauge", "histogram"]
+                .iter()
+                .any(|kind| line.contains(kind))
+        })
+        .filter_map(|line| line.split('`').nth(1).map(str::to_owned))
+        .collect();
+    let mut complaints = Vec::new();
+    for name in emitted.difference(&documented) {
+        complaints.push(Complaint::new(
+            OBSERVED,
+            format!("{name} is not in the book"),
+        ));
+    }
+    for name in documented.difference(&emitted) {
+        complaints.push(Complaint::new("docs", format!("{name} is not emitted")));
+    }
+    complaints
+}
+
+fn quoted_metrics(text: &str) -> BTreeSet<String> {
+    text.split('"')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| word.starts_with("stanchion_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The public enums of errors, whose variants the book may name.
+const ERRORS: [&str; 9] = [
+    "AcquireError",
+    "ConnectError",
+    "LostReason",
+    "Outage",
+    "QueryError",
+    "RedLockError",
+    "Rejection",
+    "ReleaseError",
+    "RenewError",
+];
+
+/// `LostReason::Gone` in the book is a variant in the code.
+fn errors_of_the_book_exist(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (path, text) in tree.below("", ".md") {
+        for name in ERRORS {
+            for variant in variants_named(text, name) {
+                let exists = tree
+                    .sources()
+                    .any(|(_, code)| has_variant(code, name, &variant));
+                if !exists {
+                    complaints.push(Complaint::new(
+                        path,
+                        format!("{name}::{variant} does not exist"),
+                    ));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+fn variants_named(text: &str, name: &str) -> BTreeSet<String> {
+    let prefix = format!("{name}::");
+    text.match_indices(&prefix)
+        .map(|(at, _)| {
+            text[at + prefix.len()..]
+                .chars()
+                .take_while(|c| c.is_alphanumeric())
+                .collect::<String>()
+        })
+        .filter(|variant| variant.starts_with(char::is_uppercase))
+        .collect()
+}
+
+/// Whether `code` declares the enum `name` with `variant`.
+fn has_variant(code: &str, name: &str, variant: &str) -> bool {
+    let Some(at) = code.find(&format!("pub enum {name} {{")) else {
+        return false;
+    };
+    code[at..]
+        .lines()
+        .take_while(|line| *line != "}")
+        .any(|line| {
+            line.strip_prefix("    ").is_some_and(|line| {
+                line.strip_prefix(variant)
+                    .is_some_and(|rest| rest.starts_with([',', '(', ' ']))
+            })
+        })
+}
+
+#[test]
+fn metrics() {
+    kept(metrics_are_documented);
+    found(
+        metrics_are_documented,
+        &[
+            (
+                OBSERVED,
+                "counter!(\"stanchion_lost_total\"); counter!(\"stanchion_new_total\")",
+            ),
+            (
+                "docs/operations.md",
+                "| `stanchion_lost_total` | counter | |\n",
+            ),
+        ],
+        OBSERVED,
+    );
+    found(
+        metrics_are_documented,
+        &[
+            (OBSERVED, ""),
+            (
+                "docs/operations.md",
+                "| `stanchion_lost_total` | counter | |\n",
+            ),
+        ],
+        "docs",
+    );
+}
+
+#[test]
+fn errors() {
+    kept(errors_of_the_book_exist);
+    let code = "pub enum LostReason {\n    /// x\n    Gone,\n    Other {\n    },\n}\n";
+    found(
+        errors_of_the_book_exist,
+        &[
+            ("crates/a/src/error.rs", code),
+            ("docs/a.md", "`LostReason::Gone`, `LostReason::Other`"),
+            ("docs/b.md", "`LostReason::Vanished`"),
+        ],
+        "docs/b.md",
+    );
+}

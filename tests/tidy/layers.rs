@@ -1,0 +1,196 @@
+//! Dependencies point one way, and what exists once is not built a second time.
+
+use crate::tree::{Tree, code, has_word};
+use crate::{Complaint, found, kept};
+
+const PRIMITIVES: [&str; 7] = [
+    "fair",
+    "latch",
+    "lock",
+    "multilock",
+    "redlock",
+    "rwlock",
+    "semaphore",
+];
+
+/// What a crate of the library may name of the family in `[dependencies]`.
+fn may_depend(crate_name: &str, on: &str) -> bool {
+    match crate_name {
+        "stanchion-core" => on == "stanchion-embedded",
+        "stanchion-embedded" => false,
+        "stanchion-redlock" => ["stanchion-core", "stanchion-lock"].contains(&on),
+        "stanchion-testkit" => false,
+        "stanchion" | "stanchion-cli" => true,
+        _ => on == "stanchion-core",
+    }
+}
+
+/// Core knows no primitive, primitives know no other (RedLock is made of locks).
+fn dependencies_point_one_way(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (path, text) in tree.below("crates/", "Cargo.toml") {
+        let crate_name = path.split('/').nth(1).unwrap_or_default();
+        let mut section = "";
+        for line in text.lines() {
+            if line.starts_with('[') {
+                section = line;
+            }
+            let on = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            if section == "[dependencies]"
+                && on.starts_with("stanchion")
+                && !may_depend(crate_name, on)
+            {
+                complaints.push(Complaint::new(path, format!("must not depend on {on}")));
+            }
+        }
+    }
+    complaints
+}
+
+/// Only the transport knows the client library.
+fn only_the_transport_names_redis(tree: &Tree) -> Vec<Complaint> {
+    tree.sources()
+        .filter(|(path, _)| !path.starts_with("crates/stanchion-core/src/transport/"))
+        .flat_map(|(path, text)| {
+            code(text)
+                .filter(|(_, line)| {
+                    line.match_indices("redis::")
+                        .any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric()))
+                })
+                .map(move |(n, _)| Complaint::new(format!("{path}:{n}"), "names the redis crate"))
+        })
+        .collect()
+}
+
+/// Where a primitive may have a loop or a timer of its own, and why.
+const MACHINERY: [(&str, &str); 3] = [
+    (
+        "crates/stanchion-multilock/src/multilock.rs",
+        "members on several servers are taken one after the other, with a pause between rounds",
+    ),
+    (
+        "crates/stanchion-redlock/src/redlock.rs",
+        "a round that found no quorum is repeated after a pause",
+    ),
+    (
+        "crates/stanchion-redlock/src/round.rs",
+        "a round ends when enough of the nodes have answered, or at its deadline",
+    ),
+];
+
+/// A primitive is its scripts and a description: what loops, waits or runs by itself is the core's.
+fn primitives_have_no_machinery(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for primitive in PRIMITIVES {
+        let folder = format!("crates/stanchion-{primitive}/src/");
+        for (path, text) in tree.below(&folder, ".rs") {
+            if MACHINERY.iter().any(|(file, _)| *file == path) {
+                continue;
+            }
+            for (n, line) in code(text) {
+                let machinery = has_word(line, "loop {")
+                    || line.trim_start().starts_with("while ")
+                    || has_word(line, "spawn")
+                    || ["sleep(", "tokio::time", "interval("]
+                        .iter()
+                        .any(|m| line.contains(m));
+                if machinery {
+                    let what = "a loop, timer or spawn: it belongs into the core";
+                    complaints.push(Complaint::new(format!("{path}:{n}"), what));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+/// What a reader sees first of a module.
+fn every_module_says_what_it_is(tree: &Tree) -> Vec<Complaint> {
+    ["crates/", "tests/", "benches/"]
+        .iter()
+        .flat_map(|folder| tree.below(folder, ".rs"))
+        .filter(|(_, text)| {
+            !text
+                .lines()
+                .find(|line| !line.trim().is_empty() && !line.starts_with("#!["))
+                .is_some_and(|line| line.starts_with("//!"))
+        })
+        .map(|(path, _)| Complaint::new(path, "does not begin with a `//!` line"))
+        .collect()
+}
+
+#[test]
+fn dependencies() {
+    kept(dependencies_point_one_way);
+    found(
+        dependencies_point_one_way,
+        &[
+            (
+                "crates/stanchion-lock/Cargo.toml",
+                "[dependencies]\nstanchion-core.workspace = true\n",
+            ),
+            (
+                "crates/stanchion-fair/Cargo.toml",
+                "[dependencies]\nstanchion-lock.workspace = true\n[dev-dependencies]\nstanchion = {}\n",
+            ),
+        ],
+        "crates/stanchion-fair/Cargo.toml",
+    );
+}
+
+#[test]
+fn the_redis_crate() {
+    kept(only_the_transport_names_redis);
+    found(
+        only_the_transport_names_redis,
+        &[
+            (
+                "crates/stanchion-core/src/transport/link.rs",
+                "//! x\nuse redis::Value;\n",
+            ),
+            (
+                "crates/stanchion-core/src/hold.rs",
+                "//! x\n// redis::Cmd\nuse redis::Value;\n",
+            ),
+        ],
+        "crates/stanchion-core/src/hold.rs:3",
+    );
+}
+
+#[test]
+fn machinery() {
+    kept(primitives_have_no_machinery);
+    for planted in ["loop {", "while x {", "tokio::spawn(x);", "sleep(x).await;"] {
+        found(
+            primitives_have_no_machinery,
+            &[(
+                "crates/stanchion-lock/src/lock.rs",
+                &format!("//! x\n{planted}\n"),
+            )],
+            "crates/stanchion-lock/src/lock.rs:2",
+        );
+    }
+    let tree = Tree::of_project();
+    for (path, _) in MACHINERY {
+        assert!(
+            tree.get(path).is_some(),
+            "{path} is excused and does not exist"
+        );
+    }
+}
+
+#[test]
+fn module_headers() {
+    kept(every_module_says_what_it_is);
+    found(
+        every_module_says_what_it_is,
+        &[
+            (
+                "crates/a/src/lib.rs",
+                "#![forbid(unsafe_code)]\n//! What it is.\n",
+            ),
+            ("tests/x/main.rs", "use std::fmt;\n//! too late\n"),
+        ],
+        "tests/x/main.rs",
+    );
+}
