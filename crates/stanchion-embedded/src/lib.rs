@@ -24,6 +24,7 @@ mod engine;
 mod faults;
 mod keyspace;
 mod lua;
+mod outcome;
 mod reply;
 mod resp;
 mod server;

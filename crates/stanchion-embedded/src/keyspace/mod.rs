@@ -6,7 +6,7 @@ pub(crate) mod zset;
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::commands::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome};
 use hash::Hash;
 use zset::Zset;
 

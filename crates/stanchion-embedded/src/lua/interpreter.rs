@@ -7,9 +7,9 @@ use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value};
 
 use super::convert::{single, to_lua, to_reply, to_request};
-use crate::commands::{Failure, Outcome};
 use crate::keyspace::number::truncate;
 use crate::locked;
+use crate::outcome::{Failure, Outcome};
 use crate::reply::Reply;
 use crate::resp::{Args, Request};
 use crate::server::Server;

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use mlua::Function;
 
-use crate::commands::{Failure, Outcome, ScriptCommand};
+use crate::commands::ScriptCommand;
 use crate::keyspace::number::parse_int;
 use crate::locked;
+use crate::outcome::{Failure, Outcome};
 use crate::reply::Reply;
 use crate::resp::Args;
 use crate::server::{Server, SessionId};
