@@ -35,3 +35,8 @@ pub use stanchion_core::{
     AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, InvalidName,
     Name, NameRule, Outage, QueryError, Rejection, Secret, ServerInfo, ServerUrl, ShutdownReport,
 };
+
+/// The program of the README runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

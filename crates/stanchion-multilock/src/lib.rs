@@ -33,3 +33,8 @@ pub use stanchion_core::{
     Name, NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret,
     ServerInfo, ServerUrl, ShutdownReport,
 };
+
+/// The program of the README runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -38,3 +38,8 @@ pub use stanchion_core::{
     QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl,
     ShutdownReport,
 };
+
+/// The program of the README runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

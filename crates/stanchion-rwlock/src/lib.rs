@@ -41,3 +41,8 @@ pub use stanchion_core::{
     ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{RwLockHolder, RwLockStatus};
+
+/// The program of the README runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

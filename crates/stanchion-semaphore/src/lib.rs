@@ -55,3 +55,8 @@ pub use stanchion_core::{
     ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStatus};
+
+/// The program of the README runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
