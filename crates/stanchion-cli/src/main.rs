@@ -57,8 +57,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match run::launch::launch(std::env::args_os()) {
-        Some(failure) => Err(failure),
+    let done = match run::launch::inner(std::env::args_os()) {
+        Some(done) => done,
         None => with_runtime(Cli::parse().command),
     };
     match done {

@@ -1,106 +1,275 @@
-//! The command: starting it, watching it and the lock, stopping it.
+//! The command as `run` sees it: started by way of the warden, told of the hold, ended with it.
 
-use std::convert::Infallible;
-use std::io::{self, IsTerminal};
-use std::process::ExitStatus;
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Signal, WaitOptions};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::net::unix::pipe;
+use tokio::time::Instant;
+
+use super::report::Report;
+use super::signals::{self, Signals};
+use super::target::Held;
+use super::tree::{self, Ending, Process};
+use super::warden::{self, News, Order, Post};
+use super::{Leftovers, RunArgs, launch};
 use stanchion::LostReason;
 
-use super::signals::Signals;
-use super::target::Held;
-use super::{RunArgs, launch};
+/// How long what the command left behind may go on before its user is told.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How much longer than the grace the warden may take to end everything.
+const SLACK: Duration = Duration::from_secs(2);
 
-/// How the command ended.
-#[derive(Debug)]
-pub(super) enum End {
-    /// By itself, or by a signal that was meant for it.
-    Exited(ExitStatus),
-    /// It was stopped, because the lock was lost.
-    Lost(LostReason),
+/// How a command ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Exited(i32),
+    Signaled(i32),
 }
 
-/// The running command.
+/// How it went. Nothing that the command has started runs any more.
+#[derive(Debug)]
+pub(super) struct End {
+    /// The hold was lost meanwhile.
+    pub(super) lost: Option<LostReason>,
+    /// `None`: the warden was killed before it could tell.
+    pub(super) ended: Option<Ended>,
+}
+
+/// The running command, with all that it starts.
 #[derive(Debug)]
 pub(super) struct Child {
-    process: tokio::process::Child,
-    /// The terminal sends INT and QUIT to the whole foreground group.
-    has_terminal: bool,
+    warden: tokio::process::Child,
+    orders: pipe::Sender,
+    news: Lines<BufReader<pipe::Receiver>>,
+    /// The warden's ends of the pipes, until it has them.
+    lent: Option<(OwnedFd, OwnedFd)>,
+    lease: Duration,
+    grace: Duration,
+    leftovers: Leftovers,
+    /// Children that this process had before: `exec stanchion run …` in a shell inherits the shell's.
+    before: Vec<i32>,
+    /// INT, QUIT or TERM came.
+    asked: bool,
+    /// The grace is over.
+    overdue: bool,
+    ended: Option<Ended>,
+    lost: Option<LostReason>,
+    /// What is to be looked after next.
+    next: Next,
+}
+
+#[derive(Debug)]
+enum Next {
+    Nothing,
+    /// The command has ended and something else has not.
+    TellOfLeftovers(Instant),
+    /// The warden does not end.
+    KillWarden(Instant),
 }
 
 impl Child {
     /// Starts the command in the caller's process group, so that job control works as without us.
     pub(super) fn start(args: &RunArgs, held: &Held) -> io::Result<Self> {
-        let mut command = launch::command(&args.command)?;
+        warden::adopt_orphans()?;
+        let before = tree::below(warden::pid_of_this(), &[])?;
+        // Linux: the warden opens its ends through this process, so that the command inherits none.
+        let flags = if cfg!(target_os = "linux") {
+            PipeFlags::CLOEXEC
+        } else {
+            PipeFlags::empty()
+        };
+        let (orders_out, orders_in) = pipe_with(flags)?;
+        let (news_out, news_in) = pipe_with(flags)?;
+        let post = Post {
+            run: warden::pid_of_this(),
+            orders: orders_out.as_raw_fd(),
+            news: news_in.as_raw_fd(),
+            grace: args.grace,
+        };
+        let mut command = launch::warden(&post, &args.command)?;
         command.env("STANCHION_NAME", &args.name);
         // One of an outer `run` must not be taken for ours.
         command.env_remove("STANCHION_FENCING_TOKEN");
         if let Some(token) = held.fencing_token() {
             command.env("STANCHION_FENCING_TOKEN", token.to_string());
         }
-        let mut command = tokio::process::Command::from(command);
-        // If this program panics, nobody renews any more.
-        command.kill_on_drop(true);
         Ok(Self {
-            process: command.spawn()?,
-            has_terminal: io::stdin().is_terminal(),
+            warden: tokio::process::Command::from(command).spawn()?,
+            orders: pipe::Sender::from_owned_fd(orders_in)?,
+            news: BufReader::new(pipe::Receiver::from_owned_fd(news_out)?).lines(),
+            lent: Some((orders_out, news_in)),
+            lease: args.lease.length(),
+            grace: args.grace,
+            leftovers: args.leftovers,
+            before: before.into_iter().map(|process| process.pid).collect(),
+            asked: false,
+            overdue: false,
+            ended: None,
+            lost: None,
+            next: Next::Nothing,
         })
     }
 
-    /// Waits for the command's end, passes signals on, and stops it when the lock is lost.
+    /// Waits for the end of the command and of all that it has started, passes signals on, and ends them when the hold is
+    /// lost (P12).
     pub(super) async fn supervise(
-        &mut self,
+        mut self,
         held: &Held,
         signals: &mut Signals,
-        grace: Duration,
-        on_lost: impl FnOnce(LostReason),
+        report: &Report,
     ) -> io::Result<End> {
-        let pid = self.pid();
         let mut lost = held.lost();
-        let reason = tokio::select! {
-            biased;
-            status = self.process.wait() => return status.map(End::Exited),
-            reason = &mut lost => reason,
-            never = pass_on(pid, self.has_terminal, signals) => match never {},
+        // Often enough that the warden always knows of half a lease.
+        let mut tick = tokio::time::interval(self.lease / 20);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let relieved = loop {
+            tokio::select! {
+                biased;
+                reason = &mut lost, if self.lost.is_none() => {
+                    self.lost = Some(reason);
+                    report.lost_while_running(reason);
+                    self.end();
+                }
+                Ok(Some(line)) = self.news.next_line() => self.hear(&line, report),
+                status = self.warden.wait() => break warden::was_relieved(status?),
+                signal = signals.next() => self.pass_on(signal),
+                _ = tick.tick(), if self.lost.is_none() => self.order(Order::Holds(held.remaining())),
+                () = sleep_until(self.next.at()) => self.go_on(report),
+            }
         };
-        on_lost(reason);
-        self.stop(signals, grace).await?;
-        Ok(End::Lost(reason))
-    }
-
-    /// TERM, and KILL for what is still there after `grace`.
-    async fn stop(&mut self, signals: &mut Signals, grace: Duration) -> io::Result<()> {
-        let pid = self.pid();
-        send(pid, Signal::TERM);
-        tokio::select! {
-            biased;
-            status = self.process.wait() => return status.map(drop),
-            () = tokio::time::sleep(grace) => {}
-            never = pass_on(pid, self.has_terminal, signals) => match never {},
+        // What it wrote before it ended.
+        self.lent = None;
+        while let Ok(Some(line)) = self.news.next_line().await {
+            self.hear(&line, report);
         }
-        self.process.kill().await
+        if !relieved {
+            self.end_orphans(report).await?;
+        }
+        Ok(End {
+            lost: self.lost,
+            ended: self.ended,
+        })
     }
 
-    /// `None` once it has been waited for: the number may be somebody else's by then.
-    fn pid(&self) -> Option<Pid> {
-        Pid::from_raw(i32::try_from(self.process.id()?).ok()?)
+    fn order(&self, order: Order) {
+        // OK: a warden that does not read has ended, which its end tells.
+        let _ = self.orders.try_write(order.to_string().as_bytes());
     }
-}
 
-async fn pass_on(pid: Option<Pid>, has_terminal: bool, signals: &mut Signals) -> Infallible {
-    loop {
-        let signal = signals.next().await;
-        let by_terminal = matches!(signal, Signal::INT | Signal::QUIT) && has_terminal;
+    fn end(&mut self) {
+        self.order(Order::End);
+        self.next = Next::KillWarden(Instant::now() + self.grace + SLACK);
+    }
+
+    fn hear(&mut self, line: &str, report: &Report) {
+        match line.parse() {
+            Ok(News::Ready) => self.lent = None,
+            Ok(News::Exited(code)) => self.command_ended(Ended::Exited(code)),
+            Ok(News::Killed(signal)) => self.command_ended(Ended::Signaled(signal)),
+            Ok(News::Refused { pid, name }) => report.refused(pid, &name),
+            Err(()) => {}
+        }
+    }
+
+    /// Its leftovers go on as long as they like, unless something says that the end was asked for.
+    fn command_ended(&mut self, ended: Ended) {
+        self.ended = Some(ended);
+        let stop =
+            self.asked || self.leftovers == Leftovers::Stop || matches!(ended, Ended::Signaled(_));
+        if self.lost.is_some() {
+            // They have been told.
+        } else if stop {
+            self.end();
+        } else {
+            self.next = Next::TellOfLeftovers(Instant::now() + PATIENCE);
+        }
+    }
+
+    /// What asks for an end goes to all of them, as from a terminal; the other signals mean the command.
+    fn pass_on(&mut self, signal: Signal) {
+        let asks = matches!(signal, Signal::INT | Signal::QUIT | Signal::TERM);
+        let by_terminal =
+            matches!(signal, Signal::INT | Signal::QUIT) && signals::is_in_foreground();
         if !by_terminal {
-            send(pid, signal);
+            self.order(if asks {
+                Order::All(signal)
+            } else {
+                Order::Command(signal)
+            });
+        }
+        self.asked |= asks;
+        if asks && self.ended.is_some() {
+            self.end();
+        }
+    }
+
+    fn go_on(&mut self, report: &Report) {
+        match self.next {
+            Next::TellOfLeftovers(_) => {
+                self.next = Next::Nothing;
+                let left = self.warden_pid().map(|pid| tree::below(pid, &[]));
+                if let Some(Ok(left)) = left {
+                    report.left_behind(&left);
+                }
+            }
+            Next::KillWarden(_) => {
+                self.next = Next::Nothing;
+                self.overdue = true;
+                // What it has not ended comes to this process, which does.
+                let _ = self.warden.start_kill();
+            }
+            Next::Nothing => {}
+        }
+    }
+
+    fn warden_pid(&self) -> Option<i32> {
+        i32::try_from(self.warden.id()?).ok()
+    }
+
+    /// The warden was killed: what was in its care is in ours.
+    async fn end_orphans(&self, report: &Report) -> io::Result<()> {
+        let me = warden::pid_of_this();
+        let grace = if self.overdue {
+            Duration::ZERO
+        } else {
+            self.grace
+        };
+        let left = || tree::below(me, &self.before);
+        let mut ending = Ending::begin(&left()?, &BTreeSet::new(), Instant::now() + grace);
+        loop {
+            // Collects those that have ended; nothing else here waits for a child any more.
+            while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+            let left = left()?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if ending.next() <= Instant::now() {
+                for Process { pid, name, .. } in ending.kill(&left) {
+                    report.refused(pid, &name);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }
 
-fn send(pid: Option<Pid>, signal: Signal) {
-    if let Some(pid) = pid {
-        // OK: it can only fail when the process has just ended, which `wait` tells.
-        let _ = rustix::process::kill_process(pid, signal);
+impl Next {
+    fn at(&self) -> Option<Instant> {
+        match self {
+            Self::Nothing => None,
+            Self::TellOfLeftovers(at) | Self::KillWarden(at) => Some(*at),
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }

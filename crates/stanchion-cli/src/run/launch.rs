@@ -1,8 +1,8 @@
-//! The last step before the command: this program, started once more, replaces itself by the command.
+//! The inner steps between `run` and the command: this program, started once more.
 //!
-//! On Linux that step asks the kernel for TERM should the parent die. Otherwise a command whose `stanchion run` was
-//! killed would work on without the lock. The request survives the replacement, and there is no other way to make
-//! it without unsafe code.
+//! `run` starts the [warden](super::warden), the warden starts the last step, and that replaces itself by the command. On
+//! Linux the last step asks the kernel for KILL should its parent die. The request survives the replacement, and there
+//! is no other way to make it without unsafe code.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -10,18 +10,29 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::warden::{self, Post};
 use crate::exit::{self, Failure};
 
-/// The first argument of that step. It is no subcommand, so that neither help nor completions offer it.
+/// The first arguments of the steps. They are no subcommands, so that neither help nor completions offer them.
+const WARDEN: &str = "__warden";
 const STEP: &str = "__launch";
+
+/// What starts the warden of `words`.
+pub(super) fn warden(post: &Post, words: &[OsString]) -> io::Result<Command> {
+    let mut command = Command::new(this_program()?);
+    command
+        .arg0("stanchion")
+        .arg(WARDEN)
+        .args(post.to_args())
+        .args(words);
+    Ok(command)
+}
 
 /// What starts `words`. Must be spawned from the main thread: the kernel's request is about the parent *thread*.
 pub(super) fn command(words: &[OsString]) -> io::Result<Command> {
     let mut command = Command::new(this_program()?);
-    command
-        .arg(STEP)
-        .arg(std::process::id().to_string())
-        .args(words);
+    let parent = std::process::id().to_string();
+    command.arg0("stanchion").arg(STEP).arg(parent).args(words);
     Ok(command)
 }
 
@@ -35,23 +46,30 @@ fn this_program() -> io::Result<PathBuf> {
     }
 }
 
-/// Becomes the command if this is that step. Returns only when it is not, or when that fails.
-pub(crate) fn launch(mut args: impl Iterator<Item = OsString>) -> Option<Failure> {
+/// Is one of the inner steps, if this is one. A last step returns only when it fails.
+pub(crate) fn inner(mut args: impl Iterator<Item = OsString>) -> Option<Result<u8, Failure>> {
     let _program = args.next();
-    args.next().filter(|step| step == STEP)?;
+    let step = args.next()?;
+    if step == WARDEN {
+        return Some(warden::keep(args).map(|()| exit::SUCCESS));
+    }
+    if step != STEP {
+        return None;
+    }
     let parent = args.next()?.to_str()?.parse().ok()?;
     let command = args.next()?;
     if let Err(error) = die_with_parent(parent) {
-        return Some(error.into());
+        return Some(Err(error.into()));
     }
     let error = Command::new(&command).args(args).exec();
-    Some(cannot_start(&command, &error))
+    Some(Err(cannot_start(&command, &error)))
 }
 
 #[cfg(target_os = "linux")]
 fn die_with_parent(parent: i32) -> io::Result<()> {
     use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // Nobody may be left to follow a TERM up.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     // It may have died before the kernel knew.
     if getppid().map(Pid::as_raw_pid) == Some(parent) {
         Ok(())

@@ -6,16 +6,18 @@ pub(crate) mod launch;
 mod report;
 mod signals;
 mod target;
+mod tree;
+mod warden;
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use stanchion::{Client, Lease, ReleaseError};
 use tokio::time::Instant;
 
 use self::acquire::Answer;
-use self::child::{Child, End};
+use self::child::Child;
 use self::report::Report;
 use self::signals::Signals;
 use self::target::Held;
@@ -52,9 +54,12 @@ pub(crate) struct RunArgs {
     /// How long the lock outlives this process if it cannot release. Renewed every third of it.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_lease)]
     lease: Lease,
-    /// How long the command has between TERM and KILL when the lock is lost.
+    /// How long the command, and all that it has started, have between TERM and KILL when the lock is lost.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     grace: Duration,
+    /// What to do about processes that the command leaves behind; the lock is held until they have ended.
+    #[arg(long, value_enum, default_value_t = Leftovers::Wait)]
+    leftovers: Leftovers,
     /// A text to begin messages with.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -72,6 +77,15 @@ pub(crate) struct RunArgs {
     /// The command and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// What becomes of processes that the command leaves behind. The lock is held until they have ended in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Leftovers {
+    /// Wait for them to end.
+    Wait,
+    /// Stop them: TERM, and KILL after --grace.
+    Stop,
 }
 
 /// What NAME is to this run.
@@ -103,7 +117,7 @@ Exit codes:
   2     the command line is wrong
   69    the server cannot be reached
   73    the lock was lost while the command ran; it was stopped, or had ended
-  74    the system refused something else
+  74    the system refused something else, or this program's helper was killed
   75    not acquired within --wait (--conflict-exit-code sets another code)
   78    the server or the rules refuse (rights, name, URL, certificate, …)
   126   the command cannot be executed
@@ -123,11 +137,17 @@ Kinds:
   one kind: --read and --write go together, the others each need their own names.
 
 Signals:
-  HUP, INT, QUIT, TERM, USR1 and USR2 are passed on to the command; INT and QUIT
-  not if standard input is a terminal, which sends them to the command itself.
-  What was ignored at the start (nohup) stays ignored. On Linux the command gets
-  TERM should this program be killed. While stopped (Ctrl-Z) nothing is renewed:
-  after the lease the lock is lost.
+  INT, QUIT and TERM are passed on to the command and all that it has started; INT
+  and QUIT not in the foreground of a terminal, which sends them itself. HUP, USR1
+  and USR2 are passed on to the command alone. What was ignored at the start
+  (nohup) stays ignored. While stopped (Ctrl-Z) nothing is renewed: after the lease
+  the lock is lost.
+
+End:
+  All that the command has started ends with the lock, also daemons, and also when
+  this program is killed (on Linux): TERM, and KILL after --grace. The lock is not
+  given back before all of it has ended: a command that leaves processes behind
+  keeps it, or has them stopped with --leftovers stop.
 
 Examples:
   stanchion run nightly-report -- ./report.sh --all
@@ -204,33 +224,39 @@ async fn run_holding(
     signals: &mut Signals,
     report: &mut Report,
 ) -> Result<u8, Failure> {
-    let mut child = match Child::start(args, &held) {
+    let child = match Child::start(args, &held) {
         Ok(child) => child,
         Err(error) => {
             release(held, report).await;
-            return Err(launch::cannot_start(&args.command[0], &error));
+            let rule = format_args!("cannot start what watches over the command: {error}");
+            return Err(Failure::new(exit::IO, rule));
         }
     };
-    let end = child
-        .supervise(&held, signals, args.grace, |reason| {
-            report.say(format_args!("lost {}: {reason}", args.name));
-            report.say(format_args!("stopping the command"));
-        })
-        .await?;
-    let code = match end {
-        End::Exited(status) => report.exited(status),
-        End::Lost(reason) => {
-            drop(held);
-            return Ok(report.lost(reason));
+    let end = match child.supervise(&held, signals, report).await {
+        Ok(end) => end,
+        Err(error) => {
+            // P12: something may still run. The lease ends the hold.
+            std::mem::forget(held);
+            return Err(error.into());
         }
     };
+    if let Some(reason) = end.lost {
+        drop(held);
+        return Ok(report.lost(reason));
+    }
     match release(held, report).await {
         // It ended between two renewals: the command may have run without the lock.
         Some(ReleaseError::Lost(lost)) => {
             report.say(format_args!("{lost}, before the command had ended"));
             Ok(report.lost(lost.reason))
         }
-        _ => Ok(code),
+        _ => match end.ended {
+            Some(ended) => Ok(report.ended(ended)),
+            None => Err(Failure::new(
+                exit::IO,
+                "the process that watched over the command was killed, so the command was stopped",
+            )),
+        },
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -11,7 +9,9 @@ use serde::Serialize;
 use stanchion::{FencingToken, LostReason};
 
 use super::RunArgs;
+use super::child::Ended;
 use super::target::Held;
+use super::tree::Process;
 use crate::exit::{self, Failure};
 use crate::output;
 
@@ -111,17 +111,44 @@ impl Report {
         self.held_ms = Some(output::whole_millis(held));
     }
 
-    pub(super) fn exited(&mut self, status: ExitStatus) -> u8 {
-        self.signal = status.signal();
-        let (outcome, code) = match (status.code(), status.signal()) {
-            (Some(code), _) => (Outcome::Exited, u8::try_from(code).unwrap_or(u8::MAX)),
-            (None, signal) => (
-                Outcome::Signaled,
-                exit::of_signal(signal.unwrap_or_default()),
-            ),
+    pub(super) fn ended(&mut self, ended: Ended) -> u8 {
+        match ended {
+            Ended::Exited(code) => {
+                self.outcome = Outcome::Exited;
+                u8::try_from(code).unwrap_or(u8::MAX)
+            }
+            Ended::Signaled(signal) => {
+                self.outcome = Outcome::Signaled;
+                self.signal = Some(signal);
+                exit::of_signal(signal)
+            }
+        }
+    }
+
+    pub(super) fn lost_while_running(&self, reason: LostReason) {
+        self.say(format_args!("lost {}: {reason}", self.name));
+        self.say(format_args!("stopping the command"));
+    }
+
+    /// The command has ended, and these have not.
+    pub(super) fn left_behind(&self, left: &[Process]) {
+        let alive: Vec<_> = left.iter().filter(|process| !process.is_over()).collect();
+        let Some(first) = alive.first() else { return };
+        let (name, pid) = (&first.name, first.pid);
+        let what = match alive.len() {
+            1 => format!("a process that it started runs on ({name}, pid {pid})"),
+            n => format!("{n} processes that it started run on (such as {name}, pid {pid})"),
         };
-        self.outcome = outcome;
-        code
+        let held = &self.name;
+        self.say(format_args!(
+            "the command has ended, but {what}: {held} stays held until that ends"
+        ));
+    }
+
+    pub(super) fn refused(&self, pid: i32, name: &str) {
+        self.say(format_args!(
+            "not permitted to kill {name}, pid {pid}: waiting for its end"
+        ));
     }
 
     pub(super) fn lost(&mut self, reason: LostReason) -> u8 {

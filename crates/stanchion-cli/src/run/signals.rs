@@ -1,5 +1,6 @@
 //! The signals that are passed on.
 
+use std::fs::File;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -44,6 +45,17 @@ impl Signals {
         })
         .await
     }
+}
+
+/// The signal of that number.
+pub(super) fn numbered(number: i32) -> Option<Signal> {
+    Signal::from_named_raw(number)
+}
+
+/// Whether the terminal, if there is one, sends its signals to this process and to all in its group.
+pub(super) fn is_in_foreground() -> bool {
+    let foreground = File::open("/dev/tty").map(|tty| rustix::termios::tcgetpgrp(tty));
+    matches!(foreground, Ok(Ok(group)) if group == rustix::process::getpgrp())
 }
 
 fn bit(signal: Signal) -> u64 {

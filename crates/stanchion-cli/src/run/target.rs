@@ -1,6 +1,7 @@
 //! What `run` acquires: one of the family, behind the verbs that `run` needs.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use stanchion::{
     AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, FencingToken, LeasedPermit,
@@ -178,6 +179,10 @@ impl Held {
 
     pub(super) fn owner(&self) -> String {
         each!(self, guard => guard.owner().to_string())
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        each!(self, guard => guard.remaining())
     }
 
     pub(super) fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send>> {

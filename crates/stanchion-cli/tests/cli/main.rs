@@ -7,3 +7,6 @@ mod kinds;
 mod run;
 mod signals;
 mod support;
+#[cfg(target_os = "linux")]
+mod terminal;
+mod work;

@@ -72,3 +72,37 @@ pub(crate) fn json(bytes: &[u8]) -> serde_json::Value {
     assert_eq!(text.lines().count(), 1, "{text}");
     serde_json::from_str(&text).unwrap()
 }
+
+/// Whether a process runs. One that has ended and that nobody has waited for does not.
+pub(crate) fn runs(pid: u32) -> bool {
+    let asked = Command::new("ps")
+        .args(["-o", "state=", "-p", &pid.to_string()])
+        .output()
+        .unwrap();
+    let state = text(&asked.stdout);
+    !state.trim().is_empty() && !state.trim().starts_with('Z')
+}
+
+/// The numbers in the lines `pid N` of the process's output.
+pub(crate) fn pids(process: &mut Process) -> Vec<u32> {
+    let lines = process.lines().iter();
+    lines
+        .filter_map(|line| line.strip_prefix("pid ")?.parse().ok())
+        .collect()
+}
+
+/// The process that has `pid` for its parent.
+pub(crate) fn only_child(pid: u32) -> u32 {
+    let listed = Command::new("ps")
+        .args(["-A", "-o", "pid=", "-o", "ppid="])
+        .output()
+        .unwrap();
+    let listed = text(&listed.stdout);
+    let mut children = listed.lines().filter_map(|line| {
+        let (child, parent) = line.trim().split_once(char::is_whitespace)?;
+        (parent.trim() == pid.to_string()).then(|| child.parse().unwrap())
+    });
+    let child = children.next().expect("it has a child");
+    assert_eq!(children.next(), None, "more than one child");
+    child
+}
