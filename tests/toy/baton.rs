@@ -1,0 +1,94 @@
+//! A toy primitive, written as CONTRIBUTING.md says: one holder, no token, no re-entry.
+
+use std::sync::Arc;
+
+use stanchion_core::primitive::{Call, Hold, Request, Script, Synchronizer};
+use stanchion_core::{
+    AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, WireOwner, define_guard,
+};
+
+static ACQUIRE: Script<1, 3> = Script::new("baton/acquire", include_str!("lua/acquire.lua"));
+static RELEASE: Script<1, 3> = Script::new("baton/release", include_str!("lua/release.lua"));
+
+/// A baton, as the core sees it.
+#[derive(Debug)]
+struct Description {
+    name: Name,
+    channel: Vec<u8>,
+    publish: &'static str,
+}
+
+impl Synchronizer for Description {
+    fn kind(&self) -> &'static str {
+        "baton"
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.channel
+    }
+
+    fn acquire(&self, request: &Request<'_>) -> Call {
+        ACQUIRE.call(
+            [self.name.as_bytes()],
+            [
+                request.owner.as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+            ],
+        )
+    }
+
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        let call = RELEASE.call(
+            [self.name.as_bytes()],
+            [
+                owner.as_str().into(),
+                self.channel.as_slice().into(),
+                self.publish.into(),
+            ],
+        );
+        Some(call)
+    }
+}
+
+define_guard! {
+    /// A held [`Baton`]. Release it, or drop it: the release then runs in the background.
+    pub struct BatonGuard;
+}
+
+/// A baton that one process at a time carries.
+#[derive(Clone, Debug)]
+pub(crate) struct Baton {
+    client: Client,
+    sync: Arc<dyn Synchronizer>,
+}
+
+impl Baton {
+    /// The baton called `name`. Sends nothing.
+    pub(crate) fn new(client: &Client, name: &str) -> Result<Self, InvalidName> {
+        let name = client.name(name)?;
+        let description = Description {
+            channel: name.prefixed("stanchion_baton__channel"),
+            publish: client.publish_command(),
+            name,
+        };
+        Ok(Self {
+            client: client.clone(),
+            sync: Arc::new(description),
+        })
+    }
+
+    /// Waits until the baton is free.
+    pub(crate) async fn acquire(&self) -> Result<BatonGuard, AcquireError> {
+        let options = AcquireOptions::new();
+        let hold: Hold = self
+            .client
+            .acquire(&self.sync, options, Lease::default())
+            .await?;
+        Ok(BatonGuard { hold })
+    }
+}

@@ -1,0 +1,83 @@
+//! The walk of CONTRIBUTING.md, "Add a primitive", followed literally: what it builds must work, and what the page shows
+//! must be what was built.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[allow(unreachable_pub, reason = "a primitive is a crate of its own")]
+mod baton;
+
+use std::time::Duration;
+
+use baton::Baton;
+use stanchion::embedded::Engine;
+use stanchion::{Client, ClientConfig, LostReason};
+
+async fn process(engine: &Engine, name: &str) -> Client {
+    let config = ClientConfig::embedded(engine).virtual_time().name(name);
+    Client::connect_with(config).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_process_at_a_time_carries_the_baton() {
+    let engine = Engine::in_virtual_time();
+    let (a, b) = (process(&engine, "a").await, process(&engine, "b").await);
+    let guard = Baton::new(&a, "relay").unwrap().acquire().await.unwrap();
+    let second = Baton::new(&b, "relay").unwrap();
+    let waiting = tokio::spawn(async move { second.acquire().await });
+    // Renewed by the core's watchdog, far beyond its lease of 30 s.
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert!(guard.is_held() && !waiting.is_finished());
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_guard_and_a_dropped_future_leave_nothing() {
+    let engine = Engine::in_virtual_time();
+    let (a, b) = (process(&engine, "a").await, process(&engine, "b").await);
+    let held = Baton::new(&a, "relay").unwrap().acquire().await.unwrap();
+    let other = Baton::new(&b, "relay").unwrap();
+    let waited = tokio::time::timeout(Duration::from_secs(1), other.acquire()).await;
+    assert!(waited.is_err());
+    drop(held);
+    assert!(a.shutdown(Duration::from_secs(1)).await.is_clean());
+    assert!(b.shutdown(Duration::from_secs(1)).await.is_clean());
+    assert_eq!(engine.keys(), Vec::<Vec<u8>>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_baton_that_is_taken_away_is_lost() {
+    let engine = Engine::in_virtual_time();
+    let client = process(&engine, "a").await;
+    let guard = Baton::new(&client, "relay")
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap();
+    engine.execute(&["DEL", "relay"]);
+    assert_eq!(guard.lost().await, LostReason::Gone);
+}
+
+/// Every program and script that CONTRIBUTING.md shows of the baton stands in this folder, word for word.
+#[test]
+fn the_page_shows_what_was_built() {
+    let page = include_str!("../../CONTRIBUTING.md");
+    let built = [
+        include_str!("baton.rs"),
+        include_str!("lua/acquire.lua"),
+        include_str!("lua/release.lua"),
+    ];
+    let mut shown = 0;
+    for block in page.split("```").skip(1).step_by(2) {
+        let Some(code) = block.strip_prefix("rust\n").or(block.strip_prefix("lua\n")) else {
+            continue;
+        };
+        shown += 1;
+        assert!(
+            built.iter().any(|file| file.contains(code.trim_end())),
+            "not in tests/toy:\n{code}"
+        );
+    }
+    assert!(shown >= 4, "{shown} programs shown");
+}
