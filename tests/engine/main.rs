@@ -3,6 +3,7 @@
 
 mod cancellation;
 mod connections;
+mod ends;
 mod fair;
 mod latch;
 mod leased;
@@ -15,4 +16,5 @@ mod redlock;
 mod refusals;
 mod rwlock;
 mod semaphore;
+mod shutdown;
 mod time;

@@ -12,7 +12,7 @@ use crate::options::{AcquireOptions, HoldTerms, Reentry};
 use crate::owner::{Owner, WireOwner, live};
 use crate::primitive::{Hint, Request, Sharing, Synchronizer, Tenure, Verdict, now_of, rest_of};
 use crate::release::Leftover;
-use crate::runner::Persistent;
+use crate::runner::{Busy, Persistent};
 use crate::token::FencingToken;
 use crate::transport::Failure;
 use crate::waiting::{Applicant, Entries, Entry, Ticket, Turn};
@@ -44,6 +44,8 @@ struct Asking {
     queued: bool,
     /// The server has been out of reach since.
     outage_since: Option<Moment>,
+    /// P3: what the last request brought is not dealt with yet, and a shutdown waits. Dropped after the clean-up has begun.
+    busy: Option<Busy>,
 }
 
 /// What an acquire is like, beyond what it asks for.
@@ -66,6 +68,7 @@ impl Asking {
             unanswered_until: Moment::ZERO,
             queued: false,
             outage_since: None,
+            busy: None,
         }
     }
 
@@ -115,7 +118,7 @@ impl Asking {
         let queued = self.queued;
         let runner = Arc::clone(&core.runner);
         // The clean-up of an unanswered request rides in the value that is dropped.
-        let work = Persistent::new(&runner, async move {
+        let mut work = Persistent::new(&runner, async move {
             let mut asking = Self {
                 core,
                 sync,
@@ -125,11 +128,13 @@ impl Asking {
                 unanswered_until: Moment::ZERO,
                 queued: false,
                 outage_since: None,
+                busy: None,
             };
             let outcome = asking.ask(&entry, before, queued).await;
             (outcome, asking)
         });
-        let (outcome, mut asked) = core_timeout(&self.core, deadline, work).await?;
+        let (outcome, mut asked) = core_timeout(&self.core, deadline, &mut work).await?;
+        self.busy = work.take_busy();
         self.unanswered_until = self
             .unanswered_until
             .max(std::mem::replace(&mut asked.unanswered_until, Moment::ZERO));
@@ -164,10 +169,11 @@ impl Asking {
     ) -> Attempt {
         let core = Arc::clone(&self.core);
         let sent = core.clock.now();
+        let limit = core.limit(self.sync.name(), sent);
         let request = Request {
             owner: &self.owner,
             lease: self.terms.lease,
-            not_after: core.not_after(self.sync.name(), sent),
+            not_after: limit.not_after,
             waits: self.how.waits,
             queued,
             within: self.how.within.as_ref(),
@@ -213,7 +219,7 @@ impl Asking {
             },
             Err(Failure::Unanswered(outage)) => {
                 if self.sync.tenure() != Tenure::Nothing {
-                    self.unanswered_until = core.ends_by(self.sync.name(), sent);
+                    self.unanswered_until = limit.ends_by;
                 }
                 Attempt::Unanswered(outage)
             }
@@ -249,6 +255,20 @@ impl Asking {
                 outage,
             },
             None => AcquireError::Unavailable { name, outage },
+        }
+    }
+
+    /// P3: a closing client gives nothing to anybody any more; what it was granted it releases.
+    fn unless_closing<T>(&self, granted: T) -> Result<T, AcquireError> {
+        if self.core.closing.is_cancelled() {
+            return Err(self.shut_down());
+        }
+        Ok(granted)
+    }
+
+    fn shut_down(&self) -> AcquireError {
+        AcquireError::Shutdown {
+            name: self.sync.name().clone(),
         }
     }
 
@@ -424,14 +444,11 @@ async fn wait(
             waited: core.clock.now().since(started),
             free_by,
         };
+        asking.busy = None;
         let turn = core_timeout(core, deadline, next_turn(core, &mut ticket)).await;
         match turn {
             None => return Err(timed_out(asking.leftover())),
-            Some(None) => {
-                return Err(AcquireError::Shutdown {
-                    name: sync.name().clone(),
-                });
-            }
+            Some(None) => return Err(asking.shut_down()),
             Some(Some(Turn::Handed(hold))) if hold.is_held() => return Ok(hold),
             // It ran out before this task ran. Dropped, it is taken out of the way; the place in the queue is gone with it.
             Some(Some(Turn::Handed(_))) => {
@@ -457,7 +474,7 @@ async fn wait(
         match attempt {
             Attempt::Granted(hold, left) => {
                 ticket.acquired(&hold, left);
-                return Ok(hold);
+                return asking.unless_closing(hold);
             }
             Attempt::Busy(ttl, hint) => match &hint.elsewhere {
                 Some(channel) if *channel != ticket.entry().channel() => {
@@ -544,7 +561,7 @@ async fn once(
         let outage = match asking.attempt(visit.entry(), deadline).await {
             Some(Attempt::Granted(hold, left)) => {
                 visit.entry().acquired(&hold, left);
-                return Ok(Some(hold));
+                return asking.unless_closing(Some(hold));
             }
             Some(Attempt::Busy(..)) => return Ok(None),
             Some(Attempt::Rejected(rejection)) => return Err(asking.rejected(rejection)),
@@ -565,6 +582,7 @@ async fn once(
                 });
             }
         };
+        asking.unless_closing(())?;
         if core.clock.now() >= deadline {
             return Err(asking.failed(outage));
         }

@@ -64,6 +64,15 @@ pub struct Operation {
     pub not_after: u64,
 }
 
+/// Until when a request may run. Fixed when it is sent: what is learnt of the clocks later is not what it was told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    /// The server time, in µs, after which it must refuse itself.
+    pub(crate) not_after: u64,
+    /// By our clock the server's has passed that.
+    pub(crate) ends_by: Moment,
+}
+
 /// Which connection a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
@@ -245,31 +254,43 @@ impl Client {
         Ok(name)
     }
 
-    /// Stops acquiring, waits up to `grace` for releases under way, and closes.
+    /// Stops acquiring, waits up to `grace` for whatever is under way, and closes.
     ///
-    /// Calls that wait end with [`AcquireError::Shutdown`]. Guards that are still alive are lost
+    /// Calls that wait end with [`AcquireError::Shutdown`]; so does one that is granted meanwhile, and its hold is released.
+    /// Releases are waited for, awaited ones and those of dropped guards. Guards that are still alive are lost
     /// ([`LostReason::Shutdown`]) and reported; their holds are not released, because the work under them may still
     /// run: they end with their leases.
+    ///
+    /// # Cancel safety
+    /// Nothing new is acquired any more; the client is closed only when the call is left to end.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let core = &self.core;
+        let until = core.clock.now() + grace;
         core.closing.cancel();
         // P3: their callers may get to give up their places only after the last connection has ended.
         for (sync, leftover) in core.entries.places() {
             leftover.sweep(core, &sync);
         }
-        let unfinished = core.runner.drain(grace).await;
+        drop(core.entries.unclaimed());
+        core.runner.drain(grace).await;
+        // What was on its way to one of our waiters has arrived by now, and nobody takes it.
+        drop(core.entries.unclaimed());
         let mut abandoned = Vec::new();
         for hold in core.timetable.holds() {
-            if hold.is_held() {
+            // From here on nobody releases it: its guard finds it lost.
+            if hold.lost_reason(core.clock.now()).is_none()
+                && hold.lose(LostReason::Shutdown).is_some()
+            {
                 abandoned.push(AbandonedHold {
                     name: hold.sync.name().clone(),
                     owner: hold.owner.clone(),
                     free_by: hold.free_by(),
                 });
             }
-            hold.lose(LostReason::Shutdown);
             hold.unschedule();
         }
+        // Those who began to release before that.
+        let unfinished = core.runner.drain(until.since(core.clock.now())).await;
         core.closed.cancel();
         // The background thread may end before its supervisors have run.
         core.servers.end();
@@ -447,7 +468,8 @@ impl fmt::Debug for Client {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Releases and clean-ups that had not been confirmed within the grace; their leases end them.
+    /// Acquires, renewals, releases and clean-ups that had not been answered within the grace; what they leave, their
+    /// leases end. A future that was polled once and then left alone is one of them.
     pub unfinished: usize,
     /// Guards that were still alive.
     pub abandoned: Vec<AbandonedHold>,
@@ -512,19 +534,19 @@ impl Core {
         self.server.get_or_init(ServerInfo::default)
     }
 
-    /// P3: the server time after which a request sent at `sent` must refuse itself. By then its caller has given up on
-    /// its connection.
-    pub(crate) fn not_after(&self, name: &Name, sent: Moment) -> u64 {
-        self.server_clock(name)
-            .at((sent + self.config.response_timeout * 2).micros())
+    /// P3: until when a request sent at `sent` may run. By then its caller has given up on its connection.
+    pub(crate) fn limit(&self, name: &Name, sent: Moment) -> Limit {
+        let end = sent + self.config.response_timeout * 2;
+        let reached = self.server_clock(name).reach(end.micros());
+        Limit {
+            not_after: reached.server_micros,
+            ends_by: end + reached.within + Duration::from_millis(2),
+        }
     }
 
-    /// When, by our clock, the server has passed the `not_after` of a request sent at `sent`.
-    pub(crate) fn ends_by(&self, name: &Name, sent: Moment) -> Moment {
-        // The server's clock is known up to one round trip, which the connect timeout bounds.
-        sent + self.config.response_timeout * 2
-            + self.server_clock(name).uncertainty()
-            + Duration::from_millis(2)
+    /// See [`Core::limit`].
+    pub(crate) fn not_after(&self, name: &Name, sent: Moment) -> u64 {
+        self.limit(name, sent).not_after
     }
 
     /// A reply to a request sent at `sent` told the server's time.

@@ -1,7 +1,7 @@
 //! The client's clock: what leases are measured with.
 //!
 //! Decisions ("is the lock still mine?") compare this clock; timers only wake somebody to compare again. The default
-//! counts through a suspended machine, which `std::time::Instant` does not (rust-lang/rust#87906).
+//! counts through a suspended machine where it can, which `std::time::Instant` does not everywhere (rust-lang/rust#87906).
 
 use std::fmt;
 use std::ops::Add;
@@ -77,7 +77,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// Time since boot, counting suspension (`CLOCK_BOOTTIME`); where the platform has none, `std::time::Instant`.
+/// Time since boot. Counts while the machine is suspended on Linux and Android (`CLOCK_BOOTTIME`) and on Windows, whose
+/// `std::time::Instant` does. Elsewhere, macOS among them, it is an `Instant` that stands still meanwhile: a hold that ended
+/// during the sleep is believed afterwards (P1 and P5 do not hold across it).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 

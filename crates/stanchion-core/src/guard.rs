@@ -60,9 +60,21 @@ macro_rules! define_guard {
             /// the clock, so after a pause of the process it is the first thing to be seen.
             ///
             /// # Cancel safety
-            /// Safe; any number of these futures may exist, also beyond the guard.
+            /// Safe; any number of these futures may exist, also beyond the guard. After a release it pends for ever and
+            /// keeps nothing alive, but a task that only waits for it never ends: spawn [`ended`](Self::ended) instead.
             pub fn lost(&self) -> impl ::std::future::Future<Output = $crate::LostReason> + Send + 'static {
                 self.hold.lost()
+            }
+
+            /// Resolves when the hold is over: released (by its last guard), or lost. For tasks that watch it.
+            ///
+            /// # Guarantees
+            /// As [`lost`](Self::lost), if it is lost.
+            ///
+            /// # Cancel safety
+            /// As [`lost`](Self::lost). It keeps nothing alive.
+            pub fn ended(&self) -> impl ::std::future::Future<Output = $crate::Ended> + Send + 'static {
+                self.hold.ended()
             }
 
             /// Runs `work` as long as the hold lasts. When the hold is lost, `work` is dropped at its await point.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{MutexGuard, Notify};
 use tracing::Instrument as _;
 
 use crate::client::{Core, Path};
@@ -46,9 +46,10 @@ pub(crate) struct HoldState {
     /// The server has it for less than its lease, until the first renewal.
     provisional: AtomicBool,
     phase: AtomicU8,
-    lost: Notify,
+    /// Rings when the phase changes. Of its own, so that who waits for that keeps neither this nor the client.
+    over: Arc<Notify>,
     /// How many guards hold. The mutex makes this owner's operations take turns: counts are told to the server.
-    pub(crate) count: tokio::sync::Mutex<u32>,
+    count: tokio::sync::Mutex<u32>,
     /// P3: until then an earlier request for this owner may still run on the server.
     unanswered_until: AtomicU64,
     slot: Mutex<Option<Slot>>,
@@ -121,7 +122,7 @@ impl HoldState {
             valid_until: AtomicU64::new(valid_until.nanos()),
             provisional: AtomicBool::new(first.is_some()),
             phase: AtomicU8::new(HELD),
-            lost: Notify::new(),
+            over: Arc::default(),
             count: tokio::sync::Mutex::new(1),
             unanswered_until: AtomicU64::new(unanswered_until.nanos()),
             slot: Mutex::new(None),
@@ -197,7 +198,7 @@ impl HoldState {
                 observe::lost(self.sync.kind(), reason);
                 observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
-                self.lost.notify_waiters();
+                self.over.notify_waiters();
                 Some(reason)
             }
             Err(phase) => lost_reason_of(phase),
@@ -214,6 +215,7 @@ impl HoldState {
             .compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire)
         {
             Ok(_) => {
+                self.over.notify_waiters();
                 if cfg!(feature = "metrics") {
                     observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
                 }
@@ -280,31 +282,71 @@ impl HoldState {
         }
     }
 
-    async fn lost(self: Arc<Self>) -> LostReason {
-        loop {
-            if self.phase.load(Ordering::Acquire) == RELEASED {
-                // Final: what was released is never lost.
-                return std::future::pending().await;
-            }
-            let mut told = pin!(self.lost.notified());
-            told.as_mut().enable();
-            let now = self.core.clock.now();
-            let mut timer = pin!(tokio::time::sleep(self.valid_until().since(now)));
-            // P5: every poll, whatever caused it, asks the clock first.
-            let reason = poll_fn(|cx| {
-                if let Some(reason) = self.lost_reason(self.core.clock.now()) {
-                    return Poll::Ready(Some(reason));
-                }
-                if told.as_mut().poll(cx).is_ready() || timer.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(None);
-                }
-                Poll::Pending
-            })
-            .await;
-            if let Some(reason) = reason {
-                return reason;
-            }
+    /// This owner's turn: one operation at a time.
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, u32> {
+        if let Ok(count) = self.count.try_lock() {
+            return count;
         }
+        // P9: what is waited for here is no answer, so no link bounds it. Being woken sets the timer of `bounded`.
+        tokio::task::yield_now().await;
+        self.count.lock().await
+    }
+
+    /// How it has ended, if it has.
+    fn ended(&self) -> Option<Ended> {
+        if self.phase.load(Ordering::Acquire) == RELEASED {
+            return Some(Ended::Released);
+        }
+        self.lost_reason(self.core.clock.now()).map(Ended::Lost)
+    }
+}
+
+/// How a hold came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// Its holder gave it up. The server may not have heard of it yet.
+    Released,
+    /// It was lost before.
+    Lost(LostReason),
+}
+
+/// Resolves with the end of `hold`, and keeps nothing of it meanwhile.
+async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
+    loop {
+        let mut told = pin!(over.notified());
+        told.as_mut().enable();
+        let left = hold.upgrade().map_or(Duration::ZERO, |hold| {
+            hold.valid_until().since(hold.core.clock.now())
+        });
+        let mut timer = pin!(tokio::time::sleep(left));
+        let end = poll_fn(|cx| {
+            // P5: every poll, whatever caused it, asks the clock first. A state that has gone was given up by its holder.
+            if let Some(end) = hold
+                .upgrade()
+                .map_or(Some(Ended::Released), |hold| hold.ended())
+            {
+                return Poll::Ready(Some(end));
+            }
+            if told.as_mut().poll(cx).is_ready() || timer.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            Poll::Pending
+        })
+        .await;
+        if let Some(end) = end {
+            return end;
+        }
+    }
+}
+
+/// What `ended` tells of a loss; pends for ever after a release.
+pub(crate) async fn lost(ended: impl Future<Output = Ended>) -> LostReason {
+    // Bound here, and so gone, whatever it kept, when the wait for nothing begins.
+    let end = ended.await;
+    match end {
+        Ended::Lost(reason) => reason,
+        Ended::Released => std::future::pending().await,
     }
 }
 
@@ -425,9 +467,15 @@ impl Hold {
         self.state().is_held()
     }
 
-    /// Resolves when the hold is lost (P5); never after a release.
+    /// Resolves when the hold is lost (P5); never after a release. Keeps nothing alive.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        Arc::clone(self.state()).lost()
+        lost(self.ended())
+    }
+
+    /// Resolves when the hold is released or lost (P5). Keeps nothing alive.
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        let state = self.state();
+        ended(Arc::downgrade(state), Arc::clone(&state.over))
     }
 
     /// Runs `work` as long as the hold lasts; drops it when the hold is lost.
@@ -484,9 +532,6 @@ impl Hold {
             name: state.sync.name().clone(),
             free_by: state.free_by(),
         };
-        if let Some(hold) = release::only_one(&state).await {
-            return Err(hold);
-        }
         self.state = None;
         let owner = state.public_owner.get().cloned();
         let work =
@@ -576,7 +621,7 @@ fn unanswered_in(timeout: Duration) -> Outage {
 
 async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
     // One operation of an owner at a time; a release that waits for the mutex comes after this.
-    let _turn = state.count.lock().await;
+    let _turn = state.turn().await;
     let name = || state.sync.name().clone();
     loop {
         if let Some(reason) = state.lost_reason(state.core.clock.now()) {
@@ -629,7 +674,7 @@ pub(crate) async fn reenter(state: &Arc<HoldState>) -> Result<Hold, RenewError> 
 
 /// Dropped by its caller, it ends in the background, and the guard it makes is dropped there: count and server agree.
 async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError> {
-    let mut count = state.count.lock().await;
+    let mut count = state.turn().await;
     let core = &state.core;
     loop {
         if let Some(reason) = state.lost_reason(core.clock.now()) {

@@ -1,14 +1,15 @@
 //! Several holds that count as one.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::clock::Moment;
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
-use crate::hold::Hold;
+use crate::hold::{Ended, Hold, lost};
 use crate::name::Name;
 
 /// Holds of which at least `needed` must last: all of a multi-lock's, a quorum of a RedLock's.
@@ -82,20 +83,35 @@ impl HoldSet {
         self.holds.iter().filter(|hold| hold.is_held()).count() >= self.needed
     }
 
-    /// Resolves when too few of them are left (P5), with the last reason; never after a release.
+    /// Resolves when too few of them are left (P5), with the last reason; never after a release. Keeps nothing alive.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        let mut losses: FuturesUnordered<_> = self.holds.iter().map(Hold::lost).collect();
-        let bearable = self.holds.len() - self.needed;
-        async move {
-            let mut lost = 0;
-            while let Some(reason) = losses.next().await {
-                lost += 1;
-                if lost > bearable {
-                    return reason;
+        lost(self.ended())
+    }
+
+    /// Resolves when they are released, or too few of them are left (P5). Keeps nothing alive.
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        let mut ends: Vec<_> = self
+            .holds
+            .iter()
+            .map(|hold| Box::pin(hold.ended()))
+            .collect();
+        let mut bearable = self.holds.len() - self.needed;
+        poll_fn(move |cx| {
+            let mut end = None;
+            // P5: each of them, at every poll and whatever caused it. A set that polls only those that were woken sees nothing
+            // of a pause, through which no timer has run.
+            ends.retain_mut(|member| {
+                let Poll::Ready(ended) = member.as_mut().poll(cx) else {
+                    return true;
+                };
+                match (ended, bearable.checked_sub(1)) {
+                    (Ended::Lost(_), Some(left)) => bearable = left,
+                    _ => end = Some(ended),
                 }
-            }
-            std::future::pending().await
-        }
+                false
+            });
+            end.map_or(Poll::Pending, Poll::Ready)
+        })
     }
 
     /// Runs `work` as long as enough of them last; drops it when they do not.

@@ -34,6 +34,7 @@ pub use error::{
     AcquireError, ConfigError, ConnectError, Error, LeaseLost, LostReason, Outage, QueryError,
     Rejection, ReleaseError, RenewError,
 };
+pub use hold::Ended;
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule, Placement};
 pub use options::{AcquireOptions, Reentry, Renewal};

@@ -135,7 +135,13 @@ impl Name {
     /// The counter behind the default fencing tokens: one for each hash slot. No TTL: tokens must never start over.
     #[must_use]
     pub fn slot_fence(&self) -> Vec<u8> {
-        format!("stanchion_fence:{{{}}}", tag_of(self.slot())).into_bytes()
+        self.slot_key("stanchion_fence")
+    }
+
+    /// `prefix:{tag}`: a key that all names of a hash slot share.
+    #[must_use]
+    pub fn slot_key(&self, prefix: &str) -> Vec<u8> {
+        format!("{prefix}:{{{}}}", tag_of(self.slot())).into_bytes()
     }
 }
 

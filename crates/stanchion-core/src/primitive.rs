@@ -101,6 +101,11 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         Tenure::Leased
     }
 
+    /// Whether a hold is several things on the server, of which some may be there when others have gone.
+    fn in_parts(&self) -> bool {
+        matches!(self.sharing(), Sharing::Permits(2..))
+    }
+
     /// One attempt. Run twice for one owner, it has the effect of once (P6).
     fn acquire(&self, request: &Request<'_>) -> Call;
 

@@ -22,7 +22,7 @@ const GONE: i64 = -2;
 
 /// Takes one count away. Goes on until the server has answered or the lease has ended it.
 pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
-    let mut count = state.count.lock().await;
+    let mut count = state.turn().await;
     if *count <= 1 {
         *count = 0;
         return last(&state, path).await;
@@ -58,7 +58,10 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     if state.sync.tenure() == Tenure::Nothing {
         return Ok(());
     }
-    let outcome = match state.entry.successor(&*state.sync) {
+    // A closing client tells its waiters to go: nobody here would take it.
+    let passes_on = !state.core.closing.is_cancelled();
+    let successor = passes_on.then(|| state.entry.successor(&*state.sync));
+    let outcome = match successor.flatten() {
         Some(successor) => hand_off(state, successor, path).await,
         None => publicly(state, path, Freed::No).await,
     };
@@ -71,9 +74,7 @@ fn end(state: &Arc<HoldState>) -> Result<(), ReleaseError> {
     let ended = state.end();
     state.unschedule();
     let Err(reason) = ended else { return Ok(()) };
-    // Of several permits the others may still be there when one has gone.
-    let in_parts = matches!(state.sync.sharing(), Sharing::Permits(2..));
-    if reason != LostReason::Gone || in_parts {
+    if reason != LostReason::Gone || state.sync.in_parts() {
         // Lost by our clock, perhaps not yet by the server's: take it out early, for whoever waits.
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
@@ -165,10 +166,11 @@ impl<'a> Passing<'a> {
         let core = &self.from.core;
         loop {
             let sent = core.clock.now();
+            let limit = core.limit(self.from.sync.name(), sent);
             let request = Request {
                 owner: &self.owner,
                 lease: self.terms.lease,
-                not_after: core.not_after(self.from.sync.name(), sent),
+                not_after: limit.not_after,
                 waits: false,
                 queued: false,
                 within: None,
@@ -197,7 +199,7 @@ impl<'a> Passing<'a> {
                 Ok(_) => return Passed::Gone,
                 Err(Failure::Rejected(_)) => return Passed::Rejected,
                 Err(Failure::Unanswered(_)) => {
-                    self.unanswered_until = core.ends_by(self.from.sync.name(), sent);
+                    self.unanswered_until = limit.ends_by;
                 }
                 Err(Failure::NotNow(_)) => {}
             }
@@ -230,9 +232,11 @@ async fn hand_off(
     successor: Successor,
     path: Path,
 ) -> Result<(), ReleaseError> {
-    let mut passing = Passing::new(state, &state.sync, successor.terms);
+    let to = Arc::clone(&successor.sync);
+    let mut passing = Passing::new(state, &to, successor.terms);
+    // P2: the successor's token comes from the successor's counter.
     let passed = passing
-        .go(path, |to| state.sync.hand_off(&state.owner, to))
+        .go(path, |request| to.hand_off(&state.owner, request))
         .await;
     let (rivals, outcome) = match passed {
         Passed::To(hold) if hold.is_held() => {
@@ -263,24 +267,20 @@ async fn hand_off(
     outcome
 }
 
-/// Why a hold cannot be turned into another: it is counted more than once.
-pub(crate) async fn only_one(state: &HoldState) -> Option<ReleaseError> {
-    let count = *state.count.lock().await;
-    (count > 1).then(|| ReleaseError::Rejected {
-        name: state.sync.name().clone(),
-        rejection: Rejection::InvalidOption {
-            rule: format!("held {count} times by its owner: only a hold that was not re-entered can be downgraded"),
-        },
-    })
-}
-
 /// From an exclusive hold to a shared one, with nobody in between.
 pub(crate) async fn downgrade(
     state: Arc<HoldState>,
     to: Arc<dyn Synchronizer>,
     owner: Option<Owner>,
 ) -> Result<Hold, ReleaseError> {
-    let mut count = state.count.lock().await;
+    let mut count = state.turn().await;
+    if *count > 1 {
+        let error = counted(&state, *count);
+        // The count that was to be downgraded is given up, as by any other failure.
+        drop(count);
+        drop(Hold::another(&state));
+        return Err(error);
+    }
     *count = 0;
     end(&state)?;
     let mut passing = Passing::new(&state, &to, state.terms);
@@ -316,6 +316,18 @@ pub(crate) async fn downgrade(
     passing.sweep();
     state.entry.freed(&state.core, &state, Rivals::Unknown);
     Err(error)
+}
+
+/// Why a hold cannot be turned into another: it is counted more than once.
+fn counted(state: &HoldState, count: u32) -> ReleaseError {
+    ReleaseError::Rejected {
+        name: state.sync.name().clone(),
+        rejection: Rejection::InvalidOption {
+            rule: format!(
+                "held {count} times by its owner: only a hold that was not re-entered can be downgraded"
+            ),
+        },
+    }
 }
 
 fn gone(state: &HoldState) -> ReleaseError {

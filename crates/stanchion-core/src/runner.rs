@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::config::Background;
 
@@ -67,6 +68,11 @@ impl Runner {
         self.tracker.spawn_on(work, &self.handle);
     }
 
+    /// Something that a shutdown waits for, until this is dropped.
+    fn busy(&self) -> TaskTrackerToken {
+        self.tracker.token()
+    }
+
     /// Work for the client's life.
     pub(crate) fn serve(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(work);
@@ -104,8 +110,12 @@ impl Runner {
 pub(crate) struct Persistent<T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     runner: Arc<Runner>,
-    started: bool,
+    /// Once it has begun: a shutdown waits for it.
+    busy: Option<Busy>,
 }
+
+/// Something under way that a shutdown waits for.
+pub(crate) type Busy = TaskTrackerToken;
 
 impl<T: Send + 'static> Persistent<T> {
     pub(crate) fn new(
@@ -115,7 +125,7 @@ impl<T: Send + 'static> Persistent<T> {
         Self {
             work: Some(Box::pin(work)),
             runner: Arc::clone(runner),
-            started: false,
+            busy: None,
         }
     }
 
@@ -127,8 +137,13 @@ impl<T: Send + 'static> Persistent<T> {
         Self {
             work: Some(Box::pin(work)),
             runner: Arc::clone(runner),
-            started: true,
+            busy: Some(runner.busy()),
         }
+    }
+
+    /// For a caller that has to deal with the outcome before a shutdown may go on.
+    pub(crate) fn take_busy(&mut self) -> Option<Busy> {
+        self.busy.take()
     }
 }
 
@@ -136,7 +151,9 @@ impl<T: Send + 'static> Future for Persistent<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        self.started = true;
+        if self.busy.is_none() {
+            self.busy = Some(self.runner.busy());
+        }
         let Some(work) = &mut self.work else {
             return Poll::Pending;
         };
@@ -149,7 +166,7 @@ impl<T: Send + 'static> Future for Persistent<T> {
 impl<T: Send + 'static> Drop for Persistent<T> {
     fn drop(&mut self) {
         // Nothing has been sent before the first poll.
-        if let Some(work) = self.work.take().filter(|_| self.started) {
+        if let Some(work) = self.work.take().filter(|_| self.busy.is_some()) {
             self.runner.finish(async move { drop(work.await) });
         }
     }

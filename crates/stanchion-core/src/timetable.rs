@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -10,6 +11,10 @@ use crate::clock::Moment;
 use crate::hold::HoldState;
 use crate::waiting::Entry;
 use crate::watchdog;
+
+/// The longest sleep between two looks at the clock. Timers stand still while the machine is suspended, the clock does not:
+/// without this a lease that could still be renewed would be lost, and a loss be told late.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// A place in the timetable.
 pub(crate) type Slot = (Moment, u64);
@@ -146,7 +151,7 @@ pub(crate) async fn run(
             biased;
             () = closed.cancelled() => return,
             () = timetable.bell.notified() => {}
-            () = tokio::time::sleep(next.since(now)), if next != Moment::FAR => {}
+            () = tokio::time::sleep(next.since(now).min(LONGEST_SLEEP)), if next != Moment::FAR => {}
         }
     }
 }

@@ -34,7 +34,11 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
     for hold in holds {
         if hold.lost_reason(now).is_some() {
             hold.entry.freed(core, &hold, Rivals::Unknown);
-        } else if hold.wants_renewal()
+            continue;
+        }
+        // Also while it is renewed: its end comes whether the server answers or not, and a shutdown finds it here.
+        core.schedule_hold(&hold, hold.valid_until());
+        if hold.wants_renewal()
             && let due = Due::new(hold.clone())
             && let Some(first) = due.items.first()
         {
@@ -42,8 +46,6 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
                 .entry((first.script(), core.slot_of(hold.sync.name())))
                 .or_default()
                 .push(due);
-        } else {
-            core.schedule_hold(&hold, hold.valid_until());
         }
     }
     for mut dues in groups.into_values() {

@@ -27,7 +27,7 @@ pub use guard::LockGuard;
 pub use lock::{Danger, Lock};
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
+    ConnectError, Ended, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
     LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
     ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };

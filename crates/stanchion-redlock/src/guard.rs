@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use stanchion_core::primitive::{Hold, HoldSet};
-use stanchion_core::{LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError};
+use stanchion_core::{Ended, LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError};
 
 /// A held [`RedLock`](crate::RedLock). Release it, or drop it: the releases then run in the background.
 ///
@@ -67,9 +67,21 @@ impl RedGuard {
     /// P5: resolves before anybody else can be granted a quorum, and not early while a quorum is renewed.
     ///
     /// # Cancel safety
-    /// Safe; any number of these futures may exist, also beyond the guard.
+    /// Safe; any number of these futures may exist, also beyond the guard. After a release it pends for ever and keeps
+    /// nothing alive, but a task that only waits for it never ends: spawn [`ended`](Self::ended) instead.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         self.holds.lost()
+    }
+
+    /// Resolves when it is over: released, or too few nodes are left. For tasks that watch it.
+    ///
+    /// # Guarantees
+    /// As [`lost`](Self::lost), if it is lost.
+    ///
+    /// # Cancel safety
+    /// As [`lost`](Self::lost). It keeps nothing alive.
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        self.holds.ended()
     }
 
     /// Runs `work` as long as a quorum is held. When it is lost, `work` is dropped at its await point.

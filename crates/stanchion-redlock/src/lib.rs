@@ -34,9 +34,9 @@ pub use nodes::InvalidNodes;
 pub use redlock::RedLock;
 pub use stanchion_core::{
     AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
-    Error, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage,
-    QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl,
-    ShutdownReport,
+    Ended, Error, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule,
+    Outage, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo,
+    ServerUrl, ShutdownReport,
 };
 
 /// The program of the README runs.

@@ -36,7 +36,7 @@ pub use guard::{ReadGuard, WriteGuard};
 pub use rwlock::{Preference, RwLock, RwLockDanger, RwLockSide};
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
+    ConnectError, Ended, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
     Lockable, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
     ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };

@@ -50,9 +50,9 @@ pub use permit::{LeasedPermit, Permit};
 pub use plain::Semaphore;
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Error, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name,
-    NameRule, Outage, Owner, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret,
-    ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+    ConnectError, Ended, Error, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment,
+    Name, NameRule, Outage, Owner, QueryError, Rejection, ReleaseError, RenewError, Renewal,
+    Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStatus};
 

@@ -27,7 +27,7 @@
 #[doc(inline)]
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Background, BootClock, ByteStream, Client,
-    ClientConfig, Clock, ConfigError, ConnectError, Connector, Error, Fencing, FencingToken,
+    ClientConfig, Clock, ConfigError, ConnectError, Connector, Ended, Error, Fencing, FencingToken,
     InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment,
     Name, NameRule, Outage, Owner, Placement, QueryError, Reentry, Rejection, ReleaseError,
     RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, TokioClock, Wake,

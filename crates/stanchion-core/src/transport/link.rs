@@ -7,7 +7,7 @@
 //! No call has a timer of its own: a call ends with its reply or with its connection.
 
 use std::io;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -23,61 +23,12 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::cork::Corked;
+pub(crate) use super::server_clock::ServerClock;
 use super::verdict::{NO_SCRIPT, READ_ONLY, judge};
 use super::{Call, Connector, Failure, Reply};
 use crate::clock::Clock;
 use crate::config::{ClientConfig, Login};
 use crate::error::{ConnectError, Outage, Rejection};
-
-/// What the server's clock says, seen from ours.
-#[derive(Debug, Default)]
-pub(crate) struct ServerClock {
-    /// Server µs − client µs, measured from *before* the question was sent: never less than the truth.
-    offset: AtomicI64,
-    /// How long the answer took: the offset is too high by at most this.
-    round_trip: AtomicU64,
-}
-
-impl ServerClock {
-    pub(crate) fn observe(
-        &self,
-        server_micros: u64,
-        asked_at_micros: u64,
-        answered_at_micros: u64,
-    ) {
-        self.round_trip.store(
-            answered_at_micros.saturating_sub(asked_at_micros),
-            Ordering::Relaxed,
-        );
-        self.offset.store(
-            server_micros
-                .cast_signed()
-                .wrapping_sub(asked_at_micros.cast_signed()),
-            Ordering::Relaxed,
-        );
-    }
-
-    /// Whether it has been read.
-    pub(super) fn is_known(&self) -> bool {
-        self.offset.load(Ordering::Relaxed) != 0
-    }
-
-    /// By how much [`ServerClock::at`] may be ahead of the server's clock.
-    pub(crate) fn uncertainty(&self) -> Duration {
-        Duration::from_micros(self.round_trip.load(Ordering::Relaxed))
-    }
-
-    /// Our clock when the server's read `server_micros`, or a little earlier.
-    pub(crate) fn back(&self, server_micros: u64) -> u64 {
-        let offset = self.offset.load(Ordering::Relaxed);
-        server_micros.saturating_add_signed(offset.saturating_neg())
-    }
-
-    /// An instant that the server's clock has not reached before our clock reads `client_micros`.
-    pub(crate) fn at(&self, client_micros: u64) -> u64 {
-        client_micros.wrapping_add_signed(self.offset.load(Ordering::Relaxed))
-    }
-}
 
 /// Is told channel and payload of every message, on the driver's thread; must not block.
 pub(crate) type OnPush = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;

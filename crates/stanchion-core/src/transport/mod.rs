@@ -11,6 +11,7 @@ mod cork;
 pub(crate) mod link;
 pub(crate) mod reply;
 mod sentinel;
+pub(crate) mod server_clock;
 pub(crate) mod servers;
 mod stream;
 #[cfg(feature = "tls")]

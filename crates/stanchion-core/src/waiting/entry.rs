@@ -58,9 +58,11 @@ pub(crate) enum Rivals {
 }
 
 /// The waiter a hold is about to be passed to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Successor {
     place: u64,
+    /// What it waits for: the same name, with its own way of minting tokens.
+    pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) terms: HoldTerms,
 }
 
@@ -129,6 +131,26 @@ impl Entries {
             }));
         }
         places
+    }
+
+    /// Holds that were passed or granted to waiters which have not looked yet.
+    pub(crate) fn unclaimed(&self) -> Vec<Hold> {
+        let mut holds = Vec::new();
+        for entry in &self.0 {
+            let queue = &mut *entry.queue();
+            for waiter in queue.waiters.values_mut() {
+                match waiter.turn.take() {
+                    Some(Turn::Handed(hold) | Turn::Granted(hold)) => {
+                        holds.push(hold);
+                        if !waiter.asking {
+                            queue.parked += 1;
+                        }
+                    }
+                    turn => waiter.turn = turn,
+                }
+            }
+        }
+        holds
     }
 
     pub(crate) fn waiters(&self) -> usize {
@@ -346,6 +368,7 @@ impl Entry {
         }
         let successor = Successor {
             place,
+            sync: Arc::clone(&waiter.sync),
             terms: waiter.terms,
         };
         queue.handing = Some(place);

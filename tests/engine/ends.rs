@@ -1,0 +1,261 @@
+//! The end of a hold: seen after a pause, watched from elsewhere, waited for behind another operation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use stanchion::{
+    Client, Clock, Fencing, Lease, LeaseLost, Lock, Lockable, LostReason, Moment, MultiLock,
+    RedLock, ReleaseError, RwLock, TokioClock,
+};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+fn seconds(n: u64) -> Lease {
+    Lease::new(Duration::from_secs(n)).unwrap()
+}
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A clock that counts through a suspended machine, while timers do not.
+#[derive(Clone, Debug)]
+struct Suspendable {
+    clock: TokioClock,
+    slept: Arc<AtomicU64>,
+}
+
+impl Suspendable {
+    fn start() -> Self {
+        Self {
+            clock: TokioClock::start(),
+            slept: Arc::default(),
+        }
+    }
+
+    fn suspend(&self, length: Duration) {
+        let millis = u64::try_from(length.as_millis()).unwrap();
+        self.slept.fetch_add(millis, Ordering::Relaxed);
+    }
+
+    async fn client(&self, world: &World) -> Client {
+        let config = world.config("client").clock(self.clone());
+        Client::connect_with(config).await.unwrap()
+    }
+}
+
+impl Clock for Suspendable {
+    fn now(&self) -> Moment {
+        let slept = ms(self.slept.load(Ordering::Relaxed));
+        Moment::from_origin(self.clock.now().since_origin() + slept)
+    }
+}
+
+/// Work that is suspended for a minute when it begins, and counts its steps from then on.
+fn suspended(clock: &Suspendable, steps: &Arc<AtomicU64>) -> impl Future<Output = ()> + use<> {
+    let (clock, steps) = (clock.clone(), Arc::clone(steps));
+    async move {
+        tokio::time::sleep(ms(50)).await;
+        clock.suspend(Duration::from_secs(60));
+        loop {
+            tokio::time::sleep(ms(10)).await;
+            steps.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_suspend_the_work_under_any_guard_takes_no_further_step() {
+    let clock = Suspendable::start();
+    let worlds = [World::engine(), World::engine(), World::engine()];
+    let mut clients = Vec::new();
+    for world in &worlds {
+        clients.push(clock.client(world).await);
+    }
+    let client = &clients[0];
+    let steps = Arc::new(AtomicU64::new(0));
+    let is_expired = |done: Result<(), LeaseLost>, what: &str| {
+        assert_eq!(done.unwrap_err().reason, LostReason::Expired, "{what}");
+        assert_eq!(steps.swap(0, Ordering::Relaxed), 0, "P5: {what}");
+    };
+
+    let single = Lock::new(client, "single").unwrap();
+    let guard = single.acquire().await.unwrap();
+    is_expired(guard.run(suspended(&clock, &steps)).await, "Lock");
+
+    let (a, b) = (
+        Lock::new(client, "a").unwrap(),
+        Lock::new(client, "b").unwrap(),
+    );
+    let together = MultiLock::new([&a as &dyn Lockable, &b]).unwrap();
+    let guard = together.acquire().await.unwrap();
+    is_expired(guard.run(suspended(&clock, &steps)).await, "one script");
+
+    let elsewhere = Lock::new(&clients[1], "c").unwrap();
+    let in_order = MultiLock::new([&single as &dyn Lockable, &elsewhere]).unwrap();
+    let guard = in_order.acquire().await.unwrap();
+    is_expired(guard.run(suspended(&clock, &steps)).await, "in order");
+
+    let quorum = RedLock::new(&clients, "job").unwrap();
+    let guard = quorum.acquire().await.unwrap();
+    is_expired(guard.run(suspended(&clock, &steps)).await, "RedLock");
+    assert_eq!(guard.nodes_held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_outlasts_a_suspend_is_renewed_soon_after_it() {
+    let world = World::engine();
+    let clock = Suspendable::start();
+    let client = clock.client(&world).await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    for _ in 0..5 {
+        // The next renewal is due at 10 s and the lease ends at 29.7 s; the timer for the renewal has not moved.
+        clock.suspend(Duration::from_secs(25));
+        let lost = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+        assert!(
+            guard.remaining() > Duration::from_secs(25),
+            "{:?}",
+            guard.remaining()
+        );
+    }
+    // And a loss is told, though nothing wakes whoever waits for it.
+    clock.suspend(Duration::from_secs(60));
+    let lost = tokio::time::timeout(Duration::from_secs(2), guard.lost()).await;
+    assert_eq!(lost.unwrap(), LostReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_watches_a_hold_keeps_no_client_alive() {
+    let (world, others) = (World::engine(), World::engine());
+    // Every part of a client that is still there has the clock.
+    let clock = Suspendable::start();
+    let (client, other) = (clock.client(&world).await, clock.client(&others).await);
+    let lock = Lock::new(&client, "job").unwrap();
+    let apart = Lock::new(&other, "part").unwrap();
+    let both = MultiLock::new([&lock as &dyn Lockable, &apart]).unwrap();
+    let watchers = {
+        let guard = lock.acquire().await.unwrap();
+        let watcher = tokio::spawn(guard.lost());
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+        let guard = both.acquire().await.unwrap();
+        let second = tokio::spawn(guard.lost());
+        tokio::task::yield_now().await;
+        drop(guard);
+        [watcher, second]
+    };
+    world.at_rest().await;
+    drop((lock, apart, both, client, other));
+    eventually("the clients have gone", || {
+        Arc::strong_count(&clock.slept) == 1
+    })
+    .await;
+    assert!(
+        watchers.iter().all(|watcher| !watcher.is_finished()),
+        "what was released is never lost"
+    );
+}
+
+/// A renewal that gets no answer goes on for as long as the lease; whatever comes after it has a deadline all the same.
+#[tokio::test(start_paused = true)]
+async fn no_call_waits_longer_than_its_deadline_for_another_of_its_owner() {
+    let limit = ms(5_050);
+    let unconfirmed = |outcome: Result<(), ReleaseError>, what: &str| {
+        let error = outcome.unwrap_err();
+        assert!(
+            matches!(error, ReleaseError::Ambiguous { .. }),
+            "{what}: {error}"
+        );
+    };
+    for what in ["release", "second release", "renew", "reenter", "downgrade"] {
+        let world = World::engine();
+        let client = world.client().await;
+        let lock = RwLock::new(&client, "job")
+            .unwrap()
+            .with_lease(seconds(3600));
+        let plain = Lock::new(&client, "plain")
+            .unwrap()
+            .with_lease(seconds(3600));
+        let (write, guard) = (lock.write().await.unwrap(), plain.acquire().await.unwrap());
+        world.as_engine().faults().freeze(None);
+        let (first, second) = tokio::join!(guard.renew(), write.renew());
+        first.unwrap_err();
+        second.unwrap_err();
+        let started = Instant::now();
+        match what {
+            "release" => unconfirmed(guard.release().await, what),
+            "renew" => drop(guard.renew().await.unwrap_err()),
+            "reenter" => drop(guard.reenter().await.unwrap_err()),
+            "downgrade" => unconfirmed(write.downgrade().await.map(drop), what),
+            _ => {
+                world.as_engine().faults().thaw(None);
+                let again = guard.reenter().await.unwrap();
+                world.as_engine().faults().freeze(None);
+                drop(again);
+                tokio::time::sleep(ms(100)).await;
+                unconfirmed(guard.release().await, what);
+            }
+        }
+        assert!(
+            started.elapsed() <= limit + ms(100),
+            "P9: {what} took {:?}",
+            started.elapsed()
+        );
+        world.as_engine().faults().thaw(None);
+        // P3: what was given up is gone soon, whoever still waited for an answer. The drop of the others is behind nothing.
+        if what == "downgrade" {
+            eventually("released in the background", || {
+                !world.keys().iter().any(|key| key == "job")
+            })
+            .await;
+        } else if what.ends_with("release") {
+            eventually("released in the background", || {
+                !world.keys().iter().any(|key| key == "plain")
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_mints_as_the_successor_says() {
+    let world = World::engine();
+    let client = world.client().await;
+    let with = Lock::new(&client, "job").unwrap();
+    let without = with.clone().with_fencing(Fencing::Off);
+    let named = with.clone().with_fencing(Fencing::PerName);
+    let mut guard = without.acquire().await.unwrap();
+    assert_eq!(guard.fencing_token(), None);
+    let mut last = None;
+    let turns = [
+        (&without, false),
+        (&with, true),
+        (&without, false),
+        (&named, true),
+        (&with, true),
+    ];
+    for (n, (next, mints)) in turns.into_iter().enumerate() {
+        let next = next.clone();
+        let waiter = tokio::spawn(async move { next.acquire().await.unwrap() });
+        eventually("it waits", || client.waiters() == 1).await;
+        world.quiet().await;
+        let before = world.scripts_run();
+        guard.release().await.unwrap();
+        guard = waiter.await.unwrap();
+        // The first time the server has to be told the script.
+        assert!(
+            n == 0 || world.scripts_run() == before + 1,
+            "handed over in one script"
+        );
+        let token = guard.fencing_token();
+        assert_eq!(token.is_some(), mints, "P2");
+        if mints {
+            assert!(token > last, "P2: {token:?} after {last:?}");
+            last = token;
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `Client::shutdown` at every moment of a hold: nothing is cut off that could have ended, and a clean report is true.
+
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, Client, Lease, Lock, Lockable, LostReason, MultiLock, ShutdownReport,
+};
+use stanchion_testkit::{cancel_after, eventually};
+use stanchion_tests::World;
+use tokio::task::JoinHandle;
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+const GRACE: Duration = Duration::from_secs(10);
+
+fn closing(client: &Client, grace: Duration) -> JoinHandle<ShutdownReport> {
+    let client = client.clone();
+    tokio::spawn(async move { client.shutdown(grace).await })
+}
+
+/// A client whose server falls silent, and its lock.
+async fn silent(world: &World) -> (Client, Lock) {
+    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let lock = Lock::new(&client, "job").unwrap();
+    // The script is known, so that a request is one round trip.
+    lock.acquire().await.unwrap().release().await.unwrap();
+    world.as_engine().faults().freeze(Some("ours"));
+    (client, lock)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_under_way_is_waited_for_and_leaves_nothing() {
+    for tries in [false, true] {
+        let world = World::engine();
+        let (client, lock) = silent(&world).await;
+        let acquiring = tokio::spawn(async move {
+            if tries {
+                lock.try_acquire().await
+            } else {
+                lock.acquire().await.map(Some)
+            }
+        });
+        tokio::time::sleep(ms(20)).await;
+        let closing = closing(&client, GRACE);
+        tokio::time::sleep(ms(300)).await;
+        assert!(!closing.is_finished(), "the grace is for it");
+        world.as_engine().faults().thaw(None);
+        let report = closing.await.unwrap();
+        assert!(report.is_clean(), "{report:?}");
+        assert_eq!(world.keys(), [] as [&str; 0], "P3");
+        let error = acquiring.await.unwrap().unwrap_err();
+        assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_whose_answer_never_comes_is_no_clean_end() {
+    let world = World::engine();
+    let (client, lock) = silent(&world).await;
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(ms(20)).await;
+    let report = closing(&client, GRACE).await.unwrap();
+    assert_eq!(
+        (report.unfinished, report.abandoned.len()),
+        (1, 0),
+        "{report:?}"
+    );
+    let error = acquiring.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_nobody_polls_is_no_clean_end() {
+    let world = World::engine();
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let mut acquiring = Box::pin(lock.acquire());
+    assert!(cancel_after(acquiring.as_mut(), 1).await.is_none());
+    let report = closing(&client, ms(500)).await.unwrap();
+    assert_eq!(report.unfinished, 1, "{report:?}");
+    let error = acquiring.await.unwrap_err();
+    assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_awaited_is_waited_for() {
+    let world = World::engine();
+    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let locks = [
+        Lock::new(&client, "a").unwrap(),
+        Lock::new(&client, "b").unwrap(),
+    ];
+    let both = MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap();
+    let single = Lock::new(&client, "job").unwrap();
+    let (guard, guards) = (
+        single.acquire().await.unwrap(),
+        both.acquire().await.unwrap(),
+    );
+    world.as_engine().faults().freeze(Some("ours"));
+    let releasing = tokio::spawn(guard.release());
+    let all = tokio::spawn(guards.release());
+    tokio::time::sleep(ms(20)).await;
+    let closing = closing(&client, GRACE);
+    tokio::time::sleep(ms(300)).await;
+    assert!(!closing.is_finished(), "the grace is for it");
+    world.as_engine().faults().thaw(None);
+    let report = closing.await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(world.keys(), [] as [&str; 0]);
+    releasing.await.unwrap().unwrap();
+    all.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_whose_renewal_is_under_way_is_reported_and_told() {
+    let world = World::engine();
+    let client = world.client().await;
+    let lease = Lease::new(Duration::from_secs(3)).unwrap();
+    let lock = Lock::new(&client, "job").unwrap().with_lease(lease);
+    let guard = lock.acquire().await.unwrap();
+    tokio::time::sleep(ms(900)).await;
+    world.as_engine().faults().freeze(None);
+    tokio::time::sleep(ms(500)).await;
+    let report = client.shutdown(ms(100)).await;
+    assert_eq!(report.abandoned.len(), 1, "{report:?}");
+    assert!(!report.is_clean() && !guard.is_held());
+    assert_eq!(guard.lost().await, LostReason::Shutdown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_was_passed_on_and_not_taken_is_released() {
+    let world = World::engine();
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let mut waiting = Box::pin(lock.acquire());
+    // Until it has subscribed and sleeps.
+    for _ in 0..20 {
+        assert!(cancel_after(waiting.as_mut(), 1).await.is_none());
+        tokio::time::sleep(ms(10)).await;
+    }
+    guard.release().await.unwrap();
+    assert_eq!(
+        world.keys(),
+        ["job"],
+        "passed to the waiter, which does not look"
+    );
+    let report = client.shutdown(GRACE).await;
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(world.keys(), [] as [&str; 0]);
+    let error = waiting.await.unwrap_err();
+    assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
+}
+
+/// Guards come and go on all sides of the moment: a clean report means that the server has nothing of ours.
+#[tokio::test(start_paused = true)]
+async fn a_clean_report_is_true_at_every_moment() {
+    for moment in 0..60 {
+        let world = World::engine();
+        world.as_engine().faults().delay(None, ms(5));
+        let client = world.client().await;
+        let mut tasks = Vec::new();
+        for task in 0..6u64 {
+            let lock = Lock::new(&client, format!("job-{}", task % 3)).unwrap();
+            tasks.push(tokio::spawn(async move {
+                while let Ok(guard) = lock.acquire().await {
+                    tokio::time::sleep(ms(task)).await;
+                    if task.is_multiple_of(2) {
+                        drop(guard);
+                    } else if guard.release().await.is_err() {
+                        break;
+                    }
+                }
+            }));
+        }
+        tokio::time::sleep(ms(40 + moment)).await;
+        let report = client.shutdown(GRACE).await;
+        let held = world.keys();
+        assert!(report.unfinished == 0, "{report:?}");
+        let names: Vec<String> = report
+            .abandoned
+            .iter()
+            .map(|hold| hold.name.to_string())
+            .collect();
+        assert!(
+            held.iter().all(|key| names.contains(key)),
+            "after {moment} ms: {held:?} are held, {report:?}"
+        );
+        eventually("all have ended", || {
+            tasks.iter().all(JoinHandle::is_finished)
+        })
+        .await;
+    }
+}
