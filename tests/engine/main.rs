@@ -9,6 +9,7 @@ mod latch;
 mod leased;
 mod lost_messages;
 mod lost_replies;
+mod members;
 mod multilock;
 mod permit_model;
 mod permit_storm;

@@ -118,6 +118,7 @@ async fn a_missing_right_is_a_rejection_and_leaves_nothing() {
             ">pw",
             "~app:*",
             "~stanchion_fence:*",
+            "~stanchion_origin:*",
             "&*",
             "+@all",
         ],

@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// All keys but the fence counters, which stay on purpose.
+    /// All keys but those which stay on purpose: the fence counters, and the numbers that keyspaces are told apart by.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let all = match self {
@@ -209,5 +209,11 @@ impl World {
 }
 
 fn is_fence(key: &str) -> bool {
-    key.starts_with("stanchion_fence:") || key.starts_with("redisson_lock_token:")
+    [
+        "stanchion_fence:",
+        "stanchion_origin:",
+        "redisson_lock_token:",
+    ]
+    .iter()
+    .any(|kept| key.starts_with(kept))
 }

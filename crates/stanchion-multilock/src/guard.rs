@@ -4,8 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use stanchion_core::primitive::HoldSet;
-use stanchion_core::{FencingToken, LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError};
+use stanchion_core::primitive::{HoldSet, Part};
+use stanchion_core::{
+    Ended, FencingToken, LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError,
+};
 
 /// All members of a [`MultiLock`](crate::MultiLock), held. Release it, or drop it: the release then runs in the background.
 ///
@@ -15,12 +17,24 @@ use stanchion_core::{FencingToken, LeaseLost, LostReason, Moment, Name, ReleaseE
 pub struct MultiGuard {
     holds: HoldSet,
     names: Vec<Name>,
+    /// Which of them mint tokens.
+    mints: Vec<bool>,
 }
 
 impl MultiGuard {
     /// `names`: of all members, in name order. One hold stands for all of them, or there is one for each.
-    pub(crate) fn new(holds: HoldSet, names: Vec<Name>) -> Self {
-        Self { holds, names }
+    pub(crate) fn new(holds: HoldSet, members: &[Part]) -> Self {
+        Self {
+            holds,
+            names: members
+                .iter()
+                .map(|part| part.sync.name().clone())
+                .collect(),
+            mints: members
+                .iter()
+                .map(|part| part.sync.fence().is_some())
+                .collect(),
+        }
     }
 
     /// What is held: the members' names in name order, with the client's key prefix.
@@ -34,13 +48,17 @@ impl MultiGuard {
     ///
     /// # Guarantees
     /// P2, for each name: larger than the token of every earlier outermost acquisition of that name, by whatever lock.
-    /// Members that one script acquired share one token.
+    /// Members that mint and that one script acquired share one token.
     #[must_use]
     pub fn fencing_token(&self, name: impl AsRef<[u8]>) -> Option<FencingToken> {
         let i = self
             .names
             .iter()
             .position(|member| member.as_bytes() == name.as_ref())?;
+        // Where one hold stands for all, it has a token if any of them mints.
+        if !*self.mints.get(i)? {
+            return None;
+        }
         let holds = self.holds.holds();
         holds.get(i).or_else(|| holds.first())?.fencing_token()
     }
@@ -79,9 +97,21 @@ impl MultiGuard {
     /// taken away by force is noticed at the next renewal, up to a third of the lease later.
     ///
     /// # Cancel safety
-    /// Safe; any number of these futures may exist, also beyond the guard.
+    /// Safe; any number of these futures may exist, also beyond the guard. After a release it pends for ever and keeps
+    /// nothing alive, but a task that only waits for it never ends: spawn [`ended`](Self::ended) instead.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         self.holds.lost()
+    }
+
+    /// Resolves when it is over: released, or the first member is lost. For tasks that watch it.
+    ///
+    /// # Guarantees
+    /// As [`lost`](Self::lost), if it is lost.
+    ///
+    /// # Cancel safety
+    /// As [`lost`](Self::lost). It keeps nothing alive.
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        self.holds.ended()
     }
 
     /// Runs `work` as long as all members are held. When one is lost, `work` is dropped at its await point.

@@ -22,6 +22,7 @@
 mod guard;
 mod members;
 mod multilock;
+mod origin;
 mod scripts;
 
 pub use guard::MultiGuard;
@@ -29,9 +30,9 @@ pub use members::InvalidMembers;
 pub use multilock::MultiLock;
 pub use stanchion_core::{
     AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
-    Error, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment,
-    Name, NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret,
-    ServerInfo, ServerUrl, ShutdownReport,
+    Ended, Error, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason,
+    Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError, Renewal,
+    Secret, ServerInfo, ServerUrl, ShutdownReport,
 };
 
 /// The program of the README runs.

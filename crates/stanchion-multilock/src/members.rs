@@ -1,10 +1,13 @@
 //! Who takes part, and in which order.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
-use stanchion_core::primitive::{Part, Synchronizer};
-use stanchion_core::{ConfigError, ConnectError, Error, Name, Placement};
+use stanchion_core::primitive::Part;
+use stanchion_core::{
+    AcquireError, AcquireOptions, ConfigError, ConnectError, Error, Name, Placement, Rejection,
+};
 
+use crate::origin::origin_of;
 use crate::scripts::Joint;
 
 /// A set of members that no multi-lock can be made of.
@@ -36,13 +39,13 @@ impl From<InvalidMembers> for Error {
 #[derive(Clone, Debug)]
 pub(crate) enum Way {
     /// By one script: plain locks of one client whose names share a slot, or a server that knows no slots.
-    Together(Arc<dyn Synchronizer>),
+    Together(Joint),
     /// One after the other.
     InOrder,
 }
 
-/// Puts the members into the order in which everybody acquires them: by name. Names of several servers by the server's
-/// identity, then by client, so that it is an order at all.
+/// Puts the members into the order of their names, in which everybody acquires them. One name of several clients: in any
+/// order, because which of them comes first only their servers can tell, see [`settled`].
 pub(crate) fn sorted(mut parts: Vec<Part>) -> Result<Vec<Part>, InvalidMembers> {
     if parts.is_empty() {
         return Err(InvalidMembers::Empty);
@@ -58,13 +61,42 @@ pub(crate) fn sorted(mut parts: Vec<Part>) -> Result<Vec<Part>, InvalidMembers> 
     Ok(parts)
 }
 
-fn order(part: &Part) -> (&[u8], &str, u128) {
-    let client = &part.client;
-    (
-        part.sync.name().as_bytes(),
-        &client.server().run_id,
-        client.id().as_u128(),
-    )
+fn order(part: &Part) -> (&[u8], u128) {
+    (part.sync.name().as_bytes(), part.client.id().as_u128())
+}
+
+/// The members in the order in which everybody waits for them: those of one name by what their servers store as their
+/// identity. Nothing is asked for where all names differ.
+pub(crate) async fn settled(
+    parts: &[Part],
+    options: impl Fn() -> AcquireOptions,
+) -> Result<Cow<'_, [Part]>, AcquireError> {
+    let same = |a: &Part, b: &Part| a.sync.name() == b.sync.name();
+    if !parts.windows(2).any(|pair| same(&pair[0], &pair[1])) {
+        return Ok(Cow::Borrowed(parts));
+    }
+    let mut ordered = Vec::with_capacity(parts.len());
+    for group in parts.chunk_by(same) {
+        let mut members = Vec::with_capacity(group.len());
+        for part in group {
+            let origin = match group {
+                [_] => None,
+                _ => origin_of(part, options()).await?,
+            };
+            members.push((origin, part));
+        }
+        members.sort_by_key(|(origin, _)| *origin);
+        if let Some(twice) = members.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            let name = twice[0].1.sync.name().clone();
+            let rule = format!(
+                "members: {name} is given through two clients of one server, and would wait for itself"
+            );
+            let rejection = Rejection::InvalidOption { rule };
+            return Err(AcquireError::Rejected { name, rejection });
+        }
+        ordered.extend(members.into_iter().map(|(_, part)| part.clone()));
+    }
+    Ok(Cow::Owned(ordered))
 }
 
 pub(crate) fn way(parts: &[Part]) -> Way {
@@ -79,7 +111,7 @@ pub(crate) fn way(parts: &[Part]) -> Way {
         part.sync.kind() == "lock" && part.client.id() == first.client.id() && same_slot(part)
     };
     if parts.iter().all(fits) {
-        Way::Together(Arc::new(Joint::new(parts)))
+        Way::Together(Joint::new(parts))
     } else {
         Way::InOrder
     }

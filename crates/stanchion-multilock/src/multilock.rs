@@ -1,19 +1,23 @@
 //! The multi-lock.
 
+use std::slice;
+use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Hold, HoldSet, Part};
+use stanchion_core::primitive::{Hold, HoldSet, Part, Synchronizer};
 use stanchion_core::{AcquireError, AcquireOptions, Lease, Lockable, Moment, Name};
 
 use crate::guard::MultiGuard;
-use crate::members::{InvalidMembers, Way, sorted, way};
+use crate::members::{InvalidMembers, Way, settled, sorted, way};
+use crate::scripts::Joint;
 
 /// Several synchronizers, acquired all or not at all. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
 /// * Whatever order they are named in, members are acquired in the order of their names (as bytes; one name on several
-///   servers in the order of the servers' identities). Two tasks that take `{a, b}` and `{b, a}` never deadlock, in one
-///   process or in several, also when they take the locks through multi-locks of different members.
+///   servers in the order of a number that each keyspace stores, the same for every client). Two tasks that take `{a, b}` and
+///   `{b, a}` never deadlock, in one process or in several, also when they take the locks through multi-locks of different
+///   members.
 /// * All or nothing, also after an error, a timeout or a dropped future: what was acquired of a failed attempt is released
 ///   (P3).
 /// * The guard is lost when any member is lost (P5).
@@ -23,7 +27,8 @@ use crate::members::{InvalidMembers, Way, sorted, way};
 /// # Two ways
 /// * Members that are plain `Lock`s of one client, on a cluster in one slot, are acquired by **one script** and released by
 ///   one: two commands for any number of them, and none is held while the others are waited for. They share one lease and,
-///   of those that mint tokens, one fencing token.
+///   of those that mint tokens, one fencing token. An acquire that is kept out by others who hold members in turns, so that
+///   never all are free, goes the other way after 16 refusals by changing members.
 /// * Any other mix is acquired **one after the other**, with a command for each, and rolled back from the end when one
 ///   cannot be had. Members that come early in the order are held while the later ones are waited for, renewed by the
 ///   watchdog.
@@ -52,8 +57,8 @@ impl MultiLock {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidMembers`]: none, or one name twice. Two clients of one server are not recognised as such: a name given once
-    /// through each waits for itself.
+    /// [`InvalidMembers`]: none, or one name twice. That two clients are of one server is found out only by an acquire, which
+    /// then rejects a name given once through each; a try always finds it held.
     pub fn new<'a>(
         members: impl IntoIterator<Item = &'a dyn Lockable>,
     ) -> Result<Self, InvalidMembers> {
@@ -124,12 +129,12 @@ impl MultiLock {
             .patience()
             .map(|patience| first.client.now() + patience);
         loop {
-            let holds = match self.together(&options) {
-                Some(part) => vec![
-                    part.client
-                        .acquire(&part.sync, self.left(&options, until), self.lease)
-                        .await?,
-                ],
+            let together = match self.together(&options) {
+                Some(joint) => self.at_once(joint, &options, until).await?,
+                None => None,
+            };
+            let holds = match together {
+                Some(hold) => vec![hold],
                 None => self.in_order(&options, until).await?,
             };
             // A member that was lost while a later one was waited for: all over again, as long as there is time. Each turn
@@ -168,13 +173,8 @@ impl MultiLock {
         let until = options
             .patience()
             .map(|patience| self.members[0].client.now() + patience);
-        let together = self.together(&options);
-        let parts = together.as_slice();
-        let parts = if parts.is_empty() {
-            &self.members
-        } else {
-            parts
-        };
+        let together = self.together(&options).map(|joint| self.part(joint));
+        let parts = together.as_ref().map_or(&*self.members, slice::from_ref);
         let mut holds = Vec::with_capacity(parts.len());
         for part in parts {
             let options = self.left(&options, until);
@@ -192,12 +192,32 @@ impl MultiLock {
 
     /// All members as one, where one script serves them. An owner may hold some of them already, and that script knows only
     /// holds of all.
-    fn together(&self, options: &AcquireOptions) -> Option<Part> {
+    fn together(&self, options: &AcquireOptions) -> Option<Arc<Joint>> {
         let Way::Together(joint) = &self.way else {
             return None;
         };
-        let first = &self.members[0];
-        (!options.has_owner()).then(|| Part::new(&first.client, joint, self.lease))
+        (!options.has_owner()).then(|| Arc::new(joint.clone()))
+    }
+
+    fn part(&self, joint: Arc<Joint>) -> Part {
+        let joint: Arc<dyn Synchronizer> = joint;
+        Part::new(&self.members[0].client, &joint, self.lease)
+    }
+
+    /// All members by one script. `None` when others who hold them in turns would keep it out for ever.
+    async fn at_once(
+        &self,
+        joint: Arc<Joint>,
+        options: &AcquireOptions,
+        until: Option<Moment>,
+    ) -> Result<Option<Hold>, AcquireError> {
+        let part = self.part(Arc::clone(&joint));
+        let options = self.left(options, until);
+        tokio::select! {
+            biased;
+            hold = part.client.acquire(&part.sync, options, self.lease) => hold.map(Some),
+            () = joint.starved() => Ok(None),
+        }
     }
 
     /// One member after the other. Dropped on the way, or after an error, it releases what it has got.
@@ -206,8 +226,10 @@ impl MultiLock {
         options: &AcquireOptions,
         until: Option<Moment>,
     ) -> Result<Vec<Hold>, AcquireError> {
-        let mut holds = Vec::with_capacity(self.members.len());
-        for part in &self.members {
+        let patience = || self.left(&AcquireOptions::new(), until);
+        let members = settled(&self.members, patience).await?;
+        let mut holds = Vec::with_capacity(members.len());
+        for part in &*members {
             let options = self.left(options, until);
             holds.push(part.client.acquire(&part.sync, options, self.lease).await?);
         }
@@ -226,6 +248,6 @@ impl MultiLock {
 
     fn guard(&self, holds: Vec<Hold>) -> Option<MultiGuard> {
         let holds = HoldSet::all(holds).filter(HoldSet::is_held)?;
-        Some(MultiGuard::new(holds, self.names().cloned().collect()))
+        Some(MultiGuard::new(holds, &self.members))
     }
 }

@@ -1,20 +1,50 @@
 //! Several locks of one server as one synchronizer: taken by one script, released by one.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use stanchion_core::primitive::{
     Arg, Call, Hint, Item, Part, Reply, Request, Script, Synchronizer, renew_field,
 };
 use stanchion_core::{Lease, Name, WireOwner};
+use tokio::sync::Notify;
 
 static ACQUIRE: Script<2, 6> = Script::new("multilock/acquire", include_str!("../lua/acquire.lua"));
 static RELEASE: Script<1, 3> = Script::new("multilock/release", include_str!("../lua/release.lua"));
 
+/// How often an acquire may find another member busy than the time before. Members that are held in turns would keep it out
+/// for ever; one that is held for long is found once, and waited for.
+const MOST_MOVES: u32 = 16;
+
 /// Locks of one client and, on a cluster, of one slot, in name order.
 #[derive(Debug)]
 pub(crate) struct Joint {
-    locks: Vec<One>,
+    locks: Arc<[One]>,
     /// The counters of all locks, each once.
-    fences: Vec<Vec<u8>>,
+    fences: Arc<[Vec<u8>]>,
     publish: &'static str,
+    refusals: Mutex<Refusals>,
+    starved: Notify,
+}
+
+/// What one acquire has been told.
+#[derive(Debug, Default)]
+struct Refusals {
+    /// Which lock was busy.
+    last: Option<usize>,
+    moves: u32,
+}
+
+/// The same locks, for another acquire.
+impl Clone for Joint {
+    fn clone(&self) -> Self {
+        Self {
+            locks: Arc::clone(&self.locks),
+            fences: Arc::clone(&self.fences),
+            publish: self.publish,
+            refusals: Mutex::default(),
+            starved: Notify::new(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -38,10 +68,27 @@ impl Joint {
         };
         Self {
             locks: parts.iter().map(one).collect(),
-            fences,
+            fences: fences.into(),
             publish: parts
                 .first()
                 .map_or("PUBLISH", |part| part.client.publish_command()),
+            refusals: Mutex::default(),
+            starved: Notify::new(),
+        }
+    }
+
+    /// Resolves when this acquire has been sent from one busy member to another too often.
+    pub(crate) async fn starved(&self) {
+        self.starved.notified().await;
+    }
+
+    fn found_busy(&self, lock: usize) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if refusals.last.replace(lock).is_some_and(|last| last != lock) {
+            refusals.moves += 1;
+            if refusals.moves == MOST_MOVES {
+                self.starved.notify_one();
+            }
         }
     }
 
@@ -92,6 +139,10 @@ impl Synchronizer for Joint {
         ACQUIRE.batch(&keys, common.into_iter().chain(self.channels()))
     }
 
+    fn in_parts(&self) -> bool {
+        self.locks.len() > 1
+    }
+
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
         let keys: Vec<&[u8]> = self.names().collect();
         let common = [owner.as_str().into(), self.publish.into()];
@@ -107,11 +158,14 @@ impl Synchronizer for Joint {
 
     /// Busy: wait for the lock that was found held.
     fn hint(&self, rest: &[Reply]) -> Hint {
-        let held = rest
+        let number = rest
             .first()
             .and_then(Reply::as_int)
-            .and_then(|i| usize::try_from(i).ok()?.checked_sub(1))
-            .and_then(|i| self.locks.get(i));
+            .and_then(|i| usize::try_from(i).ok()?.checked_sub(1));
+        if let Some(number) = number {
+            self.found_busy(number);
+        }
+        let held = number.and_then(|i| self.locks.get(i));
         Hint {
             elsewhere: held.map(|one| one.channel.clone()),
             ..Hint::default()

@@ -1,0 +1,75 @@
+//! Which of several servers is which, in a way that all clients agree on.
+//!
+//! What a client knows of its server does not do: addresses and seeds are configuration, a process's `run_id` changes with
+//! each restart and failover, and two databases share both. So a keyspace stores a number of its own, which goes where the
+//! locks go: to the replicas, to whoever owns the slot next.
+
+use std::sync::Arc;
+
+use stanchion_core::primitive::{Call, Part, Request, Script, Sharing, Synchronizer, Tenure};
+use stanchion_core::{AcquireError, AcquireOptions, FencingToken, Lease, Name, WireOwner};
+
+static ORIGIN: Script<1, 1> = Script::new("multilock/origin", include_str!("../lua/origin.lua"));
+
+/// Largest number that Lua and JSON keep as it is.
+const LARGEST: u64 = 1 << 53;
+
+/// The number of the keyspace in which `part` is. Waits for the server as an acquire does.
+pub(crate) async fn origin_of(
+    part: &Part,
+    options: AcquireOptions,
+) -> Result<Option<FencingToken>, AcquireError> {
+    let origin: Arc<dyn Synchronizer> = Arc::new(Origin::of(part.sync.name()));
+    let seen = part.client.acquire(&origin, options, Lease::default());
+    Ok(seen.await?.fencing_token())
+}
+
+/// The number, as something that is always there to be had and leaves no hold.
+#[derive(Debug)]
+struct Origin {
+    name: Name,
+    key: Vec<u8>,
+    /// Taken if there is none yet.
+    fresh: u64,
+}
+
+impl Origin {
+    fn of(name: &Name) -> Self {
+        Self {
+            name: name.clone(),
+            key: name.slot_key("stanchion_origin"),
+            fresh: fastrand::u64(1..LARGEST),
+        }
+    }
+}
+
+impl Synchronizer for Origin {
+    fn kind(&self) -> &'static str {
+        "origin"
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Nobody waits here: it is never busy.
+    fn channel(&self) -> &[u8] {
+        &self.key
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Together
+    }
+
+    fn tenure(&self) -> Tenure {
+        Tenure::Nothing
+    }
+
+    fn acquire(&self, _request: &Request<'_>) -> Call {
+        ORIGIN.call([self.key.as_slice()], [self.fresh.into()])
+    }
+
+    fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        None
+    }
+}
