@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use stanchion::{
-    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Fencing, Lease, Lock,
+    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Fencing, Lease, Lock, NameRule,
     QueryError, Rejection, Renewal,
 };
 use stanchion_testkit::eventually;
@@ -39,13 +39,17 @@ suite! {
     a_queue_that_was_deleted_is_formed_again,
     a_plain_lock_excludes_and_is_excluded_but_does_not_queue,
     foreign_values_are_left_untouched,
+    a_large_foreign_value_is_not_read_to_be_refused,
+    a_fence_that_counts_nothing_is_refused_and_left_untouched,
+    a_fence_that_spoils_while_others_wait_wedges_nobody,
     names_are_checked,
+    a_name_that_would_share_the_queue_of_another_is_refused,
 }
 
 const QUEUE: &str = "redisson_lock_queue:{job}";
 const TIMEOUTS: &str = "redisson_lock_timeout:{job}";
 const WAITERS: &str = "stanchion_fair_waiters:{job}";
-const LIVE: &str = "stanchion_fair_live:{job}";
+const HEARD: &str = "stanchion_fair_heard:{job}";
 const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
 
 fn fair(client: &Client) -> FairLock {
@@ -142,13 +146,13 @@ async fn a_fair_lock_is_redissons_hash_list_and_sorted_set(world: &World) {
     assert!((19_000..=20_000).contains(&ttl), "{ttl}");
 
     let next = waiting(world, &lock).await;
-    assert_eq!(world.keys(), ["job", QUEUE, TIMEOUTS, LIVE, WAITERS]);
+    assert_eq!(world.keys(), ["job", QUEUE, TIMEOUTS, HEARD, WAITERS]);
     let waiter = world.admin(&["LINDEX", QUEUE, "0"]);
     assert!(waiter.starts_with(&format!("{}:", client.id())), "{waiter}");
     let ahead = deadline(world, &waiter) - server_ms(world);
     assert!((595_000..=600_000).contains(&ahead), "two waits: {ahead}");
     assert_eq!(world.admin(&["ZCARD", WAITERS]), "1");
-    let live = number(&world.admin(&["PTTL", LIVE]));
+    let live = number(&world.admin(&["PTTL", HEARD]));
     assert!((1..=8000).contains(&live), "{live}");
 
     guard.release().await.unwrap();
@@ -663,7 +667,7 @@ async fn foreign_values_are_left_untouched(world: &World) {
     assert_eq!(world.keys(), ["job"]);
     let _ = world.admin(&["DEL", "job"]);
 
-    for key in [QUEUE, TIMEOUTS, WAITERS] {
+    for key in [QUEUE, TIMEOUTS, WAITERS, HEARD] {
         let _ = world.admin(&["SET", key, "precious"]);
         let _ = world.admin(&["HSET", "job", "java:1", "1"]);
         match lock.acquire().await.unwrap_err() {
@@ -674,6 +678,112 @@ async fn foreign_values_are_left_untouched(world: &World) {
         assert_eq!(world.admin(&["GET", key]), "precious");
         let _ = world.admin(&["DEL", "job", key]);
     }
+}
+
+async fn a_large_foreign_value_is_not_read_to_be_refused(world: &World) {
+    let client = world.client().await;
+    let lock = fair(&client);
+    let fields: Vec<String> = (0..2000).map(|i| format!("field{i}")).collect();
+    let mut command = vec!["HSET", "job"];
+    for field in &fields {
+        command.extend([field.as_str(), "1"]);
+    }
+    let _ = world.admin(&command);
+    assert!(lock.acquire().await.is_err());
+    assert!(lock.status().await.is_err());
+    assert!(lock.danger().force_release().await.is_err());
+    if let World::Server(server) = world {
+        let stats = server.commands_processed();
+        for whole in ["hkeys", "hvals", "hgetall"] {
+            assert_eq!(stats.get(whole), None, "{whole} reads all of it");
+        }
+    }
+    assert_eq!(world.admin(&["HLEN", "job"]), "2000");
+}
+
+/// No number to count on from: not one at all, or one where counting stands still.
+const SPOILT: [&str; 8] = [
+    "abc",
+    "inf",
+    "nan",
+    "-1",
+    "1e3",
+    "0x10",
+    "9007199254740992",
+    "9223372036854775807",
+];
+
+fn spoilt(rejection: &Rejection) -> bool {
+    matches!(rejection, Rejection::WrongType { .. }) && rejection.to_string().contains("fence")
+}
+
+async fn a_fence_that_counts_nothing_is_refused_and_left_untouched(world: &World) {
+    let client = world.client().await;
+    let lock = fair(&client).with_fencing(Fencing::PerName);
+    let fence = "redisson_lock_token:{job}";
+    for value in SPOILT {
+        let _ = world.admin(&["SET", fence, value]);
+        for attempt in [lock.acquire().await.map(Some), lock.try_acquire().await] {
+            match attempt {
+                Err(AcquireError::Rejected { rejection, .. }) => {
+                    assert!(spoilt(&rejection), "{value}: {rejection}");
+                }
+                other => panic!("{value}: {other:?}"),
+            }
+        }
+        assert_eq!(world.admin(&["GET", fence]), value);
+        assert!(world.keys().is_empty(), "{:?}", world.keys());
+    }
+    // What can be counted on from is.
+    let _ = world.admin(&["SET", fence, "9007199254740990"]);
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(guard.fencing_token().unwrap().get(), 9_007_199_254_740_991);
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_fence_that_spoils_while_others_wait_wedges_nobody(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let per_name = |client| fair(client).with_fencing(Fencing::PerName);
+    let fence = "redisson_lock_token:{job}";
+    for value in SPOILT {
+        let held = per_name(&ours).acquire().await.unwrap();
+        let mut waiters = Vec::new();
+        for client in [&theirs, &ours] {
+            let (lock, before) = (per_name(client), queued(world));
+            waiters.push(tokio::spawn(async move { lock.acquire().await }));
+            eventually("it queues", || queued(world) == before + 1).await;
+        }
+        let good = world.admin(&["GET", fence]);
+        let _ = world.admin(&["SET", fence, value]);
+        held.release().await.expect("a release needs no token");
+        for waiter in waiters {
+            let answer = tokio::time::timeout(Duration::from_secs(10), waiter).await;
+            match answer.unwrap().unwrap() {
+                Err(AcquireError::Rejected { rejection, .. }) => {
+                    assert!(spoilt(&rejection), "{value}: {rejection}");
+                }
+                other => panic!("{value}: {other:?}"),
+            }
+        }
+        assert_eq!(world.admin(&["GET", fence]), value);
+        world.at_rest().await;
+        let _ = world.admin(&["SET", fence, &good]);
+        let guard = per_name(&theirs).acquire().await.unwrap();
+        assert!(guard.fencing_token().unwrap().get() > number(&good), "P2");
+        guard.release().await.unwrap();
+    }
+}
+
+async fn a_name_that_would_share_the_queue_of_another_is_refused(world: &World) {
+    let client = world.client().await;
+    let error = FairLock::new(&client, "{job}").unwrap_err();
+    assert_eq!(error.rule, NameRule::SharesQueue);
+    for fine in ["{job}:x", "x:{job}", "{}", "{{job}}"] {
+        let lock = FairLock::new(&client, fine).unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    world.at_rest().await;
 }
 
 async fn names_are_checked(world: &World) {

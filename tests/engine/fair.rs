@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 mod model;
+mod silence;
 
 const QUEUE: &str = "redisson_lock_queue:{job}";
 const TIMEOUTS: &str = "redisson_lock_timeout:{job}";
@@ -572,7 +573,8 @@ async fn a_releaser_looks_after_a_queue_that_nobody_else_looks_after() {
     world.as_engine().faults().freeze(Some("silent"));
     sleep(Duration::from_secs(3)).await;
     held.release().await.unwrap();
-    sleep(BEAT + ms(50)).await;
+    // Nobody could see that they were silent, until it looked.
+    sleep(FairLock::GRACE + ms(50)).await;
     assert_eq!(world.admin(&["LINDEX", QUEUE, "0"]), "java:1");
     // And that was all: a Redisson client that does not come is nobody's to watch.
     let before = world.scripts_run();

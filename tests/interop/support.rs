@@ -129,7 +129,7 @@ impl Fleet {
             "redisson_lock_token:",
             "redisson_unlock_latch:",
             "stanchion_once:",
-            "stanchion_fair_live:",
+            "stanchion_fair_heard:",
         ];
         let mut keys = self.server.keys();
         keys.retain(|key| !KNOWN.iter().any(|prefix| key.starts_with(prefix)));

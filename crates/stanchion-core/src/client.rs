@@ -238,6 +238,21 @@ impl Client {
         )
     }
 
+    /// As [`Client::name`], for primitives whose derived keys must not be those of another name.
+    ///
+    /// # Errors
+    /// [`InvalidName`]; nothing is sent.
+    pub fn name_that_shares_nothing(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
+        let name = self.name(name)?;
+        if name.is_wrapped() {
+            return Err(InvalidName {
+                name: name.to_string(),
+                rule: NameRule::SharesQueue,
+            });
+        }
+        Ok(name)
+    }
+
     /// As [`Client::name`], for primitives whose derived names always have braces of their own.
     ///
     /// # Errors

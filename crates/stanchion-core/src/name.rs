@@ -48,6 +48,12 @@ pub enum NameRule {
         "on a cluster the name of a count-down latch has no braces: Redisson wraps its channel's name in its own"
     )]
     Braces,
+    /// By Redisson's rule for derived keys, `{x}` has the queue of `x`, and a grant to the one would be taken for one to the
+    /// other.
+    #[error(
+        "the name of a fair lock is not wholly in braces: it would share the queue of the name inside them"
+    )]
+    SharesQueue,
 }
 
 /// How the server places keys.
@@ -129,6 +135,14 @@ impl Name {
             [&self.0, b":".as_slice(), suffix.as_bytes()].concat()
         } else {
             [b"{", &*self.0, b"}:", suffix.as_bytes()].concat()
+        }
+    }
+
+    /// Whether it is another name in braces, so that what is derived from the two by [`Name::prefixed`] is the same.
+    pub(crate) fn is_wrapped(&self) -> bool {
+        match self.0.as_ref() {
+            [b'{', inner @ .., b'}'] => !inner.is_empty() && !inner.contains(&b'{'),
+            _ => false,
         }
     }
 
@@ -220,7 +234,26 @@ mod tests {
         assert_eq!(tagged.suffixed("timeout"), b"{t1}:job:timeout");
     }
 
+    #[test]
+    fn a_name_in_braces_shares_what_is_derived_from_the_name_inside() {
+        let name = |bytes: &[u8]| Name::new("", bytes, Placement::Anywhere).unwrap();
+        for inside in ["job", "a}b", "}"] {
+            let wrapped = name(format!("{{{inside}}}").as_bytes());
+            assert_eq!(wrapped.prefixed("p"), name(inside.as_bytes()).prefixed("p"));
+            assert!(wrapped.is_wrapped() && !name(inside.as_bytes()).is_wrapped());
+        }
+    }
+
     proptest! {
+        #[test]
+        fn names_that_are_not_wrapped_share_nothing(one in "[a{}]{1,6}", other in "[a{}]{1,6}") {
+            let name = |text: &str| Name::new("", text, Placement::Anywhere).unwrap();
+            let (one, other) = (name(&one), name(&other));
+            if one != other && !one.is_wrapped() && !other.is_wrapped() {
+                prop_assert_ne!(one.prefixed("p"), other.prefixed("p"));
+            }
+        }
+
         #[test]
         fn a_name_accepted_for_a_cluster_keeps_all_its_keys_in_one_slot(bytes in prop::collection::vec(prop_oneof![Just(b'{'), Just(b'}'), any::<u8>()], 1..40)) {
             if let Ok(name) = Name::new("", &bytes, Placement::Slots) {

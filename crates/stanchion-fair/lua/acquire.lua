@@ -5,7 +5,7 @@
 -- KEYS[2]  queue     list    owners in order of arrival (Redisson's)
 -- KEYS[3]  timeouts  zset    owner -> deadline, server ms (Redisson's); the same members as the queue
 -- KEYS[4]  waiters   zset    owner -> arrival, us: those in the queue that a release may grant to
--- KEYS[5]  live      hash    client uuid -> alive until, server ms; negative: on trial until
+-- KEYS[5]  heard     zset    client uuid -> last sign of life, server ms; see `silence` for what else is in it
 -- KEYS[6]  fence     string  the last fencing token, no TTL; the lock's own key again: mint none
 -- ARGV[1]  channel   ":" and a client's uuid is its channel, ":" and an owner that of a Redisson waiter
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
@@ -34,9 +34,16 @@ if call('EXISTS', KEYS[1], KEYS[2]) == 0 then
     -- P2: max(last + 1, now), compared as numbers (R5). Text, because Lua writes a large number slowly.
     token = now
     local last = call('SET', KEYS[6], time[1] .. string.sub('00000' .. time[2], -6), 'GET')
-    if last and last + 0 >= now then
-      token = last + 1
-      call('SET', KEYS[6], string.format('%.0f', token))
+    if last then
+      -- R17: nothing counts on from a value that is no whole number below 2^53 - 1.
+      if string.find(last, '%D') or #last > 16 or last + 0 >= 9007199254740991 then
+        call('SET', KEYS[6], last)
+        return redis.error_reply('WRONGTYPE the fence key holds no token: ' .. string.sub(last, 1, 32))
+      end
+      if last + 0 >= now then
+        token = last + 1
+        call('SET', KEYS[6], string.format('%.0f', token))
+      end
     end
   end
 

@@ -21,8 +21,8 @@ if place == 'none' then
   -- Only the dead were in its way.
 else
   -- R8: who waits already passes at maxmemory, who comes anew does not.
-  if place == 'old' then call('HDEL', live, '') end
-  mark(process(owner), now + grace - trial)
+  if place == 'old' then call('ZREM', heard, '') end
+  mark(process(owner), place == 'old')
 end
 
 -- F7: room for everybody of Redisson's that may be ahead; never chained to another deadline, and stamped anew each time.

@@ -1,2 +1,2 @@
 local look = settle()
-return look <= trial and look or -1
+return look <= beat and look or -1

@@ -5,7 +5,7 @@
 -- KEYS[2]  queue     list    owners in order of arrival
 -- KEYS[3]  timeouts  zset    owner -> deadline
 -- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
--- KEYS[5]  live      hash    client uuid -> alive until
+-- KEYS[5]  heard     zset    client uuid -> last sign of life
 -- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
 -- ARGV[1]  channel
 -- ARGV[2]  publish   PUBLISH or SPUBLISH

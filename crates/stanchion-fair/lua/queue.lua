@@ -1,11 +1,11 @@
 -- What every script of the fair lock does that may free the lock or finds it taken. It follows the script's own header
 -- and common case, in the same text; the arguments 1 to 3 and all keys are the same everywhere.
-local lock, queue, timeouts, waiters, live, fence = unpack(KEYS)
+local lock, queue, timeouts, waiters, heard, fence = unpack(KEYS)
 local channel, publish, wait = ARGV[1], ARGV[2], ARGV[3] + 0
 -- Milliseconds. The same for all clients of a name: they judge each other by these.
-local grace, trial, skew = 2000, 500, 1000
+local grace, beat, skew = 2000, 500, 1000
 -- P11: so many waiters are looked at in one run.
-local sweep = 16
+local sweep = 64
 
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
@@ -13,17 +13,21 @@ local now = math.floor(us / 1000)
 -- What settling found or did: the lock's TTL, its holder, and the token that the asking owner was granted.
 local left, holder, granted
 
--- P2, as in the common case of an acquire.
+-- P2, R17, as in the common case of an acquire.
 local function mint()
   if fence == lock then return 0 end
-  local token = math.max((call('GET', fence) or 0) + 1, us)
+  local last = call('GET', fence) or '0'
+  if string.find(last, '%D') or #last > 16 or last + 0 >= 9007199254740991 then
+    error(redis.error_reply('WRONGTYPE the fence key holds no token: ' .. string.sub(last, 1, 32)))
+  end
+  local token = math.max(last + 1, us)
   call('SET', fence, string.format('%.0f', token))
   return token
 end
 
--- Another kind of value is an error (R16): a hash with more than one field is somebody else's, too.
+-- Another kind of value is an error (R16): a hash with more than one field is somebody else's, however large.
 local function read_holder()
-  local holders = call('HKEYS', lock)
+  local holders = call('HRANDFIELD', lock, 2)
   if #holders > 1 then
     error(redis.error_reply('WRONGTYPE this name is in use as another kind of synchronizer'))
   end
@@ -32,29 +36,51 @@ end
 
 local function process(owner) return string.sub(owner, 1, 36) end
 
-local function mark(client, value)
-  call('HSET', live, client, value)
-  call('PEXPIRE', live, 4 * grace)
+-- `heard` is ordered by time. Beside the clients it has `look`, the last look by somebody who gave no sign of life;
+-- `watch`, since when there has been no gap; and `return`, when a client was last heard that had been cut off.
+local function note(what)
+  local new = call('ZADD', heard, now, what)
+  call('PEXPIRE', heard, 4 * grace)
+  return new == 1
 end
 
--- All that are silent are on trial together, so that the dead delay the living once, however many they are (P7).
-local function try_silent()
-  local marks = call('HRANDFIELD', live, 64, 'WITHVALUES')
-  for i = 1, #marks, 2 do
-    local good = marks[i + 1] + 0
-    if good >= 0 and good <= now then mark(marks[i], -(now + trial)) end
+-- F2: while nobody was heard, nobody could be: a server that stood still, was away, or was cut off from all. Nor can it
+-- be told who was silent when the clock has gone back.
+local function watch()
+  local last = call('ZRANGE', heard, -1, -1, 'WITHSCORES')[2]
+  if last and now >= last + 0 and now - last <= 3 * beat then return end
+  if last and now < last + 0 then
+    call('ZREM', heard, unpack(call('ZRANGEBYSCORE', heard, '(' .. now, '+inf', 'LIMIT', 0, 100)))
+  end
+  note('watch')
+end
+
+-- A sign of life; `waited`: of a client that has been giving them.
+local marked = false
+local function mark(client, waited)
+  watch()
+  local before = waited and call('ZSCORE', heard, client)
+  if before and now - before > 2 * beat then note('return') end
+  marked = true
+  if note(client) then
+    -- Whoever has been silent for so long counts as never heard, alive or not: what has ended makes room.
+    local ended = call('ZRANGEBYSCORE', heard, '-inf', now - 2 * grace, 'LIMIT', 0, 16)
+    if #ended > 0 then call('ZREM', heard, unpack(ended)) end
   end
 end
 
--- > 0: alive for so many ms; < 0: on trial for so many; 0: dead (F2).
--- A mark that ran out proves nothing, the server may have stood still itself: the first look only starts a trial.
-local function alive(client)
-  local good = (call('HGET', live, client) or 0) + 0
-  if good > now then return good - now end
-  if good < 0 then return math.min(0, good + now) end
-  mark(client, -(now + trial))
-  try_silent()
-  return -trial
+-- For how long a client has been silent, and for how long although it could have been heard (F2): since it was, or since
+-- the watch began. One that comes back from a cut shows that others may still be cut off, but for those the others
+-- that come and go for ever count only once.
+local function silence(client)
+  local last = (call('ZSCORE', heard, client) or 0) + 0
+  if last <= now and now - last < 2 * beat then return now - last, 0 end
+  watch()
+  if not marked then note('look') end
+  if last > now then last = 0 end
+  local since = math.max(last, (call('ZSCORE', heard, 'watch') or 0) + 0)
+  local returned = (call('ZSCORE', heard, 'return') or 0) + 0
+  return now - last, now - math.max(since, math.min(returned, since + grace))
 end
 
 local function drop_head(owner)
@@ -92,25 +118,31 @@ local function settle(me, lease)
   if oldest and not call('ZSCORE', timeouts, oldest) then call('ZREM', waiters, oldest) end
 
   left = call('PTTL', lock)
+  local dead = {}
   for _ = 1, sweep do
     local head = call('LINDEX', queue, 0)
     if not head then
-      call('DEL', timeouts, waiters, live)
+      call('DEL', timeouts, waiters, heard)
       return -1, 0
     end
     local free = left == -2
     if call('ZSCORE', waiters, head) then
-      local sure = head == me and grace or alive(process(head))
-      if free and sure >= trial then
-        -- F3: heard from within half the grace. It keeps the lock for three quarters of it unless it renews (F4).
-        if head == me then
-          granted = grant(head, lease)
-          return -1, 0
+      local client = process(head)
+      if not dead[client] then
+        local silent, unexcused = silence(client)
+        if free and silent < 2 * beat then
+          -- F3: heard from within half the grace. It keeps the lock for three quarters of it unless it renews (F4).
+          if head == me then
+            granted = grant(head, lease)
+            return -1, 0
+          end
+          local token = grant(head, grace - beat)
+          return -1, send(client, string.format('%s %.0f %.0f %d', head, token, us, left))
         end
-        local token = grant(head, grace - trial)
-        return -1, send(process(head), string.format('%s %.0f %.0f %d', head, token, us, left))
+        -- Those that died together are found in one look, or nearly.
+        if unexcused < grace then return free and math.max(beat / 25, math.min(beat, grace - unexcused)) or -1, 0 end
+        dead[client] = true
       end
-      if sure ~= 0 then return free and math.abs(sure) or -1, 0 end
     else
       local deadline = (call('ZSCORE', timeouts, head) or 0) + 0
       if deadline + skew > now then
@@ -140,6 +172,6 @@ end
 
 -- F6: the reply of who leaves. If nobody else may be there to look at the queue again soon, it is told to.
 local function farewell(code, look)
-  if look < 0 or look > trial then return code end
+  if look < 0 or look > beat then return code end
   return { code, us, look }
 end

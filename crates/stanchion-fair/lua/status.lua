@@ -11,6 +11,7 @@
 -- Cost     O(1): a lock's hash has one field
 local result = { redis.call('PTTL', KEYS[1]), '', redis.call('LLEN', KEYS[2]) }
 if KEYS[3] ~= KEYS[1] then result[2] = redis.call('GET', KEYS[3]) or '' end
-local holders = redis.call('HGETALL', KEYS[1])
+-- A hash with a second field is somebody else's, however large.
+local holders = redis.call('HRANDFIELD', KEYS[1], 2, 'WITHVALUES')
 for i = 1, #holders do result[#result + 1] = holders[i] end
 return result

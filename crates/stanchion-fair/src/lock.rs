@@ -22,10 +22,12 @@ use crate::status::{FairLockStatus, unexpected};
 /// * P4: a release is a grant: the script that frees the lock makes the head of the queue the next holder, whatever its
 ///   process, and tells it. A lost message costs half a second.
 /// * P7: grants follow the order in which requests reached the server, over all processes. A live waiter keeps its
-///   place. The waiters of a process that died delay the others by at most [`FairLock::GRACE`] together, however many
-///   they are; for that one process of ours has to be waiting or releasing. A process counts as dead after it has been
-///   silent for 1.5 s and for another 0.5 s after somebody noticed: one that is stopped for longer than that loses the
-///   place of its waiter at the head, and joins again at the tail when it goes on.
+///   place. Processes that died delay the others by at most [`FairLock::GRACE`] together, however many they are; for
+///   that one process of ours has to be waiting or releasing. A process counts as dead after it has been silent for
+///   that long *while others were heard*: one that is stopped for longer loses the place of its waiter at the head, and
+///   joins again at the tail when it goes on. After a time in which the server heard nobody, because it
+///   restarted, stood still or was cut off, everybody's grace begins anew; and when waiters come back from a cut one after the
+///   other, those still missing have one grace more.
 /// * P11: no script's work grows with the queue by more than a logarithm. The exceptions: giving up from the middle, one
 ///   `LREM`; and [`FairLock::position`].
 /// * Every acquire is a new owner: two calls on one handle exclude each other. Re-entry is asked for, with
@@ -42,7 +44,7 @@ use crate::status::{FairLockStatus, unexpected};
 /// # On the wire
 /// Redisson's `RFairLock`: the hash `name` with one field, the list `redisson_lock_queue:{name}`, the sorted set
 /// `redisson_lock_timeout:{name}`, and the channels `redisson_lock__channel:{name}:<owner>`; two keys of our own,
-/// `stanchion_fair_waiters:{name}` and `stanchion_fair_live:{name}`. Rust and Java wait in one queue. Java's waiters are
+/// `stanchion_fair_waiters:{name}` and `stanchion_fair_heard:{name}`. Rust and Java wait in one queue. Java's waiters are
 /// woken and acquire for themselves. They keep their places by Redisson's rules: for about their wait time, by their own clocks.
 /// An uncontended acquire and release are two commands.
 ///
@@ -62,13 +64,14 @@ impl FairLock {
     /// For so long at most the waiters of a process that died delay the others, all together.
     pub const GRACE: Duration = GRACE;
 
-    /// The fair lock called `name` (1 to 512 bytes with the client's key prefix; on a cluster, no odd braces). Sends
-    /// nothing.
+    /// The fair lock called `name` (1 to 512 bytes with the client's key prefix; not wholly in braces; on a cluster, no odd
+    /// braces). Sends nothing.
     ///
     /// # Errors
-    /// [`InvalidName`].
+    /// [`InvalidName`]. By Redisson's rule for derived keys `{x}` has the queue of `x`, so that a release of the one would
+    /// grant to a waiter of the other: a name of the form `{x}` is refused. `{x}:y` is not.
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let name = client.name(name)?;
+        let name = client.name_that_shares_nothing(name)?;
         Ok(Self::described(
             client.clone(),
             name,

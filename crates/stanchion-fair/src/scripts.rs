@@ -45,7 +45,7 @@ pub(crate) struct Description {
     queue: Vec<u8>,
     timeouts: Vec<u8>,
     waiters: Vec<u8>,
-    live: Vec<u8>,
+    heard: Vec<u8>,
     /// The name itself where no tokens are minted.
     fence: Vec<u8>,
     /// What all channels of this name begin with.
@@ -63,7 +63,7 @@ impl Description {
             queue: name.prefixed("redisson_lock_queue"),
             timeouts: name.prefixed("redisson_lock_timeout"),
             waiters: name.prefixed("stanchion_fair_waiters"),
-            live: name.prefixed("stanchion_fair_live"),
+            heard: name.prefixed("stanchion_fair_heard"),
             fence: fencing.key(&name),
             channel: below(&base, &client.id().to_string()),
             base,
@@ -83,7 +83,7 @@ impl Description {
             &self.queue,
             &self.timeouts,
             &self.waiters,
-            &self.live,
+            &self.heard,
             &self.fence,
         ]
     }
@@ -282,7 +282,7 @@ mod tests {
     fn scripts_and_rust_mean_the_same_grace() {
         let text = include_str!("../lua/queue.lua");
         let line = format!(
-            "local grace, trial, skew = {}, {}, 1000",
+            "local grace, beat, skew = {}, {}, 1000",
             GRACE.as_millis(),
             (GRACE / 4).as_millis()
         );

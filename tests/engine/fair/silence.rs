@@ -1,0 +1,243 @@
+//! Who is dead and who is only cut off: however many they are, and whatever the server and the network do meanwhile.
+
+use super::*;
+
+/// A client whose pauses between tries to connect are its own.
+async fn seeded(world: &World, name: &str, seed: u64) -> Client {
+    Client::connect_with(world.config(name).seed(seed))
+        .await
+        .unwrap()
+}
+
+/// How many clients the server keeps a sign of life of.
+fn known(world: &World) -> u64 {
+    let keys = world.keys();
+    let key = keys.iter().find(|key| {
+        key.starts_with("stanchion_fair_") && !key.starts_with("stanchion_fair_waiters")
+    });
+    key.map_or(0, |key| {
+        let count = match world.admin(&["TYPE", key]).as_str() {
+            "hash" => "HLEN",
+            _ => "ZCARD",
+        };
+        world.admin(&[count, key]).parse().unwrap()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn hundreds_of_processes_that_fall_silent_together_delay_the_others_once() {
+    let (world, ours, theirs) = warm().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let mut silent = Vec::new();
+    for i in 0..250 {
+        let (client, mut waiters) = crowd(&world, "silent", 1).await;
+        silent.push((client, waiters.pop().unwrap()));
+        if i % 25 == 0 {
+            // They give their signs of life at different times.
+            sleep(ms(20)).await;
+        }
+    }
+    let next = waiting(&world, &fair(&theirs)).await;
+    sleep(BEAT).await;
+    world.as_engine().faults().freeze(Some("silent"));
+    let started = Instant::now();
+    held.release().await.unwrap();
+    let guard = granted(next).await;
+    assert!(
+        started.elapsed() <= FairLock::GRACE + ms(100),
+        "P7: {:?}",
+        started.elapsed()
+    );
+    guard.release().await.unwrap();
+    world.as_engine().faults().thaw(None);
+    let (_clients, waiters): (Vec<_>, Vec<_>) = silent.into_iter().unzip();
+    all_served(waiters).await;
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_finished_processes_leave_does_not_grow() {
+    let (world, ours, theirs) = warm().await;
+    let mut held = fair(&ours).acquire().await.unwrap();
+    for round in 0..300 {
+        // There is always somebody in the queue, so that it is never forgotten as a whole.
+        let brief = client(&world, "brief").await;
+        let passing = waiting(&world, &fair(&brief)).await;
+        let next = waiting(&world, &fair([&ours, &theirs][round % 2])).await;
+        held.release().await.unwrap();
+        granted(passing).await.release().await.unwrap();
+        brief.shutdown(ms(100)).await;
+        held = granted(next).await;
+        sleep(ms(50)).await;
+        assert!(known(&world) <= 120, "{} after {round}", known(&world));
+    }
+    held.release().await.unwrap();
+    world.at_rest().await;
+}
+
+/// Waiters of eight processes, in this order, behind a holder of a ninth.
+async fn line_of_eight(
+    world: &World,
+) -> (Vec<Client>, FairLockGuard, Vec<JoinHandle<FairLockGuard>>) {
+    let mut clients = vec![seeded(world, "holder", 99).await];
+    let lease = Lease::new(Duration::from_secs(120)).unwrap();
+    let held = fair(&clients[0]).with_lease(lease).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for i in 0..8 {
+        let client = seeded(world, &format!("waiter{i}"), i).await;
+        waiters.push(waiting(world, &fair(&client)).await);
+        clients.push(client);
+        sleep(ms(70)).await;
+    }
+    (clients, held, waiters)
+}
+
+async fn served_in_order(
+    world: &World,
+    held: FairLockGuard,
+    waiters: Vec<JoinHandle<FairLockGuard>>,
+) {
+    held.release().await.unwrap();
+    for (i, waiter) in waiters.into_iter().enumerate() {
+        let guard = granted(waiter).await;
+        assert_eq!(queued(world), 7 - i, "in order");
+        guard.release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_with_all_data_passes_over_nobody() {
+    for away in [0, 300, 700, 1_000, 1_500, 2_200, 4_000, 9_000] {
+        let world = World::engine();
+        let (_clients, held, waiters) = line_of_eight(&world).await;
+        let order = places(&world);
+        let faults = world.as_engine().faults();
+        faults.refuse_connections(Switch::On);
+        faults.restart(Data::Kept);
+        sleep(ms(away)).await;
+        faults.refuse_connections(Switch::Off);
+        // Each comes back when its pause is over.
+        sleep(Duration::from_secs(6)).await;
+        assert_eq!(places(&world), order, "P7: away for {away} ms");
+        served_in_order(&world, held, waiters).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_freed_while_its_waiters_come_back_waits_for_the_first() {
+    for away in [700, 2_200, 4_000] {
+        let world = World::engine();
+        let (_clients, held, waiters) = line_of_eight(&world).await;
+        let faults = world.as_engine().faults();
+        faults.refuse_connections(Switch::On);
+        faults.restart(Data::Kept);
+        sleep(ms(away)).await;
+        faults.refuse_connections(Switch::Off);
+
+        served_in_order(&world, held, waiters).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_that_all_saw_each_keeps_its_place_whenever_it_comes_back() {
+    let world = World::engine();
+    let (_clients, held, waiters) = line_of_eight(&world).await;
+    let order = places(&world);
+    let faults = world.as_engine().faults();
+    for i in 0..8 {
+        faults.freeze(Some(&format!("waiter{i}")));
+    }
+    sleep(ms(2_500)).await;
+    for i in (0..8).rev() {
+        faults.thaw(Some(&format!("waiter{i}")));
+        sleep(ms(450)).await;
+    }
+    assert_eq!(places(&world), order, "P7");
+    served_in_order(&world, held, waiters).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_comes_and_goes_does_not_keep_the_dead() {
+    let (world, ours, theirs) = warm().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let (_silent, dead) = crowd(&world, "silent", 2).await;
+    let next = waiting(&world, &fair(&theirs)).await;
+    let (_flapping, back) = crowd(&world, "flapping", 1).await;
+    sleep(BEAT).await;
+    let faults = world.as_engine().faults();
+    faults.freeze(Some("silent"));
+    let flapping = tokio::spawn({
+        let faults = world.as_engine().faults();
+        async move {
+            loop {
+                faults.freeze(Some("flapping"));
+                sleep(ms(1_300)).await;
+                faults.thaw(Some("flapping"));
+                sleep(ms(300)).await;
+            }
+        }
+    });
+    let started = Instant::now();
+    held.release().await.unwrap();
+    let first = granted(next).await;
+    assert!(
+        started.elapsed() <= 2 * FairLock::GRACE + ms(100),
+        "{:?}",
+        started.elapsed()
+    );
+    flapping.abort();
+    faults.thaw(None);
+    first.release().await.unwrap();
+    all_served(dead.into_iter().chain(back).collect()).await;
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_goes_back_keeps_neither_the_dead_nor_evicts_the_living() {
+    let (world, ours, theirs) = warm().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let (_silent, dead) = crowd(&world, "silent", 2).await;
+    let first = waiting(&world, &fair(&theirs)).await;
+    let second = waiting(&world, &fair(&ours)).await;
+    sleep(BEAT).await;
+    world.as_engine().faults().freeze(Some("silent"));
+    world.as_engine().faults().step_clock(-60_000);
+    let started = Instant::now();
+    held.release().await.unwrap();
+    let guard = granted(first).await;
+    assert!(
+        started.elapsed() <= FairLock::GRACE + BEAT + ms(100),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(!second.is_finished());
+    guard.release().await.unwrap();
+    granted(second).await.release().await.unwrap();
+    world.as_engine().faults().thaw(None);
+    all_served(dead).await;
+    world.at_rest().await;
+}
+
+/// A queue as a version before this one left it: its keys, and its own signs of life under a name that is not looked at.
+#[tokio::test(start_paused = true)]
+async fn waiters_whose_signs_of_life_are_kept_elsewhere_wedge_nobody() {
+    let (world, ours, theirs) = warm().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let elsewhere = "01234567-89ab-8def-8123-456789abcdef:1";
+    let script = "local t = redis.call('TIME') local now = t[1] * 1000 \
+        redis.call('RPUSH', KEYS[1], ARGV[1]) redis.call('ZADD', KEYS[2], now + 600000, ARGV[1]) \
+        redis.call('ZADD', KEYS[3], now * 1000, ARGV[1]) return 1";
+    let _ = world.admin(&["EVAL", script, "3", QUEUE, TIMEOUTS, WAITERS, elsewhere]);
+    let next = waiting(&world, &fair(&theirs)).await;
+    let started = Instant::now();
+    held.release().await.unwrap();
+    let guard = granted(next).await;
+    assert!(
+        started.elapsed() <= FairLock::GRACE + ms(100),
+        "{:?}",
+        started.elapsed()
+    );
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
