@@ -5,6 +5,7 @@ mod cancellation;
 mod connections;
 mod ends;
 mod fair;
+mod identity;
 mod latch;
 mod leased;
 mod lost_messages;

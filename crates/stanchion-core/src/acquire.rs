@@ -10,7 +10,9 @@ use crate::hold::{Grant, Hold, HoldState, as_acquire_error, reenter};
 use crate::lease::Lease;
 use crate::options::{AcquireOptions, HoldTerms, Reentry};
 use crate::owner::{Owner, WireOwner, live};
-use crate::primitive::{Hint, Request, Sharing, Synchronizer, Tenure, Verdict, now_of, rest_of};
+use crate::primitive::{
+    Hint, Request, Sharing, Subject, Synchronizer, Tenure, Verdict, now_of, rest_of,
+};
 use crate::release::Leftover;
 use crate::runner::{Busy, Persistent};
 use crate::token::FencingToken;
@@ -369,7 +371,7 @@ async fn as_owner(
     deadline: Moment,
     anew: impl AsyncFnOnce() -> Result<Option<Hold>, AcquireError>,
 ) -> Result<Option<Hold>, AcquireError> {
-    let seat = owner.seat(sync.channel());
+    let seat = owner.seat(&core.realm, Subject::of(&**sync));
     let Some(mut seat) = core_timeout(core, deadline, seat.lock()).await else {
         return Ok(None);
     };
@@ -397,7 +399,7 @@ async fn as_owner(
                 "holds it already, and re-entry was refused",
             ));
         }
-        match core_timeout(core, deadline, reenter(&state)).await {
+        match core_timeout(core, deadline, reenter(&state, core)).await {
             None => return Ok(None),
             Some(Ok(hold)) => return Ok(Some(hold)),
             Some(Err(error)) => {
@@ -435,7 +437,7 @@ async fn wait(
         within: None,
     };
     let mut asking = Asking::new(core, sync, terms, how);
-    let mut ticket = Entries::join(core, sync.channel(), asking.applicant());
+    let mut ticket = Entries::join(core, asking.applicant());
     // A deadline of now still asks once, if nobody here is known to hold.
     let patience = deadline.max(started + FIRST_ASK);
     loop {
@@ -452,7 +454,7 @@ async fn wait(
             Some(Some(Turn::Handed(hold))) if hold.is_held() => return Ok(hold),
             // It ran out before this task ran. Dropped, it is taken out of the way; the place in the queue is gone with it.
             Some(Some(Turn::Handed(_))) => {
-                ticket = Entries::join(core, sync.channel(), asking.applicant());
+                ticket = Entries::join(core, asking.applicant());
                 continue;
             }
             Some(Some(Turn::Granted(hold))) => {
@@ -462,7 +464,7 @@ async fn wait(
                 }
                 // It was a process too slow for its grant. Dropped, the hold is taken out.
                 asking.begin_anew();
-                ticket = Entries::join(core, sync.channel(), asking.applicant());
+                ticket = Entries::join(core, asking.applicant());
                 continue;
             }
             Some(Some(Turn::Seen)) => return Ok(asking.seen(ticket.entry())),
@@ -477,15 +479,15 @@ async fn wait(
                 return asking.unless_closing(hold);
             }
             Attempt::Busy(ttl, hint) => match &hint.elsewhere {
-                Some(channel) if *channel != ticket.entry().channel() => {
+                Some((name, channel)) if !ticket.entry().is_for(&**sync, name) => {
                     // A place there begins with a try, so nothing is missed on the way.
-                    ticket = Entries::join(core, channel, asking.applicant());
+                    ticket = Entries::join_at(core, name, channel, asking.applicant());
                 }
                 _ => ticket.busy(ttl, &hint),
             },
             Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
             Attempt::Late => ticket.again(),
-            Attempt::Stale => ticket = Entries::join(core, sync.channel(), asking.applicant()),
+            Attempt::Stale => ticket = Entries::join(core, asking.applicant()),
             Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                 let now = core.clock.now();
                 if asking
@@ -551,7 +553,7 @@ async fn once(
     deadline: Moment,
     within: Option<WireOwner>,
 ) -> Result<Option<Hold>, AcquireError> {
-    let visit = Entries::visit(core, sync.channel());
+    let visit = Entries::visit(core, &**sync);
     let how = How {
         waits: false,
         within,

@@ -19,7 +19,7 @@ use crate::lease::Lease;
 use crate::name::{InvalidName, Name, NameRule, Placement};
 use crate::observe::{self, span};
 use crate::options::AcquireOptions;
-use crate::owner::{Owner, WireOwner};
+use crate::owner::{Owner, Realm, WireOwner};
 use crate::primitive::{Call, Reply, Synchronizer};
 use crate::runner::Runner;
 use crate::server::ServerInfo;
@@ -86,6 +86,8 @@ pub(crate) enum Path {
 pub(crate) struct Core {
     id: Uuid,
     next_owner: AtomicU64,
+    /// Which keys this client locks by, for owners that are used with several clients.
+    pub(crate) realm: Realm,
     pub(crate) config: ClientConfig,
     pub(crate) clock: Arc<dyn Clock>,
     servers: Arc<Servers>,
@@ -127,6 +129,7 @@ impl Client {
         // Whatever fails from here on ends what has been started.
         let guard = closed.clone().drop_guard();
         let target = endpoint.target;
+        let database = endpoint.login.database;
         let unreachable = |detail| ConnectError::Unreachable {
             server: target.to_string(),
             detail,
@@ -167,8 +170,10 @@ impl Client {
             .seams
             .seed
             .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let id = identity();
         let core = Arc::new(Core {
-            id: identity(),
+            id,
+            realm: servers.realm(&server, database, &id),
             next_owner: AtomicU64::new(1),
             config,
             clock,

@@ -20,8 +20,8 @@ use crate::lease::Lease;
 use crate::name::Name;
 use crate::observe::{self, span};
 use crate::options::{HoldTerms, Renewal};
-use crate::owner::{Owner, WireOwner};
-use crate::primitive::{Request, Sharing, Synchronizer, Tenure, Verdict};
+use crate::owner::{Owner, Seat, WireOwner};
+use crate::primitive::{Request, Sharing, Subject, Synchronizer, Tenure, Verdict};
 use crate::release;
 use crate::runner::Persistent;
 use crate::timetable::{Item, Slot};
@@ -273,6 +273,11 @@ impl HoldState {
         }
     }
 
+    /// Where `owner` finds this hold.
+    pub(crate) fn seat_of(&self, owner: &Owner) -> Seat {
+        owner.seat(&self.core.realm, Subject::of(&*self.sync))
+    }
+
     /// An upper bound on how long the server may still know this hold, whatever is lost from now on.
     pub(crate) fn free_by(&self) -> Duration {
         match self.sync.tenure() {
@@ -414,7 +419,7 @@ impl Hold {
         state.public_owner.get_or_init(|| {
             let owner = Owner::new(state.owner.clone());
             // Nobody else has this owner yet, so its seat is free.
-            if let Ok(mut seat) = owner.seat(state.sync.channel()).try_lock() {
+            if let Ok(mut seat) = state.seat_of(&owner).try_lock() {
                 *seat.of(state.sync.sharing()) = Arc::downgrade(state);
             }
             owner
@@ -516,7 +521,7 @@ impl Hold {
     /// # Errors
     /// [`RenewError`].
     pub async fn reenter(&self) -> Result<Self, RenewError> {
-        reenter(self.state()).await
+        reenter(self.state(), &self.state().core).await
     }
 
     /// Turns an exclusive hold into a hold of `to`, which shares its channel, in one step.
@@ -658,14 +663,15 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
     }
 }
 
-/// One more count for `state`, told to the server.
-pub(crate) async fn reenter(state: &Arc<HoldState>) -> Result<Hold, RenewError> {
+/// One more count for `state`, told to the server that `via` is connected to.
+pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<Hold, RenewError> {
     let timeout = state.core.config.operation_timeout;
     let unavailable = RenewError::Unavailable {
         name: state.sync.name().clone(),
         outage: unanswered_in(timeout),
     };
-    let work = reenter_persistently(Arc::clone(state)).instrument(span!("reenter", state.sync));
+    let work = reenter_persistently(Arc::clone(state), Arc::clone(via));
+    let work = work.instrument(span!("reenter", state.sync));
     let work = Persistent::new(&state.core.runner, work);
     bounded(&state.core, timeout, work)
         .await
@@ -673,9 +679,8 @@ pub(crate) async fn reenter(state: &Arc<HoldState>) -> Result<Hold, RenewError> 
 }
 
 /// Dropped by its caller, it ends in the background, and the guard it makes is dropped there: count and server agree.
-async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError> {
+async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<Hold, RenewError> {
     let mut count = state.turn().await;
-    let core = &state.core;
     loop {
         if let Some(reason) = state.lost_reason(core.clock.now()) {
             return Err(state.lease_lost(reason).into());
@@ -708,7 +713,12 @@ async fn reenter_persistently(state: Arc<HoldState>) -> Result<Hold, RenewError>
                     state.renewed(sent);
                     return Ok(Hold::another(&state));
                 }
-                Some(Verdict::Gone) => return Err(state.gone().into()),
+                Some(Verdict::Gone) if Arc::ptr_eq(&core, &state.core) => {
+                    return Err(state.gone().into());
+                }
+                // P1: another client's hold, and this client's server does not know it. It is somewhere else, or gone; here
+                // it holds nothing.
+                Some(Verdict::Gone) => return Err(state.lease_lost(LostReason::Gone).into()),
                 _ => core.synchronise(Path::Direct, state.sync.name()).await,
             },
             Err(Failure::Rejected(rejection)) => {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use uuid::Uuid;
 
 use crate::hold::HoldState;
-use crate::primitive::Sharing;
+use crate::primitive::{Sharing, Subject};
 
 /// What Redis stores as the holder: `<client uuid>:<number>`.
 ///
@@ -56,16 +56,31 @@ impl fmt::Debug for WireOwner {
 ///
 /// Every acquire without an owner is a new owner. Sharing one makes its users one actor: whoever acquires a name that
 /// another of them holds re-enters that hold. Cheap to clone; clones are the same owner.
+///
+/// It may be used with any client. A hold is one of a name of a kind on a server and in a database: the same name elsewhere is
+/// acquired for itself. Through another client of the same server it is re-entered after that server has confirmed the hold;
+/// the hold stays with the client that acquired it.
 #[derive(Clone)]
 pub struct Owner(Arc<Inner>);
 
 struct Inner {
     name: WireOwner,
-    /// For each name (by channel) the hold this owner has there. The async mutex makes two acquires by one owner take turns.
-    seats: Mutex<HashMap<Vec<u8>, Seat>>,
+    /// What this owner holds of each subject of each realm. The async mutex makes two acquires by one owner take turns.
+    seats: Mutex<HashMap<(Realm, Subject), Seat>>,
 }
 
-/// An owner's place at one name.
+/// A set of keys: a server (or a set of servers with one content) and a database. Clients of equal realms share it, as far
+/// as they could tell when they connected; the server has the last word (see `as_owner`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Realm(Arc<str>);
+
+impl Realm {
+    pub(crate) fn new(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+/// An owner's place at one subject.
 pub(crate) type Seat = Arc<tokio::sync::Mutex<Seated>>;
 
 /// What an owner holds of one name: a writer may read, too.
@@ -100,9 +115,10 @@ impl Owner {
         }))
     }
 
-    pub(crate) fn seat(&self, channel: &[u8]) -> Seat {
+    pub(crate) fn seat(&self, realm: &Realm, subject: Subject) -> Seat {
+        let place = (realm.clone(), subject);
         let mut seats = self.0.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(seat) = seats.get(channel) {
+        if let Some(seat) = seats.get(&place) {
             return Arc::clone(seat);
         }
         // Forget the names this owner no longer holds before the table grows.
@@ -110,7 +126,7 @@ impl Owner {
             Arc::strong_count(seat) > 1 || seat.try_lock().map_or(true, |seated| !seated.is_empty())
         });
         let seat = Seat::default();
-        seats.insert(channel.to_vec(), Arc::clone(&seat));
+        seats.insert(place, Arc::clone(&seat));
         seat
     }
 }

@@ -54,6 +54,27 @@ pub enum Sharing {
     Queued,
 }
 
+/// What is locked, apart from the server that it is on: local waiters queue by it, and an owner's holds are found by it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Subject {
+    family: &'static str,
+    name: Name,
+}
+
+impl Subject {
+    pub(crate) fn of(sync: &dyn Synchronizer) -> Self {
+        Self::named(sync, sync.name())
+    }
+
+    /// `name`, of the family of `sync`.
+    pub(crate) fn named(sync: &dyn Synchronizer, name: &Name) -> Self {
+        Self {
+            family: sync.family(),
+            name: name.clone(),
+        }
+    }
+}
+
 /// What a grant leaves on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -85,10 +106,16 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// The kind of synchronizer, for metrics: `lock`.
     fn kind(&self) -> &'static str;
 
+    /// Kinds of one family that have one name are one thing: their waiters share a queue, and an owner one seat. The two
+    /// sides of a read-write lock are.
+    fn family(&self) -> &'static str {
+        self.kind()
+    }
+
     /// What is being synchronized on.
     fn name(&self) -> &Name;
 
-    /// The channel that tells of a release. Also what local waiters queue by.
+    /// The channel that tells of a release. Several names may share one, as `x` and `{x}` do.
     fn channel(&self) -> &[u8];
 
     /// How its holders get along.
@@ -256,8 +283,8 @@ pub struct Hint {
     pub forgotten: bool,
     /// Somebody who grants to nobody is ahead: listen to [`Synchronizer::channel_of`] too.
     pub foreign: bool,
-    /// Wait on this channel instead.
-    pub elsewhere: Option<Vec<u8>>,
+    /// Wait for this name of the same family instead, on this channel.
+    pub elsewhere: Option<(Name, Vec<u8>)>,
     /// This refused request left something on the server, where not all do: see [`Synchronizer::leaves_sign`].
     pub queued: bool,
 }

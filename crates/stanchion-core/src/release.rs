@@ -298,7 +298,7 @@ pub(crate) async fn downgrade(
             state.entry.acquired(&hold, 0);
             if let Some(owner) = owner {
                 hold.adopt(&owner);
-                let mut seat = owner.seat(to.channel()).lock_owned().await;
+                let mut seat = state.seat_of(&owner).lock_owned().await;
                 seat.shared = hold.weak();
             }
             return Ok(hold);

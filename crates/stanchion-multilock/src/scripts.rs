@@ -113,6 +113,11 @@ impl Synchronizer for Joint {
         "multilock"
     }
 
+    /// Its waiters stand in line with those of the one lock that they wait for.
+    fn family(&self) -> &'static str {
+        "lock"
+    }
+
     /// The first name. Errors and logs carry it.
     fn name(&self) -> &Name {
         &self.first().name
@@ -167,7 +172,7 @@ impl Synchronizer for Joint {
         }
         let held = number.and_then(|i| self.locks.get(i));
         Hint {
-            elsewhere: held.map(|one| one.channel.clone()),
+            elsewhere: held.map(|one| (one.name.clone(), one.channel.clone())),
             ..Hint::default()
         }
     }

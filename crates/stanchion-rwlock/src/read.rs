@@ -31,6 +31,10 @@ impl Synchronizer for ReadSide {
         "rwlock_read"
     }
 
+    fn family(&self) -> &'static str {
+        "rwlock"
+    }
+
     fn name(&self) -> &Name {
         &self.0.name
     }

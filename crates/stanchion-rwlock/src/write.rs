@@ -41,6 +41,10 @@ impl Synchronizer for WriteSide {
         "rwlock_write"
     }
 
+    fn family(&self) -> &'static str {
+        "rwlock"
+    }
+
     fn name(&self) -> &Name {
         &self.0.name
     }

@@ -6,6 +6,7 @@ use tokio::runtime::Handle;
 use tokio::sync::futures::Notified;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::cluster::Cluster;
 use super::link::{Link, OnPush, Peer, Plan, ServerClock, Stir};
@@ -17,6 +18,7 @@ use crate::clock::Clock;
 use crate::config::{Background, ClientConfig, Endpoint, Login, Target, Wake};
 use crate::error::{ConfigError, ConnectError};
 use crate::name::Placement;
+use crate::owner::Realm;
 use crate::runner::Runner;
 use crate::server::ServerInfo;
 
@@ -293,6 +295,16 @@ impl Servers {
             Self::One(node) => node.end(),
             Self::Cluster(cluster) => cluster.end(),
         }
+    }
+
+    /// What tells the keys of these servers from those of others. Two clients have it in common only if both meant, or
+    /// met, the same: a cluster by the same seeds, a server by its process and database.
+    pub(crate) fn realm(&self, info: &ServerInfo, database: u32, client: &Uuid) -> Realm {
+        Realm::new(match self {
+            Self::Cluster(cluster) => cluster.name().to_owned(),
+            Self::One(_) if info.run_id.is_empty() => client.to_string(),
+            Self::One(_) => format!("{}/{database}", info.run_id),
+        })
     }
 
     /// The servers, without credentials.

@@ -1,6 +1,6 @@
-//! The local queue of one name.
+//! The local queue of one subject: of what is locked, not of the channel, which several names may share.
 //!
-//! All waiters of one name in one process share one [`Entry`]: one subscription, one poll timer. Who asks the server
+//! All waiters of one subject in one process share one [`Entry`]: one subscription, one poll timer. Who asks the server
 //! depends on how holders get along ([`Sharing`]): of those who exclude each other only the first, the others move up
 //! when it leaves; those who hold together follow the first of them; permits go to as many from the front as a message
 //! announces; and where the server keeps the queue, everybody asks at once and is granted by message.
@@ -24,9 +24,10 @@ use super::ticket::{Applicant, Ticket, Visit};
 use crate::client::Core;
 use crate::clock::Moment;
 use crate::hold::{Grant, Hold, HoldState};
+use crate::name::Name;
 use crate::options::HoldTerms;
 use crate::owner::WireOwner;
-use crate::primitive::{Heard, Sharing, Synchronizer};
+use crate::primitive::{Heard, Sharing, Subject, Synchronizer};
 use crate::release::Leftover;
 use crate::timetable::{Item, Timetable};
 
@@ -66,27 +67,39 @@ pub(crate) struct Successor {
     pub(crate) terms: HoldTerms,
 }
 
-/// All queues of a client, by channel.
+/// All queues of a client.
 #[derive(Debug, Default)]
-pub(crate) struct Entries(DashMap<Vec<u8>, Arc<Entry>>);
+pub(crate) struct Entries(DashMap<Subject, Arc<Entry>>);
 
 impl Entries {
-    fn get(&self, core: &Arc<Core>, channel: &[u8]) -> Arc<Entry> {
-        if let Some(entry) = self.0.get(channel) {
+    fn get(&self, core: &Arc<Core>, subject: &Subject, channel: &[u8]) -> Arc<Entry> {
+        if let Some(entry) = self.0.get(subject) {
             return Arc::clone(&entry);
         }
         Arc::clone(
             &self
                 .0
-                .entry(channel.to_vec())
-                .or_insert_with(|| Entry::new(channel, core)),
+                .entry(subject.clone())
+                .or_insert_with(|| Entry::new(subject, channel, core)),
         )
     }
 
-    /// Takes a place in the queue of `channel`.
-    pub(crate) fn join(core: &Arc<Core>, channel: &[u8], applicant: Applicant) -> Ticket {
+    /// Takes a place in the queue of what is asked for.
+    pub(crate) fn join(core: &Arc<Core>, applicant: Applicant) -> Ticket {
+        let sync = Arc::clone(&applicant.sync);
+        Self::join_at(core, sync.name(), sync.channel(), applicant)
+    }
+
+    /// Takes a place in the queue of `name`.
+    pub(crate) fn join_at(
+        core: &Arc<Core>,
+        name: &Name,
+        channel: &[u8],
+        applicant: Applicant,
+    ) -> Ticket {
+        let subject = Subject::named(&*applicant.sync, name);
         loop {
-            let entry = core.entries.get(core, channel);
+            let entry = core.entries.get(core, &subject, channel);
             if let Some(place) = entry.join(core, &applicant) {
                 return Ticket {
                     core: Arc::clone(core),
@@ -99,10 +112,11 @@ impl Entries {
         }
     }
 
-    /// Keeps the entry of `channel` in the table without queueing: for an attempt that does not wait.
-    pub(crate) fn visit(core: &Arc<Core>, channel: &[u8]) -> Visit {
+    /// Keeps the entry in the table without queueing: for an attempt that does not wait.
+    pub(crate) fn visit(core: &Arc<Core>, sync: &dyn Synchronizer) -> Visit {
+        let subject = Subject::of(sync);
         loop {
-            let entry = core.entries.get(core, channel);
+            let entry = core.entries.get(core, &subject, sync.channel());
             let mut queue = entry.queue();
             if !queue.retired {
                 queue.visitors += 1;
@@ -158,20 +172,22 @@ impl Entries {
     }
 }
 
-/// The queue of one name.
+/// The queue of one subject.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(super) this: Weak<Self>,
-    pub(super) channel: Vec<u8>,
+    subject: Subject,
+    channel: Vec<u8>,
     pub(super) queue: Mutex<Queue>,
     pub(super) core: Weak<Core>,
     pub(super) timetable: Arc<Timetable>,
 }
 
 impl Entry {
-    pub(super) fn new(channel: &[u8], core: &Arc<Core>) -> Arc<Self> {
+    fn new(subject: &Subject, channel: &[u8], core: &Arc<Core>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
+            subject: subject.clone(),
             channel: channel.to_vec(),
             queue: Mutex::default(),
             core: Arc::downgrade(core),
@@ -447,7 +463,7 @@ impl Entry {
             }
             // Its message comes back to us, if we listen.
             Sharing::Together | Sharing::Permits(_)
-                if rivals == Rivals::Unknown || !core.subscriptions.hears(&self.channel) =>
+                if rivals == Rivals::Unknown || !core.subscriptions.reaches(self) =>
             {
                 queue.admit(Room::Unknown)
             }
@@ -492,7 +508,7 @@ impl Entry {
         queue.retired = idle;
         drop(queue);
         if idle {
-            core.entries.0.remove_if(&self.channel, |_, entry| {
+            core.entries.0.remove_if(&self.subject, |_, entry| {
                 std::ptr::eq(Arc::as_ptr(entry), self)
             });
         }
@@ -500,5 +516,14 @@ impl Entry {
 
     pub(crate) fn channel(&self) -> &[u8] {
         &self.channel
+    }
+
+    pub(crate) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// Whether it is the queue of `name`, for `sync` or another of its family.
+    pub(crate) fn is_for(&self, sync: &dyn Synchronizer, name: &Name) -> bool {
+        self.subject == Subject::named(sync, name)
     }
 }

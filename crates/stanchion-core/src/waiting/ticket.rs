@@ -206,7 +206,8 @@ impl Ticket {
         if sharing == Sharing::Queued {
             queue.by_owner.remove(&self.applicant.owner);
             if let Some(own) = self.applicant.sync.channel_of(&self.applicant.owner) {
-                self.core.subscriptions.forget_channel(&own);
+                let owner = &self.applicant.owner;
+                self.core.subscriptions.forget_for(&self.entry, owner, &own);
             }
         }
         if queue.waiters.is_empty() {

@@ -1,0 +1,283 @@
+//! P1: what is locked is a name of a kind on a server and in a database. Whatever else two things share (an owner, a channel,
+//! the keys derived from a name), a hold of one is no hold of the other.
+
+use std::time::Duration;
+
+use stanchion::{AcquireOptions, Client, Lock, LockGuard, Lockable, LostReason, MultiLock, RwLock};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+fn lock(client: &Client, name: &str) -> Lock {
+    Lock::new(client, name).unwrap()
+}
+
+async fn is_held(client: &Client, name: &str) -> bool {
+    lock(client, name).status().await.unwrap().is_held()
+}
+
+async fn in_database(world: &World, database: u32) -> Client {
+    let config = world.config("client").database(database);
+    Client::connect_with(config).await.unwrap()
+}
+
+/// A task that waits for a lock, and is known to.
+async fn waiter(client: &Client, name: &str) -> tokio::task::JoinHandle<LockGuard> {
+    let (lock, before) = (lock(client, name), client.waiters());
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    eventually("it waits", || client.waiters() > before).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    waiting
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_holds_on_one_server_holds_nothing_on_another() {
+    let (one, two) = (World::engine(), World::engine());
+    let (ours, theirs) = (one.client().await, two.client().await);
+    let owner = ours.owner();
+    let options = || AcquireOptions::new().owner(&owner);
+    let on_one = lock(&ours, "job").acquire_with(options()).await.unwrap();
+    let on_two = lock(&theirs, "job").acquire_with(options()).await.unwrap();
+    assert!(is_held(&theirs, "job").await);
+    // And again: each of them is re-entered where it is.
+    let again = lock(&theirs, "job").acquire_with(options()).await.unwrap();
+    let holder = lock(&theirs, "job").status().await.unwrap().holder.unwrap();
+    assert_eq!(holder.hold_count, 2);
+    drop((on_one, on_two, again));
+    one.at_rest().await;
+    two.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_holds_in_one_database_holds_nothing_in_another() {
+    let world = World::engine();
+    let (zero, three) = (in_database(&world, 0).await, in_database(&world, 3).await);
+    let owner = zero.owner();
+    let options = || AcquireOptions::new().owner(&owner);
+    let _first = lock(&zero, "job").acquire_with(options()).await.unwrap();
+    let _second = lock(&three, "job").acquire_with(options()).await.unwrap();
+    assert!(is_held(&three, "job").await);
+    assert_eq!(
+        lock(&zero, "job")
+            .status()
+            .await
+            .unwrap()
+            .holder
+            .unwrap()
+            .hold_count,
+        1
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_with_an_owner_locks_one_name_on_every_server() {
+    let (one, two) = (World::engine(), World::engine());
+    let (ours, theirs) = (one.client().await, two.client().await);
+    let owner = ours.owner();
+    let members = [lock(&ours, "job"), lock(&theirs, "job")];
+    let both = MultiLock::new(members.iter().map(|member| member as &dyn Lockable)).unwrap();
+    let options = || AcquireOptions::new().owner(&owner);
+    let outer = both.acquire_with(options()).await.unwrap();
+    let inner = both.try_acquire_with(options()).await.unwrap().unwrap();
+    for world in [&one, &two] {
+        let stranger = world.client().await;
+        assert!(
+            lock(&stranger, "job")
+                .try_acquire()
+                .await
+                .unwrap()
+                .is_none()
+        );
+    }
+    inner.release().await.unwrap();
+    assert!(is_held(&ours, "job").await && is_held(&theirs, "job").await);
+    outer.release().await.unwrap();
+    one.at_rest().await;
+    two.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_re_enters_through_another_client_of_the_same_server() {
+    let world = World::engine();
+    let (first, second) = (world.client().await, world.client().await);
+    let owner = first.owner();
+    let options = || AcquireOptions::new().owner(&owner);
+    let outer = lock(&first, "job").acquire_with(options()).await.unwrap();
+    let inner = lock(&second, "job").acquire_with(options()).await.unwrap();
+    let tried = lock(&second, "job").try_acquire_with(options()).await;
+    let tried = tried.unwrap().expect("it is its own");
+    assert_eq!(outer.fencing_token(), inner.fencing_token());
+    let holder = lock(&second, "job").status().await.unwrap().holder.unwrap();
+    assert_eq!(holder.hold_count, 3);
+    // One hold, and the client that acquired it sees to it.
+    first.shutdown(Duration::ZERO).await;
+    assert_eq!(inner.lost().await, LostReason::Shutdown);
+    drop((outer, inner, tried));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_reads_through_another_client_of_the_same_server() {
+    let world = World::engine();
+    let (first, second) = (world.client().await, world.client().await);
+    let owner = first.owner();
+    let options = || AcquireOptions::new().owner(&owner);
+    let writing = RwLock::new(&first, "job").unwrap();
+    let reading = RwLock::new(&second, "job").unwrap();
+    let write = writing.write_with(options()).await.unwrap();
+    let read = reading.read_with(options()).await.unwrap();
+    assert!(read.is_held() && write.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_server_decides_whether_another_clients_hold_is_one_here() {
+    let world = World::engine();
+    let (first, second) = (world.client().await, world.client().await);
+    let owner = first.owner();
+    let options = || AcquireOptions::new().owner(&owner);
+    let outer = lock(&first, "job").acquire_with(options()).await.unwrap();
+    // As if the second client's server were another by now: it does not know the hold.
+    let _ = world.admin(&["DEL", "job"]);
+    let inner = lock(&second, "job").acquire_with(options()).await.unwrap();
+    assert!(is_held(&second, "job").await);
+    assert_ne!(outer.fencing_token(), inner.fencing_token());
+    assert!(inner.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_not_given_a_hold_of_the_name_in_braces() {
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    for (free, held) in [("job", "{job}"), ("{job}", "job")] {
+        let elsewhere = lock(&theirs, held).acquire().await.unwrap();
+        let here = lock(&ours, free).acquire().await.unwrap();
+        let waiting = waiter(&ours, held).await;
+        // Passed on inside the process if a waiter of this name were next.
+        here.release().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waiting.is_finished(), "{held} is held by another process");
+        assert!(!is_held(&ours, free).await);
+        let started = Instant::now();
+        elsewhere.release().await.unwrap();
+        let guard = waiting.await.unwrap();
+        assert_eq!(guard.name().as_bytes(), held.as_bytes());
+        assert!(
+            started.elapsed() < Duration::from_millis(20),
+            "P4: by message"
+        );
+        guard.release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_not_waited_for_because_the_name_in_braces_is_held() {
+    let world = World::engine();
+    let client = world.client().await;
+    let held = lock(&client, "job").acquire().await.unwrap();
+    let _waiting = waiter(&client, "job").await;
+    let other = lock(&client, "{job}");
+    let free = other.acquire_timeout(Duration::from_millis(100));
+    let free = free.await.unwrap();
+    assert!(free.is_held() && held.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_of_a_name_does_not_hold_the_name_in_braces() {
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let _elsewhere = lock(&theirs, "{job}").acquire().await.unwrap();
+    let owner = ours.owner();
+    let options = || AcquireOptions::new().owner(&owner);
+    let _here = lock(&ours, "job").acquire_with(options()).await.unwrap();
+    let tried = lock(&ours, "{job}").try_acquire_with(options()).await;
+    assert!(tried.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn read_write_locks_of_names_that_share_a_channel_are_two() {
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let (plain, braced) = (
+        RwLock::new(&ours, "job").unwrap(),
+        RwLock::new(&ours, "{job}").unwrap(),
+    );
+    let elsewhere = RwLock::new(&theirs, "{job}").unwrap();
+    let elsewhere = elsewhere.write().await.unwrap();
+    let here = plain.write().await.unwrap();
+    let waiting = tokio::spawn(async move { braced.read().await.unwrap() });
+    eventually("it waits", || ours.waiters() == 1).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let reading = here.downgrade().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiting.is_finished());
+    let started = Instant::now();
+    elsewhere.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(
+        started.elapsed() < Duration::from_millis(20),
+        "P4: by message"
+    );
+    drop(reading);
+}
+
+/// Names that share a channel share its subscription.
+#[tokio::test(start_paused = true)]
+async fn every_queue_of_a_channel_is_woken_and_the_last_one_ends_the_subscription() {
+    const CHANNEL: &str = "redisson_lock__channel:{job}";
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let names = ["job", "{job}"];
+    for order in [[0, 1], [1, 0]] {
+        let mut held = Vec::new();
+        let mut waiting = Vec::new();
+        for name in names {
+            held.push(Some(lock(&theirs, name).acquire().await.unwrap()));
+            waiting.push(Some(waiter(&ours, name).await));
+        }
+        world.subscribed(CHANNEL).await;
+        assert_eq!(world.subscribers(CHANNEL), 1);
+        for i in order {
+            // Longer than the linger: as long as one of them waits, the channel is listened to.
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            let started = Instant::now();
+            held[i].take().unwrap().release().await.unwrap();
+            drop(waiting[i].take().unwrap().await.unwrap());
+            assert!(
+                started.elapsed() < Duration::from_millis(20),
+                "{}: by message",
+                names[i]
+            );
+        }
+        assert_eq!(world.subscribers(CHANNEL), 1);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_eq!(world.subscribers(CHANNEL), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_comes_to_a_channel_others_listen_to_misses_no_message() {
+    let world = World::engine();
+    let theirs = world.client().await;
+    let ours = Client::connect_with(world.config("ours")).await.unwrap();
+    let _other = lock(&theirs, "{job}").acquire().await.unwrap();
+    let _waits = waiter(&ours, "{job}").await;
+    world.subscribed("redisson_lock__channel:{job}").await;
+    world.quiet().await;
+    let held = lock(&theirs, "job").acquire().await.unwrap();
+    let faults = world.as_engine().faults();
+    let before = world.scripts_run();
+    faults.delay(Some("ours"), Duration::from_millis(50));
+    let asking = lock(&ours, "job");
+    let started = Instant::now();
+    let waiting = tokio::spawn(async move { asking.acquire().await.unwrap() });
+    eventually("it asks", || world.scripts_run() > before).await;
+    // The message overtakes the answer, busy, of a waiter that nobody listens for yet.
+    faults.delay(Some("ours"), Duration::ZERO);
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(
+        started.elapsed() < Duration::from_millis(200),
+        "{:?}",
+        started.elapsed()
+    );
+}
