@@ -13,6 +13,7 @@ suite! {
     tasks_that_share_an_owner_are_one_actor,
     re_entering_a_lost_hold_is_an_error,
     re_entry_can_be_refused,
+    a_request_that_runs_again_late_leaves_the_count,
 }
 
 fn count(world: &World, owner: &str) -> String {
@@ -184,4 +185,37 @@ async fn re_entry_can_be_refused(world: &World) {
     held.release().await.unwrap();
     drop(lock.acquire_with(options()).await.unwrap());
     world.at_rest().await;
+}
+
+async fn a_request_that_runs_again_late_leaves_the_count(world: &World) {
+    const ACQUIRE: &str = include_str!("../../crates/stanchion-lock/lua/acquire.lua");
+    const HAND_OFF: &str = include_str!("../../crates/stanchion-lock/lua/hand_off.lua");
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let outer = lock.acquire().await.unwrap();
+    let owner = lock.status().await.unwrap().holder.unwrap().owner;
+    let inner = outer.reenter().await.unwrap();
+    let late = i64::MAX.to_string();
+    // As Redis runs what a network held back. Without tokens, so that the answer is 0.
+    let acquire = ["EVAL", ACQUIRE, "2", "job", "job", &owner, "30000", &late];
+    assert_eq!(world.admin(&acquire), "0");
+    assert_eq!(count(world, &owner), "2");
+    let hand_off = [
+        "EVAL",
+        HAND_OFF,
+        "2",
+        "job",
+        "job",
+        "somebody:1",
+        &owner,
+        "30000",
+        &late,
+        "channel",
+        "PUBLISH",
+    ];
+    assert_eq!(world.admin(&hand_off), "0");
+    assert_eq!(count(world, &owner), "2");
+    inner.release().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    outer.release().await.unwrap();
+    assert!(world.keys().is_empty());
 }

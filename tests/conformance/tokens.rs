@@ -1,6 +1,8 @@
 //! P2: fencing tokens grow, whatever happens to the data.
 
-use stanchion::{Fencing, Lock};
+use stanchion::{
+    AcquireError, AcquireOptions, Client, Fencing, Lock, Lockable, MultiLock, Rejection, RwLock,
+};
 use stanchion_tests::World;
 
 suite! {
@@ -10,6 +12,9 @@ suite! {
     a_million_names_share_few_counters,
     per_name_tokens_continue_redissons_counter,
     without_fencing_no_counter_is_touched,
+    a_counter_that_is_none_is_refused_and_left_as_it_is,
+    a_hand_off_over_a_counter_that_is_none_frees_the_lock,
+    the_last_tokens_before_the_end_of_numbers_are_exact,
 }
 
 async fn tokens_grow_over_acquisitions_and_hand_offs(world: &World) {
@@ -136,4 +141,88 @@ async fn without_fencing_no_counter_is_touched(world: &World) {
     assert_eq!((status.is_held(), status.last_token), (true, None));
     guard.release().await.unwrap();
     assert_eq!(world.admin(&["DBSIZE"]), "0");
+}
+
+const COUNTER: &str = "redisson_lock_token:{job}";
+
+/// What an exclusive acquire of `job` by each primitive here says.
+async fn refusals(client: &Client) -> Vec<AcquireError> {
+    let lock = Lock::new(client, "job").unwrap();
+    let lock = lock.with_fencing(Fencing::PerName);
+    let more = Lock::new(client, "more").unwrap();
+    let both = MultiLock::new([&lock as &dyn Lockable, &more]).unwrap();
+    let rwlock = RwLock::new(client, "job").unwrap();
+    let rwlock = rwlock.with_fencing(Fencing::PerName);
+    vec![
+        lock.try_acquire().await.unwrap_err(),
+        lock.acquire().await.unwrap_err(),
+        both.try_acquire().await.unwrap_err(),
+        rwlock.try_write().await.unwrap_err(),
+    ]
+}
+
+async fn a_counter_that_is_none_is_refused_and_left_as_it_is(world: &World) {
+    let client = world.client().await;
+    for odd in [
+        "inf",
+        "-inf",
+        "nan",
+        "abc",
+        "",
+        "1.5",
+        "9007199254740991",
+        "9007199254740992",
+        "9223372036854775807",
+        "99999999999999999999",
+    ] {
+        let _ = world.admin(&["SET", COUNTER, odd]);
+        for error in refusals(&client).await {
+            let told = matches!(
+                &error,
+                AcquireError::Rejected { rejection: Rejection::WrongType { detail }, .. } if detail.contains(COUNTER)
+            );
+            assert!(told, "{odd:?}: {error}");
+        }
+        assert!(world.keys().is_empty(), "{odd:?}: nothing is held");
+        assert_eq!(world.admin(&["GET", COUNTER]), odd);
+    }
+}
+
+async fn a_hand_off_over_a_counter_that_is_none_frees_the_lock(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let lock = lock.with_fencing(Fencing::PerName);
+    let held = lock.acquire().await.unwrap();
+    let next = lock.clone();
+    let waiting = tokio::spawn(async move { next.acquire().await });
+    stanchion_testkit::eventually("it waits", || client.waiters() == 1).await;
+    let _ = world.admin(&["SET", COUNTER, "9223372036854775807"]);
+    held.release().await.unwrap();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            AcquireError::Rejected {
+                rejection: Rejection::WrongType { .. },
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(world.keys().is_empty());
+    assert_eq!(world.admin(&["GET", COUNTER]), "9223372036854775807");
+}
+
+async fn the_last_tokens_before_the_end_of_numbers_are_exact(world: &World) {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    let lock = lock.with_fencing(Fencing::PerName);
+    let _ = world.admin(&["SET", COUNTER, "9007199254740989"]);
+    for token in [9_007_199_254_740_990, 9_007_199_254_740_991] {
+        let guard = lock.acquire().await.unwrap();
+        assert_eq!(guard.fencing_token().unwrap().get(), token);
+        guard.release().await.unwrap();
+    }
+    let options = AcquireOptions::new().timeout(std::time::Duration::from_secs(1));
+    let error = lock.acquire_with(options).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Rejected { .. }), "{error}");
 }

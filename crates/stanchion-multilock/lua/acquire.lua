@@ -54,9 +54,16 @@ local done, problem = pcall(function()
     local text = time[1] .. string.sub('00000' .. time[2], -6)
     for i = locks + 1, #KEYS do
       local last = call('GET', KEYS[i])
-      if last and last + 0 >= token then
-        token = last + 1
-        text = string.format('%.0f', token)
+      if last then
+        local n = tonumber(last)
+        -- R17. Nothing has changed yet.
+        if not n or n % 1 ~= 0 or n >= 9007199254740991 then
+          error(redis.error_reply('WRONGTYPE the fencing counter ' .. KEYS[i] .. ' is not a whole number below 2^53 - 1'))
+        end
+        if n >= token then
+          token = n + 1
+          text = string.format('%.0f', token)
+        end
       end
     end
     for i = locks + 1, #KEYS do call('SET', KEYS[i], text) end

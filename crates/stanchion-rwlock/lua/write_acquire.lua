@@ -42,9 +42,17 @@ if KEYS[2] ~= KEYS[1] then
   -- P2: max(last + 1, now), compared as numbers (R5). Text, because Lua writes a large number slowly.
   token = now
   local last = call('SET', KEYS[2], time[1] .. string.sub('00000' .. time[2], -6), 'GET')
-  if last and last + 0 >= now then
-    token = last + 1
-    call('SET', KEYS[2], string.format('%.0f', token))
+  if last then
+    local n = tonumber(last)
+    -- R17. Back it goes, and nothing has changed.
+    if not n or n % 1 ~= 0 or n >= 9007199254740991 then
+      call('SET', KEYS[2], last)
+      return redis.error_reply('WRONGTYPE the fencing counter ' .. KEYS[2] .. ' is not a whole number below 2^53 - 1')
+    end
+    if n >= now then
+      token = n + 1
+      call('SET', KEYS[2], string.format('%.0f', token))
+    end
   end
 end
 
