@@ -172,7 +172,8 @@ async fn nothing_shortens_a_readers_lease(world: &World) {
     let left: i64 = world.admin(&["PTTL", "job"]).parse().unwrap();
     assert!(left <= 30_000, "{left}");
     second.release().await.unwrap();
-    assert!(world.keys().is_empty());
+    // The dropped guard's count goes in the background: its reader may outlive the release of the other guard.
+    world.at_rest().await;
 }
 
 async fn hundreds_of_readers_are_renewed_in_few_scripts(world: &World) {
