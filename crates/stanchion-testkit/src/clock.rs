@@ -15,6 +15,12 @@ pub fn machine_clock() -> Duration {
     Duration::new(secs, nanos)
 }
 
+/// Microseconds since 1970 on this machine's wall clock.
+pub(crate) fn wall_micros() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1000
+}
+
 /// An instant in real time from which [`Deadline::passed`] counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Instant);

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use crate::clock::wall_micros;
+use crate::eventually::eventually_blocking;
+
 const SOURCE: &str = include_str!("clock_shim.c");
 
 /// The preloaded library of one server and the file its offset is read from.
@@ -47,12 +50,26 @@ impl ClockShim {
         command.env("STANCHION_CLOCK_OFFSET", &self.offset_path);
     }
 
-    /// Moves the clock by `millis` from where it is. The server maps the same page, so this takes effect at once.
-    pub(crate) fn step(&self, millis: i64) {
+    /// Moves the clock by `millis` from where it is.
+    ///
+    /// The server maps the same page, but Valkey 9.1 asks the system for the time only once in a while and counts the
+    /// processor's ticks in between. So this waits until `server_time`, in microseconds, shows the step; `None`, of a
+    /// server that does not answer, is not waited for.
+    pub(crate) fn step(&self, millis: i64, server_time: impl Fn() -> Option<i64>) {
         let mut total_us = self.total_us.lock().unwrap();
         *total_us += millis * 1000;
         self.offset
             .write_all_at(&total_us.to_ne_bytes(), 0)
             .expect("the offset file");
+        let step = millis.abs() * 1000;
+        eventually_blocking("the server's clock shows the step", || {
+            let sent = wall_micros();
+            let Some(shown) = server_time() else {
+                return true;
+            };
+            let took = wall_micros() - sent;
+            // Nearer to where the clock was moved to than to where it was.
+            (shown - *total_us - sent - took / 2).abs() < step / 2 - took || step == 0
+        });
     }
 }

@@ -230,6 +230,28 @@ fn the_wall_clock_can_be_stepped() {
 }
 
 #[test]
+fn the_next_command_sees_a_step_of_the_clock() {
+    if !RedisServer::available() {
+        return;
+    }
+    let server = RedisServer::builder().steppable_clock().start();
+    let micros = || -> i64 {
+        let time = server.cli(&["TIME"]).as_texts();
+        let [seconds, micros] = [0, 1].map(|part: usize| -> i64 { time[part].parse().unwrap() });
+        seconds * 1_000_000 + micros
+    };
+    for step in [10_000, -10_000].repeat(50) {
+        let before = micros();
+        server.step_clock(step);
+        let moved = (micros() - before) / 1000;
+        assert!(
+            (step..step + 5_000).contains(&moved),
+            "{moved} ms after a step of {step} ms"
+        );
+    }
+}
+
+#[test]
 fn processes_share_the_machines_clock() {
     let one = machine_clock();
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
