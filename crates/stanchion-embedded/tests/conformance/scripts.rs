@@ -4,8 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use super::Pair;
-use super::real::RealServer;
+use super::{Pair, real};
 use stanchion_embedded::Engine;
 
 /// Each script, and its arguments behind the count of keys. In arguments, `?` stands for an owner.
@@ -152,9 +151,7 @@ fn histories_of_lock_scripts_give_the_same_replies_and_data() {
         .enable_all()
         .build()
         .unwrap();
-    let Some(server) = runtime.block_on(RealServer::start()) else {
-        return;
-    };
+    let Some(server) = real() else { return };
     let engine = Engine::new();
     let history = vec((0..SCRIPTS.len(), 0..4_u8), 1..80);
     let config = ProptestConfig {
@@ -170,19 +167,18 @@ fn histories_of_lock_scripts_give_the_same_replies_and_data() {
                     let (source, rest) = SCRIPTS[script];
                     let rest = rest.replace('?', &format!("owner:{owner}"));
                     let mut command = vec![b"EVAL".to_vec(), source.as_bytes().to_vec()];
-                    command.extend(super::args(&rest));
-                    let (real, engine) = pair.ask(&command).await;
-                    prop_assert_eq!(real, engine, "{}", source);
+                    command.extend(super::wire::args(&rest));
+                    let answers = pair.ask(&command).await;
+                    prop_assert!(answers.agree, "{source}: {answers}");
                 }
                 for key in KEYS {
                     for read in ["TYPE", "GET", "HGETALL"] {
-                        let (real, engine) = pair.ask(&super::args(&format!("{read} {key}"))).await;
-                        prop_assert_eq!(real, engine, "{} {}", read, key);
+                        let answers = pair.both(&format!("{read} {key}")).await;
+                        prop_assert!(answers.agree, "{read} {key}: {answers}");
                     }
                     for read in ["LRANGE", "ZRANGE"] {
-                        let (real, engine) =
-                            pair.ask(&super::args(&format!("{read} {key} 0 -1"))).await;
-                        prop_assert_eq!(real, engine, "{} {}", read, key);
+                        let answers = pair.both(&format!("{read} {key} 0 -1")).await;
+                        prop_assert!(answers.agree, "{read} {key}: {answers}");
                     }
                 }
                 Ok(())

@@ -1,76 +1,8 @@
-//! A private `redis-server`, and raw RESP on any stream.
+//! Raw RESP on any stream.
 
-#![allow(dead_code, reason = "each test binary uses a part of this")]
-
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::UnixStream;
-
-/// A server of its own, on a socket in a directory of its own; killed when dropped.
-pub(crate) struct RealServer {
-    process: Child,
-    directory: tempfile::TempDir,
-}
-
-impl RealServer {
-    /// `None`, with a loud line, if there is none on this machine, or not the version the engine behaves as.
-    pub(crate) async fn start() -> Option<Self> {
-        let version = Command::new("redis-server").arg("--version").output();
-        let version = version.map(|out| String::from_utf8_lossy(&out.stdout).into_owned());
-        if !version.as_ref().is_ok_and(|v| v.contains("v=7.0.")) {
-            #[expect(clippy::print_stderr, reason = "a skip has to be seen")]
-            {
-                eprintln!(
-                    "SKIPPED: no redis-server 7.0 here; the engine was compared with nothing ({version:?})"
-                );
-            }
-            return None;
-        }
-        let directory = tempfile::tempdir().unwrap();
-        let process = Command::new("redis-server")
-            .args([
-                "--port",
-                "0",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--unixsocket",
-            ])
-            .arg(directory.path().join("socket"))
-            .arg("--dir")
-            .arg(directory.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self { process, directory };
-        for _ in 0..500 {
-            if UnixStream::connect(server.socket()).await.is_ok() {
-                return Some(server);
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("redis-server does not answer");
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("socket")
-    }
-
-    pub(crate) async fn connect(&self) -> Wire<UnixStream> {
-        Wire::new(UnixStream::connect(self.socket()).await.unwrap())
-    }
-}
-
-impl Drop for RealServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 /// Commands out, raw reply bytes in.
 pub(crate) struct Wire<S> {
@@ -114,10 +46,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         self.send(command).await;
         let reply = self.reply().await;
         reply.unwrap_or_else(|| panic!("closed after {}", command.join(&b' ').escape_ascii()))
-    }
-
-    pub(crate) async fn ask_words(&mut self, words: &str) -> Vec<u8> {
-        self.ask(&args(words)).await
     }
 }
 
