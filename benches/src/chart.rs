@@ -1,13 +1,14 @@
 //! Charts of a run, as SVG files that need nothing from outside: grouped bars, or lines.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use serde::{Deserialize, Serialize};
 
 const SIZE: (u32, u32) = (760, 400);
 /// The card that the chart is drawn on: its own background keeps it readable in light and dark pages.
@@ -23,20 +24,22 @@ const COLOURS: [RGBColor; 4] = [
 ];
 
 /// How the values are laid out on the axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Scale {
     Linear,
     Log,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Shape {
     Bars,
     Lines,
 }
 
 /// What is compared.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Series {
     pub(crate) name: String,
     /// One for each category.
@@ -44,13 +47,15 @@ pub(crate) struct Series {
 }
 
 /// One picture.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Chart {
     /// The file's name without its ending.
-    pub(crate) file: &'static str,
+    pub(crate) file: String,
     pub(crate) title: String,
     /// What the values are.
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
+    /// What the categories are.
+    pub(crate) along: String,
     pub(crate) categories: Vec<String>,
     pub(crate) series: Vec<Series>,
     pub(crate) scale: Scale,
@@ -61,14 +66,18 @@ impl Chart {
     /// Writes `<file>.svg` into `folder`.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder)?;
-        let path = folder.join(format!("{}.svg", self.file));
+        let path = self.path(folder);
         let svg = self
             .svg()
             .with_context(|| format!("cannot draw {}", self.file))?;
         fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    fn svg(&self) -> Result<String> {
+    pub(crate) fn path(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}.svg", self.file))
+    }
+
+    pub(crate) fn svg(&self) -> Result<String> {
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -106,6 +115,13 @@ impl Chart {
         }
     }
 
+    fn y_label(&self) -> String {
+        match self.scale {
+            Scale::Linear => self.unit.clone(),
+            Scale::Log => format!("{}, logarithmic", self.unit),
+        }
+    }
+
     fn draw<Y>(
         &self,
         area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
@@ -125,7 +141,7 @@ impl Chart {
             .margin_left(10)
             .margin_right(16)
             .margin_bottom(8)
-            .x_label_area_size(32)
+            .x_label_area_size(54)
             .y_label_area_size(72)
             .build_cartesian_2d(0.0..self.categories.len() as f64, axis)
             .map_err(drawing)?;
@@ -139,7 +155,7 @@ impl Chart {
             .y_labels(6)
             .y_label_formatter(&|value| short(*value))
             .y_label_style(text(16))
-            .y_desc(self.unit)
+            .y_desc(self.y_label())
             .axis_desc_style(text(16))
             .draw()
             .map_err(drawing)?;
@@ -150,6 +166,10 @@ impl Chart {
             area.draw(&Text::new(category.clone(), (x, y + 8), style))
                 .map_err(drawing)?;
         }
+        let (x, y) = chart.backend_coord(&(self.categories.len() as f64 / 2.0, low));
+        let style = text(16).pos(Pos::new(HPos::Center, VPos::Top));
+        area.draw(&Text::new(self.along.clone(), (x, y + 30), style))
+            .map_err(drawing)?;
         match self.shape {
             Shape::Bars => self.bars(&mut chart, low),
             Shape::Lines => self.lines(&mut chart),
@@ -253,9 +273,10 @@ mod tests {
 
     fn chart(scale: Scale, shape: Shape) -> Chart {
         Chart {
-            file: "x",
+            file: "x".into(),
             title: "a < b & c".into(),
-            unit: "us",
+            unit: "us".into(),
+            along: "tasks of one process".into(),
             categories: vec!["2 tasks".into(), "16 tasks".into()],
             series: vec![
                 Series {
@@ -282,9 +303,15 @@ mod tests {
                     "16 tasks",
                     "FairLock",
                     "us",
+                    "tasks of one process",
                 ] {
                     assert!(svg.contains(text), "{text} in\n{svg}");
                 }
+                assert_eq!(
+                    svg.contains("us, logarithmic"),
+                    scale == Scale::Log,
+                    "the scale is told: {svg}"
+                );
                 for outside in ["href", "url(", "@import", "NaN", "inf"] {
                     assert!(!svg.contains(outside), "{outside} in\n{svg}");
                 }

@@ -97,7 +97,10 @@ pub(crate) fn turns(server: &RedisServer, plan: Plan, report: &mut Report) -> Re
         })?;
         columns.push((format!("{tasks} tasks"), both));
     }
-    let both = in_turns(plan, |kind| processes::run(server, plan.run, kind))?;
+    // As the others, they hold for no time.
+    let both = in_turns(plan, |kind| {
+        processes::run(server, plan.run, kind, Duration::ZERO)
+    })?;
     columns.push(("4 x 8 processes".to_owned(), both));
     for (what, both) in &columns {
         rows(report, what, both);
@@ -157,10 +160,11 @@ fn charts(report: &mut Report, columns: &[(String, Both)]) {
         .chain(Kind::ALL.map(|kind| series(kind, format!("{} p99", kind.title()), |o| o.p99)))
         .collect();
     let categories: Vec<String> = columns.iter().map(|(what, _)| what.clone()).collect();
-    let chart = |file, title: &str, unit, series, scale| Chart {
-        file,
+    let chart = |file: &str, title: &str, unit: &str, series, scale| Chart {
+        file: file.into(),
         title: title.into(),
-        unit,
+        unit: unit.into(),
+        along: "who contends".into(),
         categories: categories.clone(),
         series,
         scale,
@@ -171,7 +175,7 @@ fn charts(report: &mut Report, columns: &[(String, Both)]) {
         "Hand-offs per second, one name (higher is better)",
         "hand-offs/s",
         each(|o| o.rate),
-        Scale::Log,
+        Scale::Linear,
     ));
     report.chart(chart(
         "fair-wait",

@@ -21,6 +21,7 @@ mod handoffs;
 mod latch;
 mod measure;
 mod multilock;
+mod page;
 mod parallel;
 mod processes;
 mod redlock;
@@ -66,6 +67,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Writes the tables of docs/benchmarks.md anew, from docs/figures.
+    Page,
     /// One process of the figure `processes`.
     #[command(hide = true)]
     Worker(processes::Worker),
@@ -123,8 +126,10 @@ enum Figure {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    if let Some(Command::Worker(worker)) = args.command {
-        return worker.run();
+    match args.command {
+        Some(Command::Worker(worker)) => return worker.run(),
+        Some(Command::Page) => return page::write(),
+        None => {}
     }
     let figures = if args.figures.is_empty() {
         Figure::value_variants()

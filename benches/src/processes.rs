@@ -14,18 +14,22 @@ use stanchion_testkit::{Process, RedisServer};
 
 use crate::either::{Either, Kind};
 use crate::handoffs::{micros, sent};
-use crate::measure::{Flavor, Plan, Spread};
+use crate::measure::{Flavor, Plan, Spread, hold};
 use crate::report::{Report, Target, per_second};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 8;
 const NAME: &str = "bench:processes";
+/// How long the tasks of the figure `processes` hold, and then pause.
+const PACE: Duration = Duration::from_millis(1);
 
 /// The hidden subcommand: one of the processes. Starts when a line comes on its standard input.
 #[derive(Debug, Args)]
 pub(crate) struct Worker {
     url: String,
     millis: u64,
+    /// Microseconds.
+    pace: u64,
     #[arg(value_enum)]
     kind: Kind,
 }
@@ -54,7 +58,12 @@ impl Worker {
             println!("ready");
             io::stdout().flush()?;
             tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new())).await??;
-            let told = contend(&lock, Duration::from_millis(self.millis)).await?;
+            let told = contend(
+                &lock,
+                Duration::from_millis(self.millis),
+                Duration::from_micros(self.pace),
+            )
+            .await?;
             // A waiter that gave up may be granted the lock a moment later: the client sees to it before it ends.
             client.shutdown(Duration::from_secs(5)).await;
             println!("{}", serde_json::to_string(&told)?);
@@ -63,8 +72,8 @@ impl Worker {
     }
 }
 
-/// Tasks that hold for 1 ms and pause for 1 ms.
-async fn contend(lock: &Either, run: Duration) -> Result<Told> {
+/// Tasks that hold for as long as `pace` says and then pause for as long.
+async fn contend(lock: &Either, run: Duration, pace: Duration) -> Result<Told> {
     let started = Instant::now();
     let told = Arc::new(Mutex::new(Told::default()));
     let tasks: Vec<_> = (0..TASKS)
@@ -94,9 +103,9 @@ async fn contend(lock: &Either, run: Duration) -> Result<Told> {
                         task,
                         waited,
                     }));
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    hold(pace).await;
                     guard.release().await?;
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    hold(pace).await;
                 }
             })
         })
@@ -120,7 +129,7 @@ pub(crate) struct Outcome {
 
 pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     let outcomes = (0..plan.runs)
-        .map(|_| run(server, plan.run, Kind::Lock))
+        .map(|_| run(server, plan.run, Kind::Lock, PACE))
         .collect::<Result<Vec<_>>>()?;
     let spread = |of: fn(&Outcome) -> f64| Spread::of(outcomes.iter().map(of).collect());
     let note = format!("{} hand-offs", per_second(spread(|o| o.rate)));
@@ -149,7 +158,12 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
 }
 
 /// Four processes of eight tasks contend for so long.
-pub(crate) fn run(server: &RedisServer, length: Duration, kind: Kind) -> Result<Outcome> {
+pub(crate) fn run(
+    server: &RedisServer,
+    length: Duration,
+    kind: Kind,
+    pace: Duration,
+) -> Result<Outcome> {
     let program = std::env::current_exe()?;
     let mut workers: Vec<_> = (0..PROCESSES)
         .map(|_| {
@@ -157,6 +171,7 @@ pub(crate) fn run(server: &RedisServer, length: Duration, kind: Kind) -> Result<
                 "worker",
                 &server.url(),
                 &length.as_millis().to_string(),
+                &pace.as_micros().to_string(),
                 kind.arg(),
             ]))
         })

@@ -1,17 +1,18 @@
-//! The table, the JSON file and the charts.
+//! What a run measured: told as it goes, then as JSON and as charts.
 
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stanchion_testkit::RedisServer;
 
 use crate::chart::Chart;
 use crate::measure::Spread;
 
 /// What a figure must be.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
     AtMost(f64),
@@ -32,7 +33,7 @@ impl Target {
         }
     }
 
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         match self {
             Self::AtMost(limit) => format!("<= {limit}"),
             Self::AtLeast(limit) => format!(">= {limit}"),
@@ -42,42 +43,73 @@ impl Target {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Row {
-    figure: &'static str,
-    what: String,
-    value: Spread,
-    target: Target,
-    met: Option<bool>,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) figure: String,
+    pub(crate) what: String,
+    pub(crate) value: Spread,
+    pub(crate) target: Target,
+    pub(crate) met: Option<bool>,
     /// The absolute figures behind a ratio. They jump from run to run.
-    note: String,
+    pub(crate) note: String,
 }
 
-#[derive(Debug, Serialize)]
+impl Row {
+    /// The median, and how far the runs strayed if they did.
+    pub(crate) fn measured(&self) -> String {
+        let Spread { median, min, max } = self.value;
+        if (min - max).abs() < f64::EPSILON {
+            digits(median)
+        } else {
+            format!("{} [{}..{}]", digits(median), digits(min), digits(max))
+        }
+    }
+}
+
+/// What is kept of a run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// The day it was begun, in UTC.
+    pub(crate) day: String,
+    pub(crate) server: String,
+    pub(crate) cores: usize,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) charts: Vec<Chart>,
+}
+
+#[derive(Debug)]
 pub(crate) struct Report {
-    server: String,
-    cores: usize,
-    rows: Vec<Row>,
-    #[serde(skip)]
-    charts: Vec<Chart>,
+    run: Run,
+}
+
+/// `redis 7.0.15`, `valkey 9.1.2`. A Valkey also has a `redis_version`, which is that of the Redis it came from.
+fn version(info: &str) -> String {
+    let field = |name: &str| {
+        let mut lines = info.lines();
+        lines.find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+    };
+    match (field("valkey_version:"), field("redis_version:")) {
+        (Some(version), _) => format!("valkey {version}"),
+        (None, Some(version)) => format!("redis {version}"),
+        (None, None) => "unknown".to_owned(),
+    }
 }
 
 impl Report {
     pub(crate) fn new(server: &RedisServer) -> Self {
-        let info = server.cli(&["INFO", "server"]);
-        let version = info
-            .as_text()
-            .lines()
-            .find_map(|line| line.strip_prefix("redis_version:"))
-            .unwrap_or("unknown")
-            .to_owned();
+        let server = version(server.cli(&["INFO", "server"]).as_text());
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        println!("server {version}, {cores} cores; median [min..max]");
+        let mut day = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        day.truncate("2026-01-01".len());
+        println!("server {server}, {cores} cores; median [min..max]");
         Self {
-            server: version,
-            cores,
-            rows: Vec::new(),
-            charts: Vec::new(),
+            run: Run {
+                day,
+                server,
+                cores,
+                rows: Vec::new(),
+                charts: Vec::new(),
+            },
         }
     }
 
@@ -92,7 +124,7 @@ impl Report {
     ) {
         let met = target.is_met(value.median);
         let row = Row {
-            figure,
+            figure: figure.to_owned(),
             what: what.into(),
             value,
             target,
@@ -104,43 +136,34 @@ impl Report {
             Some(false) => "MISSED",
             None => "",
         };
-        let values = if (value.min - value.max).abs() < f64::EPSILON {
-            digits(value.median)
-        } else {
-            format!(
-                "{} [{}..{}]",
-                digits(value.median),
-                digits(value.min),
-                digits(value.max)
-            )
-        };
         println!(
-            "{figure:<16} {:<46} {values:<28} {:<9} {verdict:<7} {}",
+            "{figure:<16} {:<46} {:<28} {:<9} {verdict:<7} {}",
             row.what,
+            row.measured(),
             target.text(),
             row.note
         );
-        self.rows.push(row);
+        self.run.rows.push(row);
     }
 
     /// Adds a picture, drawn at the end if pictures are wanted.
     pub(crate) fn chart(&mut self, chart: Chart) {
-        self.charts.push(chart);
+        self.run.charts.push(chart);
     }
 
     pub(crate) fn finish(self, json: Option<&Path>, charts: Option<&Path>) -> Result<()> {
-        let judged = self.rows.iter().filter_map(|row| row.met);
+        let judged = self.run.rows.iter().filter_map(|row| row.met);
         let (met, missed): (Vec<bool>, Vec<bool>) = judged.partition(|met| *met);
         println!("{} met, {} missed", met.len(), missed.len());
         if let Some(path) = json {
-            let text = serde_json::to_string_pretty(&self)?;
+            let text = serde_json::to_string_pretty(&self.run)? + "\n";
             fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
         if let Some(folder) = charts {
-            for chart in &self.charts {
+            for chart in &self.run.charts {
                 chart.write(folder)?;
             }
-            println!("{} charts in {}", self.charts.len(), folder.display());
+            println!("{} charts in {}", self.run.charts.len(), folder.display());
         }
         Ok(())
     }
@@ -158,4 +181,14 @@ fn digits(value: f64) -> String {
 /// A rate, for notes.
 pub(crate) fn per_second(rate: Spread) -> String {
     format!("{:.0}/s", rate.median)
+}
+
+#[test]
+fn a_valkey_is_told_by_its_own_version() {
+    let redis = "# Server\r\nredis_version:7.0.15\r\n";
+    let valkey =
+        "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n";
+    assert_eq!(version(redis), "redis 7.0.15");
+    assert_eq!(version(valkey), "valkey 9.1.2");
+    assert_eq!(version(""), "unknown");
 }

@@ -128,10 +128,11 @@ pub(crate) fn crowds(server: &RedisServer, plan: Plan, report: &mut Report) -> R
         format!("{:.0}/s / {:.0}/s", medians[HELD.len() - 1], medians[0]),
     );
     report.chart(Chart {
-        file: "rwlock-readers",
+        file: "rwlock-readers".into(),
         title: "Read and release, 64 tasks, while others hold (flat is good)".into(),
-        unit: "cycles/s",
-        categories: HELD.map(|others| format!("{others} others")).to_vec(),
+        unit: "cycles/s".into(),
+        along: "others that hold".into(),
+        categories: HELD.map(|others| others.to_string()).to_vec(),
         series: vec![Series {
             name: "RwLock".into(),
             values: medians,

@@ -9,7 +9,7 @@ use stanchion::{Client, LeasedSemaphore, Semaphore};
 use stanchion_testkit::RedisServer;
 
 use crate::handoffs::sent;
-use crate::measure::{Flavor, Plan, Spread};
+use crate::measure::{Flavor, Plan, Spread, hold};
 use crate::report::{Report, Target, per_second};
 
 const PERMITS: u32 = 8;
@@ -24,7 +24,7 @@ trait Taker: Clone + Send + 'static {
 impl Taker for Semaphore {
     async fn turn(&self) -> Result<()> {
         let permit = self.acquire().await?;
-        tokio::time::sleep(HOLD).await;
+        hold(HOLD).await;
         permit.release().await?;
         Ok(())
     }
@@ -33,7 +33,7 @@ impl Taker for Semaphore {
 impl Taker for LeasedSemaphore {
     async fn turn(&self) -> Result<()> {
         let permit = self.acquire().await?;
-        tokio::time::sleep(HOLD).await;
+        hold(HOLD).await;
         permit.release().await?;
         Ok(())
     }

@@ -1,0 +1,213 @@
+//! The tables and charts of `docs/benchmarks.md`, made from what runs wrote with `--json`: never by hand.
+//!
+//! Between `<!-- figures: NAME -->` and `<!-- end of figures -->` stands what `docs/figures/NAME.json` says. What a person has
+//! to say of a row, such as why it misses its target, is in `docs/figures/remarks.json`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use crate::report::{Row, Run};
+
+const OPEN: &str = "<!-- figures: ";
+const CLOSE: &str = "<!-- end of figures -->";
+
+/// What is said of a row, by figure and by what it measures.
+type Remarks = BTreeMap<String, BTreeMap<String, String>>;
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+}
+
+fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// The runs that the page shows, by their files' names.
+fn runs() -> Result<Vec<Run>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(docs().join("figures"))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    files.sort();
+    files.retain(|path| !path.ends_with("remarks.json"));
+    files.iter().map(|path| read(path)).collect()
+}
+
+/// Writes the tables and the charts anew.
+pub(crate) fn write() -> Result<()> {
+    for chart in runs()?.iter().flat_map(|run| &run.charts) {
+        chart.write(&docs().join("charts"))?;
+    }
+    let page = docs().join("benchmarks.md");
+    let old = fs::read_to_string(&page)?;
+    let new = filled(&old, &docs().join("figures"))?;
+    println!(
+        "{} {}",
+        page.display(),
+        if new == old { "was right" } else { "written" }
+    );
+    Ok(fs::write(&page, new)?)
+}
+
+/// The page with the tables of the runs in `figures`.
+fn filled(page: &str, figures: &Path) -> Result<String> {
+    let mut remarks: Remarks = read(&figures.join("remarks.json"))?;
+    let mut new = String::new();
+    let mut rest = page;
+    while let Some((before, after)) = rest.split_once(OPEN) {
+        let (name, after) = after.split_once(" -->").context("a marker is torn")?;
+        let (_, after) = after
+            .split_once(CLOSE)
+            .with_context(|| format!("`{CLOSE}` is missing after {name}"))?;
+        let run: Run = read(&figures.join(name).with_extension("json"))?;
+        write!(
+            new,
+            "{before}{OPEN}{name} -->\n{}{CLOSE}",
+            table(&run, &mut remarks)
+        )?;
+        rest = after;
+    }
+    new.push_str(rest);
+    if let Some((figure, rows)) = remarks.iter().find(|(_, rows)| !rows.is_empty()) {
+        bail!("remarks on rows of {figure} that no run has: {rows:?}");
+    }
+    Ok(new)
+}
+
+/// Takes the remarks that it uses.
+fn table(run: &Run, remarks: &mut Remarks) -> String {
+    let mut table = format!(
+        "{}, {}, {} cores; median [min..max]\n\n| figure | | target | measured | |\n|---|---|---|---|---|\n",
+        run.day, run.server, run.cores
+    );
+    for row in &run.rows {
+        let remark = remarks
+            .get_mut(&row.figure)
+            .and_then(|rows| rows.remove(&row.what));
+        let cells = [
+            format!("`{}`", row.figure),
+            row.what.clone(),
+            row.target.text().replace("<=", "≤").replace(">=", "≥"),
+            row.measured(),
+            verdict(row, remark),
+        ];
+        let cells = cells.map(|cell| cell.replace('|', "\\|"));
+        table.push_str(&format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |"));
+    }
+    table
+}
+
+fn verdict(row: &Row, remark: Option<String>) -> String {
+    let verdict = match row.met {
+        Some(true) => "met",
+        Some(false) => "**missed**",
+        None => "",
+    };
+    let said = match (remark, row.note.as_str()) {
+        (Some(remark), "") => remark,
+        (Some(remark), note) => format!("{remark} ({note})"),
+        (None, note) => note.to_owned(),
+    };
+    match (verdict, said.as_str()) {
+        ("", said) => said.to_owned(),
+        (verdict, "") => verdict.to_owned(),
+        (verdict, said) => format!("{verdict}: {said}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Spread;
+    use crate::report::Target;
+
+    #[test]
+    fn the_page_says_what_the_runs_measured() {
+        let page = fs::read_to_string(docs().join("benchmarks.md")).unwrap();
+        let filled = filled(&page, &docs().join("figures")).unwrap();
+        assert!(
+            page == filled,
+            "docs/benchmarks.md is not what docs/figures say; write it with `cargo run -p stanchion-benches -- page`"
+        );
+        let tables = filled.split(OPEN).skip(1);
+        let rows = tables.flat_map(|table| {
+            let (table, _) = table.split_once(CLOSE).unwrap();
+            table.lines().filter(|line| line.starts_with('|'))
+        });
+        for row in rows {
+            let cells = row.replace("\\|", "").matches('|').count();
+            assert_eq!(cells, 6, "five cells: {row}");
+        }
+    }
+
+    #[test]
+    fn the_charts_show_what_the_runs_measured() {
+        for chart in runs().unwrap().iter().flat_map(|run| &run.charts) {
+            let path = chart.path(&docs().join("charts"));
+            let drawn = fs::read_to_string(&path).unwrap();
+            assert!(drawn == chart.svg().unwrap(), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn every_missed_target_is_explained() {
+        let remarks: Remarks = read(&docs().join("figures/remarks.json")).unwrap();
+        for row in runs().unwrap().iter().flat_map(|run| &run.rows) {
+            let said = remarks
+                .get(&row.figure)
+                .and_then(|rows| rows.get(&row.what));
+            assert!(
+                row.met != Some(false) || said.is_some(),
+                "{} {} says nothing",
+                row.figure,
+                row.what
+            );
+        }
+    }
+
+    #[test]
+    fn a_row_has_five_cells_whatever_it_says() {
+        let spread = |median| Spread {
+            median,
+            min: median - 0.5,
+            max: median,
+        };
+        let row = |what: &str, met, note: &str| Row {
+            figure: "figure".into(),
+            what: what.into(),
+            value: spread(2.0),
+            target: Target::AtMost(1.5),
+            met,
+            note: note.into(),
+        };
+        let run = Run {
+            day: "2026-11-21".into(),
+            server: "redis 7.0.15".into(),
+            cores: 2,
+            rows: vec![
+                row("a | b", None, ""),
+                row("c", Some(true), "x / y"),
+                row("d", Some(false), "z"),
+            ],
+            charts: Vec::new(),
+        };
+        let remark = BTreeMap::from([("d".to_owned(), "why".to_owned())]);
+        let mut remarks = Remarks::from([("figure".to_owned(), remark)]);
+        let table = table(&run, &mut remarks);
+        let rows: Vec<&str> = table.lines().skip(4).collect();
+        assert_eq!(
+            rows,
+            [
+                r"| `figure` | a \| b | ≤ 1.5 | 2.000 [1.500..2.000] | |",
+                "| `figure` | c | ≤ 1.5 | 2.000 [1.500..2.000] | met: x / y |",
+                "| `figure` | d | ≤ 1.5 | 2.000 [1.500..2.000] | **missed**: why (z) |",
+            ]
+        );
+        assert!(remarks["figure"].is_empty());
+    }
+}
