@@ -13,8 +13,16 @@ use crate::measure::{Flavor, Plan, Spread, compare};
 use crate::report::{Report, Target, per_second};
 use crate::slowlog;
 
-const ACQUIRE: &str = include_str!("../../crates/stanchion-rwlock/lua/read_acquire.lua");
-const RELEASE: &str = include_str!("../../crates/stanchion-rwlock/lua/read_release.lua");
+const ACQUIRE: &str = concat!(
+    include_str!("../../crates/stanchion-rwlock/lua/read_acquire.lua"),
+    include_str!("../../crates/stanchion-rwlock/lua/dead.lua"),
+    include_str!("../../crates/stanchion-rwlock/lua/read_acquire_on.lua"),
+);
+const RELEASE: &str = concat!(
+    include_str!("../../crates/stanchion-rwlock/lua/read_release.lua"),
+    include_str!("../../crates/stanchion-rwlock/lua/dead.lua"),
+    include_str!("../../crates/stanchion-rwlock/lua/read_release_on.lua"),
+);
 const READERS: usize = 64;
 
 /// One that reads in a loop.
@@ -34,15 +42,16 @@ fn pair(name: &str, reader: usize) -> Pair {
     let prefix = format!("{{{name}}}:");
     let hold = format!("{prefix}{owner}:rwlock_timeout:1");
     let channel = format!("redisson_rwlock:{{{name}}}");
+    let readers = format!("stanchion_rwlock_readers:{{{name}}}");
     Pair {
         acquire: Invocation::new(
             ACQUIRE,
-            &[name, &hold, name],
-            &[&owner, LEASE, NOT_AFTER, ""],
+            &[name, &hold, &readers, name, name],
+            &[&owner, LEASE, NOT_AFTER, "", &prefix, "0"],
         ),
         release: Invocation::new(
             RELEASE,
-            &[name, &hold],
+            &[name, &hold, &readers, name],
             &[&owner, "1", LEASE, &channel, "PUBLISH", &prefix],
         ),
     }

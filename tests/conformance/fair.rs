@@ -702,19 +702,18 @@ async fn a_large_foreign_value_is_not_read_to_be_refused(world: &World) {
 }
 
 /// No number to count on from: not one at all, or one where counting stands still.
-const SPOILT: [&str; 8] = [
+const SPOILT: [&str; 6] = [
     "abc",
     "inf",
     "nan",
-    "-1",
-    "1e3",
-    "0x10",
+    "1.5",
     "9007199254740992",
     "9223372036854775807",
 ];
 
 fn spoilt(rejection: &Rejection) -> bool {
-    matches!(rejection, Rejection::WrongType { .. }) && rejection.to_string().contains("fence")
+    matches!(rejection, Rejection::WrongType { .. })
+        && rejection.to_string().contains("fencing counter")
 }
 
 async fn a_fence_that_counts_nothing_is_refused_and_left_untouched(world: &World) {

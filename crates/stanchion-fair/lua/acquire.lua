@@ -35,13 +35,14 @@ if call('EXISTS', KEYS[1], KEYS[2]) == 0 then
     token = now
     local last = call('SET', KEYS[6], time[1] .. string.sub('00000' .. time[2], -6), 'GET')
     if last then
-      -- R17: nothing counts on from a value that is no whole number below 2^53 - 1.
-      if string.find(last, '%D') or #last > 16 or last + 0 >= 9007199254740991 then
+      local n = tonumber(last)
+      -- R17. Back it goes, and nothing has changed.
+      if not n or n % 1 ~= 0 or n >= 9007199254740991 then
         call('SET', KEYS[6], last)
-        return redis.error_reply('WRONGTYPE the fence key holds no token: ' .. string.sub(last, 1, 32))
+        return redis.error_reply('WRONGTYPE the fencing counter ' .. KEYS[6] .. ' is not a whole number below 2^53 - 1')
       end
-      if last + 0 >= now then
-        token = last + 1
+      if n >= now then
+        token = n + 1
         call('SET', KEYS[6], string.format('%.0f', token))
       end
     end

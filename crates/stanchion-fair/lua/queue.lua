@@ -16,11 +16,11 @@ local left, holder, granted
 -- P2, R17, as in the common case of an acquire.
 local function mint()
   if fence == lock then return 0 end
-  local last = call('GET', fence) or '0'
-  if string.find(last, '%D') or #last > 16 or last + 0 >= 9007199254740991 then
-    error(redis.error_reply('WRONGTYPE the fence key holds no token: ' .. string.sub(last, 1, 32)))
+  local n = tonumber(call('GET', fence) or 0)
+  if not n or n % 1 ~= 0 or n >= 9007199254740991 then
+    error(redis.error_reply('WRONGTYPE the fencing counter ' .. fence .. ' is not a whole number below 2^53 - 1'))
   end
-  local token = math.max(last + 1, us)
+  local token = math.max(n + 1, us)
   call('SET', fence, string.format('%.0f', token))
   return token
 end

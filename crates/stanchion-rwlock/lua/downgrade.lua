@@ -3,6 +3,7 @@
 --
 -- KEYS[1]  rwlock     hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  hold key   string  of the new reader
+-- KEYS[3]  readers    zset    reader -> end of its lease, server ms: who may be dead, and from when on
 -- ARGV[1]  writer     "<owner>:write", which gives up its hold
 -- ARGV[2]  owner      the reader to be, used for one outermost hold only (R1)
 -- ARGV[3]  lease      milliseconds, of the new reader
@@ -22,6 +23,8 @@ local time = call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[4] + 0 then return -1 end
 -- First, because it passes at maxmemory and lets the rest pass (R8). Never shorten (R3).
 call('PEXPIRE', KEYS[1], ARGV[3], 'GT')
+call('ZADD', KEYS[3], 'GT', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], ARGV[2])
+call('PEXPIRE', KEYS[3], math.max(call('PTTL', KEYS[1]), 1))
 -- The hold key before the field (R10), and the writer out before the mode changes: an error in between lets nobody in.
 if call('PTTL', KEYS[2]) < ARGV[3] + 0 then call('SET', KEYS[2], '1', 'PX', ARGV[3]) end
 if found[1] then

@@ -2,6 +2,7 @@
 -- Free the lock whoever holds it, and wake waiters. Holders find out at their next renewal; hold keys of readers expire.
 --
 -- KEYS[1]  rwlock   hash  mode, reader -> hold count, writer -> hold count
+-- KEYS[2]  readers  zset  reader -> end of its lease
 -- ARGV[1]  channel
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 --
@@ -14,6 +15,6 @@ if redis.call('HLEN', KEYS[1]) == 0 then return 0 end
 if redis.call('HEXISTS', KEYS[1], 'mode') == 0 then
   return redis.error_reply('WRONGTYPE the name belongs to another kind of synchronizer: its hash has no mode')
 end
-redis.call('UNLINK', KEYS[1])
+redis.call('UNLINK', KEYS[1], KEYS[2])
 redis.pcall(ARGV[2], ARGV[1], '1')
 return 1

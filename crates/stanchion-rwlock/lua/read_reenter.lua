@@ -3,6 +3,7 @@
 --
 -- KEYS[1]  rwlock     hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  hold key   string  one for each reader, whatever its count
+-- KEYS[3]  readers    zset    reader -> end of its lease, server ms: who may be dead, and from when on
 -- ARGV[1]  owner
 -- ARGV[2]  lease      milliseconds
 -- ARGV[3]  not_after  server time in microseconds
@@ -19,5 +20,7 @@ if not call('HGET', KEYS[1], ARGV[1]) then return -2 end
 -- First, because it passes at maxmemory and lets the rest pass (R8).
 call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
 if call('PEXPIRE', KEYS[2], ARGV[2], 'GT') == 0 and call('EXISTS', KEYS[2]) == 0 then call('SET', KEYS[2], '1', 'PX', ARGV[2]) end
+call('ZADD', KEYS[3], 'XX', 'GT', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2], ARGV[1])
+call('PEXPIRE', KEYS[3], ARGV[2], 'GT')
 call('HSET', KEYS[1], ARGV[1], ARGV[4] + 1)
 return 0

@@ -4,9 +4,11 @@
 -- KEYS[1]  rwlock  hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  fence   string  the last fencing token; the rwlock's own key again: none
 -- KEYS[3]  mark    string  a writer that waits
+-- KEYS[4]  readers  zset  reader -> end of its lease, server ms
 -- ARGV[1]  most    so many holders are listed at most
+-- ARGV[2]  prefix  what the hold keys of all readers begin with
 --
--- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', mode or '', holders, 1 if a waiting writer holds readers off, field, count, ... }
+-- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', mode or '', holders that are not known to be dead, 1 if a waiting writer holds readers off, field, count, ... }
 -- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(listed holders): of more than that, which ones is left to chance
@@ -18,9 +20,19 @@ local mode = call('HGET', KEYS[1], 'mode')
 if not mode then return redis.error_reply('WRONGTYPE the name belongs to another kind of synchronizer: its hash has no mode') end
 result[3] = mode
 result[4] = call('HLEN', KEYS[1]) - 1
+-- A reader whose lease has ended is dead, and stays until somebody comes.
+local time = call('TIME')
+local dead = {}
+local ended = call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. time[1] * 1000 + math.floor(time[2] / 1000), 'LIMIT', 0, ARGV[1])
+for i = 1, #ended do
+  if call('HEXISTS', KEYS[1], ended[i]) == 1 and call('EXISTS', ARGV[2] .. ended[i] .. ':rwlock_timeout:1') == 0 then
+    dead[ended[i]] = true
+    result[4] = result[4] - 1
+  end
+end
 local fields = call('HRANDFIELD', KEYS[1], ARGV[1] + 1, 'WITHVALUES')
 for i = 1, #fields, 2 do
-  if fields[i] ~= 'mode' and #result < 5 + 2 * ARGV[1] then
+  if fields[i] ~= 'mode' and not dead[fields[i]] and #result < 5 + 2 * ARGV[1] then
     result[#result + 1] = fields[i]
     result[#result + 1] = fields[i + 1]
   end

@@ -1,15 +1,30 @@
 //! What a read-write lock is made of on the server: keys, fields, channel.
 
-use stanchion_core::primitive::{Arg, Call, Script};
+use stanchion_core::primitive::{Arg, Call, Request, Script};
 use stanchion_core::{Client, Fencing, Name, WireOwner};
 
 use crate::rwlock::Preference;
 
-static STATUS: Script<3, 1> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
-static FORCE_RELEASE: Script<1, 2> = Script::new(
+static STATUS: Script<4, 2> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
+static FORCE_RELEASE: Script<2, 2> = Script::new(
     "rwlock/force_release",
     include_str!("../lua/force_release.lua"),
 );
+
+/// For how long one that waits holds the others off without asking again, in ms. It asks twice in that time.
+const GRACE: u64 = 2_000;
+
+/// A script in three parts: its header; what all of them do about the dead; and what this one does.
+macro_rules! with_dead {
+    ($name:literal) => {
+        concat!(
+            include_str!(concat!("../lua/", $name, ".lua")),
+            include_str!("../lua/dead.lua"),
+            include_str!(concat!("../lua/", $name, "_on.lua")),
+        )
+    };
+}
+pub(crate) use with_dead;
 
 /// What both sides of one lock share.
 #[derive(Clone, Debug)]
@@ -20,6 +35,9 @@ pub(crate) struct Layout {
     /// The name itself where no tokens are minted.
     fence: Vec<u8>,
     mark: Vec<u8>,
+    /// Who reads, by the end of the lease.
+    readers: Vec<u8>,
+    turn: Vec<u8>,
     /// What every hold key begins with.
     hold_keys: Vec<u8>,
     publish: &'static str,
@@ -36,6 +54,8 @@ impl Layout {
             channel: name.prefixed("redisson_rwlock"),
             fence: fencing.key(&name),
             mark: name.prefixed("stanchion_rwlock_writer"),
+            readers: name.prefixed("stanchion_rwlock_readers"),
+            turn: name.prefixed("stanchion_rwlock_turn"),
             hold_keys: name.suffixed(""),
             publish: client.publish_command(),
             preference,
@@ -57,6 +77,28 @@ impl Layout {
         match self.preference {
             Preference::Redisson => self.main(),
             Preference::Writer => &self.mark,
+        }
+    }
+
+    /// The key with which a waiting reader asks for a turn between two writers; the hash itself where writers have no
+    /// preference.
+    pub(crate) fn turn(&self) -> &[u8] {
+        match self.preference {
+            Preference::Redisson => self.main(),
+            Preference::Writer => &self.turn,
+        }
+    }
+
+    pub(crate) fn readers(&self) -> &[u8] {
+        &self.readers
+    }
+
+    /// For how long a request that is refused leaves a sign that it waits.
+    pub(crate) fn grace(&self, request: &Request<'_>) -> Arg<'static> {
+        match self.preference {
+            // Whoever asks only once holds nobody off.
+            Preference::Writer if request.waits => GRACE.into(),
+            _ => 0.into(),
         }
     }
 
@@ -83,13 +125,16 @@ impl Layout {
     /// `most`: so many holders are listed at most.
     pub(crate) fn status(&self, most: u32) -> Call {
         STATUS.call(
-            [self.main(), &self.fence, &self.mark],
-            [u64::from(most).into()],
+            [self.main(), &self.fence, &self.mark, &self.readers],
+            [u64::from(most).into(), self.hold_keys()],
         )
     }
 
     pub(crate) fn force_release(&self) -> Call {
-        FORCE_RELEASE.call([self.main()], [self.channel(), self.publish()])
+        FORCE_RELEASE.call(
+            [self.main(), &self.readers],
+            [self.channel(), self.publish()],
+        )
     }
 }
 

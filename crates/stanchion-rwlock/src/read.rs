@@ -5,26 +5,42 @@ use std::sync::Arc;
 use stanchion_core::primitive::{Call, Item, Request, Script, Sharing, Synchronizer};
 use stanchion_core::{Lease, Name, WireOwner};
 
-use crate::layout::{Layout, write_field};
+use crate::layout::{Layout, with_dead, write_field};
+use crate::rwlock::Preference;
 
-static ACQUIRE: Script<3, 4> = Script::new(
-    "rwlock/read_acquire",
-    include_str!("../lua/read_acquire.lua"),
-);
-static REENTER: Script<2, 4> = Script::new(
+static ACQUIRE: Script<5, 6> = Script::new("rwlock/read_acquire", with_dead!("read_acquire"));
+static REENTER: Script<3, 4> = Script::new(
     "rwlock/read_reenter",
     include_str!("../lua/read_reenter.lua"),
 );
-static RELEASE: Script<2, 6> = Script::new(
-    "rwlock/read_release",
-    include_str!("../lua/read_release.lua"),
-);
-static RENEW: Script<2, 3> =
+static RELEASE: Script<4, 6> = Script::new("rwlock/read_release", with_dead!("read_release"));
+static RENEW: Script<3, 3> =
     Script::new("rwlock/renew_read", include_str!("../lua/renew_read.lua"));
 
 /// Readers hold together, beside no writer.
 #[derive(Debug)]
 pub(crate) struct ReadSide(pub(crate) Arc<Layout>);
+
+impl ReadSide {
+    fn less(&self, owner: &WireOwner, count: u32, lease: Lease, turn: &[u8]) -> Call {
+        RELEASE.call(
+            [
+                self.0.main(),
+                &self.0.hold_key(owner),
+                self.0.readers(),
+                turn,
+            ],
+            [
+                owner.as_str().into(),
+                u64::from(count).into(),
+                lease.millis().into(),
+                self.0.channel(),
+                self.0.publish(),
+                self.0.hold_keys(),
+            ],
+        )
+    }
+}
 
 impl Synchronizer for ReadSide {
     fn kind(&self) -> &'static str {
@@ -53,20 +69,28 @@ impl Synchronizer for ReadSide {
             [
                 self.0.main(),
                 &self.0.hold_key(request.owner),
+                self.0.readers(),
                 self.0.mark(),
+                self.0.turn(),
             ],
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
                 request.not_after.into(),
                 within.as_str().into(),
+                self.0.hold_keys(),
+                self.0.grace(request),
             ],
         )
     }
 
     fn reenter(&self, request: &Request<'_>, count: u32) -> Option<Call> {
         Some(REENTER.call(
-            [self.0.main(), &self.0.hold_key(request.owner)],
+            [
+                self.0.main(),
+                &self.0.hold_key(request.owner),
+                self.0.readers(),
+            ],
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
@@ -77,22 +101,24 @@ impl Synchronizer for ReadSide {
     }
 
     fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
-        Some(RELEASE.call(
-            [self.0.main(), &self.0.hold_key(owner)],
-            [
-                owner.as_str().into(),
-                u64::from(count).into(),
-                lease.millis().into(),
-                self.0.channel(),
-                self.0.publish(),
-                self.0.hold_keys(),
-            ],
-        ))
+        Some(self.less(owner, count, lease, self.0.main()))
+    }
+
+    fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
+        Some(self.less(owner, 1, lease, self.0.turn()))
+    }
+
+    fn leaves_sign(&self) -> bool {
+        self.0.preference == Preference::Writer
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
         vec![RENEW.item(
-            [self.0.main().to_vec(), self.0.hold_key(owner)],
+            [
+                self.0.main().to_vec(),
+                self.0.hold_key(owner),
+                self.0.readers().to_vec(),
+            ],
             [
                 owner.as_str().into(),
                 lease.millis().to_string().into_bytes(),

@@ -23,11 +23,12 @@ pub enum Preference {
     #[default]
     Redisson,
     /// A writer that waits holds new readers off, in every process that has this preference. It gets the lock when those
-    /// who read have finished, unless another writer is faster.
+    /// who read have finished, unless another writer is faster. Readers that wait let one writer pass; then it is their
+    /// turn, before the next writer.
     ///
-    /// A writer says that it waits in a key of ours, for 2 s at a time, and asks every second meanwhile. If its process
-    /// dies, readers wait for those 2 s at most. Readers of Redisson do not look at that key: they are as correct as ever,
-    /// and may starve writers as ever.
+    /// A writer or a reader says that it waits in a key of ours, for 2 s at a time, and asks every second meanwhile. If its
+    /// process dies, the others wait for those 2 s at most. Redisson does not look at those keys: it is as correct as
+    /// ever, and its readers may starve writers as ever.
     Writer,
 }
 
@@ -40,6 +41,7 @@ pub enum Preference {
 /// * P3: an acquire that gives no guard leaves nothing behind.
 /// * P4: the release of a writer, or of the last reader, wakes waiters within about a round trip, in every process; a
 ///   lost message costs a poll (5 s). Readers of one process that wait side by side are let in together.
+/// * Readers of a process that died keep the lock until their leases have ended, and no longer, whoever reads after them.
 /// * P11: the work of a release does not grow with the number of readers.
 /// * Every acquire is a new owner: two calls on one handle are two readers, or exclude each other. Re-entry is asked
 ///   for, with `reenter` on a guard or with [`AcquireOptions::owner`].

@@ -16,7 +16,7 @@ pub struct RwLockStatus {
     pub writer: Option<RwLockHolder>,
     /// Who reads: everybody, or 1000 of them as chance has it. Beside a writer, its own reads.
     pub readers: Vec<RwLockHolder>,
-    /// How many owners read. Readers whose process died count until a release comes upon them.
+    /// How many owners read. Readers whose lease has ended do not count; Redisson's do until somebody comes upon them.
     pub reader_count: u64,
     /// What is left of the longest lease; `None` when nobody holds, or for a lock without TTL, which no stanchion or
     /// Redisson lock is.

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use stanchion_core::primitive::{Call, Item, Request, Script, Synchronizer, renew_field};
 use stanchion_core::{Lease, Name, WireOwner};
 
-use crate::layout::{Layout, write_field};
+use crate::layout::{Layout, with_dead, write_field};
 use crate::rwlock::Preference;
 
-static ACQUIRE: Script<3, 4> = Script::new(
-    "rwlock/write_acquire",
-    include_str!("../lua/write_acquire.lua"),
-);
+static ACQUIRE: Script<5, 5> = Script::new("rwlock/write_acquire", with_dead!("write_acquire"));
 static REENTER: Script<1, 4> = Script::new(
     "rwlock/write_reenter",
     include_str!("../lua/write_reenter.lua"),
@@ -24,11 +21,8 @@ static ABANDON: Script<2, 3> = Script::new(
     "rwlock/write_abandon",
     include_str!("../lua/write_abandon.lua"),
 );
-static DOWNGRADE: Script<2, 6> =
+static DOWNGRADE: Script<3, 6> =
     Script::new("rwlock/downgrade", include_str!("../lua/downgrade.lua"));
-
-/// For how long a waiting writer holds readers off without asking again, in ms. It asks twice in that time.
-const GRACE: u64 = 2_000;
 
 /// One writer, alone.
 ///
@@ -59,18 +53,20 @@ impl Synchronizer for WriteSide {
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
-        let grace = match self.0.preference {
-            // Whoever asks only once holds nobody off.
-            Preference::Writer if request.waits => GRACE,
-            _ => 0,
-        };
         ACQUIRE.call(
-            [self.0.main(), self.0.fence(), self.0.mark()],
+            [
+                self.0.main(),
+                self.0.fence(),
+                self.0.readers(),
+                self.0.mark(),
+                self.0.turn(),
+            ],
             [
                 write_field(request.owner).as_str().into(),
                 request.lease.millis().into(),
                 request.not_after.into(),
-                grace.into(),
+                self.0.grace(request),
+                self.0.hold_keys(),
             ],
         )
     }
@@ -120,7 +116,7 @@ impl Synchronizer for WriteSide {
 
     fn downgrade(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
         Some(DOWNGRADE.call(
-            [self.0.main(), &self.0.hold_key(to.owner)],
+            [self.0.main(), &self.0.hold_key(to.owner), self.0.readers()],
             [
                 write_field(from).as_str().into(),
                 to.owner.as_str().into(),

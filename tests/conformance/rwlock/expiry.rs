@@ -5,7 +5,7 @@ use std::time::Duration;
 use stanchion::{AcquireOptions, Lease, LostReason, ReleaseError, Renewal};
 use stanchion_tests::World;
 
-use super::rwlock;
+use super::{CHANNEL, rwlock};
 
 suite! {
     the_watchdog_keeps_both_sides_beyond_their_leases,
@@ -17,6 +17,10 @@ suite! {
     a_reader_whose_hold_key_is_gone_gets_it_back_at_its_renewal,
     nothing_shortens_a_readers_lease,
     hundreds_of_readers_are_renewed_in_few_scripts,
+    the_last_living_reader_frees_the_lock_beside_any_number_of_dead,
+    readers_that_come_after_the_dead_do_not_keep_a_writer_out,
+    a_writer_gets_in_when_the_last_of_the_dead_ends,
+    the_dead_do_not_pile_up_beside_the_living,
 }
 
 fn short() -> Lease {
@@ -192,5 +196,106 @@ async fn hundreds_of_readers_are_renewed_in_few_scripts(world: &World) {
     );
     assert!(readers.iter().all(stanchion::ReadGuard::is_held));
     drop(readers);
+    world.at_rest().await;
+}
+
+/// So many readers of a process that was killed: nobody renews or releases what they hold.
+async fn dead_readers(world: &World, count: usize, lease: Duration) {
+    let client = world.client().await;
+    let lock = rwlock(&client);
+    for _ in 0..count {
+        let options = unrenewed(Lease::new(lease).unwrap());
+        std::mem::forget(lock.read_with(options).await.unwrap());
+    }
+    std::mem::forget(client);
+}
+
+async fn fields(world: &World) -> usize {
+    world.admin(&["HLEN", "job"]).parse().unwrap()
+}
+
+async fn the_last_living_reader_frees_the_lock_beside_any_number_of_dead(world: &World) {
+    for dead in [1, 5, 9, 80] {
+        let client = world.client().await;
+        let lock = rwlock(&client);
+        let living = lock.read().await.unwrap();
+        dead_readers(world, dead, Duration::from_millis(200)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(lock.status().await.unwrap().reader_count, 1, "{dead}");
+        let writer = tokio::spawn({
+            let lock = rwlock(&world.client().await);
+            async move { lock.write().await.unwrap() }
+        });
+        world.subscribed(CHANNEL).await;
+        world.quiet().await;
+        let started = client.now();
+        living.release().await.unwrap();
+        drop(writer.await.unwrap());
+        let waited = client.now().since(started);
+        assert!(
+            waited < world.limit(Duration::from_millis(50)),
+            "{waited:?}"
+        );
+        world.at_rest().await;
+    }
+}
+
+async fn readers_that_come_after_the_dead_do_not_keep_a_writer_out(world: &World) {
+    dead_readers(world, 7, Duration::from_millis(500)).await;
+    let client = world.client().await;
+    let started = client.now();
+    let writer = tokio::spawn({
+        let lock = rwlock(&world.client().await);
+        async move { lock.write().await.unwrap() }
+    });
+    // None of them ever overlaps another, and each has the lock last for its lease.
+    while !writer.is_finished() {
+        let waited = client.now().since(started);
+        assert!(waited < Duration::from_secs(10), "the writer starves");
+        if let Some(reading) = rwlock(&client).try_read().await.unwrap() {
+            reading.release().await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    drop(writer.await.unwrap());
+    world.at_rest().await;
+}
+
+async fn a_writer_gets_in_when_the_last_of_the_dead_ends(world: &World) {
+    let client = world.client().await;
+    let lock = rwlock(&client);
+    // It made the lock last for five minutes, and has gone.
+    let long = Lease::new(Duration::from_secs(300)).unwrap();
+    let options = AcquireOptions::new().lease(long);
+    let first = lock.read_with(options).await.unwrap();
+    dead_readers(world, 8, Duration::from_millis(1500)).await;
+    first.release().await.unwrap();
+    let started = client.now();
+    let writing = lock.write().await.unwrap();
+    let waited = client.now().since(started);
+    assert!(waited > Duration::from_millis(500), "{waited:?}");
+    assert!(
+        waited < world.limit(Duration::from_millis(1600)),
+        "{waited:?}"
+    );
+    writing.release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn the_dead_do_not_pile_up_beside_the_living(world: &World) {
+    let client = world.client().await;
+    let living = rwlock(&client).read().await.unwrap();
+    for round in 0..30 {
+        dead_readers(world, 4, Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        assert!(
+            fields(world).await <= 16,
+            "{} after {round}",
+            fields(world).await
+        );
+    }
+    let count = rwlock(&client).status().await.unwrap().reader_count;
+    assert_eq!(count, 1);
+    living.release().await.unwrap();
     world.at_rest().await;
 }

@@ -132,7 +132,11 @@ async fn the_key_prefix_is_part_of_every_key(world: &World) {
         .unwrap();
     let reading = rwlock(&client).read().await.unwrap();
     let hold_key = format!("{{app:job}}:{}:rwlock_timeout:1", reading.owner());
-    let mut expected = ["app:job".to_owned(), hold_key];
+    let mut expected = [
+        "app:job".to_owned(),
+        hold_key,
+        "stanchion_rwlock_readers:{app:job}".to_owned(),
+    ];
     expected.sort();
     assert_eq!(world.keys(), expected);
     let unprefixed = RwLock::new(&world.client().await, "app:job").unwrap();

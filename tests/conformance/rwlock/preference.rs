@@ -11,6 +11,7 @@ use stanchion_tests::World;
 use super::{CHANNEL, rwlock};
 
 const MARK: &str = "stanchion_rwlock_writer:{job}";
+const TURN: &str = "stanchion_rwlock_turn:{job}";
 
 suite! {
     by_default_a_waiting_writer_leaves_no_mark_and_readers_join,
@@ -23,6 +24,9 @@ suite! {
     a_mark_lasts_as_long_as_its_writer_waits,
     writers_of_several_processes_take_turns_with_readers,
     a_writer_gets_through_a_steady_stream_of_readers,
+    writers_in_turns_let_a_reader_in,
+    readers_that_give_up_their_turn_hold_no_writer_off,
+    a_dead_reader_holds_writers_off_for_its_grace_at_most,
 }
 
 fn preferring(client: &Client) -> RwLock {
@@ -273,4 +277,100 @@ async fn a_writer_gets_through_a_steady_stream_of_readers(world: &World) {
         }
         world.at_rest().await;
     }
+}
+
+async fn writers_in_turns_let_a_reader_in(world: &World) {
+    let done = Arc::new(AtomicBool::new(false));
+    let (writes, mut tasks) = (Arc::new(AtomicU32::new(0)), Vec::new());
+    for _ in 0..2 {
+        let lock = preferring(&world.client().await);
+        let (done, writes) = (Arc::clone(&done), Arc::clone(&writes));
+        tasks.push(tokio::spawn(async move {
+            while !done.load(SeqCst) {
+                let writing = lock.write().await.unwrap();
+                writes.fetch_add(1, SeqCst);
+                // The other waits by now, and goes on waiting.
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                writing.release().await.unwrap();
+            }
+        }));
+    }
+    stanchion_testkit::eventually("they write in turns", || writes.load(SeqCst) > 6).await;
+    let readers = [world.client().await, world.client().await];
+    for round in 0..6 {
+        let before = writes.load(SeqCst);
+        let lock = preferring(&readers[round % 2]);
+        let reading = lock
+            .read_timeout(Duration::from_secs(10))
+            .await
+            .expect("a reader has its turn");
+        let passed = writes.load(SeqCst) - before;
+        assert!(passed <= 4, "{passed} writers passed it");
+        reading.release().await.unwrap();
+    }
+    // And both read together, though they are of two processes.
+    let [one, other] = readers.each_ref().map(preferring);
+    let (one, other) = tokio::join!(one.read(), other.read());
+    drop((one.unwrap(), other.unwrap()));
+    done.store(true, SeqCst);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+async fn readers_that_give_up_their_turn_hold_no_writer_off(world: &World) {
+    let clients = [
+        world.client().await,
+        world.client().await,
+        world.client().await,
+    ];
+    let first = preferring(&clients[0]).write().await.unwrap();
+    let reader = tokio::spawn({
+        let lock = preferring(&clients[1]);
+        async move { lock.read().await }
+    });
+    eventually_async("it waits", async || {
+        world.admin(&["GET", TURN]).starts_with('.')
+    })
+    .await;
+    // Its turn comes while it cannot have it: the next writer is in.
+    let _ = world.admin(&["SET", MARK, "elsewhere:1:write", "PX", "60000"]);
+    reader.abort();
+    eventually_async("it takes its sign along", async || {
+        world.admin(&["EXISTS", TURN]) == "0"
+    })
+    .await;
+    let _ = world.admin(&["DEL", MARK]);
+    let second = tokio::spawn({
+        let lock = preferring(&clients[2]);
+        async move { lock.write().await.unwrap() }
+    });
+    first.release().await.unwrap();
+    second.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+async fn a_dead_reader_holds_writers_off_for_its_grace_at_most(world: &World) {
+    let client = world.client().await;
+    // What a reader leaves that was killed when it was its turn.
+    let _ = world.admin(&["SET", TURN, "!dead:1", "PX", "2000"]);
+    assert!(preferring(&client).try_write().await.unwrap().is_none());
+    let started = client.now();
+    let writing = preferring(&client).write().await.unwrap();
+    let waited = client.now().since(started);
+    assert!(waited > Duration::from_millis(1500), "{waited:?}");
+    assert!(waited < Duration::from_millis(4500), "{waited:?}");
+    writing.release().await.unwrap();
+    // By default nobody looks at it.
+    let _ = world.admin(&["SET", TURN, "!dead:1", "PX", "60000"]);
+    rwlock(&client)
+        .write()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let _ = world.admin(&["DEL", TURN]);
+    world.at_rest().await;
 }

@@ -243,6 +243,7 @@ impl Sim {
                 within: within
                     .map(|owner| format!("{owner}:write"))
                     .unwrap_or_default(),
+                grace,
             }
         };
         match self.send(op) {
@@ -341,6 +342,7 @@ impl Sim {
                 owner: client.owner.clone(),
                 n,
                 lease,
+                quits: false,
             }
         };
         match self.send(op) {
@@ -405,6 +407,7 @@ impl Sim {
                 owner: client.owner.clone(),
                 n: 1,
                 lease: client.lease,
+                quits: self.server.prefers_writers,
             }
         } else if self.server.prefers_writers {
             Op::WriteAbandon {

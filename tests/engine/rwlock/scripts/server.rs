@@ -1,5 +1,7 @@
 //! The engine, asked directly, and compared with the table after every script.
 
+use std::collections::BTreeMap;
+
 use stanchion::embedded::{Engine, Reply};
 
 use super::java;
@@ -15,10 +17,27 @@ macro_rules! lua {
     };
 }
 
+macro_rules! lua_with_dead {
+    ($name:literal) => {
+        concat!(
+            lua!($name),
+            lua!("dead"),
+            include_str!(concat!(
+                "../../../../crates/stanchion-rwlock/lua/",
+                $name,
+                "_on.lua"
+            ))
+        )
+    };
+}
+
 const RENEW: &str = include_str!("../../../../crates/stanchion-core/lua/renew.lua");
 const CHANNEL: &str = "redisson_rwlock:{job}";
 const FENCE: &str = "stanchion_fence:{job}";
 const MARK: &str = "stanchion_rwlock_writer:{job}";
+const TURN: &str = "stanchion_rwlock_turn:{job}";
+const READERS: &str = "stanchion_rwlock_readers:{job}";
+const PREFIX: &str = "{job}:";
 
 /// One request, as it goes over the wire: it can be run again, now or much later.
 #[derive(Clone, Debug)]
@@ -28,6 +47,7 @@ pub(super) enum Op {
         lease: u64,
         not_after: u64,
         within: String,
+        grace: u64,
     },
     ReadReenter {
         owner: String,
@@ -39,6 +59,8 @@ pub(super) enum Op {
         owner: String,
         n: u64,
         lease: u64,
+        /// It gives up waiting, too.
+        quits: bool,
     },
     ReadRenew {
         owner: String,
@@ -166,19 +188,19 @@ impl Server {
     #[rustfmt::skip]
     fn ask(&self, op: &Op) -> Reply {
         let text = |n: &u64| n.to_string();
-        let mark = if self.prefers_writers { MARK } else { "job" };
+        let (mark, turn) = if self.prefers_writers { (MARK, TURN) } else { ("job", "job") };
         let timeouts = |owner: &str| format!("{{job}}:{owner}:rwlock_timeout");
         match op {
-            Op::ReadAcquire { owner, lease, not_after, within } =>
-                self.eval(lua!("read_acquire"), &["job", &hold_key(owner, 1), mark], &[owner, &text(lease), &text(not_after), within]),
+            Op::ReadAcquire { owner, lease, not_after, within, grace } =>
+                self.eval(lua_with_dead!("read_acquire"), &["job", &hold_key(owner, 1), READERS, mark, turn], &[owner, &text(lease), &text(not_after), within, PREFIX, &text(grace)]),
             Op::ReadReenter { owner, lease, not_after, n } =>
-                self.eval(lua!("read_reenter"), &["job", &hold_key(owner, 1)], &[owner, &text(lease), &text(not_after), &text(n)]),
-            Op::ReadRelease { owner, n, lease } =>
-                self.eval(lua!("read_release"), &["job", &hold_key(owner, 1)], &[owner, &text(n), &text(lease), CHANNEL, "PUBLISH", "{job}:"]),
+                self.eval(lua!("read_reenter"), &["job", &hold_key(owner, 1), READERS], &[owner, &text(lease), &text(not_after), &text(n)]),
+            Op::ReadRelease { owner, n, lease, quits } =>
+                self.eval(lua_with_dead!("read_release"), &["job", &hold_key(owner, 1), READERS, if *quits { turn } else { "job" }], &[owner, &text(n), &text(lease), CHANNEL, "PUBLISH", PREFIX]),
             Op::ReadRenew { owner, lease, not_after } =>
-                self.eval(lua!("renew_read"), &["job", &hold_key(owner, 1)], &[&text(not_after), owner, &text(lease)]),
+                self.eval(lua!("renew_read"), &["job", &hold_key(owner, 1), READERS], &[&text(not_after), owner, &text(lease)]),
             Op::WriteAcquire { field, lease, not_after, grace } =>
-                self.eval(lua!("write_acquire"), &["job", FENCE, mark], &[field, &text(lease), &text(not_after), &text(grace)]),
+                self.eval(lua_with_dead!("write_acquire"), &["job", FENCE, READERS, mark, turn], &[field, &text(lease), &text(not_after), &text(grace), PREFIX]),
             Op::WriteReenter { field, lease, not_after, n } =>
                 self.eval(lua!("write_reenter"), &["job"], &[field, &text(lease), &text(not_after), &text(n)]),
             Op::WriteRelease { field, n, lease } =>
@@ -188,7 +210,7 @@ impl Server {
             Op::WriteRenew { field, lease, not_after } =>
                 self.eval(RENEW, &["job"], &[&text(not_after), field, &text(lease)]),
             Op::Downgrade { field, owner, lease, not_after } =>
-                self.eval(lua!("downgrade"), &["job", &hold_key(owner, 1)], &[field, owner, &text(lease), &text(not_after), CHANNEL, "PUBLISH"]),
+                self.eval(lua!("downgrade"), &["job", &hold_key(owner, 1), READERS], &[field, owner, &text(lease), &text(not_after), CHANNEL, "PUBLISH"]),
             Op::JavaRead { owner, lease } =>
                 self.eval(java::READ, &["job", &timeouts(owner)], &[&text(lease), owner]),
             Op::JavaUnread { owner } =>
@@ -208,9 +230,9 @@ impl Server {
         let (prefers_writers, table) = (self.prefers_writers, &mut self.table);
         let ask = |field, lease: &u64, not_after: &u64| Ask { field, lease: *lease, not_after: *not_after, prefers_writers };
         match op {
-            Op::ReadAcquire { owner, lease, not_after, within } => table.read_acquire(now, ask(owner, lease, not_after), within),
+            Op::ReadAcquire { owner, lease, not_after, within, grace } => table.read_acquire(now, ask(owner, lease, not_after), within, *grace),
             Op::ReadReenter { owner, lease, not_after, n } => table.reenter(now, ask(owner, lease, not_after), *n, true),
-            Op::ReadRelease { owner, n, lease } => table.read_release(ms, owner, *n, *lease),
+            Op::ReadRelease { owner, n, lease, quits } => table.read_release(ms, owner, *n, *lease, *quits && prefers_writers),
             Op::ReadRenew { not_after, .. } | Op::WriteRenew { not_after, .. } if now > *not_after => -1,
             Op::ReadRenew { owner, lease, .. } => table.renew(ms, owner, *lease, true),
             Op::WriteAcquire { field, lease, not_after, grace } => table.write_acquire(now, ask(field, lease, not_after), *grace),
@@ -241,6 +263,26 @@ impl Server {
         }
     }
 
+    fn scores(&self, key: &str) -> BTreeMap<String, u64> {
+        let found = self
+            .engine
+            .execute(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+        let Reply::Array(items) = found else {
+            panic!("{found:?}");
+        };
+        let pair = |item: &Reply| match item {
+            Reply::Array(pair) => match pair.as_slice() {
+                [Reply::Bulk(member), Reply::Double(score)] => {
+                    let member = String::from_utf8(member.clone()).unwrap();
+                    (member, format!("{score:.0}").parse().unwrap())
+                }
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        items.iter().map(pair).collect()
+    }
+
     /// The keyspace as a table.
     fn dump(&self, ms: u64) -> Table {
         let mut table = Table::default();
@@ -249,6 +291,11 @@ impl Server {
             match key.as_str() {
                 FENCE => table.last_token = self.text(FENCE).parse().unwrap(),
                 MARK => table.mark = Some((self.text(MARK), ms + self.left(MARK))),
+                TURN => table.turn = Some((self.text(TURN), ms + self.left(TURN))),
+                READERS => {
+                    table.readers_end = ms + self.left(READERS);
+                    table.readers = self.scores(READERS);
+                }
                 "job" => {
                     table.end = ms + self.left("job");
                     let Reply::Map(pairs) = self.engine.execute(&["HGETALL", "job"]) else {
@@ -282,22 +329,8 @@ impl Server {
         if self.table.mode.is_none() {
             self.table.end = 0;
         }
-        if let Op::ReadRelease { .. } = op
-            && self.table.fields.len() > 4
-        {
-            // Four of many may be looked at, as chance has it; only the dead may go.
-            let gone: Vec<_> = self
-                .table
-                .fields
-                .iter()
-                .filter(|(owner, _)| found.count(owner).is_none())
-                .map(|(owner, _)| owner.clone())
-                .collect();
-            assert!(gone.len() <= 4, "{gone:?}");
-            for owner in gone {
-                assert!(self.table.is_dead(ms, &owner), "{owner} was alive");
-                self.table.remove(&owner);
-            }
+        if self.table.readers.is_empty() {
+            self.table.readers_end = 0;
         }
         if found.mode.is_none() {
             found.end = 0;

@@ -16,7 +16,11 @@ pub(super) struct Table {
     pub(super) fields: Vec<(String, u64)>,
     pub(super) end: u64,
     pub(super) holds: BTreeMap<String, u64>,
+    /// Who may be dead, and from when on.
+    pub(super) readers: BTreeMap<String, u64>,
+    pub(super) readers_end: u64,
     pub(super) mark: Option<(String, u64)>,
+    pub(super) turn: Option<(String, u64)>,
     pub(super) last_token: u64,
 }
 
@@ -52,6 +56,16 @@ impl Table {
         }
         self.holds.retain(|_, end| ms <= *end);
         self.mark.take_if(|(_, end)| ms > *end);
+        self.turn.take_if(|(_, end)| ms > *end);
+        if ms > self.readers_end {
+            self.readers.clear();
+        }
+    }
+
+    /// The script deletes both.
+    fn end_all(&mut self) {
+        self.free();
+        self.readers.clear();
     }
 
     pub(super) fn free(&mut self) {
@@ -89,30 +103,119 @@ impl Table {
         *old = (*old).max(end);
     }
 
-    pub(super) fn read_acquire(&mut self, now: u64, ask: Ask<'_>, within: &str) -> i64 {
+    pub(super) fn read_acquire(&mut self, now: u64, ask: Ask<'_>, within: &str, grace: u64) -> i64 {
         let ms = now / 1000;
         let (held, writer) = (self.count(ask.field), self.count(within));
-        if self.mode == Some(Mode::Write) && held.is_none() && writer.is_none() {
-            return busy(self.end - ms);
-        }
-        if let Some((_, end)) = &self.mark
-            && ask.prefers_writers
-            && held.is_none()
-            && writer.is_none()
-        {
-            return busy(end - ms);
+        let newcomer = held.is_none() && writer.is_none();
+        let turn = self
+            .turn
+            .clone()
+            .filter(|_| ask.prefers_writers && newcomer);
+        let turn = turn.map(|(turn, _)| turn).unwrap_or_default();
+        let passed_over = turn.is_empty() || turn.starts_with('.');
+        let mark = self
+            .mark
+            .as_ref()
+            .filter(|_| ask.prefers_writers && passed_over);
+        let refused = match (newcomer, self.mode, mark) {
+            (true, Some(Mode::Write), _) => Some(self.end - ms),
+            (true, _, Some((_, end))) => Some(end - ms),
+            _ => None,
+        };
+        if let Some(left) = refused.filter(|_| grace == 0) {
+            return busy(left);
         }
         if now > ask.not_after {
             return LATE;
         }
+        if let Some(left) = refused {
+            if turn.is_empty() {
+                self.turn = Some((format!(".{}", ask.field), ms + grace));
+            } else if let Some((turn, end)) = &mut self.turn
+                && turn[1..] == *ask.field
+            {
+                *end = ms + grace;
+            }
+            return busy(left.min(grace / 2));
+        }
+        let own = hold_key(ask.field, 1);
         if held.is_none() {
-            self.holds.remove(&hold_key(ask.field, 1));
+            self.holds.remove(&own);
+        }
+        self.hold(&own, ms + ask.lease);
+        self.index(ask.field, ms + ask.lease);
+        let end = self.mode.map_or(0, |_| self.end);
+        self.readers_end = end.max(ms + ask.lease);
+        if held.is_none() {
+            if self.mode == Some(Mode::Read) {
+                self.bury_ended(ms, 8);
+            }
             self.set(ask.field, 1);
         }
-        self.hold(&hold_key(ask.field, 1), ms + ask.lease);
         self.mode.get_or_insert(Mode::Read);
         self.lengthen(ms + ask.lease);
+        if turn == format!(".{}", ask.field) {
+            self.turn = None;
+        } else if turn.starts_with('!') {
+            self.turn = Some(("+".to_owned(), ms + 250));
+        }
         DONE
+    }
+
+    fn index(&mut self, reader: &str, end: u64) {
+        let old = self.readers.entry(reader.to_owned()).or_insert(end);
+        *old = (*old).max(end);
+    }
+
+    /// What the hold keys of a reader have left.
+    fn left_of(&self, ms: u64, reader: &str) -> u64 {
+        let count = self.count(reader).unwrap_or(0);
+        let ends = (1..=count.min(8)).filter_map(|index| self.holds.get(&hold_key(reader, index)));
+        match ends.map(|end| end - ms).max().unwrap_or(0) {
+            0 if count > 8 => 1000,
+            left => left,
+        }
+    }
+
+    fn take_out(&mut self, reader: &str) {
+        self.readers.remove(reader);
+        self.remove(reader);
+    }
+
+    fn bury_ended(&mut self, ms: u64, most: usize) {
+        let ended = self.readers.iter().filter(|(_, end)| **end < ms);
+        let mut ended: Vec<_> = ended.map(|(reader, end)| (*end, reader.clone())).collect();
+        ended.sort();
+        for (_, reader) in ended.into_iter().take(most) {
+            match self.left_of(ms, &reader) {
+                0 => self.take_out(&reader),
+                left => drop(self.readers.insert(reader, ms + left)),
+            }
+        }
+    }
+
+    /// When to look again, and whether all were looked at. The simulation has never so many that some are left out.
+    fn bury(&mut self, ms: u64) -> (u64, bool) {
+        self.bury_ended(ms, 64);
+        let few = self.fields.len() <= 4;
+        if !few && self.fields.len() <= self.readers.len() {
+            let last = self.readers.values().max().copied().unwrap_or(0);
+            return (last.saturating_sub(ms), false);
+        }
+        let mut longest = 0;
+        for (reader, _) in self.fields.clone() {
+            let left = self.left_of(ms, &reader);
+            longest = longest.max(left);
+            if left == 0 {
+                self.take_out(&reader);
+            } else if !few {
+                self.readers.entry(reader).or_insert(ms + left);
+            }
+        }
+        if !few {
+            self.readers_end = self.readers_end.max(self.end);
+        }
+        (longest, true)
     }
 
     pub(super) fn reenter(&mut self, now: u64, ask: Ask<'_>, n: u64, reads: bool) -> i64 {
@@ -130,6 +233,10 @@ impl Table {
         self.lengthen(ms + lease);
         if reads {
             self.hold(&hold_key(field, 1), ms + lease);
+            if self.readers.contains_key(field) {
+                self.index(field, ms + lease);
+            }
+            self.readers_end = self.readers_end.max(ms + lease);
         }
         DONE
     }
@@ -140,76 +247,73 @@ impl Table {
         1
     }
 
-    pub(super) fn read_release(&mut self, ms: u64, owner: &str, n: u64, lease: u64) -> i64 {
+    pub(super) fn read_release(
+        &mut self,
+        ms: u64,
+        owner: &str,
+        n: u64,
+        lease: u64,
+        quits: bool,
+    ) -> i64 {
         if n > 1 {
             return self.counted(ms, owner, n - 1, lease, true);
         }
         let had = self.remove(owner);
         self.holds.remove(&hold_key(owner, 1));
+        let gave_up = quits && self.turn.take_if(|(turn, _)| turn[1..] == *owner).is_some();
         if !had {
-            return GONE;
+            return if gave_up { DONE } else { GONE };
         }
         if self.fields.is_empty() {
-            self.free();
-        } else if self.mode == Some(Mode::Read) && self.fields.len() <= 4 {
-            self.look_at_all(ms);
+            self.end_all();
+            return DONE;
+        }
+        self.readers.remove(owner);
+        if self.mode == Some(Mode::Read) {
+            let (longest, all) = self.bury(ms);
+            if self.fields.is_empty() {
+                self.end_all();
+            } else if all {
+                // As Redisson: the lock lasts as long as the longest.
+                self.end = ms + longest;
+            }
         }
         DONE
-    }
-
-    /// As Redisson: whose keys have all gone is dead, and the lock lasts as long as the longest.
-    fn look_at_all(&mut self, ms: u64) {
-        let (mut budget, mut all, mut longest) = (8, true, 0);
-        let fields = std::mem::take(&mut self.fields);
-        for (owner, count) in fields {
-            let mut alive = false;
-            for index in 1..=count {
-                if budget == 0 {
-                    (all, alive) = (false, true);
-                    break;
-                }
-                budget -= 1;
-                let end = self.holds.get(&hold_key(&owner, index));
-                if let Some(end) = end.filter(|end| **end > ms) {
-                    alive = true;
-                    longest = longest.max(*end);
-                }
-            }
-            if alive {
-                self.fields.push((owner, count));
-            }
-        }
-        if self.fields.is_empty() {
-            self.free();
-        } else if all {
-            self.end = longest;
-        }
-    }
-
-    /// Whether nothing keeps this reader's field alive.
-    pub(super) fn is_dead(&self, ms: u64, owner: &str) -> bool {
-        let count = self.count(owner).unwrap_or(0);
-        (1..=count).all(|index| {
-            self.holds
-                .get(&hold_key(owner, index))
-                .is_none_or(|end| *end <= ms)
-        })
     }
 
     pub(super) fn write_acquire(&mut self, now: u64, ask: Ask<'_>, grace: u64) -> i64 {
         let ms = now / 1000;
         let held = self.count(ask.field).is_some();
-        let taken = self.mode.is_some() && !held;
-        if taken && grace == 0 {
+        if self.mode == Some(Mode::Write) && !held && grace == 0 {
             return busy(self.end - ms);
         }
         if now > ask.not_after {
             return LATE;
         }
-        if taken {
-            self.mark = Some((ask.field.to_owned(), ms + grace));
-            return busy((grace / 2).min(self.end - ms));
+        let mut taken = self.mode.filter(|_| !held).map(|_| self.end - ms);
+        if self.mode == Some(Mode::Read) && !held {
+            let (again, _) = self.bury(ms);
+            if self.fields.is_empty() {
+                self.end_all();
+                taken = None;
+            } else {
+                taken = taken.map(|left| left.min(again));
+            }
         }
+        let turn = self.turn.clone().filter(|_| ask.prefers_writers && !held);
+        let yields = turn.as_ref().filter(|(turn, _)| turn.starts_with('!'));
+        if let Some(left) = taken.or(yields.map(|(_, end)| end - ms)) {
+            if grace == 0 {
+                return busy(left);
+            }
+            self.mark = Some((ask.field.to_owned(), ms + grace));
+            return busy((grace / 2).min(left));
+        }
+        self.turn = match turn {
+            Some((turn, end)) if turn.starts_with('.') => Some((turn.replacen('.', "!", 1), end)),
+            Some(_) => None,
+            None => self.turn.take(),
+        };
         self.last_token = now.max(self.last_token + 1);
         if !held {
             self.mode = Some(Mode::Write);
@@ -261,6 +365,8 @@ impl Table {
         }
         self.lengthen(ms + to.lease);
         self.hold(&hold_key(to.field, 1), ms + to.lease);
+        self.index(to.field, ms + to.lease);
+        self.readers_end = self.end;
         DONE
     }
 }
