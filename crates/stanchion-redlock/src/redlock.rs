@@ -30,7 +30,8 @@ const OUTAGE_TOLERANCE: Duration = Duration::from_secs(30);
 /// * P1 for a quorum: at most one owner holds a majority of the nodes, as far as its
 ///   [`valid_until`](RedGuard::valid_until) reaches, while no node loses data within a lease, and clocks run at the same
 ///   rate within max(2 ms, lease/100).
-/// * It survives the loss of a minority of nodes, silent ones included: they cost an acquire as much time as the others took.
+/// * It survives the loss of a minority of nodes, silent ones included: they cost an acquire as much time as the others took,
+///   and at most the node timeout when the others could not decide without them.
 /// * P3: an acquire that gives no guard is released on all nodes, also on those that did not answer.
 /// * P8: errors say what each node said.
 /// * Every acquire is a new owner, and there is no re-entry. There is no order between waiters, and no fencing token.
