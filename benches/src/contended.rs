@@ -6,8 +6,8 @@ use stanchion_testkit::RedisServer;
 
 use crate::bare::{Bare, Pair, connect};
 use crate::contender::rate;
-use crate::either::Kind;
 use crate::handoffs::{relay, sent};
+use crate::kind::Kind;
 use crate::measure::{Flavor, Plan, Spread, compare};
 use crate::report::{Report, Target, per_second};
 

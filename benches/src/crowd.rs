@@ -10,7 +10,7 @@ use stanchion::{Client, Lock};
 use stanchion_testkit::RedisServer;
 use tokio::sync::watch;
 
-use crate::either::{Either, Kind};
+use crate::kind::{AnyLock, Kind};
 use crate::measure::{Flavor, Plan, Spread, compare};
 use crate::report::{Report, Target, per_second};
 
@@ -18,7 +18,7 @@ const FEW: usize = 16;
 
 /// Tasks that wait for one name again and again. While its gate is closed, whoever holds keeps it.
 pub(crate) struct Crowd {
-    pub(crate) lock: Either,
+    pub(crate) lock: AnyLock,
     pub(crate) client: Client,
     gate: watch::Sender<bool>,
     grants: Arc<AtomicU64>,

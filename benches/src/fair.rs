@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use stanchion::{AcquireError, Client, FairLock};
+use stanchion::{AcquireError, Client, FairLock, Guard};
 use stanchion_testkit::RedisServer;
 use tokio::sync::mpsc;
 
@@ -11,8 +11,8 @@ use crate::bare::connect;
 use crate::chart::{Chart, Scale, Series, Shape};
 use crate::contender::rate;
 use crate::crowd::Crowd;
-use crate::either::{Held, Kind};
 use crate::handoffs::{relay, sent};
+use crate::kind::Kind;
 use crate::measure::{Flavor, Plan, Spread, compare};
 use crate::processes::{self, Outcome};
 use crate::report::{Report, Target, per_second};
@@ -262,7 +262,7 @@ pub(crate) fn gap(server: &RedisServer, plan: Plan, report: &mut Report) -> Resu
 
 /// The median gap and the median round trip, in microseconds.
 async fn one_gap(server: &RedisServer, kind: Kind) -> Result<(f64, f64)> {
-    let (tell, mut holders) = mpsc::channel::<(Instant, Held)>(1);
+    let (tell, mut holders) = mpsc::channel::<(Instant, Guard)>(1);
     let mut tasks = Vec::new();
     for _ in 0..2 {
         let client = Client::connect(server.url()).await?;

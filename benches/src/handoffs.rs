@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use hdrhistogram::Histogram;
 use stanchion_testkit::RedisServer;
 
-use crate::either::Either;
+use crate::kind::AnyLock;
 
 /// What a block of contention brought.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Relay {
 }
 
 /// `tasks` tasks acquire and release at once, again and again, for `block`.
-pub(crate) async fn relay(lock: &Either, tasks: usize, block: Duration) -> Result<Relay> {
+pub(crate) async fn relay(lock: &AnyLock, tasks: usize, block: Duration) -> Result<Relay> {
     let started = Instant::now();
     let last = Arc::new(AtomicUsize::new(usize::MAX));
     let running: Vec<_> = (0..tasks)

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use stanchion::Client;
 use stanchion_testkit::{Process, RedisServer};
 
-use crate::either::{Either, Kind};
 use crate::handoffs::{micros, sent};
+use crate::kind::{AnyLock, Kind, token};
 use crate::measure::{Flavor, Plan, Spread, hold};
 use crate::report::{Report, Target, per_second};
 
@@ -73,7 +73,7 @@ impl Worker {
 }
 
 /// Tasks that hold for as long as `pace` says and then pause for as long.
-async fn contend(lock: &Either, run: Duration, pace: Duration) -> Result<Told> {
+async fn contend(lock: &AnyLock, run: Duration, pace: Duration) -> Result<Told> {
     let started = Instant::now();
     let told = Arc::new(Mutex::new(Told::default()));
     let tasks: Vec<_> = (0..TASKS)
@@ -97,9 +97,9 @@ async fn contend(lock: &Either, run: Duration, pace: Duration) -> Result<Told> {
                         return anyhow::Ok(());
                     };
                     let guard = guard?;
-                    let token = guard.token()?;
+                    let seen = token(&guard)?;
                     tell(Ok(Grant {
-                        token,
+                        token: seen,
                         task,
                         waited,
                     }));

@@ -1,6 +1,7 @@
 //! Exact tests on the embedded engine: its fault switches and virtual time reach every interleaving.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod any;
 mod cancellation;
 mod connections;
 mod ends;

@@ -47,6 +47,12 @@ impl From<&str> for ServerUrl {
     }
 }
 
+impl From<&String> for ServerUrl {
+    fn from(url: &String) -> Self {
+        Self(url.clone())
+    }
+}
+
 impl From<String> for ServerUrl {
     fn from(url: String) -> Self {
         Self(url)

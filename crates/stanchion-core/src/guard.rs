@@ -8,7 +8,7 @@
 macro_rules! define_guard {
     ($(#[$doc:meta])* pub struct $guard:ident $(with $field:ident: $type:ty)*;) => {
         $(#[$doc])*
-        #[must_use = "dropping a guard releases at once"]
+        #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
         pub struct $guard {
             hold: $crate::primitive::Hold,
             $($field: $type,)*
@@ -118,6 +118,12 @@ macro_rules! define_guard {
             /// One script. It publishes, or passes the hold to the next waiter of this process.
             pub async fn release(self) -> ::std::result::Result<(), $crate::ReleaseError> {
                 self.hold.release().await
+            }
+        }
+
+        impl ::std::convert::From<$guard> for $crate::Guard {
+            fn from(guard: $guard) -> Self {
+                Self::from(guard.hold)
             }
         }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 
 use crate::client::{Core, Path};
 use crate::clock::Moment;
+use crate::ended::{Ended, ended, lost};
 use crate::error::{
     AcquireError, LeaseLost, LostReason, Outage, Rejection, ReleaseError, RenewError,
 };
@@ -298,60 +299,11 @@ impl HoldState {
     }
 
     /// How it has ended, if it has.
-    fn ended(&self) -> Option<Ended> {
+    pub(crate) fn ended(&self) -> Option<Ended> {
         if self.phase.load(Ordering::Acquire) == RELEASED {
             return Some(Ended::Released);
         }
         self.lost_reason(self.core.clock.now()).map(Ended::Lost)
-    }
-}
-
-/// How a hold came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ended {
-    /// Its holder gave it up. The server may not have heard of it yet.
-    Released,
-    /// It was lost before.
-    Lost(LostReason),
-}
-
-/// Resolves with the end of `hold`, and keeps nothing of it meanwhile.
-async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
-    loop {
-        let mut told = pin!(over.notified());
-        told.as_mut().enable();
-        let left = hold.upgrade().map_or(Duration::ZERO, |hold| {
-            hold.valid_until().since(hold.core.clock.now())
-        });
-        let mut timer = pin!(tokio::time::sleep(left));
-        let end = poll_fn(|cx| {
-            // P5: every poll, whatever caused it, asks the clock first. A state that has gone was given up by its holder.
-            if let Some(end) = hold
-                .upgrade()
-                .map_or(Some(Ended::Released), |hold| hold.ended())
-            {
-                return Poll::Ready(Some(end));
-            }
-            if told.as_mut().poll(cx).is_ready() || timer.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(None);
-            }
-            Poll::Pending
-        })
-        .await;
-        if let Some(end) = end {
-            return end;
-        }
-    }
-}
-
-/// What `ended` tells of a loss; pends for ever after a release.
-pub(crate) async fn lost(ended: impl Future<Output = Ended>) -> LostReason {
-    // Bound here, and so gone, whatever it kept, when the wait for nothing begins.
-    let end = ended.await;
-    match end {
-        Ended::Lost(reason) => reason,
-        Ended::Released => std::future::pending().await,
     }
 }
 
@@ -366,7 +318,7 @@ impl fmt::Debug for HoldState {
 }
 
 /// One count of a hold: what a guard wraps. Dropping it releases in the background.
-#[must_use = "dropping a guard releases at once"]
+#[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct Hold {
     state: Option<Arc<HoldState>>,
 }

@@ -8,14 +8,15 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::clock::Moment;
+use crate::ended::{Ended, lost};
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
-use crate::hold::{Ended, Hold, lost};
+use crate::hold::Hold;
 use crate::name::Name;
 
 /// Holds of which at least `needed` must last: all of a multi-lock's, a quorum of a RedLock's.
 ///
 /// Has the verbs of [`Hold`], for guards to be made of. Dropping it releases every hold in the background.
-#[must_use = "dropping a guard releases at once"]
+#[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct HoldSet {
     holds: Vec<Hold>,
     needed: usize,
@@ -27,6 +28,14 @@ impl HoldSet {
     pub fn all(holds: Vec<Hold>) -> Option<Self> {
         let needed = holds.len();
         Self::some(holds, needed)
+    }
+
+    /// One hold, as a set.
+    pub(crate) fn one(hold: Hold) -> Self {
+        Self {
+            holds: vec![hold],
+            needed: 1,
+        }
     }
 
     /// `needed` of `holds` must last. `None` when there are fewer.

@@ -4,9 +4,11 @@
 //! a primitive start at [`primitive`].
 
 mod acquire;
+mod any;
 mod client;
 mod clock;
 mod config;
+mod ended;
 mod error;
 mod guard;
 mod hold;
@@ -27,14 +29,15 @@ mod transport;
 mod waiting;
 mod watchdog;
 
+pub use any::{Acquire, Acquiring, Guard};
 pub use client::{AbandonedHold, Client, ShutdownReport};
 pub use clock::{BootClock, Clock, Moment, TokioClock};
 pub use config::{Background, ClientConfig, Secret, ServerUrl, Wake};
+pub use ended::Ended;
 pub use error::{
     AcquireError, ConfigError, ConnectError, Error, LeaseLost, LostReason, Outage, QueryError,
     Rejection, ReleaseError, RenewError,
 };
-pub use hold::Ended;
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule, Placement};
 pub use options::{AcquireOptions, Reentry, Renewal};

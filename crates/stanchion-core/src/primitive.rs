@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
+use crate::error::AcquireError;
 use crate::lease::Lease;
 use crate::name::Name;
+use crate::options::AcquireOptions;
 use crate::owner::WireOwner;
 use crate::token::FencingToken;
 
@@ -242,6 +244,33 @@ impl Part {
             lease,
         }
     }
+
+    /// Acquires it, waiting as `options` say. Borrows nothing.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub fn acquire(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<Hold, AcquireError>> + Send + 'static {
+        let part = self.clone();
+        async move { part.client.acquire(&part.sync, options, part.lease).await }
+    }
+
+    /// Asks once; `None` when somebody else holds. Borrows nothing.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub fn try_acquire(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<Option<Hold>, AcquireError>> + Send + 'static {
+        let part = self.clone();
+        async move {
+            let asking = part.client.try_acquire(&part.sync, options, part.lease);
+            asking.await
+        }
+    }
 }
 
 /// What a message says.
@@ -276,6 +305,7 @@ impl Heard<'_> {
 
 /// What a busy reply says beyond its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Hint {
     /// The holder is this waiter of this process: its grant's message may be lost.
     pub granted: Option<String>,

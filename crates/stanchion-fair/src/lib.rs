@@ -27,10 +27,11 @@ mod status;
 pub use guard::FairLockGuard;
 pub use lock::{FairDanger, FairLock};
 pub use stanchion_core::{
-    AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Ended, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
-    LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
-    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
+    ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
+    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner,
+    QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo,
+    ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{FairHolder, FairLockStatus};
 

@@ -147,8 +147,10 @@ impl FairLock {
     /// granted, and one renewal if it is held for longer than half a second. One subscription and one script every half
     /// second for all waiters of the process. Every 75 s each waiter asks again. When a Redisson client holds or is ahead,
     /// one subscription more for each waiter.
-    pub async fn acquire(&self) -> Result<FairLockGuard, AcquireError> {
-        self.acquire_with(AcquireOptions::new()).await
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
+        self.acquire_with(AcquireOptions::new())
     }
 
     /// Waits in the queue for at most `timeout`. Zero asks once.
@@ -159,9 +161,11 @@ impl FairLock {
     ///
     /// # Cancel safety
     /// As [`FairLock::acquire`].
-    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<FairLockGuard, AcquireError> {
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
-            .await
     }
 
     /// Acquires as `options` say.
@@ -171,14 +175,17 @@ impl FairLock {
     ///
     /// # Cancel safety
     /// As [`FairLock::acquire`].
-    pub async fn acquire_with(
+    pub fn acquire_with(
         &self,
         options: AcquireOptions,
-    ) -> Result<FairLockGuard, AcquireError> {
-        self.client
-            .acquire(&self.sync, options, self.lease)
-            .await
-            .map(FairLockGuard::new)
+    ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            this.client
+                .acquire(&this.sync, options, this.lease)
+                .await
+                .map(FairLockGuard::new)
+        }
     }
 
     /// Asks once, and takes no place; `Ok(None)` when somebody holds it or anybody waits for it.
@@ -191,8 +198,10 @@ impl FairLock {
     ///
     /// # On the wire
     /// One script; again after a lost reply, with the effect of once (P6).
-    pub async fn try_acquire(&self) -> Result<Option<FairLockGuard>, AcquireError> {
-        self.try_acquire_with(AcquireOptions::new()).await
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<FairLockGuard>, AcquireError>> + Send + 'static {
+        self.try_acquire_with(AcquireOptions::new())
     }
 
     /// Asks once, as `options` say. Their timeout bounds the wait for the server's answer.
@@ -202,15 +211,18 @@ impl FairLock {
     ///
     /// # Cancel safety
     /// As [`FairLock::acquire`].
-    pub async fn try_acquire_with(
+    pub fn try_acquire_with(
         &self,
         options: AcquireOptions,
-    ) -> Result<Option<FairLockGuard>, AcquireError> {
-        let hold: Option<Hold> = self
-            .client
-            .try_acquire(&self.sync, options, self.lease)
-            .await?;
-        Ok(hold.map(FairLockGuard::new))
+    ) -> impl Future<Output = Result<Option<FairLockGuard>, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let hold: Option<Hold> = this
+                .client
+                .try_acquire(&this.sync, options, this.lease)
+                .await?;
+            Ok(hold.map(FairLockGuard::new))
+        }
     }
 
     /// Who holds it, how often, for how long, the last token, and how many wait.

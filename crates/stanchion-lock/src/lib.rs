@@ -26,10 +26,11 @@ mod status;
 pub use guard::LockGuard;
 pub use lock::{Danger, Lock};
 pub use stanchion_core::{
-    AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Ended, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
-    LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
-    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
+    ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
+    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner,
+    QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo,
+    ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{Holder, LockStatus};
 

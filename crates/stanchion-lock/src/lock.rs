@@ -93,8 +93,10 @@ impl Lock {
     /// # On the wire
     /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and one script for
     /// each wake of the process; none when the holder is in this process and passes the lock on.
-    pub async fn acquire(&self) -> Result<LockGuard, AcquireError> {
-        self.acquire_with(AcquireOptions::new()).await
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
+        self.acquire_with(AcquireOptions::new())
     }
 
     /// Waits for at most `timeout`. Zero asks once.
@@ -104,9 +106,11 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<LockGuard, AcquireError> {
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
-            .await
     }
 
     /// Acquires as `options` say.
@@ -116,11 +120,17 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn acquire_with(&self, options: AcquireOptions) -> Result<LockGuard, AcquireError> {
-        self.client
-            .acquire(&self.sync, options, self.lease)
-            .await
-            .map(LockGuard::new)
+    pub fn acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            this.client
+                .acquire(&this.sync, options, this.lease)
+                .await
+                .map(LockGuard::new)
+        }
     }
 
     /// Asks once; `Ok(None)` when somebody else holds it.
@@ -133,8 +143,10 @@ impl Lock {
     ///
     /// # On the wire
     /// One script; again after a lost reply, with the effect of once (P6).
-    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, AcquireError> {
-        self.try_acquire_with(AcquireOptions::new()).await
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, AcquireError>> + Send + 'static {
+        self.try_acquire_with(AcquireOptions::new())
     }
 
     /// Asks once, as `options` say. Their timeout bounds the wait for the server's answer.
@@ -144,15 +156,18 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
-    pub async fn try_acquire_with(
+    pub fn try_acquire_with(
         &self,
         options: AcquireOptions,
-    ) -> Result<Option<LockGuard>, AcquireError> {
-        let hold: Option<Hold> = self
-            .client
-            .try_acquire(&self.sync, options, self.lease)
-            .await?;
-        Ok(hold.map(LockGuard::new))
+    ) -> impl Future<Output = Result<Option<LockGuard>, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let hold: Option<Hold> = this
+                .client
+                .try_acquire(&this.sync, options, this.lease)
+                .await?;
+            Ok(hold.map(LockGuard::new))
+        }
     }
 
     /// Who holds it, how often, for how long, and the last token.

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{HoldSet, Part};
 use stanchion_core::{
-    Ended, FencingToken, LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError,
+    Ended, FencingToken, Guard, LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError,
 };
 
 /// All members of a [`MultiLock`](crate::MultiLock), held. Release it, or drop it: the release then runs in the background.
 ///
 /// It is lost when any of them is lost. `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no
 /// runtime and never panics (P9).
-#[must_use = "dropping a guard releases at once"]
+#[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct MultiGuard {
     holds: HoldSet,
     names: Vec<Name>,
@@ -155,6 +155,12 @@ impl MultiGuard {
     /// One script, or one for each member. It publishes on the channel of each.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.holds.release().await
+    }
+}
+
+impl From<MultiGuard> for Guard {
+    fn from(guard: MultiGuard) -> Self {
+        Self::from(guard.holds)
     }
 }
 

@@ -29,10 +29,10 @@ pub use guard::MultiGuard;
 pub use members::InvalidMembers;
 pub use multilock::MultiLock;
 pub use stanchion_core::{
-    AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
-    Ended, Error, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason,
-    Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError, Renewal,
-    Secret, ServerInfo, ServerUrl, ShutdownReport,
+    Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
+    ConfigError, ConnectError, Ended, Error, FencingToken, Guard, InvalidLease, InvalidName, Lease,
+    LeaseLost, Lockable, LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection,
+    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport,
 };
 
 /// The program of the README runs.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_core::primitive::{Hold, HoldSet, Part, Synchronizer};
-use stanchion_core::{AcquireError, AcquireOptions, Lease, Lockable, Moment, Name};
+use stanchion_core::{
+    Acquire, AcquireError, AcquireOptions, Acquiring, Guard, Lease, Lockable, Moment, Name,
+};
 
 use crate::guard::MultiGuard;
 use crate::members::{InvalidMembers, Way, settled, sorted, way};
@@ -40,7 +42,7 @@ use crate::scripts::Joint;
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     /// In name order.
-    members: Vec<Part>,
+    members: Arc<[Part]>,
     way: Way,
     lease: Lease,
 }
@@ -67,7 +69,7 @@ impl MultiLock {
         Ok(Self {
             way: way(&members),
             lease: lease.unwrap_or_default(),
-            members,
+            members: members.into(),
         })
     }
 
@@ -98,8 +100,10 @@ impl MultiLock {
     /// # On the wire
     /// See [`MultiLock`]: one script when all are free. A member that is held is waited for by the subscription that all
     /// waiters of the process for that member share.
-    pub async fn acquire(&self) -> Result<MultiGuard, AcquireError> {
-        self.acquire_with(AcquireOptions::new()).await
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<MultiGuard, AcquireError>> + Send + 'static {
+        self.acquire_with(AcquireOptions::new())
     }
 
     /// Waits for at most `timeout` in all. Zero asks once.
@@ -110,9 +114,11 @@ impl MultiLock {
     ///
     /// # Cancel safety
     /// As [`MultiLock::acquire`].
-    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MultiGuard, AcquireError> {
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<MultiGuard, AcquireError>> + Send + 'static {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
-            .await
     }
 
     /// Acquires as `options` say; each of them applies to every member, the timeout to all of them together. With an owner
@@ -123,24 +129,30 @@ impl MultiLock {
     ///
     /// # Cancel safety
     /// As [`MultiLock::acquire`].
-    pub async fn acquire_with(&self, options: AcquireOptions) -> Result<MultiGuard, AcquireError> {
-        let first = &self.members[0];
-        let until = options
-            .patience()
-            .map(|patience| first.client.now() + patience);
-        loop {
-            let together = match self.together(&options) {
-                Some(joint) => self.at_once(joint, &options, until).await?,
-                None => None,
-            };
-            let holds = match together {
-                Some(hold) => vec![hold],
-                None => self.in_order(&options, until).await?,
-            };
-            // A member that was lost while a later one was waited for: all over again, as long as there is time. Each turn
-            // waits for the members, so this is not a busy loop.
-            if let Some(guard) = self.guard(holds) {
-                return Ok(guard);
+    pub fn acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<MultiGuard, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let first = &this.members[0];
+            let until = options
+                .patience()
+                .map(|patience| first.client.now() + patience);
+            loop {
+                let together = match this.together(&options) {
+                    Some(joint) => this.at_once(joint, &options, until).await?,
+                    None => None,
+                };
+                let holds = match together {
+                    Some(hold) => vec![hold],
+                    None => this.in_order(&options, until).await?,
+                };
+                // A member that was lost while a later one was waited for: all over again, as long as there is time. Each turn
+                // waits for the members, so this is not a busy loop.
+                if let Some(guard) = this.guard(holds) {
+                    return Ok(guard);
+                }
             }
         }
     }
@@ -155,8 +167,10 @@ impl MultiLock {
     ///
     /// # On the wire
     /// See [`MultiLock`]; nothing is waited for.
-    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
-        self.try_acquire_with(AcquireOptions::new()).await
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<MultiGuard>, AcquireError>> + Send + 'static {
+        self.try_acquire_with(AcquireOptions::new())
     }
 
     /// Asks once, as `options` say. Their timeout bounds the wait for the servers' answers.
@@ -166,28 +180,31 @@ impl MultiLock {
     ///
     /// # Cancel safety
     /// As [`MultiLock::acquire`].
-    pub async fn try_acquire_with(
+    pub fn try_acquire_with(
         &self,
         options: AcquireOptions,
-    ) -> Result<Option<MultiGuard>, AcquireError> {
-        let until = options
-            .patience()
-            .map(|patience| self.members[0].client.now() + patience);
-        let together = self.together(&options).map(|joint| self.part(joint));
-        let parts = together.as_ref().map_or(&*self.members, slice::from_ref);
-        let mut holds = Vec::with_capacity(parts.len());
-        for part in parts {
-            let options = self.left(&options, until);
-            let hold = part
-                .client
-                .try_acquire(&part.sync, options, self.lease)
-                .await?;
-            match hold {
-                Some(hold) => holds.push(hold),
-                None => return Ok(None),
+    ) -> impl Future<Output = Result<Option<MultiGuard>, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let until = options
+                .patience()
+                .map(|patience| this.members[0].client.now() + patience);
+            let together = this.together(&options).map(|joint| this.part(joint));
+            let parts = together.as_ref().map_or(&*this.members, slice::from_ref);
+            let mut holds = Vec::with_capacity(parts.len());
+            for part in parts {
+                let options = this.left(&options, until);
+                let hold = part
+                    .client
+                    .try_acquire(&part.sync, options, this.lease)
+                    .await?;
+                match hold {
+                    Some(hold) => holds.push(hold),
+                    None => return Ok(None),
+                }
             }
+            Ok(this.guard(holds))
         }
-        Ok(self.guard(holds))
     }
 
     /// All members as one, where one script serves them. An owner may hold some of them already, and that script knows only
@@ -249,5 +266,21 @@ impl MultiLock {
     fn guard(&self, holds: Vec<Hold>) -> Option<MultiGuard> {
         let holds = HoldSet::all(holds).filter(HoldSet::is_held)?;
         Some(MultiGuard::new(holds, &self.members))
+    }
+}
+
+impl Acquire for MultiLock {
+    fn name(&self) -> Name {
+        self.members[0].sync.name().clone()
+    }
+
+    fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {
+        let acquiring = Self::acquire_with(self, options);
+        Box::pin(async move { acquiring.await.map(Guard::from) })
+    }
+
+    fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>> {
+        let asking = Self::try_acquire_with(self, options);
+        Box::pin(async move { Ok(asking.await?.map(Guard::from)) })
     }
 }

@@ -171,9 +171,8 @@ impl Synchronizer for Joint {
             self.found_busy(number);
         }
         let held = number.and_then(|i| self.locks.get(i));
-        Hint {
-            elsewhere: held.map(|one| (one.name.clone(), one.channel.clone())),
-            ..Hint::default()
-        }
+        let mut hint = Hint::default();
+        hint.elsewhere = held.map(|one| (one.name.clone(), one.channel.clone()));
+        hint
     }
 }

@@ -5,13 +5,13 @@ use std::future::Future;
 use std::time::Duration;
 
 use stanchion_core::primitive::{Hold, HoldSet};
-use stanchion_core::{Ended, LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError};
+use stanchion_core::{Ended, Guard, LeaseLost, LostReason, Moment, Name, ReleaseError, RenewError};
 
 /// A held [`RedLock`](crate::RedLock). Release it, or drop it: the releases then run in the background.
 ///
 /// It is held while a quorum of nodes is. `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no
 /// runtime and never panics (P9). It has no fencing token: see `docs/primitives/redlock.md`.
-#[must_use = "dropping a guard releases at once"]
+#[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct RedGuard {
     holds: HoldSet,
 }
@@ -123,6 +123,12 @@ impl RedGuard {
     /// One script for each node.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.holds.release().await
+    }
+}
+
+impl From<RedGuard> for Guard {
+    fn from(guard: RedGuard) -> Self {
+        Self::from(guard.holds)
     }
 }
 

@@ -33,10 +33,10 @@ pub use guard::RedGuard;
 pub use nodes::InvalidNodes;
 pub use redlock::RedLock;
 pub use stanchion_core::{
-    AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError, ConnectError,
-    Ended, Error, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule,
-    Outage, QueryError, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo,
-    ServerUrl, ShutdownReport,
+    Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
+    ConfigError, ConnectError, Ended, Error, Guard, InvalidLease, InvalidName, Lease, LeaseLost,
+    LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError,
+    Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport,
 };
 
 /// The program of the README runs.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backon::BackoffBuilder as _;
 use stanchion_core::primitive::{Hold, Part};
-use stanchion_core::{AcquireOptions, Client, Lease, Moment, Name};
+use stanchion_core::{Acquire, AcquireOptions, Acquiring, Client, Guard, Lease, Moment, Name};
 
 use crate::error::{NodeOutcome, NodeReport, RedLockError};
 use crate::guard::RedGuard;
@@ -116,8 +116,8 @@ impl RedLock {
     /// # On the wire
     /// One script on each node, side by side, when the lock is free. Otherwise releases of what was granted, and the wait for
     /// a release on one node, as a `Lock` waits; each waiter asks all nodes again at least every poll interval (5 s).
-    pub async fn acquire(&self) -> Result<RedGuard, RedLockError> {
-        self.acquire_with(AcquireOptions::new()).await
+    pub fn acquire(&self) -> impl Future<Output = Result<RedGuard, RedLockError>> + Send + 'static {
+        self.acquire_with(AcquireOptions::new())
     }
 
     /// Waits for at most `timeout`. Zero asks once.
@@ -128,9 +128,11 @@ impl RedLock {
     ///
     /// # Cancel safety
     /// As [`RedLock::acquire`].
-    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<RedGuard, RedLockError> {
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<RedGuard, RedLockError>> + Send + 'static {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
-            .await
     }
 
     /// Acquires as `options` say; lease, renewal and `max_hold` apply on every node.
@@ -140,58 +142,64 @@ impl RedLock {
     ///
     /// # Cancel safety
     /// As [`RedLock::acquire`].
-    pub async fn acquire_with(&self, options: AcquireOptions) -> Result<RedGuard, RedLockError> {
-        self.check(&options)?;
-        let started = self.now();
-        let deadline = options.patience().map(|patience| started + patience);
-        let mut pauses = backon::ExponentialBuilder::default()
-            .with_min_delay(PAUSE.0)
-            .with_max_delay(PAUSE.1)
-            .with_jitter()
-            .without_max_times()
-            .build();
-        let mut out_of_reach_since: Option<Moment> = None;
-        let mut gate = None;
-        // Rounds are this algorithm's own: no server tells when a quorum of them is free, so the core, which waits for one,
-        // cannot have this loop. Each wait in it is the core's, or the pause between rounds.
-        loop {
-            let ask = if gate.is_none() {
-                Ask::Once
-            } else {
-                Ask::Insisting
-            };
-            let round = self.round(gate.take(), ask, &options, deadline).await;
-            let now = self.now();
-            let over = deadline.is_some_and(|deadline| now >= deadline);
-            let waited = now.since(started);
-            match round {
-                Round::Quorum(holds) => return Ok(RedGuard::new(holds)),
-                Round::Rejected(nodes) => return Err(self.rejected(nodes)),
-                Round::Contended(nodes) if over => {
-                    let name = self.name().clone();
-                    return Err(RedLockError::TimedOut {
-                        name,
-                        waited,
-                        nodes,
-                    });
-                }
-                Round::Contended(nodes) => {
-                    out_of_reach_since = None;
-                    if ask == Ask::Once {
-                        gate = self.wait_at_gate(&nodes, &options, deadline).await;
+    pub fn acquire_with(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<RedGuard, RedLockError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            this.check(&options)?;
+            let started = this.now();
+            let deadline = options.patience().map(|patience| started + patience);
+            let mut pauses = backon::ExponentialBuilder::default()
+                .with_min_delay(PAUSE.0)
+                .with_max_delay(PAUSE.1)
+                .with_jitter()
+                .without_max_times()
+                .build();
+            let mut out_of_reach_since: Option<Moment> = None;
+            let mut gate = None;
+            // Rounds are this algorithm's own: no server tells when a quorum of them is free, so the core, which waits for one,
+            // cannot have this loop. Each wait in it is the core's, or the pause between rounds.
+            loop {
+                let ask = if gate.is_none() {
+                    Ask::Once
+                } else {
+                    Ask::Insisting
+                };
+                let round = this.round(gate.take(), ask, &options, deadline).await;
+                let now = this.now();
+                let over = deadline.is_some_and(|deadline| now >= deadline);
+                let waited = now.since(started);
+                match round {
+                    Round::Quorum(holds) => return Ok(RedGuard::new(holds)),
+                    Round::Rejected(nodes) => return Err(this.rejected(nodes)),
+                    Round::Contended(nodes) if over => {
+                        let name = this.name().clone();
+                        return Err(RedLockError::TimedOut {
+                            name,
+                            waited,
+                            nodes,
+                        });
+                    }
+                    Round::Contended(nodes) => {
+                        out_of_reach_since = None;
+                        if ask == Ask::Once {
+                            gate = this.wait_at_gate(&nodes, &options, deadline).await;
+                        }
+                    }
+                    Round::Unavailable(nodes) => {
+                        let since = *out_of_reach_since.get_or_insert(now);
+                        if over || now.since(since) >= OUTAGE_TOLERANCE {
+                            return Err(this.no_quorum(nodes));
+                        }
                     }
                 }
-                Round::Unavailable(nodes) => {
-                    let since = *out_of_reach_since.get_or_insert(now);
-                    if over || now.since(since) >= OUTAGE_TOLERANCE {
-                        return Err(self.no_quorum(nodes));
-                    }
+                if gate.is_none() {
+                    let pause = pauses.next().unwrap_or(PAUSE.1);
+                    let left = deadline.map_or(pause, |deadline| deadline.since(this.now()));
+                    tokio::time::sleep(pause.min(left)).await;
                 }
-            }
-            if gate.is_none() {
-                let pause = pauses.next().unwrap_or(PAUSE.1);
-                let left = deadline.map_or(pause, |deadline| deadline.since(self.now()));
-                tokio::time::sleep(pause.min(left)).await;
             }
         }
     }
@@ -206,8 +214,10 @@ impl RedLock {
     ///
     /// # On the wire
     /// One script on each node, side by side, and releases of what was granted without a quorum.
-    pub async fn try_acquire(&self) -> Result<Option<RedGuard>, RedLockError> {
-        self.try_acquire_with(AcquireOptions::new()).await
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<RedGuard>, RedLockError>> + Send + 'static {
+        self.try_acquire_with(AcquireOptions::new())
     }
 
     /// Asks once, as `options` say. Their timeout bounds the wait for the nodes' answers if it is shorter than the node
@@ -218,17 +228,20 @@ impl RedLock {
     ///
     /// # Cancel safety
     /// As [`RedLock::acquire`].
-    pub async fn try_acquire_with(
+    pub fn try_acquire_with(
         &self,
         options: AcquireOptions,
-    ) -> Result<Option<RedGuard>, RedLockError> {
-        self.check(&options)?;
-        let deadline = options.patience().map(|patience| self.now() + patience);
-        match self.round(None, Ask::Once, &options, deadline).await {
-            Round::Quorum(holds) => Ok(Some(RedGuard::new(holds))),
-            Round::Contended(_) => Ok(None),
-            Round::Unavailable(nodes) => Err(self.no_quorum(nodes)),
-            Round::Rejected(nodes) => Err(self.rejected(nodes)),
+    ) -> impl Future<Output = Result<Option<RedGuard>, RedLockError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            this.check(&options)?;
+            let deadline = options.patience().map(|patience| this.now() + patience);
+            match this.round(None, Ask::Once, &options, deadline).await {
+                Round::Quorum(holds) => Ok(Some(RedGuard::new(holds))),
+                Round::Contended(_) => Ok(None),
+                Round::Unavailable(nodes) => Err(this.no_quorum(nodes)),
+                Round::Rejected(nodes) => Err(this.rejected(nodes)),
+            }
         }
     }
 
@@ -303,5 +316,21 @@ impl RedLock {
             name: self.name().clone(),
             nodes,
         }
+    }
+}
+
+impl Acquire for RedLock {
+    fn name(&self) -> Name {
+        Self::name(self).clone()
+    }
+
+    fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {
+        let acquiring = Self::acquire_with(self, options);
+        Box::pin(async move { Ok(acquiring.await?.into()) })
+    }
+
+    fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>> {
+        let asking = Self::try_acquire_with(self, options);
+        Box::pin(async move { Ok(asking.await?.map(Guard::from)) })
     }
 }

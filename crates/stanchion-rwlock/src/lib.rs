@@ -35,10 +35,11 @@ mod write;
 pub use guard::{ReadGuard, WriteGuard};
 pub use rwlock::{Preference, RwLock, RwLockDanger, RwLockSide};
 pub use stanchion_core::{
-    AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Ended, Error, Fencing, FencingToken, InvalidLease, InvalidName, Lease, LeaseLost,
-    Lockable, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection,
-    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
+    ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
+    InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment, Name, NameRule,
+    Outage, Owner, QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret,
+    ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{RwLockHolder, RwLockStatus};
 

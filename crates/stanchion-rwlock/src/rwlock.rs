@@ -158,8 +158,8 @@ impl RwLock {
     /// # On the wire
     /// One script when nobody writes. Otherwise one subscription for all waiters of the process; on a wake the first
     /// reader asks, and when it is let in, all readers up to the next writer do.
-    pub async fn read(&self) -> Result<ReadGuard, AcquireError> {
-        self.read_with(AcquireOptions::new()).await
+    pub fn read(&self) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
+        self.read_with(AcquireOptions::new())
     }
 
     /// Waits until it may write.
@@ -173,8 +173,8 @@ impl RwLock {
     /// # On the wire
     /// One script when nobody holds. Otherwise one subscription for all waiters of the process, and one script for each
     /// wake of the process.
-    pub async fn write(&self) -> Result<WriteGuard, AcquireError> {
-        self.write_with(AcquireOptions::new()).await
+    pub fn write(&self) -> impl Future<Output = Result<WriteGuard, AcquireError>> + Send + 'static {
+        self.write_with(AcquireOptions::new())
     }
 
     /// Waits to read for at most `timeout`. Zero asks once.
@@ -184,8 +184,11 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].
-    pub async fn read_timeout(&self, timeout: Duration) -> Result<ReadGuard, AcquireError> {
-        self.read_with(AcquireOptions::new().timeout(timeout)).await
+    pub fn read_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
+        self.read_with(AcquireOptions::new().timeout(timeout))
     }
 
     /// Waits to write for at most `timeout`. Zero asks once.
@@ -195,9 +198,11 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].
-    pub async fn write_timeout(&self, timeout: Duration) -> Result<WriteGuard, AcquireError> {
+    pub fn write_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<WriteGuard, AcquireError>> + Send + 'static {
         self.write_with(AcquireOptions::new().timeout(timeout))
-            .await
     }
 
     /// Reads as `options` say. For an owner that writes already it is granted at once.
@@ -207,11 +212,17 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].
-    pub async fn read_with(&self, options: AcquireOptions) -> Result<ReadGuard, AcquireError> {
-        self.client
-            .acquire(&self.readers, options, self.lease)
-            .await
-            .map(ReadGuard::new)
+    pub fn read_with(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            this.client
+                .acquire(&this.readers, options, this.lease)
+                .await
+                .map(ReadGuard::new)
+        }
     }
 
     /// Writes as `options` say.
@@ -223,12 +234,18 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].
-    pub async fn write_with(&self, options: AcquireOptions) -> Result<WriteGuard, AcquireError> {
-        let hold = self
-            .client
-            .acquire(&self.writers, options, self.lease)
-            .await?;
-        Ok(WriteGuard::new(hold, Arc::clone(&self.readers)))
+    pub fn write_with(
+        &self,
+        options: AcquireOptions,
+    ) -> impl Future<Output = Result<WriteGuard, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let hold = this
+                .client
+                .acquire(&this.writers, options, this.lease)
+                .await?;
+            Ok(WriteGuard::new(hold, Arc::clone(&this.readers)))
+        }
     }
 
     /// Asks once whether it may read; `Ok(None)` when somebody else writes.
@@ -241,8 +258,10 @@ impl RwLock {
     ///
     /// # On the wire
     /// One script; again after a lost reply, with the effect of once (P6).
-    pub async fn try_read(&self) -> Result<Option<ReadGuard>, AcquireError> {
-        self.try_read_with(AcquireOptions::new()).await
+    pub fn try_read(
+        &self,
+    ) -> impl Future<Output = Result<Option<ReadGuard>, AcquireError>> + Send + 'static {
+        self.try_read_with(AcquireOptions::new())
     }
 
     /// Asks once whether it may write; `Ok(None)` when somebody else holds.
@@ -255,8 +274,10 @@ impl RwLock {
     ///
     /// # On the wire
     /// As [`RwLock::try_read`]. It holds no readers off, whatever the [`Preference`].
-    pub async fn try_write(&self) -> Result<Option<WriteGuard>, AcquireError> {
-        self.try_write_with(AcquireOptions::new()).await
+    pub fn try_write(
+        &self,
+    ) -> impl Future<Output = Result<Option<WriteGuard>, AcquireError>> + Send + 'static {
+        self.try_write_with(AcquireOptions::new())
     }
 
     /// Asks once to read, as `options` say. Their timeout bounds the wait for the server's answer.
@@ -266,15 +287,18 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].
-    pub async fn try_read_with(
+    pub fn try_read_with(
         &self,
         options: AcquireOptions,
-    ) -> Result<Option<ReadGuard>, AcquireError> {
-        let hold = self
-            .client
-            .try_acquire(&self.readers, options, self.lease)
-            .await?;
-        Ok(hold.map(ReadGuard::new))
+    ) -> impl Future<Output = Result<Option<ReadGuard>, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let hold = this
+                .client
+                .try_acquire(&this.readers, options, this.lease)
+                .await?;
+            Ok(hold.map(ReadGuard::new))
+        }
     }
 
     /// Asks once to write, as `options` say. Their timeout bounds the wait for the server's answer.
@@ -284,15 +308,18 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// As [`RwLock::read`].
-    pub async fn try_write_with(
+    pub fn try_write_with(
         &self,
         options: AcquireOptions,
-    ) -> Result<Option<WriteGuard>, AcquireError> {
-        let hold = self
-            .client
-            .try_acquire(&self.writers, options, self.lease)
-            .await?;
-        Ok(hold.map(|hold| WriteGuard::new(hold, Arc::clone(&self.readers))))
+    ) -> impl Future<Output = Result<Option<WriteGuard>, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let hold = this
+                .client
+                .try_acquire(&this.writers, options, this.lease)
+                .await?;
+            Ok(hold.map(|hold| WriteGuard::new(hold, Arc::clone(&this.readers))))
+        }
     }
 
     /// Who reads or writes, how often, for how long, and the last token.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Resend, Synchronizer};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, QueryError, Rejection,
+    Acquire, AcquireError, AcquireOptions, Acquiring, Client, Guard, InvalidName, Lease, Name,
+    QueryError, Rejection,
 };
 
 use crate::danger::LeasedDanger;
@@ -117,8 +118,10 @@ impl LeasedSemaphore {
     /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and one script for
     /// each waiter that a message or the end of a lease can serve. A script that is short of permits returns those whose
     /// leases have ended, up to 100 more than it asks for.
-    pub async fn acquire(&self) -> Result<LeasedPermit, AcquireError> {
-        self.acquire_many(1).await
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
+        self.acquire_many(1)
     }
 
     /// Waits for `permits` permits, all of them at once.
@@ -133,8 +136,11 @@ impl LeasedSemaphore {
     ///
     /// # Cancel safety
     /// As [`LeasedSemaphore::acquire`].
-    pub async fn acquire_many(&self, permits: u32) -> Result<LeasedPermit, AcquireError> {
-        self.acquire_with(permits, AcquireOptions::new()).await
+    pub fn acquire_many(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
+        self.acquire_with(permits, AcquireOptions::new())
     }
 
     /// Waits for one permit, for at most `timeout`. Zero asks once.
@@ -145,8 +151,11 @@ impl LeasedSemaphore {
     ///
     /// # Cancel safety
     /// As [`LeasedSemaphore::acquire`].
-    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<LeasedPermit, AcquireError> {
-        self.acquire_with(1, within(timeout)).await
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
+        self.acquire_with(1, within(timeout))
     }
 
     /// Waits for `permits` permits, for at most `timeout`. Zero asks once.
@@ -156,12 +165,12 @@ impl LeasedSemaphore {
     ///
     /// # Cancel safety
     /// As [`LeasedSemaphore::acquire`].
-    pub async fn acquire_many_timeout(
+    pub fn acquire_many_timeout(
         &self,
         permits: u32,
         timeout: Duration,
-    ) -> Result<LeasedPermit, AcquireError> {
-        self.acquire_with(permits, within(timeout)).await
+    ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
+        self.acquire_with(permits, within(timeout))
     }
 
     /// Acquires as `options` say.
@@ -172,15 +181,18 @@ impl LeasedSemaphore {
     ///
     /// # Cancel safety
     /// As [`LeasedSemaphore::acquire`].
-    pub async fn acquire_with(
+    pub fn acquire_with(
         &self,
         permits: u32,
         options: AcquireOptions,
-    ) -> Result<LeasedPermit, AcquireError> {
-        self.pool
-            .acquire(self.asking_for(permits), options, self.lease)
-            .await
-            .map(LeasedPermit::new)
+    ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            this.pool
+                .acquire(this.asking_for(permits), options, this.lease)
+                .await
+                .map(LeasedPermit::new)
+        }
     }
 
     /// Asks once for one permit; `Ok(None)` when none is free, or those that are free are kept back for a big request.
@@ -193,8 +205,10 @@ impl LeasedSemaphore {
     ///
     /// # On the wire
     /// One script; again after a lost reply, with the effect of once (P6).
-    pub async fn try_acquire(&self) -> Result<Option<LeasedPermit>, AcquireError> {
-        self.try_acquire_many(1).await
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<LeasedPermit>, AcquireError>> + Send + 'static {
+        self.try_acquire_many(1)
     }
 
     /// Asks once for `permits` permits.
@@ -204,11 +218,11 @@ impl LeasedSemaphore {
     ///
     /// # Cancel safety
     /// As [`LeasedSemaphore::acquire`].
-    pub async fn try_acquire_many(
+    pub fn try_acquire_many(
         &self,
         permits: u32,
-    ) -> Result<Option<LeasedPermit>, AcquireError> {
-        self.try_acquire_with(permits, AcquireOptions::new()).await
+    ) -> impl Future<Output = Result<Option<LeasedPermit>, AcquireError>> + Send + 'static {
+        self.try_acquire_with(permits, AcquireOptions::new())
     }
 
     /// Asks once, as `options` say. Their timeout bounds the wait for the server's answer.
@@ -218,16 +232,19 @@ impl LeasedSemaphore {
     ///
     /// # Cancel safety
     /// As [`LeasedSemaphore::acquire`].
-    pub async fn try_acquire_with(
+    pub fn try_acquire_with(
         &self,
         permits: u32,
         options: AcquireOptions,
-    ) -> Result<Option<LeasedPermit>, AcquireError> {
-        let hold = self
-            .pool
-            .try_acquire(self.asking_for(permits), options, self.lease)
-            .await?;
-        Ok(hold.map(LeasedPermit::new))
+    ) -> impl Future<Output = Result<Option<LeasedPermit>, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let hold = this
+                .pool
+                .try_acquire(this.asking_for(permits), options, this.lease)
+                .await?;
+            Ok(hold.map(LeasedPermit::new))
+        }
     }
 
     /// How many permits can be had: those nobody holds, and those whose leases have ended. Negative after a
@@ -350,5 +367,22 @@ impl LeasedSemaphore {
     #[must_use]
     pub fn danger(&self) -> LeasedDanger<'_> {
         LeasedDanger { pool: &self.pool }
+    }
+}
+
+/// One permit.
+impl Acquire for LeasedSemaphore {
+    fn name(&self) -> Name {
+        Self::name(self).clone()
+    }
+
+    fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {
+        let acquiring = Self::acquire_with(self, 1, options);
+        Box::pin(async move { acquiring.await.map(Guard::from) })
+    }
+
+    fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>> {
+        let asking = Self::try_acquire_with(self, 1, options);
+        Box::pin(async move { Ok(asking.await?.map(Guard::from)) })
     }
 }

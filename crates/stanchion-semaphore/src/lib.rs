@@ -49,10 +49,10 @@ pub use leased::LeasedSemaphore;
 pub use permit::{LeasedPermit, Permit};
 pub use plain::Semaphore;
 pub use stanchion_core::{
-    AbandonedHold, AcquireError, AcquireOptions, Background, Client, ClientConfig, ConfigError,
-    ConnectError, Ended, Error, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment,
-    Name, NameRule, Outage, Owner, QueryError, Rejection, ReleaseError, RenewError, Renewal,
-    Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
+    ClientConfig, ConfigError, ConnectError, Ended, Error, Guard, InvalidLease, InvalidName, Lease,
+    LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Rejection,
+    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStatus};
 

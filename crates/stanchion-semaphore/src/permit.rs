@@ -25,7 +25,7 @@ fn count_of(hold: &Hold) -> u32 {
 /// It has no `is_held` and no `lost`: a plain permit has no lease, so nothing ends it by itself and nothing asks after it.
 /// What an operator took away with [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim), or the server lost, shows
 /// at the release.
-#[must_use = "dropping a permit releases it at once"]
+#[must_use = "a permit that is not bound to a name is dropped at once, and given back: `let permit = …`, not `let _ = …`"]
 pub struct Permit {
     hold: Hold,
 }

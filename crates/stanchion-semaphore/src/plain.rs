@@ -95,8 +95,8 @@ impl Semaphore {
     /// # On the wire
     /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and one script for
     /// each waiter that a message can serve.
-    pub async fn acquire(&self) -> Result<Permit, AcquireError> {
-        self.acquire_many(1).await
+    pub fn acquire(&self) -> impl Future<Output = Result<Permit, AcquireError>> + Send + 'static {
+        self.acquire_many(1)
     }
 
     /// Waits for `permits` permits, all of them at once.
@@ -118,8 +118,11 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
-    pub async fn acquire_many(&self, permits: u32) -> Result<Permit, AcquireError> {
-        self.acquire_with(permits, AcquireOptions::new()).await
+    pub fn acquire_many(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<Permit, AcquireError>> + Send + 'static {
+        self.acquire_with(permits, AcquireOptions::new())
     }
 
     /// Waits for one permit, for at most `timeout`. Zero asks once.
@@ -130,8 +133,11 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
-    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, AcquireError> {
-        self.acquire_many_timeout(1, timeout).await
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Permit, AcquireError>> + Send + 'static {
+        self.acquire_many_timeout(1, timeout)
     }
 
     /// Waits for `permits` permits, for at most `timeout`. Zero asks once.
@@ -141,23 +147,26 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
-    pub async fn acquire_many_timeout(
+    pub fn acquire_many_timeout(
         &self,
         permits: u32,
         timeout: Duration,
-    ) -> Result<Permit, AcquireError> {
-        self.acquire_with(permits, within(timeout)).await
+    ) -> impl Future<Output = Result<Permit, AcquireError>> + Send + 'static {
+        self.acquire_with(permits, within(timeout))
     }
 
-    async fn acquire_with(
+    fn acquire_with(
         &self,
         permits: u32,
         options: AcquireOptions,
-    ) -> Result<Permit, AcquireError> {
-        self.pool
-            .acquire(self.asking_for(permits), options, Lease::default())
-            .await
-            .map(Permit::new)
+    ) -> impl Future<Output = Result<Permit, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            this.pool
+                .acquire(this.asking_for(permits), options, Lease::default())
+                .await
+                .map(Permit::new)
+        }
     }
 
     /// Asks once for one permit; `Ok(None)` when none is free, or those that are free are kept back for a big request.
@@ -170,8 +179,10 @@ impl Semaphore {
     ///
     /// # On the wire
     /// One script; again after a lost reply, with the effect of once (P6).
-    pub async fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
-        self.try_acquire_many(1).await
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<Permit>, AcquireError>> + Send + 'static {
+        self.try_acquire_many(1)
     }
 
     /// Asks once for `permits` permits.
@@ -181,16 +192,22 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
-    pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Permit>, AcquireError> {
-        let hold = self
-            .pool
-            .try_acquire(
-                self.asking_for(permits),
-                AcquireOptions::new(),
-                Lease::default(),
-            )
-            .await?;
-        Ok(hold.map(Permit::new))
+    pub fn try_acquire_many(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<Option<Permit>, AcquireError>> + Send + 'static {
+        let this = self.clone();
+        async move {
+            let hold = this
+                .pool
+                .try_acquire(
+                    this.asking_for(permits),
+                    AcquireOptions::new(),
+                    Lease::default(),
+                )
+                .await?;
+            Ok(hold.map(Permit::new))
+        }
     }
 
     /// How many permits nobody holds; 0 when there is no such semaphore. Negative after a [`Semaphore::reduce`] below what

@@ -26,12 +26,12 @@
 
 #[doc(inline)]
 pub use stanchion_core::{
-    AbandonedHold, AcquireError, AcquireOptions, Background, BootClock, ByteStream, Client,
-    ClientConfig, Clock, ConfigError, ConnectError, Connector, Ended, Error, Fencing, FencingToken,
-    InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment,
-    Name, NameRule, Outage, Owner, Placement, QueryError, Reentry, Rejection, ReleaseError,
-    RenewError, Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport, TokioClock, Wake,
-    WireOwner,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, BootClock,
+    ByteStream, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector, Ended, Error,
+    Fencing, FencingToken, Guard, InvalidLease, InvalidName, Lease, LeaseLost, Lockable,
+    LostReason, MAX_NAME_BYTES, Moment, Name, NameRule, Outage, Owner, Placement, QueryError,
+    Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl,
+    ShutdownReport, TokioClock, Wake, WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]
@@ -61,9 +61,9 @@ pub use stanchion_semaphore::{
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Lease, LeasedPermit,
-        LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit, ReadGuard,
-        RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
+        Acquire, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Guard, Lease,
+        LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit,
+        ReadGuard, RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
     };
 }
 

@@ -8,10 +8,9 @@ use stanchion_core::primitive::{Hint, Reply};
 
 /// What a busy reply says beyond its number: that the request stands in line.
 fn place_in_line(rest: &[Reply]) -> Hint {
-    Hint {
-        queued: !rest.is_empty(),
-        ..Hint::default()
-    }
+    let mut hint = Hint::default();
+    hint.queued = !rest.is_empty();
+    hint
 }
 
 /// A script, with the functions in front that it shares with others.

@@ -1,0 +1,206 @@
+//! Code over "a lock", whichever of the family it is.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::ended::Ended;
+use crate::error::{AcquireError, LeaseLost, LostReason, Rejection, ReleaseError, RenewError};
+use crate::hold::Hold;
+use crate::holdset::HoldSet;
+use crate::name::Name;
+use crate::options::AcquireOptions;
+use crate::primitive::{Lockable, Sharing};
+use crate::token::FencingToken;
+
+/// An acquire under way. `'static`: it can be spawned, and outlives the handle it came from.
+pub type Acquiring<T> = Pin<Box<dyn Future<Output = Result<T, AcquireError>> + Send>>;
+
+/// Whatever can be acquired with a lease, behind one set of verbs: `Lock`, `FairLock`, both sides of a `RwLock`, `MultiLock`,
+/// `RedLock`, one permit of a `LeasedSemaphore`. Object-safe, for code that is given "a lock".
+///
+/// The verbs promise what those of the same names promise on the type itself. Those are to be preferred where the type is
+/// known: they need no box, and their guards know more.
+///
+/// ```
+/// use stanchion_core::{Acquire, AcquireError, Guard};
+///
+/// async fn settle(lock: &dyn Acquire) -> Result<(), Box<dyn std::error::Error>> {
+///     let guard: Guard = lock.acquire().await?;
+///     guard.run(async { /* … */ }).await?;
+///     Ok(guard.release().await?)
+/// }
+/// ```
+pub trait Acquire: fmt::Debug + Send + Sync {
+    /// What is acquired, with the client's key prefix; of several names the first.
+    fn name(&self) -> Name;
+
+    /// Acquires as `options` say.
+    fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard>;
+
+    /// Asks once, as `options` say; `None` when somebody else holds it.
+    fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>>;
+
+    /// Waits until it is acquired.
+    fn acquire(&self) -> Acquiring<Guard> {
+        self.acquire_with(AcquireOptions::new())
+    }
+
+    /// Waits for at most `timeout`. Zero asks once.
+    fn acquire_timeout(&self, timeout: Duration) -> Acquiring<Guard> {
+        self.acquire_with(AcquireOptions::new().timeout(timeout))
+    }
+
+    /// Asks once; `None` when somebody else holds it.
+    fn try_acquire(&self) -> Acquiring<Option<Guard>> {
+        self.try_acquire_with(AcquireOptions::new())
+    }
+}
+
+impl<T: Lockable + Send + Sync + ?Sized> Acquire for T {
+    fn name(&self) -> Name {
+        self.part().sync.name().clone()
+    }
+
+    fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {
+        let acquiring = self.part().acquire(options);
+        Box::pin(async move { acquiring.await.map(Guard::from) })
+    }
+
+    fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>> {
+        let asking = self.part().try_acquire(options);
+        Box::pin(async move { Ok(asking.await?.map(Guard::from)) })
+    }
+}
+
+/// What [`Acquire`] gives, and what every guard that has a lease can be turned [into](From). Release it, or drop it: the
+/// release then runs in the background.
+///
+/// Its verbs promise what those of the guard promise that it was made of.
+#[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
+pub struct Guard(HoldSet);
+
+impl Guard {
+    /// What is held, with the client's key prefix; of several names the first.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.0.name()
+    }
+
+    /// Whether nobody else holds it meanwhile.
+    #[must_use]
+    pub fn is_exclusive(&self) -> bool {
+        let alone = |hold: &Hold| matches!(hold.sharing(), Sharing::Exclusive | Sharing::Queued);
+        self.0.holds().iter().all(alone)
+    }
+
+    /// The token that stands for all that is held; `None` where none is minted, and for several names of which each has its
+    /// own.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        match self.0.holds() {
+            [hold] => hold.fencing_token(),
+            _ => None,
+        }
+    }
+
+    /// Until when the holder may count on it (P1).
+    #[must_use]
+    pub fn valid_until(&self) -> Moment {
+        self.0.valid_until()
+    }
+
+    /// What is left of that now; zero once lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Whether it is still held (P5).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// Resolves when it is lost (P5); never after a release.
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        self.0.lost()
+    }
+
+    /// Resolves when it is released or lost (P5).
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        self.0.ended()
+    }
+
+    /// Runs `work` as long as it is held. When it is lost, `work` is dropped at its await point.
+    ///
+    /// # Errors
+    /// [`LeaseLost`]: the work did not finish.
+    ///
+    /// # Cancel safety
+    /// As that of `work`.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
+        self.0.run(work).await
+    }
+
+    /// Renews the lease now.
+    ///
+    /// # Errors
+    /// [`RenewError`]. Ends within the operation timeout.
+    ///
+    /// # Cancel safety
+    /// Safe: a renewal that was sent may still take effect.
+    pub async fn renew(&self) -> Result<(), RenewError> {
+        self.0.renew().await
+    }
+
+    /// Holds once more, as the same owner.
+    ///
+    /// # Errors
+    /// [`RenewError`]; [`RenewError::Rejected`] where it cannot be held twice by one owner: permits, several names, a quorum.
+    ///
+    /// # Cancel safety
+    /// Safe: a re-entry that was sent is taken back in the background.
+    pub async fn reenter(&self) -> Result<Self, RenewError> {
+        match self.0.holds() {
+            [hold] => hold.reenter().await.map(Self::from),
+            _ => Err(RenewError::Rejected {
+                name: self.name().clone(),
+                rejection: Rejection::InvalidOption {
+                    rule: "a guard of several holds cannot be re-entered".into(),
+                },
+            }),
+        }
+    }
+
+    /// Releases, and waits for the server's answer.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    ///
+    /// # Cancel safety
+    /// Safe: the release goes on in the background.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.0.release().await
+    }
+}
+
+impl From<Hold> for Guard {
+    fn from(hold: Hold) -> Self {
+        Self(HoldSet::one(hold))
+    }
+}
+
+impl From<HoldSet> for Guard {
+    fn from(holds: HoldSet) -> Self {
+        Self(holds)
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Guard").field(&self.0).finish()
+    }
+}

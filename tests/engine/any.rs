@@ -1,0 +1,183 @@
+//! Code that is given "a lock": every kind behind one trait, spawned, and what the compiler says of a guard that is let go.
+
+use std::time::Duration;
+
+use stanchion::{
+    Acquire, AcquireError, AcquireOptions, Client, FairLock, Guard, Lease, LeasedSemaphore, Lock,
+    Lockable, MultiLock, RedLock, RenewError, RwLock,
+};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use tokio::time::timeout;
+
+fn lock(client: &Client, name: &str) -> Lock {
+    Lock::new(client, name).unwrap()
+}
+
+/// One of each, on three servers; with what they are called.
+async fn family(worlds: &[World; 3]) -> Vec<(&'static str, Box<dyn Acquire>)> {
+    let mut clients = Vec::new();
+    for world in worlds {
+        clients.push(world.client().await);
+    }
+    let client = &clients[0];
+    let permits = LeasedSemaphore::new(client, "permits").unwrap();
+    permits.init(1).await.unwrap();
+    let rwlock = RwLock::new(client, "rw").unwrap();
+    let together = [lock(client, "a"), lock(client, "b")];
+    let in_order = [lock(client, "c"), lock(&clients[1], "d")];
+    let multi = |locks: &[Lock]| MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable));
+    vec![
+        ("Lock", Box::new(lock(client, "lock"))),
+        ("FairLock", Box::new(FairLock::new(client, "fair").unwrap())),
+        ("write side", Box::new(rwlock.write_side())),
+        ("read side", Box::new(rwlock.read_side())),
+        ("MultiLock, one script", Box::new(multi(&together).unwrap())),
+        ("MultiLock, in order", Box::new(multi(&in_order).unwrap())),
+        ("RedLock", Box::new(RedLock::new(&clients, "red").unwrap())),
+        ("LeasedSemaphore", Box::new(permits)),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_is_acquired_and_released_behind_one_trait() {
+    let worlds = [World::engine(), World::engine(), World::engine()];
+    let (ours, theirs) = (family(&worlds).await, family(&worlds).await);
+    for ((kind, mine), (_, yours)) in ours.iter().zip(&theirs) {
+        let lease = Lease::new(Duration::from_secs(3)).unwrap();
+        let guard = mine
+            .acquire_with(AcquireOptions::new().lease(lease))
+            .await
+            .unwrap();
+        let shared = *kind == "read side";
+        assert_eq!(guard.name(), &mine.name(), "{kind}");
+        assert!(
+            guard.is_held() && guard.remaining() <= lease.length(),
+            "{kind}"
+        );
+        assert_eq!(
+            guard.is_exclusive(),
+            !shared && *kind != "LeasedSemaphore",
+            "{kind}"
+        );
+        let mints = ["Lock", "FairLock", "write side", "MultiLock, one script"];
+        assert_eq!(
+            guard.fencing_token().is_some(),
+            mints.contains(kind),
+            "{kind}"
+        );
+        assert_eq!(
+            yours.try_acquire().await.unwrap().is_some(),
+            shared,
+            "{kind}"
+        );
+        if !shared {
+            let refused = yours.acquire_timeout(Duration::from_millis(50)).await;
+            assert!(
+                matches!(refused, Err(AcquireError::TimedOut { .. })),
+                "{kind}: {refused:?}"
+            );
+        }
+        assert_eq!(guard.run(async { 7 }).await.unwrap(), 7, "{kind}");
+        guard.renew().await.unwrap();
+        match guard.reenter().await {
+            Ok(again) => again.release().await.unwrap(),
+            Err(RenewError::Rejected { .. }) => assert!(
+                kind.starts_with("MultiLock") || ["RedLock", "LeasedSemaphore"].contains(kind),
+                "{kind}"
+            ),
+            Err(error) => panic!("{kind}: {error}"),
+        }
+        let lost = timeout(Duration::from_secs(10), guard.lost()).await;
+        assert!(
+            lost.is_err(),
+            "{kind}: renewed as long as it is held: {lost:?}"
+        );
+        guard.release().await.unwrap();
+        let next = yours.try_acquire().await.unwrap();
+        next.expect(kind).release().await.unwrap();
+    }
+}
+
+/// No acquire borrows its handle, so that it can be spawned as it is, whichever way it is asked.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_outlives_its_handle() {
+    let worlds = [World::engine(), World::engine(), World::engine()];
+    for (kind, lock) in family(&worlds).await {
+        let waiting = tokio::spawn(lock.acquire());
+        drop(lock);
+        let guard: Guard = waiting.await.unwrap().expect(kind);
+        guard.release().await.unwrap();
+    }
+    let client = worlds[0].client().await;
+    let rwlock = RwLock::new(&client, "rw").unwrap();
+    let permits = LeasedSemaphore::new(&client, "permits").unwrap();
+    let soon = Duration::from_secs(1);
+    drop(
+        tokio::spawn(lock(&client, "lock").acquire())
+            .await
+            .unwrap()
+            .unwrap(),
+    );
+    drop(
+        tokio::spawn(lock(&client, "lock").acquire_timeout(soon))
+            .await
+            .unwrap()
+            .unwrap(),
+    );
+    drop(
+        tokio::spawn(lock(&client, "lock").try_acquire())
+            .await
+            .unwrap()
+            .unwrap(),
+    );
+    drop(
+        tokio::spawn(FairLock::new(&client, "fair").unwrap().acquire())
+            .await
+            .unwrap()
+            .unwrap(),
+    );
+    drop(tokio::spawn(rwlock.write()).await.unwrap().unwrap());
+    drop(tokio::spawn(rwlock.read()).await.unwrap().unwrap());
+    drop(
+        tokio::spawn(permits.acquire_many(1))
+            .await
+            .unwrap()
+            .unwrap(),
+    );
+    eventually("all are released", || {
+        let keys = worlds[0].keys();
+        !["lock", "fair", "rw"]
+            .iter()
+            .any(|name| keys.iter().any(|key| key == name))
+    })
+    .await;
+}
+
+/// The mistakes that compile: what the compiler can say of them, it says. (An expectation that is not met fails the build.)
+#[expect(unused_must_use, reason = "a guard that nobody binds is reported")]
+async fn not_bound(lock: &Lock) -> Result<(), AcquireError> {
+    lock.acquire().await?;
+    Ok(())
+}
+
+#[expect(let_underscore_drop, reason = "the lint to switch on for `let _ =`")]
+async fn bound_to_nothing(lock: &Lock) -> Result<(), AcquireError> {
+    let _ = lock.acquire().await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_let_go_releases_at_once() {
+    let world = World::engine();
+    let client = world.client().await;
+    let lock = lock(&client, "job");
+    not_bound(&lock).await.unwrap();
+    world.at_rest().await;
+    bound_to_nothing(&lock).await.unwrap();
+    world.at_rest().await;
+    // No lint sees this one: the guard is a temporary of the condition.
+    if lock.try_acquire().await.unwrap().is_some() {
+        world.at_rest().await;
+    }
+}
