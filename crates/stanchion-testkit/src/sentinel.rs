@@ -280,7 +280,9 @@ fn healthy(sentinel: &RedisServer, others: &str) -> usize {
         let fields = one.as_texts();
         let mut pairs = fields.chunks(2);
         let flags = pairs.find_map(|pair| (pair[0] == "flags").then(|| pair[1].clone()));
-        !flags.is_some_and(|flags| flags.contains("down") || flags.contains("disconnected"))
+        // `master_down` is what this one last said of the master, and may stand there long after.
+        let is_bad = |flag: &str| matches!(flag, "s_down" | "o_down" | "disconnected");
+        !flags.is_some_and(|flags| flags.split(',').any(is_bad))
     };
     list.as_array().iter().filter(well).count()
 }
