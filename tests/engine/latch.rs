@@ -539,3 +539,32 @@ proptest! {
             .block_on(run(steps));
     }
 }
+
+/// P8: an answer is as old as its request.
+#[tokio::test(start_paused = true)]
+async fn an_open_answer_lets_nobody_through_who_came_after_it_was_asked_for() {
+    let world = World::engine();
+    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let latch = latch(&client);
+    latch.wait().await.unwrap();
+    // It was never armed: open. Whoever looks at it now gets to read the answer a little later.
+    let mut early = std::pin::pin!(latch.wait());
+    let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(early.as_mut().poll(cx)));
+    assert!(polled.await.is_pending());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(latch.arm(1).await.unwrap());
+    let late = [waiting(&client), waiting(&client)];
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    early.await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(
+        late.iter().all(|late| !late.is_finished()),
+        "closed all through their wait"
+    );
+    let started = Instant::now();
+    latch.count_down().await.unwrap();
+    for late in late {
+        late.await.unwrap().unwrap();
+    }
+    assert!(started.elapsed() < Duration::from_millis(50));
+}

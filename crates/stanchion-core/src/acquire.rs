@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::MutexGuard;
+
 use crate::client::{Core, Path};
 use crate::clock::Moment;
 use crate::error::{AcquireError, Outage, Rejection};
 use crate::hold::{Grant, Hold, HoldState, as_acquire_error, reenter};
 use crate::lease::Lease;
 use crate::options::{AcquireOptions, HoldTerms, Reentry};
-use crate::owner::{Owner, WireOwner, live};
+use crate::owner::{Owner, Seat, Seated, WireOwner, live};
 use crate::primitive::{
     Hint, Request, Sharing, Subject, Synchronizer, Tenure, Verdict, now_of, rest_of,
 };
@@ -44,8 +46,6 @@ struct Asking {
     unanswered_until: Moment,
     /// P3: the server knows that we wait. Given up when this is dropped.
     queued: bool,
-    /// The server has been out of reach since.
-    outage_since: Option<Moment>,
     /// P3: what the last request brought is not dealt with yet, and a shutdown waits. Dropped after the clean-up has begun.
     busy: Option<Busy>,
 }
@@ -69,7 +69,6 @@ impl Asking {
             how,
             unanswered_until: Moment::ZERO,
             queued: false,
-            outage_since: None,
             busy: None,
         }
     }
@@ -129,7 +128,6 @@ impl Asking {
                 how,
                 unanswered_until: Moment::ZERO,
                 queued: false,
-                outage_since: None,
                 busy: None,
             };
             let outcome = asking.ask(&entry, before, queued).await;
@@ -142,10 +140,6 @@ impl Asking {
             .max(std::mem::replace(&mut asked.unanswered_until, Moment::ZERO));
         self.queued |= std::mem::take(&mut asked.queued);
         match &outcome {
-            Attempt::NotNow(_) | Attempt::Unanswered(_) => {
-                let now = self.core.clock.now();
-                self.outage_since.get_or_insert(now);
-            }
             // Boxed: rare, and large.
             Attempt::Late => {
                 let clock = Box::pin(self.core.synchronise(Path::Direct, self.sync.name()));
@@ -158,7 +152,10 @@ impl Asking {
             }
             // R1: the release under way is for this owner, so it must not ask again.
             Attempt::Stale => self.begin_anew(),
-            Attempt::Busy(..) | Attempt::Rejected(_) => self.outage_since = None,
+            Attempt::Busy(..)
+            | Attempt::Rejected(_)
+            | Attempt::NotNow(_)
+            | Attempt::Unanswered(_) => {}
         }
         Some(outcome)
     }
@@ -347,21 +344,43 @@ pub(crate) async fn acquire(
     let deadline = options
         .timeout
         .map_or(Moment::FAR, |timeout| started + timeout);
-    let found = match &options.owner {
-        None => return wait(core, sync, terms, started, deadline).await,
-        Some(owner) => {
-            let anew = async || wait(core, sync, terms, started, deadline).await.map(Some);
-            Box::pin(as_owner(core, sync, owner, &options, terms, deadline, anew)).await?
-        }
-    };
-    found.ok_or_else(|| AcquireError::TimedOut {
+    let timed_out = || AcquireError::TimedOut {
         name: sync.name().clone(),
         waited: core.clock.now().since(started),
         free_by: None,
-    })
+    };
+    let found = match &options.owner {
+        None => return wait(core, sync, terms, started, deadline, None).await,
+        Some(owner) => {
+            let anew = async |seat: &Seat| {
+                let hold = wait(core, sync, terms, started, deadline, Some(seat)).await;
+                hold.map(Some)
+            };
+            let seat = owner.seat(&core.realm, Subject::of(&**sync));
+            let Some(seated) = core_timeout(core, deadline, seat.take()).await else {
+                return Err(timed_out());
+            };
+            let sitting = Sitting {
+                seat: &seat,
+                seated,
+            };
+            Box::pin(as_owner(
+                core, sync, owner, &options, terms, deadline, sitting, anew,
+            ))
+            .await?
+        }
+    };
+    found.ok_or_else(timed_out)
+}
+
+/// An owner's seat, taken.
+struct Sitting<'a> {
+    seat: &'a Seat,
+    seated: MutexGuard<'a, Seated>,
 }
 
 /// Re-enters what `owner` holds, or acquires for it with `anew`. One owner's calls for one name take turns.
+#[expect(clippy::too_many_arguments, reason = "what an acquire is made of")]
 async fn as_owner(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
@@ -369,12 +388,13 @@ async fn as_owner(
     options: &AcquireOptions,
     terms: HoldTerms,
     deadline: Moment,
-    anew: impl AsyncFnOnce() -> Result<Option<Hold>, AcquireError>,
+    sitting: Sitting<'_>,
+    anew: impl AsyncFnOnce(&Seat) -> Result<Option<Hold>, AcquireError>,
 ) -> Result<Option<Hold>, AcquireError> {
-    let seat = owner.seat(&core.realm, Subject::of(&**sync));
-    let Some(mut seat) = core_timeout(core, deadline, seat.lock()).await else {
-        return Ok(None);
-    };
+    let Sitting {
+        seat: place,
+        seated: mut seat,
+    } = sitting;
     let shares = sync.sharing() == Sharing::Together;
     let already = |state: &HoldState, rule| AcquireError::Rejected {
         name: sync.name().clone(),
@@ -416,7 +436,7 @@ async fn as_owner(
         hold = once(core, sync, terms, deadline, within).await?;
     }
     if hold.is_none() {
-        hold = anew().await?;
+        hold = anew(place).await?;
     }
     if let Some(hold) = &hold {
         hold.adopt(owner);
@@ -431,7 +451,9 @@ async fn wait(
     terms: HoldTerms,
     started: Moment,
     deadline: Moment,
+    seat: Option<&Seat>,
 ) -> Result<Hold, AcquireError> {
+    let mut in_line = None;
     let how = How {
         waits: true,
         within: None,
@@ -447,26 +469,28 @@ async fn wait(
             free_by,
         };
         asking.busy = None;
+        if ticket.must_wait() {
+            core.subscriptions.want(ticket.entry());
+            in_line = in_line.or_else(|| seat.map(Seat::in_line));
+        }
         let turn = core_timeout(core, deadline, next_turn(core, &mut ticket)).await;
         match turn {
             None => return Err(timed_out(asking.leftover())),
             Some(None) => return Err(asking.shut_down()),
             Some(Some(Turn::Handed(hold))) if hold.is_held() => return Ok(hold),
-            // It ran out before this task ran. Dropped, it is taken out of the way; the place in the queue is gone with it.
-            Some(Some(Turn::Handed(_))) => {
-                ticket = Entries::join(core, asking.applicant());
-                continue;
-            }
-            Some(Some(Turn::Granted(hold))) => {
+            Some(Some(Turn::Granted(hold))) if hold.is_held() => {
                 asking.told(&hold);
-                if hold.is_held() {
-                    return Ok(hold);
-                }
-                // It was a process too slow for its grant. Dropped, the hold is taken out.
-                asking.begin_anew();
+                return Ok(hold);
+            }
+            // It ran out before this task ran, and the place in the queue with it. Dropped, the hold is taken out of the way, and
+            // so is whatever this owner may have left: another one begins anew.
+            Some(Some(Turn::Handed(_) | Turn::Granted(_) | Turn::Missed)) => {
+                let how = asking.how.clone();
+                asking = Asking::new(core, sync, terms, how);
                 ticket = Entries::join(core, asking.applicant());
                 continue;
             }
+            Some(Some(Turn::OutOfReach(outage))) => return Err(asking.failed(outage)),
             Some(Some(Turn::Seen)) => return Ok(asking.seen(ticket.entry())),
             Some(Some(Turn::Try)) => {}
         }
@@ -490,10 +514,7 @@ async fn wait(
             Attempt::Stale => ticket = Entries::join(core, asking.applicant()),
             Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                 let now = core.clock.now();
-                if asking
-                    .outage_since
-                    .is_some_and(|since| now.since(since) >= core.config.outage_tolerance)
-                {
+                if ticket.unanswered(&outage) {
                     return Err(asking.failed(outage));
                 }
                 if now >= deadline {
@@ -517,9 +538,6 @@ const FIRST_ASK: Duration = Duration::from_millis(45);
 
 /// The next turn; `None` when the client is shut down.
 async fn next_turn(core: &Core, ticket: &mut Ticket) -> Option<Turn> {
-    if ticket.must_wait() {
-        core.subscriptions.want(ticket.entry());
-    }
     tokio::select! {
         biased;
         // First: during an outage a turn is always ready.
@@ -540,8 +558,27 @@ pub(crate) async fn try_acquire(
     match &options.owner {
         None => once(core, sync, terms, deadline, None).await,
         Some(owner) => {
-            let anew = async || once(core, sync, terms, deadline, None).await;
-            Box::pin(as_owner(core, sync, owner, &options, terms, deadline, anew)).await
+            let anew = async |_: &Seat| once(core, sync, terms, deadline, None).await;
+            let seat = owner.seat(&core.realm, Subject::of(&**sync));
+            let seated = match core_timeout(core, deadline, seat.take_now()).await {
+                Some(Some(seated)) => seated,
+                // Another task of this owner waits for it, so somebody else holds it.
+                Some(None) => return Ok(None),
+                None => {
+                    let name = sync.name().clone();
+                    let detail = "another request of this owner has not been answered".into();
+                    let outage = Outage::Unanswered { detail };
+                    return Err(AcquireError::Unavailable { name, outage });
+                }
+            };
+            let sitting = Sitting {
+                seat: &seat,
+                seated,
+            };
+            Box::pin(as_owner(
+                core, sync, owner, &options, terms, deadline, sitting, anew,
+            ))
+            .await
         }
     }
 }

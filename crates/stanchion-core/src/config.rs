@@ -142,7 +142,8 @@ pub struct ClientConfig {
     /// Bound on every call that has no deadline of its own: try, release, renew, re-enter, status. Default 5 s.
     #[serde(with = "humantime_serde")]
     pub operation_timeout: Duration,
-    /// An acquire without a deadline gives up when the server has been out of reach for this long. Default 30 s.
+    /// An acquire without a deadline gives up when the server has been out of reach for this long, since the first request of
+    /// a waiter of this name in this process that was not answered, or since the call if that came later. Default 30 s.
     #[serde(with = "humantime_serde")]
     pub outage_tolerance: Duration,
     /// A waiter that was told nothing asks again after this long. Default 5 s.

@@ -46,6 +46,8 @@ pub(crate) struct HoldState {
     valid_until: AtomicU64,
     /// The server has it for less than its lease, until the first renewal.
     provisional: AtomicBool,
+    /// It waits for a waiter to come for it. What nobody polls cannot hold for ever: it is not renewed beyond its first lease.
+    unclaimed: AtomicBool,
     phase: AtomicU8,
     /// Rings when the phase changes. Of its own, so that who waits for that keeps neither this nor the client.
     over: Arc<Notify>,
@@ -122,6 +124,7 @@ impl HoldState {
             ends,
             valid_until: AtomicU64::new(valid_until.nanos()),
             provisional: AtomicBool::new(first.is_some()),
+            unclaimed: AtomicBool::new(false),
             phase: AtomicU8::new(HELD),
             over: Arc::default(),
             count: tokio::sync::Mutex::new(1),
@@ -152,7 +155,8 @@ impl HoldState {
 
     /// Whether the watchdog is to renew it.
     pub(crate) fn wants_renewal(&self) -> bool {
-        let watched = self.terms.renewal == Renewal::Watchdog;
+        let watched =
+            self.terms.renewal == Renewal::Watchdog && !self.unclaimed.load(Ordering::Acquire);
         (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
     }
 
@@ -183,7 +187,8 @@ impl HoldState {
         lost_reason_of(phase)
     }
 
-    /// Sticky: the first reason stays. Returns the reason that holds now; `None` when it was released before.
+    /// Sticky: the first reason stays. Returns the reason that holds now; `None` when it was released before. Calls the next
+    /// waiter; not to be used under a queue's mutex.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
         let phase = LOST
             .iter()
@@ -200,6 +205,8 @@ impl HoldState {
                 observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
                 self.over.notify_waiters();
+                // P4: whoever sees the loss first tells the waiters; there may be nobody else to.
+                self.entry.freed(&self.core, self, Rivals::Unknown);
                 Some(reason)
             }
             Err(phase) => lost_reason_of(phase),
@@ -236,7 +243,6 @@ impl HoldState {
     /// The server said that it is gone.
     pub(crate) fn gone(self: &Arc<Self>) -> LeaseLost {
         let reason = self.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
-        self.entry.freed(&self.core, self, Rivals::Unknown);
         self.lease_lost(reason)
     }
 
@@ -275,7 +281,7 @@ impl HoldState {
     }
 
     /// Where `owner` finds this hold.
-    pub(crate) fn seat_of(&self, owner: &Owner) -> Seat {
+    pub(crate) fn seat_of(&self, owner: &Owner) -> Arc<Seat> {
         owner.seat(&self.core.realm, Subject::of(&*self.sync))
     }
 
@@ -332,6 +338,29 @@ impl Hold {
         }
     }
 
+    /// Leaves it for a waiter to come for.
+    pub(crate) fn unclaimed(self) -> Self {
+        self.state().unclaimed.store(true, Ordering::Release);
+        self
+    }
+
+    /// The waiter has come.
+    pub(crate) fn claim(&self) {
+        let state = self.state();
+        let now = state.core.clock.now();
+        let due = state.began + state.terms.lease.renewal_interval();
+        if state.unclaimed.swap(false, Ordering::AcqRel) && now >= due && state.is_held() {
+            // The watchdog has passed it by.
+            state.core.schedule_hold(state, now);
+        }
+    }
+
+    pub(crate) fn is(&self, state: &HoldState) -> bool {
+        self.state
+            .as_ref()
+            .is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), state))
+    }
+
     /// Forgets this hold without releasing: the same grant came twice, and another guard stands for it.
     pub(crate) fn disown(mut self) {
         if let Some(state) = self.state.take() {
@@ -371,7 +400,7 @@ impl Hold {
         state.public_owner.get_or_init(|| {
             let owner = Owner::new(state.owner.clone());
             // Nobody else has this owner yet, so its seat is free.
-            if let Ok(mut seat) = state.seat_of(&owner).try_lock() {
+            if let Some(mut seat) = state.seat_of(&owner).try_take() {
                 *seat.of(state.sync.sharing()) = Arc::downgrade(state);
             }
             owner

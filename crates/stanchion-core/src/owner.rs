@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use tokio::sync::{MutexGuard, watch};
 use uuid::Uuid;
 
 use crate::hold::HoldState;
@@ -66,7 +67,7 @@ pub struct Owner(Arc<Inner>);
 struct Inner {
     name: WireOwner,
     /// What this owner holds of each subject of each realm. The async mutex makes two acquires by one owner take turns.
-    seats: Mutex<HashMap<(Realm, Subject), Seat>>,
+    seats: Mutex<HashMap<(Realm, Subject), Arc<Seat>>>,
 }
 
 /// A set of keys: a server (or a set of servers with one content) and a database. Clients of equal realms share it, as far
@@ -80,8 +81,48 @@ impl Realm {
     }
 }
 
-/// An owner's place at one subject.
-pub(crate) type Seat = Arc<tokio::sync::Mutex<Seated>>;
+/// An owner's place at one subject. Whoever has it may acquire there.
+#[derive(Debug, Default)]
+pub(crate) struct Seat {
+    seated: tokio::sync::Mutex<Seated>,
+    /// Whoever has it waits in line.
+    in_line: watch::Sender<bool>,
+}
+
+impl Seat {
+    pub(crate) async fn take(&self) -> MutexGuard<'_, Seated> {
+        self.seated.lock().await
+    }
+
+    /// Takes turns with others that ask, but does not wait behind one that waits: then `None`.
+    pub(crate) async fn take_now(&self) -> Option<MutexGuard<'_, Seated>> {
+        let mut in_line = self.in_line.subscribe();
+        tokio::select! {
+            biased;
+            seated = self.take() => Some(seated),
+            _ = in_line.wait_for(|waits| *waits) => None,
+        }
+    }
+
+    pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, Seated>> {
+        self.seated.try_lock().ok()
+    }
+
+    /// From here on whoever has it waits for somebody else, until this is dropped.
+    pub(crate) fn in_line(&self) -> InLine<'_> {
+        self.in_line.send_replace(true);
+        InLine(self)
+    }
+}
+
+/// See [`Seat::in_line`].
+pub(crate) struct InLine<'a>(&'a Seat);
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.0.in_line.send_replace(false);
+    }
+}
 
 /// What an owner holds of one name: a writer may read, too.
 #[derive(Debug, Default)]
@@ -115,7 +156,7 @@ impl Owner {
         }))
     }
 
-    pub(crate) fn seat(&self, realm: &Realm, subject: Subject) -> Seat {
+    pub(crate) fn seat(&self, realm: &Realm, subject: Subject) -> Arc<Seat> {
         let place = (realm.clone(), subject);
         let mut seats = self.0.seats.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seat) = seats.get(&place) {
@@ -123,9 +164,9 @@ impl Owner {
         }
         // Forget the names this owner no longer holds before the table grows.
         seats.retain(|_, seat| {
-            Arc::strong_count(seat) > 1 || seat.try_lock().map_or(true, |seated| !seated.is_empty())
+            Arc::strong_count(seat) > 1 || seat.try_take().is_none_or(|seated| !seated.is_empty())
         });
-        let seat = Seat::default();
+        let seat = Arc::<Seat>::default();
         seats.insert(place, Arc::clone(&seat));
         seat
     }

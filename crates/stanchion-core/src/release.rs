@@ -78,7 +78,6 @@ fn end(state: &Arc<HoldState>) -> Result<(), ReleaseError> {
         // Lost by our clock, perhaps not yet by the server's: take it out early, for whoever waits.
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
-    state.entry.freed(&state.core, state, Rivals::Unknown);
     Err(state.lease_lost(reason).into())
 }
 
@@ -298,8 +297,8 @@ pub(crate) async fn downgrade(
             state.entry.acquired(&hold, 0);
             if let Some(owner) = owner {
                 hold.adopt(&owner);
-                let mut seat = state.seat_of(&owner).lock_owned().await;
-                seat.shared = hold.weak();
+                let seat = state.seat_of(&owner);
+                seat.take().await.shared = hold.weak();
             }
             return Ok(hold);
         }

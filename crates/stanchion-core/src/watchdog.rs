@@ -10,7 +10,6 @@ use crate::lease::Lease;
 use crate::name::Name;
 use crate::observe;
 use crate::primitive::{Call, Item, Reply, Script};
-use crate::waiting::Rivals;
 
 /// Renewals in one script: large enough to amortise the call, small enough not to keep the server (about 1 us each).
 const BATCH: usize = 256;
@@ -33,7 +32,6 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
     let mut groups: BTreeMap<(&'static str, u16), Vec<Due>> = BTreeMap::new();
     for hold in holds {
         if hold.lost_reason(now).is_some() {
-            hold.entry.freed(core, &hold, Rivals::Unknown);
             continue;
         }
         // Also while it is renewed: its end comes whether the server answers or not, and a shutdown finds it here.

@@ -59,8 +59,8 @@ impl Entry {
                 queue.heed(&sync.hint(rest_of(&reply)))
             }
             // Who waits is to learn it from an answer of its own.
-            Some(Err(Failure::Rejected(_))) => queue.admit(Room::Unknown),
-            Some(Err(_)) | None => Wakers::default(),
+            Some(Err(_)) => queue.admit(Room::Unknown),
+            None => Wakers::default(),
         };
         drop(queue);
         wakers.call();

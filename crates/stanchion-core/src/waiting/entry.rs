@@ -12,7 +12,9 @@
 //!    ask leaves without having acquired, the next one is told.
 //! 3. While there are waiters, something will make the first one ask: a local holder (its end calls [`Entry::freed`]),
 //!    a poll in the timetable, or a `Try` already given.
-//! 4. No hold is dropped and no waker is called while the queue's mutex is held.
+//! 4. No hold is dropped and no waker is called, cloned or dropped while the queue's mutex is held: it may own anything.
+//! 5. What nobody comes for goes on: a hold that a waiter was given is not renewed beyond its first lease until the waiter
+//!    takes it, and when it has run out its waiter loses its place.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -238,9 +240,11 @@ impl Entry {
                 sync: Arc::clone(&applicant.sync),
                 owner: applicant.owner.clone(),
                 terms: applicant.terms,
+                joined: core.clock.now(),
                 turn: asks.then_some(Turn::Try),
                 asking: false,
                 asked: false,
+                asked_before: 0,
                 refused: false,
                 waker: None,
             },
@@ -263,7 +267,7 @@ impl Entry {
                 now,
                 lease,
             } => {
-                // The hold begins here, not when its waiter is polled: it is renewed however long that takes (P10).
+                // The hold begins here, not when its waiter is polled: the short lease of a grant is made a whole one at once.
                 if let (Some(core), Some(entry), Some(place)) = (
                     self.core.upgrade(),
                     self.this.upgrade(),
@@ -280,7 +284,7 @@ impl Entry {
                         unanswered_until: Moment::ZERO,
                     };
                     let hold = HoldState::begin(&core, &waiter.sync, &entry, grant);
-                    queue.tell(place, Turn::Granted(hold), &mut wakers);
+                    queue.tell(place, Turn::Granted(hold.unclaimed()), &mut wakers);
                 }
                 drop(queue);
                 return wakers.call();
@@ -415,7 +419,7 @@ impl Entry {
             return drop(hold);
         }
         let mut wakers = Wakers::default();
-        queue.tell(successor.place, Turn::Handed(hold), &mut wakers);
+        queue.tell(successor.place, Turn::Handed(hold.unclaimed()), &mut wakers);
         drop(queue);
         wakers.call();
     }
@@ -427,19 +431,23 @@ impl Entry {
         if sharing == Sharing::Exclusive {
             queue.holder = hold.weak();
         }
-        let wakers = queue.granted(sharing, left);
+        let wakers = queue.granted(sharing, left, 0);
         drop(queue);
         wakers.call();
     }
 
     /// `hold` is over here. The next waiter tries, at once or after a head start for others.
-    pub(crate) fn freed(&self, core: &Core, hold: &Arc<HoldState>, rivals: Rivals) {
+    pub(crate) fn freed(&self, core: &Core, hold: &HoldState, rivals: Rivals) {
         let now = core.clock.now();
         let mut queue = self.queue();
+        let forsaken = queue.forsake(hold);
+        if let Some(waiter) = &forsaken {
+            self.departed(core, &mut queue, &*waiter.sync, &waiter.owner);
+        }
         let wakers = match hold.sync.sharing() {
             Sharing::Exclusive => {
                 queue.deaf_until = None;
-                if std::ptr::eq(queue.holder.as_ptr(), Arc::as_ptr(hold)) {
+                if std::ptr::eq(queue.holder.as_ptr(), hold) {
                     queue.holder = Weak::new();
                 } else if queue.has_live_holder() {
                     return;
@@ -471,6 +479,38 @@ impl Entry {
         };
         self.retire_if_idle(core, queue);
         wakers.call();
+        // Invariant 4.
+        drop(forsaken);
+    }
+
+    /// A waiter has left the queue.
+    pub(super) fn departed(
+        &self,
+        core: &Core,
+        queue: &mut Queue,
+        sync: &dyn Synchronizer,
+        owner: &WireOwner,
+    ) {
+        let sharing = sync.sharing();
+        if sharing != Sharing::Exclusive && !queue.waiters.is_empty() && queue.poll.is_none() {
+            // Invariant 3: its poll was everybody's, and no holder here calls the next.
+            let longest = core.poll_interval();
+            let pause = if sharing == Sharing::Queued {
+                sync.beat().min(longest)
+            } else {
+                longest
+            };
+            self.schedule_poll(queue, core.clock.now() + pause);
+        }
+        if sharing == Sharing::Queued {
+            queue.by_owner.remove(owner);
+            if let Some(own) = sync.channel_of(owner) {
+                core.subscriptions.forget_for(self, owner, &own);
+            }
+        }
+        if queue.waiters.is_empty() {
+            core.subscriptions.forget(self);
+        }
     }
 
     /// A hand-off came to nothing.

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::error::Outage;
 use crate::hold::{Hold, HoldState};
 use crate::options::HoldTerms;
 use crate::owner::WireOwner;
@@ -22,6 +24,19 @@ pub(crate) enum Turn {
     Seen,
     /// The server has granted to it, by message.
     Granted(Hold),
+    /// It was granted and did not come for it before the lease was over.
+    Missed,
+    /// The server has been out of reach for too long.
+    OutOfReach(Outage),
+}
+
+impl Turn {
+    pub(super) fn hold(&self) -> Option<&Hold> {
+        match self {
+            Self::Handed(hold) | Self::Granted(hold) => Some(hold),
+            Self::Try | Self::Seen | Self::Missed | Self::OutOfReach(_) => None,
+        }
+    }
 }
 
 /// For how much a wake announces room.
@@ -66,6 +81,8 @@ pub(super) struct Queue {
     pub(super) restamp: Moment,
     /// A sign of life is under way.
     pub(super) attending: bool,
+    /// Requests from this queue have not been answered since.
+    pub(super) outage_since: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -73,10 +90,13 @@ pub(super) struct Waiter {
     pub(super) sync: Arc<dyn Synchronizer>,
     pub(super) owner: WireOwner,
     pub(super) terms: HoldTerms,
+    pub(super) joined: Moment,
     pub(super) turn: Option<Turn>,
     pub(super) asking: bool,
     /// It has asked at least once.
     pub(super) asked: bool,
+    /// Places below this one had been taken when it asked.
+    pub(super) asked_before: u64,
     /// And was not granted.
     pub(super) refused: bool,
     pub(super) waker: Option<Waker>,
@@ -193,10 +213,12 @@ impl Queue {
         wakers
     }
 
-    /// What a grant to one waiter, with so many permits left, means for those behind it.
-    pub(super) fn granted(&mut self, sharing: Sharing, left: u32) -> Wakers {
+    /// What a grant to one waiter, with so many permits left, means for those behind it. Places below `asked_before` had been
+    /// taken when it was asked for.
+    pub(super) fn granted(&mut self, sharing: Sharing, left: u32, asked_before: u64) -> Wakers {
         let mut wakers = Wakers::default();
         self.refused = 0;
+        self.outage_since = None;
         match sharing {
             // They are called when the hold ends.
             Sharing::Exclusive => {
@@ -230,9 +252,15 @@ impl Queue {
                 }
             }
             Sharing::Event => {
-                let places: Vec<u64> = self.waiters.keys().copied().collect();
-                for place in places {
+                // P8: the answer is as old as its request. Whoever came later waits for something that happens later.
+                let seen = self.waiters.range(..asked_before);
+                let seen: Vec<u64> = seen.map(|(place, _)| *place).collect();
+                for place in seen {
                     self.tell(place, Turn::Seen, &mut wakers);
+                }
+                let later = self.waiters.range(asked_before..).next();
+                if let Some((&place, _)) = later.filter(|(_, waiter)| waiter.is_parked()) {
+                    self.tell(place, Turn::Try, &mut wakers);
                 }
             }
             Sharing::Queued => {}
@@ -267,6 +295,51 @@ impl Queue {
                 self.parked += 1;
             }
         }
+    }
+
+    /// Takes out the waiter that was given `hold` and has not come for it.
+    pub(super) fn forsake(&mut self, hold: &HoldState) -> Option<Waiter> {
+        // Whoever is handed a hold is the first; whoever is granted one is known by its owner.
+        let (place, waiter) = match self.by_owner.get(&hold.owner) {
+            Some(place) => (*place, self.waiters.get(place)?),
+            None => self.first()?,
+        };
+        let given = waiter.turn.as_ref().and_then(Turn::hold)?;
+        if !given.is(hold) {
+            return None;
+        }
+        self.remove(place)
+    }
+
+    /// A request was not answered. Whoever has waited for `tolerance` since answers stopped is told to give up; returns
+    /// whether `place` is to.
+    pub(super) fn unanswered(
+        &mut self,
+        place: u64,
+        now: Moment,
+        tolerance: Duration,
+        outage: &Outage,
+    ) -> (bool, Wakers) {
+        let mut wakers = Wakers::default();
+        let since = *self.outage_since.get_or_insert(now);
+        // In the order of their coming, so also in that of their patience.
+        let impatient = self
+            .waiters
+            .iter()
+            .take_while(|(_, waiter)| now.since(since.max(waiter.joined)) >= tolerance);
+        let mut is_over = false;
+        let mut others = Vec::new();
+        for (&other, waiter) in impatient {
+            if other == place {
+                is_over = true;
+            } else if !waiter.asking && matches!(waiter.turn, None | Some(Turn::Try)) {
+                others.push(other);
+            }
+        }
+        for other in others {
+            self.tell(other, Turn::OutOfReach(outage.clone()), &mut wakers);
+        }
+        (is_over, wakers)
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -9,6 +9,7 @@ use super::entry::Entry;
 use super::queue::{Queue, Room, Turn, Wakers};
 use crate::client::Core;
 use crate::config::Wake;
+use crate::error::Outage;
 use crate::hold::Hold;
 use crate::options::HoldTerms;
 use crate::owner::WireOwner;
@@ -53,31 +54,42 @@ impl Ticket {
             let Some(place) = self.place else {
                 return Poll::Pending;
             };
+            // Invariant 4.
+            let waker = cx.waker().clone();
             let mut queue = self.entry.queue();
+            let next = queue.next;
             let Some(waiter) = queue.waiters.get_mut(&place) else {
-                return Poll::Pending;
+                self.place = None;
+                return Poll::Ready(Turn::Missed);
             };
             match waiter.turn.take() {
                 Some(Turn::Try) => {
                     waiter.asking = true;
                     waiter.asked = true;
+                    waiter.asked_before = next;
                     queue.asking += 1;
                     Poll::Ready(Turn::Try)
                 }
                 Some(turn) => {
                     queue.parked += 1;
                     self.place = None;
-                    self.leave(queue, place, Wakers::default());
+                    let removed = queue.remove(place);
+                    let wakers = match turn {
+                        // Invariant 2: whoever came later goes on asking.
+                        Turn::OutOfReach(_) => queue.admit(Room::Unknown),
+                        _ => Wakers::default(),
+                    };
+                    self.leave(queue, place, wakers);
+                    drop(removed);
+                    if let Some(hold) = turn.hold() {
+                        hold.claim();
+                    }
                     Poll::Ready(turn)
                 }
                 None => {
-                    if !waiter
-                        .waker
-                        .as_ref()
-                        .is_some_and(|waker| waker.will_wake(cx.waker()))
-                    {
-                        waiter.waker = Some(cx.waker().clone());
-                    }
+                    let old = waiter.waker.replace(waker);
+                    drop(queue);
+                    drop(old);
                     Poll::Pending
                 }
             }
@@ -106,6 +118,7 @@ impl Ticket {
         let now = self.core.clock.now();
         let mut queue = self.entry.queue();
         queue.came_back(place);
+        queue.outage_since = None;
         let again = std::mem::take(&mut queue.again);
         // A grant to another of us is not heeded here: its message is faster than that waiter's own question would be. If it is
         // lost, the next sign of life tells of it.
@@ -169,6 +182,20 @@ impl Ticket {
         wakers.call();
     }
 
+    /// The try was not answered. Whether this waiter has seen enough of that; all who have are told together.
+    pub(crate) fn unanswered(&self, outage: &Outage) -> bool {
+        let Some(place) = self.place else {
+            return false;
+        };
+        let now = self.core.clock.now();
+        let tolerance = self.core.config.outage_tolerance;
+        let mut queue = self.entry.queue();
+        let (is_over, wakers) = queue.unanswered(place, now, tolerance, outage);
+        drop(queue);
+        wakers.call();
+        is_over
+    }
+
     /// The try has acquired.
     pub(crate) fn acquired(&mut self, hold: &Hold, left: u32) {
         let Some(place) = self.place.take() else {
@@ -180,8 +207,9 @@ impl Ticket {
             queue.holder = hold.weak();
         }
         let removed = queue.remove(place);
+        let asked_before = removed.as_ref().map_or(0, |waiter| waiter.asked_before);
         // Whatever was heard during the try was about the time before it, unless there is more than one to be had.
-        let wakers = queue.granted(sharing, left);
+        let wakers = queue.granted(sharing, left, asked_before);
         self.leave(queue, place, wakers);
         if let Some(Turn::Granted(same)) = removed.and_then(|waiter| waiter.turn) {
             same.disown();
@@ -191,28 +219,8 @@ impl Ticket {
     /// Removes a waiter that has what it came for, or has gone.
     fn leave(&self, mut queue: MutexGuard<'_, Queue>, place: u64, wakers: Wakers) {
         let removed = queue.remove(place);
-        let sharing = self.applicant.sync.sharing();
-        if sharing != Sharing::Exclusive && !queue.waiters.is_empty() && queue.poll.is_none() {
-            // Invariant 3: its poll was everybody's, and no holder here calls the next.
-            let longest = self.core.poll_interval();
-            let pause = if sharing == Sharing::Queued {
-                self.applicant.sync.beat().min(longest)
-            } else {
-                longest
-            };
-            let at = self.core.clock.now() + pause;
-            self.entry.schedule_poll(&mut queue, at);
-        }
-        if sharing == Sharing::Queued {
-            queue.by_owner.remove(&self.applicant.owner);
-            if let Some(own) = self.applicant.sync.channel_of(&self.applicant.owner) {
-                let owner = &self.applicant.owner;
-                self.core.subscriptions.forget_for(&self.entry, owner, &own);
-            }
-        }
-        if queue.waiters.is_empty() {
-            self.core.subscriptions.forget(&self.entry);
-        }
+        let Applicant { sync, owner, .. } = &self.applicant;
+        self.entry.departed(&self.core, &mut queue, &**sync, owner);
         self.entry.retire_if_idle(&self.core, queue);
         wakers.call();
         // Invariant 4.

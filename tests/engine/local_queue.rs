@@ -1,0 +1,288 @@
+//! The queue of one name inside a process: outages, losses, futures that nobody polls, wakers that own something.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use stanchion::embedded::{Engine, Switch};
+use stanchion::{
+    AcquireError, AcquireOptions, Client, ClientConfig, FairLock, Lease, Lock, LostReason, Wake,
+};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+fn out_of_reach(world: &World, on: Switch) {
+    let faults = world.as_engine().faults();
+    match on {
+        Switch::On => faults.freeze(None),
+        Switch::Off => faults.thaw(None),
+    }
+    faults.refuse_connections(on);
+}
+
+/// When a wait for `job` failed, and with what.
+type Failing = tokio::task::JoinHandle<(Instant, AcquireError)>;
+
+fn failing(lock: &Lock) -> Failing {
+    let lock = lock.clone();
+    tokio::spawn(async move {
+        let error = lock.acquire().await.unwrap_err();
+        (Instant::now(), error)
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_one_name_give_up_together_when_the_server_is_out_of_reach() {
+    let world = World::engine();
+    let elsewhere = Lock::new(&world.client().await, "job").unwrap();
+    let _elsewhere = elsewhere.acquire().await.unwrap();
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let waiters: Vec<Failing> = (0..5).map(|_| failing(&lock)).collect();
+    eventually("they wait", || client.waiters() == 5).await;
+    tokio::time::sleep(ms(500)).await;
+    out_of_reach(&world, Switch::On);
+    let began = Instant::now();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    // Whoever comes during the outage has a patience of its own.
+    let late = failing(&lock);
+    let mut failed = Vec::new();
+    for waiter in waiters {
+        let (at, error) = waiter.await.unwrap();
+        assert!(
+            matches!(
+                error,
+                AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
+            ),
+            "{error}"
+        );
+        failed.push(at - began);
+    }
+    let (first, last) = (failed.iter().min().unwrap(), failed.iter().max().unwrap());
+    assert!(*first >= Duration::from_secs(30), "{failed:?}");
+    assert!(*last <= Duration::from_secs(33), "{failed:?}");
+    let (at, _) = late.await.unwrap();
+    let late = at - began;
+    assert!(
+        late >= Duration::from_secs(50) && late <= Duration::from_secs(53),
+        "{late:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_ended_is_forgotten() {
+    let world = World::engine();
+    let elsewhere = Lock::new(&world.client().await, "job").unwrap();
+    let elsewhere = elsewhere.acquire().await.unwrap();
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    eventually("it waits", || client.waiters() == 1).await;
+    for _ in 0..3 {
+        out_of_reach(&world, Switch::On);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        out_of_reach(&world, Switch::Off);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    assert!(!waiting.is_finished());
+    drop(elsewhere);
+    drop(waiting.await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_is_seen_while_a_renewal_is_under_way_calls_the_next_waiter() {
+    for wake in [Wake::Poll, Wake::Messages] {
+        for frozen in [1300, 1600, 1900, 2500, 4000] {
+            let world = World::engine();
+            let config = world.config("client").wake(wake);
+            let client = Client::connect_with(config).await.unwrap();
+            let lock = Lock::new(&client, "job").unwrap();
+            let lock = lock.with_lease(Lease::new(ms(900)).unwrap());
+            let guard = lock.acquire().await.unwrap();
+            guard.renew().await.unwrap();
+            let next = lock.clone();
+            let waiting = tokio::spawn(async move { next.acquire().await.map(drop) });
+            let loss = tokio::spawn(guard.lost());
+            tokio::time::sleep(ms(4150)).await;
+            world.as_engine().faults().freeze(None);
+            tokio::time::sleep(ms(frozen)).await;
+            world.as_engine().faults().thaw(None);
+            assert_eq!(loss.await.unwrap(), LostReason::Expired);
+            // P4: nobody else can be told to call it. The lost guard is still there.
+            let got = tokio::time::timeout(Duration::from_secs(6), waiting).await;
+            assert!(got.is_ok(), "{wake:?} {frozen}: a free lock is waited for");
+            drop(guard);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_does_not_queue_behind_a_task_of_its_owner_that_waits() {
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let held = Lock::new(&theirs, "job").unwrap().acquire().await.unwrap();
+    let lock = Lock::new(&ours, "job").unwrap();
+    let owner = ours.owner();
+    let options = || AcquireOptions::new().owner(&owner);
+    let (waits, its) = (lock.clone(), options());
+    let waiting = tokio::spawn(async move { waits.acquire_with(its).await.unwrap() });
+    eventually("it waits", || ours.waiters() == 1).await;
+    tokio::time::sleep(ms(20)).await;
+    let started = Instant::now();
+    assert!(lock.try_acquire_with(options()).await.unwrap().is_none());
+    assert!(started.elapsed() < ms(5), "{:?}", started.elapsed());
+    held.release().await.unwrap();
+    let outer = waiting.await.unwrap();
+    // Two tasks that ask at once take turns, and both are the owner.
+    let tries = [0, 1].map(|_| {
+        let (lock, options) = (lock.clone(), options());
+        tokio::spawn(async move { lock.try_acquire_with(options).await.unwrap() })
+    });
+    for tried in tries {
+        assert!(tried.await.unwrap().is_some());
+    }
+    drop(outer);
+    world.at_rest().await;
+}
+
+/// A future of `lock` that has been polled until it waits, and then is not.
+macro_rules! left_waiting {
+    ($future:ident, $client:expr) => {
+        for _ in 0..20 {
+            assert!(poll_once($future.as_mut()).await.is_none());
+            tokio::time::sleep(ms(5)).await;
+        }
+        assert_eq!($client.waiters(), 1, "it waits");
+    };
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let lock = Lock::new(&ours, "job").unwrap();
+    let lock = lock.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let held = lock.acquire().await.unwrap();
+    let mut left = pin!(lock.acquire());
+    left_waiting!(left, ours);
+    let behind = lock.clone();
+    let behind = tokio::spawn(async move { behind.acquire().await.unwrap() });
+    eventually("both wait", || ours.waiters() == 2).await;
+    let elsewhere = Lock::new(&theirs, "job").unwrap();
+    let elsewhere = tokio::spawn(async move { elsewhere.acquire().await.unwrap() });
+    eventually("they wait", || theirs.waiters() == 1).await;
+    tokio::time::sleep(ms(50)).await;
+    let started = Instant::now();
+    held.release().await.unwrap();
+    // One of the two, at the end of one lease; then the other.
+    drop(behind.await.unwrap());
+    drop(elsewhere.await.unwrap());
+    assert!(started.elapsed() >= ms(2900), "{:?}", started.elapsed());
+    assert!(started.elapsed() <= ms(3500), "{:?}", started.elapsed());
+    // Who comes back stands at the end of the line, and gets it all the same.
+    let late = left.await.unwrap();
+    assert!(late.is_held());
+    late.release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_come_for_late_is_renewed_from_then_on() {
+    let world = World::engine();
+    let ours = world.client().await;
+    let lock = Lock::new(&ours, "job").unwrap();
+    let lock = lock.with_lease(Lease::new(Duration::from_secs(3)).unwrap());
+    let held = lock.acquire().await.unwrap();
+    let mut left = pin!(lock.acquire());
+    left_waiting!(left, ours);
+    held.release().await.unwrap();
+    tokio::time::sleep(ms(2500)).await;
+    let guard = left.await.unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let lease = Lease::new(Duration::from_secs(3)).unwrap();
+    let lock = FairLock::new(&ours, "job").unwrap().with_lease(lease);
+    let held = lock.acquire().await.unwrap();
+    let mut left = pin!(lock.acquire());
+    left_waiting!(left, ours);
+    let elsewhere = FairLock::new(&theirs, "job").unwrap();
+    let elsewhere = tokio::spawn(async move { elsewhere.acquire().await.unwrap() });
+    eventually("they wait", || theirs.waiters() == 1).await;
+    tokio::time::sleep(ms(50)).await;
+    let started = Instant::now();
+    held.release().await.unwrap();
+    drop(elsewhere.await.unwrap());
+    // The short lease of the grant is made a whole one, once.
+    assert!(started.elapsed() >= ms(2900), "{:?}", started.elapsed());
+    assert!(started.elapsed() <= ms(4500), "{:?}", started.elapsed());
+    let late = left.await.unwrap();
+    assert!(late.is_held());
+    late.release().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    world.at_rest().await;
+}
+
+/// A waker that owns a future, as an executor's may that keeps a task in its waker.
+struct Owning(#[expect(dead_code, reason = "to be dropped")] Mutex<Option<Task>>);
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl std::task::Wake for Owning {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_waker_that_owns_another_waiter_may_be_dropped() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let engine = Engine::new();
+        let client = Client::connect_with(ClientConfig::embedded(&engine));
+        let client = runtime.block_on(client).unwrap();
+        let lock = Lock::new(&client, "job").unwrap();
+        let _held = runtime.block_on(lock.acquire()).unwrap();
+        let _entered = runtime.enter();
+        let second = lock.clone();
+        let mut second: Task = Box::pin(async move { drop(second.acquire().await) });
+        let mut first = Box::pin(async { drop(lock.acquire().await) });
+        let mut nothing = Context::from_waker(Waker::noop());
+        assert!(second.as_mut().poll(&mut nothing).is_pending());
+        let owning: Waker = Arc::new(Owning(Mutex::new(Some(second)))).into();
+        assert!(
+            first
+                .as_mut()
+                .poll(&mut Context::from_waker(&owning))
+                .is_pending()
+        );
+        drop(owning);
+        // The last of it is dropped when another takes its place.
+        assert!(first.as_mut().poll(&mut nothing).is_pending());
+        done.send(()).unwrap();
+    });
+    let ended = is_done.recv_timeout(Duration::from_secs(10));
+    assert!(ended.is_ok(), "a deadlock");
+}
