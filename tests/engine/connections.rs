@@ -1,11 +1,17 @@
 //! Links come back for ever, and what was held or waited for goes on.
 
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stanchion::embedded::{Data, Switch};
-use stanchion::{Client, Lease, Lock, LostReason};
+use async_trait::async_trait;
+use futures_util::poll;
+use stanchion::embedded::{Data, Engine, Switch};
+use stanchion::{ByteStream, Client, Connector, Lease, Lock, LostReason};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
+use tokio::time::Instant;
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_with_its_data_keeps_what_is_held() {
@@ -92,7 +98,7 @@ async fn an_idle_connection_that_died_silently_is_replaced_before_it_is_needed()
     world.as_engine().faults().lose_replies_silently("TIME", 3);
     // The probes of all three links vanish; nobody has asked for anything.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let started = tokio::time::Instant::now();
+    let started = Instant::now();
     Lock::new(&client, "job")
         .unwrap()
         .acquire()
@@ -119,12 +125,12 @@ async fn connections_cut_all_the_time_break_nothing() {
             faults.kill_connections();
         }
     });
-    let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let inside = Arc::new(std::sync::atomic::AtomicU32::new(0));
     let tasks: Vec<_> = (0..8)
         .map(|i| {
             let (lock, inside) = (
                 Lock::new(&clients[i % 2], "job").unwrap(),
-                std::sync::Arc::clone(&inside),
+                Arc::clone(&inside),
             );
             tokio::spawn(async move {
                 for _ in 0..20 {
@@ -143,4 +149,132 @@ async fn connections_cut_all_the_time_break_nothing() {
     }
     cutting.abort();
     world.at_rest().await;
+}
+
+/// Streams to the engine that end by themselves, and when each was opened.
+#[derive(Debug)]
+struct Fleeting {
+    engine: Engine,
+    life: Duration,
+    dialled: Arc<Mutex<Vec<Instant>>>,
+}
+
+#[async_trait]
+impl Connector for Fleeting {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+        self.dialled.lock().unwrap().push(Instant::now());
+        let stream = self.engine.connect()?;
+        let life = self.life;
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(async move {
+            let mut stream = stream;
+            let carrying = tokio::io::copy_bidirectional(&mut stream, &mut far);
+            drop(tokio::time::timeout(life, carrying).await);
+        });
+        Ok(Box::new(near))
+    }
+}
+
+/// A client with streams that live for `life`, and when it has dialled.
+async fn fleeting(world: &World, life: Duration, seed: u64) -> (Client, Arc<Mutex<Vec<Instant>>>) {
+    let dialled = Arc::default();
+    let connector = Fleeting {
+        engine: world.as_engine().clone(),
+        life,
+        dialled: Arc::clone(&dialled),
+    };
+    let config = world.config("client").connector(connector).seed(seed);
+    let client = Client::connect_with(config).await.unwrap();
+    (client, dialled)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_nobody_polls_costs_no_connection() {
+    let world = World::engine();
+    let (client, dialled) = fleeting(&world, Duration::MAX, 7).await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let mut acquire = pin!(lock.acquire());
+    // As in a `select!` whose other arm is busy: asked, and then left alone with its answer.
+    assert!(poll!(acquire.as_mut()).is_pending());
+    let before = dialled.lock().unwrap().len();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(
+        dialled.lock().unwrap().len(),
+        before,
+        "a healthy connection was given up"
+    );
+    acquire.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unpolled_request_does_not_hide_a_dead_connection() {
+    let world = World::engine();
+    let client = Client::connect_with(world.config("client")).await.unwrap();
+    let lock = Lock::new(&client, "job").unwrap();
+    let mut answered = pin!(lock.acquire());
+    assert!(poll!(answered.as_mut()).is_pending());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.as_engine().faults().freeze(Some("client"));
+    eventually("the frozen connections are given up", || {
+        !client.is_connected()
+    })
+    .await;
+    world.as_engine().faults().thaw(Some("client"));
+    drop(answered.await.unwrap());
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_hangs_up_at_once_is_dialled_ever_more_slowly() {
+    let world = World::engine();
+    let (_client, dialled) = fleeting(&world, Duration::from_millis(10), 7).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let dialled = dialled.lock().unwrap();
+    // Two links, each at most once in 2 s when the pauses have grown, and some ten times before.
+    assert!(
+        (60..=150).contains(&dialled.len()),
+        "{} dials",
+        dialled.len()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_life_makes_the_next_pause_short() {
+    let world = World::engine();
+    let (_client, dialled) = fleeting(&world, Duration::from_secs(30), 7).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let dialled = dialled.lock().unwrap();
+    let soon = Duration::from_millis(100);
+    let late = dialled.windows(2).find(|two| {
+        let pause = two[1] - two[0];
+        pause > soon && !(Duration::from_secs(30)..Duration::from_secs(30) + soon).contains(&pause)
+    });
+    assert!(late.is_none() && dialled.len() >= 38, "{dialled:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_lose_one_server_do_not_return_in_the_same_instant() {
+    let world = World::engine();
+    let mut clients = Vec::new();
+    for seed in 1..=8 {
+        clients.push(fleeting(&world, Duration::MAX, seed).await);
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before: Vec<usize> = clients
+        .iter()
+        .map(|(_, d)| d.lock().unwrap().len())
+        .collect();
+    world.as_engine().faults().kill_connections();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut first: Vec<Instant> = clients
+        .iter()
+        .zip(before)
+        .map(|((_, d), n)| d.lock().unwrap()[n])
+        .collect();
+    first.sort_unstable();
+    first.dedup();
+    assert!(first.len() >= 6, "eight clients, {} instants", first.len());
+    let spread = first[first.len() - 1] - first[0];
+    assert!(spread <= Duration::from_millis(100), "{spread:?}");
 }

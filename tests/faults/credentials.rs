@@ -1,6 +1,15 @@
 //! Users, passwords and rights: refused at once, told by type, and survived when they change.
 
-use stanchion::{AcquireError, Client, ConnectError, LostReason, Outage, Rejection, Secret};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use stanchion::{
+    AcquireError, Client, ConfigError, ConnectError, Credentials, CredentialsProvider, LostReason,
+    Outage, Rejection, Secret,
+};
 use stanchion_testkit::{RedisServer, eventually, machine_clock};
 
 use crate::support::*;
@@ -152,6 +161,29 @@ async fn a_missing_right_is_a_rejection_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_right_that_is_taken_away_costs_its_own_hold_alone() {
+    let Some(server) = server() else { return };
+    let rights = |keys: &[&str]| {
+        let mut line = vec!["ACL", "SETUSER", "app", "reset", "on", ">pw", "&*", "+@all"];
+        line.extend(keys);
+        line.push("~stanchion_fence:*");
+        admin(&server, &line);
+    };
+    rights(&["~kept", "~taken"]);
+    let config = config(server.url())
+        .username("app".to_owned())
+        .password(Secret::new("pw"));
+    let client = Client::connect_with(config).await.unwrap();
+    // Renewed in one request.
+    let kept = lock(&client, "kept", ms(1200)).acquire().await.unwrap();
+    let taken = lock(&client, "taken", ms(1200)).acquire().await.unwrap();
+    rights(&["~kept"]);
+    assert_eq!(loss(&taken).await, LostReason::Expired);
+    renewed(&kept).await;
+    kept.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_whose_info_is_forbidden_can_be_used() {
     let Some(server) = server() else { return };
     admin(
@@ -172,4 +204,199 @@ async fn a_server_whose_info_is_forbidden_can_be_used() {
         .release()
         .await
         .unwrap();
+}
+
+/// What a provider does when it is asked.
+#[derive(Clone)]
+enum Answer {
+    /// This user and password, for so long.
+    Login(&'static str, &'static str, Option<Duration>),
+    Fails,
+    Panics,
+    Hangs,
+}
+
+/// A provider whose answer a test sets.
+#[derive(Clone)]
+struct Vault {
+    answer: Arc<Mutex<Answer>>,
+    asked: Arc<AtomicU32>,
+}
+
+impl Vault {
+    fn new(answer: Answer) -> Self {
+        Self {
+            answer: Arc::new(Mutex::new(answer)),
+            asked: Arc::default(),
+        }
+    }
+
+    fn set(&self, answer: Answer) {
+        *self.answer.lock().unwrap() = answer;
+    }
+
+    fn asked(&self) -> u32 {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it has been asked again by every connection.
+    async fn asked_again(&self) {
+        let before = self.asked();
+        eventually("all ask again", || self.asked() >= before + 6).await;
+    }
+}
+
+#[async_trait]
+impl CredentialsProvider for Vault {
+    async fn credentials(
+        &self,
+    ) -> Result<Credentials, Box<dyn std::error::Error + Send + Sync + 'static>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let answer = self.answer.lock().unwrap().clone();
+        match answer {
+            Answer::Login(user, password, valid_for) => {
+                let credentials = Credentials::new(Secret::new(password)).username(user);
+                Ok(match valid_for {
+                    Some(valid_for) => credentials.valid_for(valid_for),
+                    None => credentials,
+                })
+            }
+            Answer::Fails => Err("the vault is sealed".into()),
+            Answer::Panics => panic!("the vault is on fire"),
+            Answer::Hangs => std::future::pending().await,
+        }
+    }
+}
+
+/// A user who may do everything, with this password alone.
+fn user(server: &RedisServer, name: &str, password: &str) {
+    let password = format!(">{password}");
+    admin(
+        server,
+        &[
+            "ACL", "SETUSER", name, "reset", "on", &password, "~*", "&*", "+@all",
+        ],
+    );
+}
+
+/// The ids of a user's connections.
+fn connections(server: &RedisServer, user: &str) -> BTreeSet<String> {
+    let list = server.cli(&["CLIENT", "LIST"]);
+    let lines = list.as_text().lines();
+    let mine = lines.filter(|line| line.contains(&format!(" user={user} ")));
+    mine.filter_map(|line| Some(line.split(' ').next()?.to_owned()))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_login_that_ends_is_renewed_in_its_place() {
+    let Some(server) = server() else { return };
+    user(&server, "monday", "one");
+    user(&server, "tuesday", "two");
+    let vault = Vault::new(Answer::Login("monday", "one", Some(ms(1000))));
+    let client = Client::connect_with(config(server.url()).credentials(vault.clone()))
+        .await
+        .unwrap();
+    let guard = lock(&client, "orders", LONG).acquire().await.unwrap();
+    let waiter = waiting(&lock(&client, "orders", LONG));
+    let elsewhere = waiting(&lock_of(server.url(), "orders", LONG).await);
+    subscribed(&server, "orders").await;
+    let before = connections(&server, "monday");
+    assert_eq!(before.len(), 3);
+
+    vault.set(Answer::Login("tuesday", "two", Some(ms(1000))));
+    eventually("all connections log in anew", || {
+        connections(&server, "tuesday") == before
+    })
+    .await;
+    assert_eq!(connections(&server, "monday"), BTreeSet::new());
+    // And again, with the same.
+    vault.asked_again().await;
+    assert_eq!(
+        connections(&server, "tuesday"),
+        before,
+        "none was made anew"
+    );
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    // One of them by the message that the subscription brought.
+    granted(waiter, LONG / 3).await.release().await.unwrap();
+    granted(elsewhere, LONG / 3).await.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_provider_is_asked_at_each_connect() {
+    let Some(server) = server() else { return };
+    user(&server, "app", "old");
+    let vault = Vault::new(Answer::Login("app", "old", None));
+    let client = Client::connect_with(config(server.url()).credentials(vault.clone()))
+        .await
+        .unwrap();
+    let guard = lock(&client, "orders", LONG).acquire().await.unwrap();
+    user(&server, "app", "new");
+    vault.set(Answer::Login("app", "new", None));
+    assert_eq!(server.cli(&["CLIENT", "KILL", "USER", "app"]).as_int(), 3);
+    eventually("it is back", || connections(&server, "app").len() == 3).await;
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_is_told_by_type_and_asked_again() {
+    let Some(server) = server() else { return };
+    user(&server, "app", "pw");
+    let vault = Vault::new(Answer::Fails);
+    let with = || config(server.url()).credentials(vault.clone());
+    let error = Client::connect_with(with()).await.unwrap_err();
+    let told = matches!(&error, ConnectError::Credentials { detail, .. } if detail == "the vault is sealed");
+    assert!(told, "{error:?}");
+    vault.set(Answer::Hangs);
+    let error = Client::connect_with(with().connect_timeout(ms(300)))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, ConnectError::Unreachable { .. }),
+        "P9: {error:?}"
+    );
+    let both = with().password(Secret::new("pw"));
+    let error = Client::connect_with(both).await.unwrap_err();
+    let setting = matches!(
+        error,
+        ConnectError::Config(ConfigError::InvalidSetting {
+            setting: "password",
+            ..
+        })
+    );
+    assert!(setting, "{error:?}");
+
+    vault.set(Answer::Login("app", "pw", Some(ms(500))));
+    let client = Client::connect_with(with().connect_timeout(ms(300)))
+        .await
+        .unwrap();
+    let guard = lock(&client, "orders", ms(1500)).acquire().await.unwrap();
+    let before = connections(&server, "app");
+    // Whatever goes wrong, what is connected stays.
+    for answer in [
+        Answer::Fails,
+        Answer::Hangs,
+        Answer::Panics,
+        Answer::Login("app", "wrong", None),
+        Answer::Login("nobody", "pw", None),
+    ] {
+        vault.set(answer);
+        vault.asked_again().await;
+        renewed(&guard).await;
+        assert_eq!(connections(&server, "app"), before);
+    }
+    // And what is lost comes back as soon as there is something to log in with.
+    vault.set(Answer::Panics);
+    assert_eq!(server.cli(&["CLIENT", "KILL", "USER", "app"]).as_int(), 3);
+    vault.asked_again().await;
+    assert!(!client.is_connected());
+    vault.set(Answer::Login("app", "pw", Some(ms(500))));
+    eventually("it is back", || connections(&server, "app").len() == 3).await;
+    drop(guard);
+    nothing_left(&server).await;
 }

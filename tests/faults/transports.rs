@@ -1,6 +1,8 @@
 //! The ways to a server that work: TLS, unix sockets, users, databases, prefixes.
 
-use stanchion::Client;
+use std::path::PathBuf;
+
+use stanchion::{Client, ClientConfig, ConfigError, ConnectError};
 use stanchion_testkit::{RedisServer, eventually};
 
 use crate::connecting::ca_file;
@@ -69,6 +71,106 @@ async fn over_tls_a_restarted_server_is_found_again() {
         .release()
         .await
         .unwrap();
+}
+
+/// A client that trusts `server` and shows it a certificate.
+fn showing(server: &RedisServer, (certificate, key): (PathBuf, PathBuf)) -> ClientConfig {
+    config(server.url())
+        .tls_ca_file(ca_file(server))
+        .tls_cert_file(certificate)
+        .tls_key_file(key)
+}
+
+#[tokio::test]
+async fn over_tls_a_server_is_shown_the_certificate_that_it_asks_for() {
+    let Some(server) = start(RedisServer::builder().tls().client_certificates()) else {
+        return;
+    };
+    let known = showing(&server, server.client_certificate()).poll_interval(LONG);
+    let (a, b) = (
+        Client::connect_with(known.clone()).await.unwrap(),
+        Client::connect_with(known).await.unwrap(),
+    );
+    let guard = lock(&a, "orders", LONG).acquire().await.unwrap();
+    let waiter = waiting(&lock(&b, "orders", LONG));
+    subscribed(&server, "orders").await;
+    guard.release().await.unwrap();
+    granted(waiter, LONG / 3).await.release().await.unwrap();
+    nothing_left(&server).await;
+
+    let nobody = config(server.url()).tls_ca_file(ca_file(&server));
+    for refused in [nobody, showing(&server, server.strange_certificate())] {
+        let error = Client::connect_with(refused).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Tls { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn over_tls_certificates_that_are_renewed_are_taken_up_at_the_next_connect() {
+    let Some(mut server) = start(RedisServer::builder().tls().client_certificates()) else {
+        return;
+    };
+    let ours = server.unix_path();
+    let (certificate, key) = (
+        ours.with_file_name("our.crt"),
+        ours.with_file_name("our.key"),
+    );
+    let become_ = |(new_certificate, new_key): (PathBuf, PathBuf)| {
+        std::fs::copy(new_certificate, &certificate).unwrap();
+        std::fs::copy(new_key, &key).unwrap();
+    };
+    become_(server.client_certificate());
+    let config = showing(&server, (certificate.clone(), key.clone()));
+    let client = Client::connect_with(config).await.unwrap();
+    let orders = lock(&client, "orders", LONG);
+    drop(orders.acquire().await.unwrap());
+
+    become_(server.strange_certificate());
+    server.restart();
+    eventually("it is not let in any more", || !client.is_connected()).await;
+    let other = lock(&client, "other", LONG).acquire_timeout(ms(500)).await;
+    assert!(other.is_err(), "{other:?}");
+    become_(server.client_certificate());
+    eventually("it is let in again", || client.is_connected()).await;
+    // Away for a moment, as when they are being replaced: the last ones do.
+    std::fs::remove_file(&certificate).unwrap();
+    server.restart();
+    soon(LONG / 3, orders.acquire())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_certificate_of_ours_that_cannot_be_used_is_a_configuration_error() {
+    let Some(server) = start(RedisServer::builder().tls()) else {
+        return;
+    };
+    let (certificate, key) = server.client_certificate();
+    let (_, strange_key) = server.strange_certificate();
+    let garbage = server.unix_path().with_file_name("garbage");
+    std::fs::write(&garbage, "no key").unwrap();
+    let missing = PathBuf::from("/nowhere/our.key");
+    for (certificate, key, wrong) in [
+        (certificate.clone(), missing.clone(), "tls_key_file"),
+        (certificate.clone(), garbage.clone(), "tls_key_file"),
+        (certificate.clone(), strange_key, "tls_key_file"),
+        (missing, key.clone(), "tls_cert_file"),
+        (garbage, key.clone(), "tls_cert_file"),
+    ] {
+        let error = Client::connect_with(showing(&server, (certificate, key))).await;
+        let error = error.unwrap_err();
+        let fits = matches!(&error, ConnectError::Config(ConfigError::InvalidSetting { setting, .. }) if *setting == wrong);
+        assert!(fits, "{wrong}: {error:?}");
+    }
+    let alone = config(server.url()).tls_cert_file(certificate);
+    let error = Client::connect_with(alone).await.unwrap_err();
+    assert!(
+        error.to_string().contains("tls_key_file is missing"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

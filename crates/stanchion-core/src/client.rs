@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::acquire;
 use crate::clock::{BootClock, Clock, Moment};
-use crate::config::{ClientConfig, ServerUrl, Wake};
+use crate::config::{ClientConfig, Wake};
 use crate::error::{AcquireError, ConnectError, LostReason, Outage, QueryError};
 use crate::hold::{Hold, HoldState};
 use crate::lease::Lease;
@@ -22,12 +22,15 @@ use crate::options::AcquireOptions;
 use crate::owner::{Owner, Realm, WireOwner};
 use crate::primitive::{Call, Reply, Synchronizer};
 use crate::runner::Runner;
+use crate::secret::ServerUrl;
 use crate::server::ServerInfo;
 use crate::timetable::{self, Timetable};
 use crate::transport::Failure;
 use crate::transport::Servers;
-use crate::transport::link::{Messages, ServerClock};
+use crate::transport::link::Messages;
+use crate::transport::server_clock::ServerClock;
 use crate::transport::servers::Dialer;
+use crate::transport::stream::Routes;
 use crate::waiting::{Entries, Subscriptions};
 
 /// A connection to one Redis or Valkey, shared by all synchronizers made from it. Cheap to clone.
@@ -119,7 +122,8 @@ impl Client {
     /// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout).
     pub async fn connect_with(config: ClientConfig) -> Result<Self, ConnectError> {
         let endpoint = config.endpoint()?;
-        Servers::check(&config, &endpoint)?;
+        let routes = Arc::new(Routes::new(&config));
+        Servers::check(&routes, &endpoint).await?;
         let clock = config
             .seams
             .clock
@@ -142,6 +146,7 @@ impl Client {
             Subscriptions::new(Arc::clone(&clock), config.subscription_linger, config.wake);
         let dialer = Dialer {
             config: config.clone(),
+            routes,
             login: endpoint.login,
             clock: Arc::clone(&clock),
             runner: Arc::clone(&runner),

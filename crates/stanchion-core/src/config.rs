@@ -1,75 +1,16 @@
 //! How to reach the server and how to behave towards it.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use url::Url;
 
 use crate::clock::Clock;
+use crate::endpoint::{Endpoint, Target};
 use crate::error::ConfigError;
+use crate::secret::{CredentialsProvider, MASKED, Provider, Secret, ServerUrl};
 use crate::transport::Connector;
-
-const SCHEMES: &str = "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, unix://, memory://";
-
-/// A text that `Debug` does not print.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps it.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-/// A URL that may carry a password: `Display` and `Debug` mask it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ServerUrl(String);
-
-impl From<&str> for ServerUrl {
-    fn from(url: &str) -> Self {
-        Self(url.into())
-    }
-}
-
-impl From<&String> for ServerUrl {
-    fn from(url: &String) -> Self {
-        Self(url.clone())
-    }
-}
-
-impl From<String> for ServerUrl {
-    fn from(url: String) -> Self {
-        Self(url)
-    }
-}
-
-impl fmt::Display for ServerUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&mask(&self.0))
-    }
-}
-
-impl fmt::Debug for ServerUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&mask(&self.0), f)
-    }
-}
 
 /// Where renewals, releases of dropped guards and messages are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,7 +73,15 @@ pub struct ClientConfig {
     /// How this client calls itself to the server (`CLIENT SETNAME` is not sent; the embedded engine aims faults by it).
     pub name: String,
     /// A PEM file with the certificate authorities to trust instead of the platform's (TLS only).
+    ///
+    /// This file and the next two are read at every connect, so renewed ones are taken up without a restart. If one cannot be
+    /// read then, what was read last is used, and a warning is logged.
     pub tls_ca_file: Option<PathBuf>,
+    /// A PEM file with the client's own certificate and what leads from it to its authority, for servers that ask for
+    /// one (TLS only). Goes with [`tls_key_file`](#structfield.tls_key_file).
+    pub tls_cert_file: Option<PathBuf>,
+    /// A PEM file with the private key of that certificate: PKCS #8, PKCS #1 or SEC 1, not encrypted.
+    pub tls_key_file: Option<PathBuf>,
     /// Bound on one try to connect, handshake included. Default 2 s.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
@@ -156,6 +105,8 @@ pub struct ClientConfig {
     pub background: Background,
     /// How waiters learn of a release.
     pub wake: Wake,
+    #[serde(skip)]
+    pub(crate) provider: Option<Provider>,
     #[serde(skip)]
     pub(crate) seams: Seams,
 }
@@ -182,6 +133,8 @@ impl Default for ClientConfig {
             key_prefix: String::new(),
             name: "stanchion".into(),
             tls_ca_file: None,
+            tls_cert_file: None,
+            tls_key_file: None,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(1),
             operation_timeout: Duration::from_secs(5),
@@ -190,6 +143,7 @@ impl Default for ClientConfig {
             subscription_linger: Duration::from_secs(3),
             background: Background::default(),
             wake: Wake::default(),
+            provider: None,
             seams: Seams::default(),
         }
     }
@@ -227,6 +181,10 @@ impl ClientConfig {
         name: String,
         /// See [`ClientConfig::tls_ca_file`](#structfield.tls_ca_file).
         tls_ca_file: Option<PathBuf>,
+        /// See [`ClientConfig::tls_cert_file`](#structfield.tls_cert_file).
+        tls_cert_file: Option<PathBuf>,
+        /// See [`ClientConfig::tls_key_file`](#structfield.tls_key_file).
+        tls_key_file: Option<PathBuf>,
         /// See [`ClientConfig::connect_timeout`](#structfield.connect_timeout).
         connect_timeout: Duration,
         /// See [`ClientConfig::response_timeout`](#structfield.response_timeout).
@@ -243,6 +201,13 @@ impl ClientConfig {
         background: Background,
         /// See [`ClientConfig::wake`](#structfield.wake).
         wake: Wake,
+    }
+
+    /// Ask `provider` what to log in with, at every connect and before it ends, instead of a password.
+    #[must_use]
+    pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
+        self.provider = Some(Provider(Arc::new(provider)));
+        self
     }
 
     /// A client of `engine`, which the engine's faults call by [`name`](#structfield.name).
@@ -306,17 +271,52 @@ impl ClientConfig {
                 rule: "at most 256 bytes and no braces".into(),
             });
         }
+        if self.tls_cert_file.is_some() != self.tls_key_file.is_some() {
+            let (setting, value, missing) = match (&self.tls_cert_file, &self.tls_key_file) {
+                (Some(file), _) => ("tls_cert_file", file, "tls_key_file"),
+                (None, Some(file)) => ("tls_key_file", file, "tls_cert_file"),
+                (None, None) => return Ok(()),
+            };
+            return Err(ConfigError::InvalidSetting {
+                setting,
+                value: format!("{:?}", value.display().to_string()),
+                rule: format!("a certificate and its key go together: {missing} is missing"),
+            });
+        }
         Ok(())
     }
 
     pub(crate) fn endpoint(&self) -> Result<Endpoint, ConfigError> {
         self.check()?;
-        let mut endpoint = Endpoint::parse(&self.url.0)?;
+        let mut endpoint = Endpoint::parse(self.url.reveal())?;
         if let Some(user) = &self.username {
             endpoint.login.username = Some(user.clone());
         }
         if let Some(password) = &self.password {
             endpoint.login.password = Some(password.clone());
+        }
+        let passwords = [
+            ("password", &endpoint.login.password),
+            ("sentinel_password", &self.sentinel_password),
+        ];
+        for (setting, password) in passwords {
+            if password.as_ref().is_some_and(|p| p.reveal() == MASKED) {
+                return Err(ConfigError::InvalidSetting {
+                    setting,
+                    value: MASKED.into(),
+                    rule: "it was masked when this configuration was written: give it again".into(),
+                });
+            }
+        }
+        if let Some(provider) = &self.provider {
+            if endpoint.login.password.is_some() {
+                return Err(ConfigError::InvalidSetting {
+                    setting: "password",
+                    value: MASKED.into(),
+                    rule: "there is a provider of credentials: leave the password out".into(),
+                });
+            }
+            endpoint.login.provider = Some(provider.clone());
         }
         if let Some(database) = self.database {
             endpoint.login.database = database;
@@ -340,478 +340,9 @@ impl ClientConfig {
     }
 }
 
-/// A URL taken apart.
-#[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
-    pub(crate) target: Target,
-    pub(crate) login: Login,
-}
-
-/// What a server is told by a new connection.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Login {
-    pub(crate) username: Option<String>,
-    pub(crate) password: Option<Secret>,
-    pub(crate) database: u32,
-}
-
-/// How bytes get there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    Tcp { host: String, port: u16 },
-    Tls { host: String, port: u16 },
-    Unix { path: PathBuf },
-    Memory { namespace: String },
-}
-
-/// What a URL names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    Server(Route),
-    Sentinel(SentinelTarget),
-    Cluster(ClusterTarget),
-}
-
-/// The master that these sentinels call `service`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SentinelTarget {
-    pub(crate) sentinels: Vec<Place>,
-    pub(crate) service: String,
-    pub(crate) tls: bool,
-}
-
-/// The cluster that these nodes belong to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClusterTarget {
-    pub(crate) seeds: Vec<Place>,
-    pub(crate) tls: bool,
-}
-
-/// An address on the network, or a name with a port.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl Place {
-    pub(crate) fn route(&self, tls: bool) -> Route {
-        let (host, port) = (self.host.clone(), self.port);
-        if tls {
-            Route::Tls { host, port }
-        } else {
-            Route::Tcp { host, port }
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-/// Several, with commas between them.
-struct List<'a>(&'a [Place]);
-
-impl fmt::Display for List<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, place) in self.0.iter().enumerate() {
-            write!(f, "{}{place}", if i == 0 { "" } else { "," })?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } => write!(f, "redis://{host}:{port}"),
-            Self::Tls { host, port } => write!(f, "rediss://{host}:{port}"),
-            Self::Unix { path } => write!(f, "unix://{}", path.display()),
-            Self::Memory { namespace } => write!(f, "memory://{namespace}"),
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = |tls| if tls { "s" } else { "" };
-        match self {
-            Self::Server(route) => route.fmt(f),
-            Self::Sentinel(to) => {
-                let (s, list) = (s(to.tls), List(&to.sentinels));
-                write!(f, "redis{s}+sentinel://{list}/{}", to.service)
-            }
-            Self::Cluster(to) => {
-                write!(f, "redis{}+cluster://{}", s(to.tls), List(&to.seeds))
-            }
-        }
-    }
-}
-
-/// The schemes whose authority lists several hosts, which no URL library reads.
-fn several(text: &str) -> Option<(Several, bool, &str)> {
-    let (scheme, rest) = text.split_once("://")?;
-    let (server, kind) = scheme.split_once('+')?;
-    let tls = match server {
-        "redis" | "valkey" => false,
-        "rediss" | "valkeys" => true,
-        _ => return None,
-    };
-    let kind = match kind {
-        "sentinel" => Several::Sentinel,
-        "cluster" => Several::Cluster,
-        _ => return None,
-    };
-    Some((kind, tls, rest))
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Several {
-    Sentinel,
-    Cluster,
-}
-
-impl Several {
-    fn port(self) -> u16 {
-        match self {
-            Self::Sentinel => 26_379,
-            Self::Cluster => 6379,
-        }
-    }
-
-    /// Takes `[user[:password]@]host[:port][,…][/path]` apart.
-    fn parse(self, tls: bool, rest: &str) -> Result<Endpoint, String> {
-        if rest.contains('?') {
-            return Err("parameters are not known here".into());
-        }
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let (user, password) = login.split_once(':').unwrap_or((login, ""));
-        let mut login = Login {
-            username: decoded(user),
-            password: decoded(password).map(Secret),
-            database: 0,
-        };
-        let places = hosts
-            .split(',')
-            .map(|host| self.place(host))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut path = path.trim_end_matches('/').split('/');
-        let mut next = || path.next().and_then(decoded);
-        let target = match self {
-            Self::Sentinel => {
-                let service = next()
-                    .ok_or("it names no service; write it as redis+sentinel://host:port/service")?;
-                if let Some(database) = next() {
-                    let number = database.parse();
-                    login.database =
-                        number.map_err(|_| format!("{database:?} is not a database number"))?;
-                }
-                Target::Sentinel(SentinelTarget {
-                    sentinels: places,
-                    service,
-                    tls,
-                })
-            }
-            Self::Cluster => Target::Cluster(ClusterTarget { seeds: places, tls }),
-        };
-        match next() {
-            Some(_) if self == Self::Cluster => {
-                Err("a cluster has database 0 only: leave the path out".into())
-            }
-            Some(more) => Err(format!("{more:?} after the database is not known")),
-            None => Ok(Endpoint { target, login }),
-        }
-    }
-
-    fn place(self, host: &str) -> Result<Place, String> {
-        let url = Url::parse(&format!("redis://{host}")).map_err(|e| format!("{host:?}: {e}"))?;
-        let name = url
-            .host_str()
-            .filter(|h| !h.is_empty())
-            .ok_or_else(|| format!("{host:?} names no host"))?;
-        Ok(Place {
-            host: name
-                .trim_start_matches('[')
-                .trim_end_matches(']')
-                .to_owned(),
-            port: url.port().unwrap_or_else(|| self.port()),
-        })
-    }
-}
-
-impl Endpoint {
-    fn parse(text: &str) -> Result<Self, ConfigError> {
-        let invalid = |rule: String| ConfigError::InvalidUrl {
-            url: mask(text),
-            rule,
-        };
-        if let Some((kind, tls, rest)) = several(text) {
-            return kind.parse(tls, rest).map_err(invalid)?.supported(text);
-        }
-        let url = Url::parse(text)
-            .map_err(|e| invalid(format!("{e}; write it as redis://host:port/")))?;
-        let mut username = decoded(url.username());
-        let mut password = url.password().and_then(decoded);
-        let mut database = 0;
-        let route = match url.scheme() {
-            "redis" | "valkey" | "rediss" | "valkeys" => {
-                let host = url
-                    .host_str()
-                    .filter(|h| !h.is_empty())
-                    .ok_or_else(|| invalid("it names no host".into()))?;
-                let host = host
-                    .trim_start_matches('[')
-                    .trim_end_matches(']')
-                    .to_owned();
-                let port = url.port().unwrap_or(6379);
-                let path = url.path().trim_matches('/');
-                if !path.is_empty() {
-                    database = path
-                        .parse()
-                        .map_err(|_| invalid(format!("{path:?} is not a database number")))?;
-                }
-                if url.scheme().ends_with('s') && url.scheme() != "redis" {
-                    Route::Tls { host, port }
-                } else {
-                    Route::Tcp { host, port }
-                }
-            }
-            "unix" | "redis+unix" | "valkey+unix" => {
-                for (key, value) in url.query_pairs() {
-                    match &*key {
-                        "db" => {
-                            database = value.parse().map_err(|_| {
-                                invalid(format!("db={value:?} is not a database number"))
-                            })?;
-                        }
-                        "user" => username = Some(value.into_owned()),
-                        "pass" | "password" => password = Some(value.into_owned()),
-                        other => {
-                            return Err(invalid(format!(
-                                "unknown parameter {other:?}; db, user and pass are known"
-                            )));
-                        }
-                    }
-                }
-                let path = decoded(url.path()).unwrap_or_default();
-                if path.len() < 2 {
-                    return Err(invalid(
-                        "it names no socket path; write it as unix:///run/redis.sock".into(),
-                    ));
-                }
-                Route::Unix { path: path.into() }
-            }
-            "memory" => {
-                let namespace = format!(
-                    "{}{}",
-                    url.host_str().unwrap_or(""),
-                    url.path().trim_end_matches('/')
-                );
-                Route::Memory { namespace }
-            }
-            scheme => {
-                return Err(ConfigError::UnknownScheme {
-                    scheme: scheme.into(),
-                    url: mask(text),
-                    known: SCHEMES,
-                });
-            }
-        };
-        if !matches!(route, Route::Unix { .. }) && url.query().is_some() {
-            return Err(invalid("parameters are not known here".into()));
-        }
-        let endpoint = Self {
-            target: Target::Server(route),
-            login: Login {
-                username,
-                password: password.map(Secret),
-                database,
-            },
-        };
-        endpoint.supported(text)
-    }
-
-    fn supported(self, text: &str) -> Result<Self, ConfigError> {
-        let missing = match self.target {
-            Target::Server(Route::Tls { .. })
-            | Target::Sentinel(SentinelTarget { tls: true, .. })
-            | Target::Cluster(ClusterTarget { tls: true, .. })
-                if cfg!(not(feature = "tls")) =>
-            {
-                Some("tls")
-            }
-            Target::Server(Route::Memory { .. }) if cfg!(not(feature = "embedded")) => {
-                Some("embedded")
-            }
-            Target::Server(Route::Unix { .. }) if cfg!(not(unix)) => {
-                return Err(ConfigError::InvalidUrl {
-                    url: mask(text),
-                    rule: "this platform has no unix sockets".into(),
-                });
-            }
-            _ => None,
-        };
-        match missing {
-            Some(feature) => Err(ConfigError::MissingFeature {
-                url: mask(text),
-                feature,
-            }),
-            None => Ok(self),
-        }
-    }
-}
-
-/// The text behind percent escapes; `None` for an empty one.
-fn decoded(text: &str) -> Option<String> {
-    let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy();
-    (!text.is_empty()).then(|| text.into_owned())
-}
-
-/// The URL without its password, for messages.
-fn mask(text: &str) -> String {
-    match Url::parse(text) {
-        Ok(mut url) if url.password().is_some() => {
-            // OK: a URL that has a password can have another one.
-            let _ = url.set_password(Some("***"));
-            url.into()
-        }
-        Ok(url) if url.query().is_some() => text.split('?').next().unwrap_or_default().to_owned(),
-        Ok(url) if url.has_host() => text.into(),
-        // No URL of ours: whatever stands before an @ may be a secret.
-        _ => text
-            .rsplit_once('@')
-            .map_or_else(|| text.to_owned(), |(_, host)| format!("***@{host}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn target(url: &str) -> Target {
-        Endpoint::parse(url).unwrap().target
-    }
-
-    fn route(url: &str) -> Route {
-        match target(url) {
-            Target::Server(route) => route,
-            several => panic!("{several:?}"),
-        }
-    }
-
-    #[test]
-    fn urls_are_taken_apart() {
-        assert_eq!(
-            route("redis://db.example"),
-            Route::Tcp {
-                host: "db.example".into(),
-                port: 6379
-            }
-        );
-        assert_eq!(
-            route("redis://[::1]:7000/3"),
-            Route::Tcp {
-                host: "::1".into(),
-                port: 7000
-            }
-        );
-        let e = Endpoint::parse("redis://u%40x:p%2Fw@h/5").unwrap();
-        assert_eq!(
-            (
-                e.login.username.as_deref(),
-                e.login.password.unwrap().reveal(),
-                e.login.database
-            ),
-            (Some("u@x"), "p/w", 5)
-        );
-        assert_eq!(
-            route("unix:///run/redis.sock?db=2"),
-            Route::Unix {
-                path: "/run/redis.sock".into()
-            }
-        );
-    }
-
-    #[test]
-    fn urls_of_several_servers_are_taken_apart() {
-        let place = |host: &str, port| Place {
-            host: host.into(),
-            port,
-        };
-        let e = Endpoint::parse("redis+sentinel://app:p%2Fw@a,b:7,[::1]:8/main%20one/3").unwrap();
-        assert_eq!(
-            e.target,
-            Target::Sentinel(SentinelTarget {
-                sentinels: vec![place("a", 26_379), place("b", 7), place("::1", 8)],
-                service: "main one".into(),
-                tls: false
-            })
-        );
-        assert_eq!(
-            e.target.to_string(),
-            "redis+sentinel://a:26379,b:7,[::1]:8/main one"
-        );
-        assert_eq!(
-            (
-                e.login.username.as_deref(),
-                e.login.password.unwrap().reveal(),
-                e.login.database
-            ),
-            (Some("app"), "p/w", 3)
-        );
-        assert_eq!(
-            target("valkey+cluster://:pw@a,b:7/"),
-            Target::Cluster(ClusterTarget {
-                seeds: vec![place("a", 6379), place("b", 7)],
-                tls: false
-            })
-        );
-    }
-
-    #[cfg(feature = "tls")]
-    #[test]
-    fn urls_of_several_servers_may_ask_for_tls() {
-        for url in ["rediss+cluster://a", "valkeys+sentinel://a/x"] {
-            let target = target(url);
-            assert!(target.to_string().starts_with("rediss+"), "{target}");
-        }
-    }
-
-    #[test]
-    fn bad_urls_name_the_value_and_the_rule() {
-        for (url, expected) in [
-            ("localhost:6379", "unknown scheme \"localhost\""),
-            ("redis//nope", "invalid URL"),
-            (
-                "http://x",
-                "unknown scheme \"http\" in \"http://x\": use one of redis://",
-            ),
-            ("redis://h/abc", "\"abc\" is not a database number"),
-            ("redis://h/?x=1", "parameters are not known"),
-            ("unix://", "names no socket path"),
-            ("redis+sentinel://h:1", "names no service"),
-            ("redis+sentinel://h:1/", "names no service"),
-            ("redis+sentinel://h:1/s/x", "\"x\" is not a database number"),
-            ("redis+sentinel://h:1/s/0/x", "\"x\" after the database"),
-            ("redis+sentinel://h:1,,b/s", "names no host"),
-            ("redis+sentinel:///s", "names no host"),
-            ("redis+cluster://h:x", "invalid port number"),
-            ("redis+cluster://h/1", "database 0 only"),
-            ("redis+cluster://h?x=1", "parameters are not known"),
-            ("redis+ring://h", "unknown scheme \"redis+ring\""),
-            ("", "invalid URL"),
-        ] {
-            let text = Endpoint::parse(url).unwrap_err().to_string();
-            assert!(text.contains(expected), "{url}: {text}");
-        }
-    }
 
     #[test]
     fn no_message_and_no_debug_output_shows_a_password() {
@@ -822,12 +353,33 @@ mod tests {
             "redis://:hunter2@h:notaport",
             "redis+cluster://:hunter2@h,i/1",
             "redis+sentinel://:hunter2@h:1,i:2",
+            // Characters of a password that end the authority.
+            "redis://app:12/hunter2@h",
+            "redis://app:12?hunter2@h",
+            "redis://app:12#hunter2@h",
+            "redis://:12/hunter2@h/1",
+            "rediss://app:hunter2/x@h",
+            "redis+sentinel://app:12/hunter2@h:1/main",
+            "redis+cluster://app:12?hunter2@h",
+            "unix:///run/s?pass=x&hunter2",
+            "unix:///run/s?pass=x&hunter2=y",
+            "unix:///run/s?db=1&pass=hunter2&db=x",
         ] {
             let text = Endpoint::parse(url).unwrap_err().to_string();
             assert!(!text.contains("hunter2"), "{text}");
         }
-        let config = ClientConfig::new("redis://:hunter2@h").password(Secret::new("hunter2"));
+        let config = ClientConfig::new("redis://:hunter2@h")
+            .password(Secret::new("hunter2"))
+            .sentinel_password(Secret::new("hunter2"));
         assert!(!format!("{config:?}").contains("hunter2"));
+        let written = serde_json::to_string(&config).unwrap();
+        assert!(!written.contains("hunter2"), "{written}");
+        let read: ClientConfig = serde_json::from_str(&written).unwrap();
+        let error = read.endpoint().unwrap_err().to_string();
+        assert!(
+            error.contains("masked when this configuration was written"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -359,6 +359,14 @@ pub enum ConnectError {
         /// Why.
         rejection: Rejection,
     },
+    /// The provider of credentials has none. It is asked again at the next try.
+    #[error("no credentials for {server}: {detail}")]
+    Credentials {
+        /// The server, without credentials.
+        server: String,
+        /// What the provider said.
+        detail: String,
+    },
     /// The server is too old: `PEXPIRE … GT` needs Redis ≥ 7.0 or Valkey ≥ 7.2.
     #[error("{server} runs {version}; Redis 7.0 or Valkey 7.2 is the oldest that works")]
     UnsupportedServer {

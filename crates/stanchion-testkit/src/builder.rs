@@ -70,6 +70,11 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Asks TLS clients for a certificate of the server's authority; see [`RedisServer::client_certificate`].
+    pub fn client_certificates(self) -> Self {
+        self.arg("tls-auth-clients", "yes")
+    }
+
     /// A cluster of one node that owns every slot.
     pub fn cluster_enabled(mut self) -> Self {
         self.part = Part::WholeCluster;

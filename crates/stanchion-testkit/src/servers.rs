@@ -209,6 +209,24 @@ impl RedisServer {
         self.ca_pem.as_deref().expect("started without TLS")
     }
 
+    /// Files with a certificate that the server's authority has signed, and its key.
+    #[must_use]
+    pub fn client_certificate(&self) -> (PathBuf, PathBuf) {
+        self.certificate("client")
+    }
+
+    /// Files with a certificate that another authority has signed, and its key.
+    #[must_use]
+    pub fn strange_certificate(&self) -> (PathBuf, PathBuf) {
+        self.certificate("stranger")
+    }
+
+    fn certificate(&self, whose: &str) -> (PathBuf, PathBuf) {
+        assert!(self.ca_pem.is_some(), "started without TLS");
+        let file = |kind: &str| self.dir.path().join(format!("{whose}.{kind}"));
+        (file("crt"), file("key"))
+    }
+
     /// Whether the process has been started and not killed.
     #[must_use]
     pub const fn is_running(&self) -> bool {

@@ -20,7 +20,8 @@ pub enum Certificate {
     OtherCa,
 }
 
-/// Writes `ca.crt`, `server.crt` and `server.key` into `dir`; returns the PEM of the authority that clients get.
+/// Writes `ca.crt`, `server.crt` and `server.key` into `dir`, and the same for a `client` of the server's authority and for
+/// a `stranger`; returns the PEM of the authority that clients get.
 pub(crate) fn write_certificates(kind: Certificate, dir: &Path) -> String {
     let trusted = authority("stanchion test authority");
     let other;
@@ -49,6 +50,16 @@ pub(crate) fn write_certificates(kind: Certificate, dir: &Path) -> String {
     write("ca.crt", &issuer.pem());
     write("server.crt", &certificate.pem());
     write("server.key", &key.serialize_pem());
+    for (name, issuer) in [
+        ("client", issuer),
+        ("stranger", &authority("a third authority")),
+    ] {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(Vec::new()).expect("no names");
+        let certificate = params.signed_by(&key, issuer).expect("a certificate");
+        write(&format!("{name}.crt"), &certificate.pem());
+        write(&format!("{name}.key"), &key.serialize_pem());
+    }
     trusted.pem()
 }
 

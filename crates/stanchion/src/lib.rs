@@ -27,11 +27,11 @@
 #[doc(inline)]
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, BootClock,
-    ByteStream, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector, Ended, Error,
-    Fencing, FencingToken, Guard, InvalidLease, InvalidName, Lease, LeaseLost, Lockable,
-    LostReason, MAX_NAME_BYTES, Moment, Name, NameRule, Outage, Owner, Placement, QueryError,
-    Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerUrl,
-    ShutdownReport, TokioClock, Wake, WireOwner,
+    ByteStream, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector, Credentials,
+    CredentialsProvider, Ended, Error, Fencing, FencingToken, Guard, InvalidLease, InvalidName,
+    Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name, NameRule, Outage, Owner,
+    Placement, QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret,
+    ServerInfo, ServerUrl, ShutdownReport, TokioClock, Wake, WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]
@@ -85,5 +85,6 @@ mod book {
         Latch: "../../../docs/primitives/latch.md",
         MultiLock: "../../../docs/primitives/multilock.md",
         RedLock: "../../../docs/primitives/redlock.md",
+        Operations: "../../../docs/operations.md",
     }
 }

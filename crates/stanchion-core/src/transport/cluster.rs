@@ -12,13 +12,13 @@ use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::Notify;
 
-use super::link::{Link, Peer, Plan, ServerClock, Stir};
+use super::link::{Link, Peer, Plan, Stir};
 use super::sentinel::more_telling;
+use super::server_clock::ServerClock;
 use super::servers::{Address, Dialer, Node, on_cluster};
-use super::stream::connector_for;
 use super::{Call, Failure, Reply};
 use crate::client::Path;
-use crate::config::{ClusterTarget, Place};
+use crate::endpoint::{ClusterTarget, Place, Target};
 use crate::error::{ConnectError, Outage, Rejection};
 use crate::server::ServerInfo;
 use crate::slot::SLOTS;
@@ -82,7 +82,7 @@ impl Cluster {
     ) -> Result<(Arc<Self>, ServerInfo), ConnectError> {
         let cluster = Arc::new(Self {
             dialer,
-            name: crate::config::Target::Cluster(to.clone()).to_string(),
+            name: Target::Cluster(to.clone()).to_string(),
             seeds: to.seeds.clone(),
             tls: to.tls,
             view: RwLock::new(View {
@@ -289,7 +289,7 @@ impl Cluster {
     }
 
     fn address(&self, place: &Place) -> Option<Address> {
-        match connector_for(&self.dialer.config, &place.route(self.tls)) {
+        match self.dialer.routes.connector(&place.route(self.tls)) {
             Ok(connector) => Some(Address {
                 server: place.to_string(),
                 peer: Peer::Server,
@@ -390,11 +390,12 @@ impl Cluster {
         let plan = Plan {
             server: place.to_string(),
             peer: Peer::Server,
-            connector: connector_for(config, &place.route(self.tls))?,
+            connector: self.dialer.routes.connector(&place.route(self.tls))?,
             login: self.dialer.login.clone(),
             clock: Arc::clone(&self.dialer.clock),
             server_clock: Arc::default(),
             stir: Arc::default(),
+            health: Arc::default(),
             on_push: None,
         };
         let link = Link::new(config, plan);

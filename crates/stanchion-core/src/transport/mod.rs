@@ -1,19 +1,24 @@
 //! The way to the server. Nothing outside this folder names the redis crate.
 //!
 //! * [`Connector`] opens byte streams; [`stream`] has the ones for URLs.
-//! * [`link`] keeps one connection alive for ever and sends calls over it.
+//! * [`link`] sends calls over one connection, which [`supervise`] keeps alive for ever: [`login`] says who we are,
+//!   [`exchange`] knows what it owes, [`health`] tells the log.
 //! * [`servers`] are what calls go to: one server, the master that [`sentinel`]s name, or the nodes of a [`cluster`].
 //! * [`call`] is a script invocation, [`reply`] what comes back, [`verdict`] what an error means.
 
 pub(crate) mod call;
 mod cluster;
 mod cork;
+mod exchange;
+pub(crate) mod health;
 pub(crate) mod link;
+mod login;
 pub(crate) mod reply;
 mod sentinel;
 pub(crate) mod server_clock;
 pub(crate) mod servers;
-mod stream;
+pub(crate) mod stream;
+mod supervise;
 #[cfg(feature = "tls")]
 mod tls;
 mod verdict;

@@ -9,18 +9,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::link::{Link, Messages, Peer, Phase, Plan, Subscribe};
+use super::link::{Link, Messages, OnPush, Peer, Phase, Plan, Subscribe};
 use super::servers::Dialer;
-use super::stream::connector_for;
+use super::stream::Routes;
 use super::{ByteStream, Connector, Failure};
-use crate::clock::{BootClock, Clock};
-use crate::config::{ClientConfig, Login, Place, SentinelTarget};
+use crate::clock::{Clock, Moment};
+use crate::config::ClientConfig;
+use crate::endpoint::{Login, Place, SentinelTarget};
 use crate::error::{ConfigError, ConnectError, Rejection};
 
 /// How long other sentinels may take once one has answered: they may know of a later failover.
 const GRACE: Duration = Duration::from_millis(100);
+
+/// Connections that are made at the same time share the sentinels' answer.
+const SHARED: Duration = Duration::from_millis(100);
 
 /// What sentinels tell of a failover: the one that leads it as soon as the new master takes writes, and each of them
 /// when it has heard. Between the two the old master takes writes as well, which are lost.
@@ -29,12 +35,31 @@ const SWITCHED: &str = "+switch-master";
 
 /// The connector to the master of a service.
 pub(super) struct Sentinels {
-    service: String,
+    panel: Arc<Panel>,
+    routes: Arc<Routes>,
     tls: bool,
-    config: ClientConfig,
-    sentinels: Vec<(Place, Arc<dyn Connector>)>,
-    /// Connections to masters, and how to end them.
-    open: Mutex<Vec<(Place, CancellationToken)>>,
+    /// Where the sentinels are asked: a caller's runtime that stands still must not stop the other connections.
+    home: Handle,
+    open: Mutex<Open>,
+    asked: Mutex<Option<Asked>>,
+}
+
+/// The connections to masters.
+#[derive(Default)]
+struct Open {
+    /// Where to, and how to end them.
+    streams: Vec<(Place, CancellationToken)>,
+    /// The master that we were last told of, and how often we have been told.
+    told: Option<Place>,
+    times: u64,
+}
+
+/// A question to the sentinels.
+struct Asked {
+    at: Moment,
+    /// [`Open::times`] then: what was told later may be news.
+    times: u64,
+    answer: watch::Receiver<Option<Result<Master, ConnectError>>>,
 }
 
 /// A master, and the number of the failover that made it one: of two answers the higher is right.
@@ -44,34 +69,117 @@ struct Master {
     epoch: u64,
 }
 
+/// The sentinels, and how to ask them.
+struct Panel {
+    service: String,
+    config: ClientConfig,
+    clock: Arc<dyn Clock>,
+    sentinels: Vec<(Place, Arc<dyn Connector>)>,
+}
+
 impl Sentinels {
-    pub(super) fn new(
-        config: &ClientConfig,
-        to: &SentinelTarget,
-    ) -> Result<Arc<Self>, ConfigError> {
+    pub(super) fn new(dialer: &Dialer, to: &SentinelTarget) -> Result<Arc<Self>, ConfigError> {
         let connector = |place: &Place| {
-            let connector = connector_for(config, &place.route(to.tls))?;
+            let connector = dialer.routes.connector(&place.route(to.tls))?;
             Ok((place.clone(), connector))
         };
         let sentinels = to.sentinels.iter().map(connector);
-        Ok(Arc::new(Self {
+        let panel = Panel {
             service: to.service.clone(),
-            tls: to.tls,
-            config: config.clone(),
+            config: dialer.config.clone(),
+            clock: Arc::clone(&dialer.clock),
             sentinels: sentinels.collect::<Result<_, _>>()?,
+        };
+        Ok(Arc::new(Self {
+            panel: Arc::new(panel),
+            routes: Arc::clone(&dialer.routes),
+            tls: to.tls,
+            home: dialer.runner.handle().clone(),
             open: Mutex::default(),
+            asked: Mutex::default(),
         }))
     }
 
-    fn open(&self) -> MutexGuard<'_, Vec<(Place, CancellationToken)>> {
+    fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Asks the sentinels, or waits for the answer to a question that was asked just now.
+    async fn master(&self) -> Result<Master, ConnectError> {
+        let mut answer = self.ask_once();
+        let answer = answer.wait_for(Option::is_some).await;
+        answer
+            .ok()
+            .and_then(|answer| answer.clone())
+            .unwrap_or_else(|| {
+                Err(ConnectError::Unreachable {
+                    server: self.panel.service.clone(),
+                    detail: "the runtime is shutting down".into(),
+                })
+            })
+    }
+
+    fn ask_once(&self) -> watch::Receiver<Option<Result<Master, ConnectError>>> {
+        let times = self.open().times;
+        let now = self.panel.clock.now();
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(asked) = &*asked
+            && asked.times == times
+            && now.since(asked.at) < SHARED
+        {
+            return asked.answer.clone();
+        }
+        let (tell, answer) = watch::channel(None);
+        let panel = Arc::clone(&self.panel);
+        self.home.spawn(async move {
+            let master = panel.master().await;
+            tell.send_replace(Some(master));
+        });
+        *asked = Some(Asked {
+            at: now,
+            times,
+            answer: answer.clone(),
+        });
+        answer
+    }
+
+    /// A stream to the master, which ends when we are told of another.
+    async fn dial(&self, master: &Place) -> io::Result<Box<dyn ByteStream>> {
+        let connector = self.routes.connector(&master.route(self.tls));
+        let connector = connector.map_err(|e| io::Error::other(ConnectError::from(e)))?;
+        connector.connect().await.map_err(|error| {
+            #[cfg(feature = "tls")]
+            if super::tls::is_tls(&error) {
+                return error;
+            }
+            io::Error::other(ConnectError::Unreachable {
+                server: format!("the master of {} at {master}", self.panel.service),
+                detail: error.to_string(),
+            })
+        })
+    }
+}
+
+impl Panel {
     fn login(&self) -> Login {
         Login {
             username: self.config.sentinel_username.clone(),
             password: self.config.sentinel_password.clone(),
-            database: 0,
+            ..Login::default()
+        }
+    }
+
+    fn plan(&self, place: &Place, connector: &Arc<dyn Connector>, on_push: Option<OnPush>) -> Plan {
+        Plan {
+            server: format!("the sentinel {place}"),
+            peer: Peer::Sentinel,
+            connector: Arc::clone(connector),
+            login: self.login(),
+            clock: Arc::clone(&self.clock),
+            server_clock: Arc::default(),
+            stir: Arc::default(),
+            health: Arc::default(),
+            on_push,
         }
     }
 
@@ -118,16 +226,7 @@ impl Sentinels {
         // Half of the time that connecting to the master may take in all.
         let limit = self.config.connect_timeout / 2;
         let asking = async {
-            let plan = Plan {
-                server: server(),
-                peer: Peer::Sentinel,
-                connector: Arc::clone(connector),
-                login: self.login(),
-                clock: Arc::new(BootClock) as Arc<dyn Clock>,
-                server_clock: Arc::default(),
-                stir: Arc::default(),
-                on_push: None,
-            };
+            let plan = self.plan(place, connector, None);
             let link = Link::new(&self.config, plan);
             let _end = link.connect_once().await?;
             self.ask_on(&link).await
@@ -182,30 +281,23 @@ impl Sentinels {
             epoch: epoch.unwrap_or(0),
         })
     }
+}
 
+impl Sentinels {
     /// Listens to every sentinel, so that a master that is replaced is left at once, even one that does not know.
     pub(super) fn watch(self: &Arc<Self>, dialer: &Arc<Dialer>) {
-        for (place, connector) in &self.sentinels {
+        for (place, connector) in &self.panel.sentinels {
             let (this, stir) = (Arc::clone(self), Arc::clone(&dialer.stir));
             let on_push = move |channel: &[u8], payload: &[u8]| {
                 let (channel, payload) = (str::from_utf8(channel), str::from_utf8(payload));
                 if let (Ok(channel), Ok(payload)) = (channel, payload)
-                    && let Some(master) = this.new_master(channel, payload)
+                    && let Some(master) = new_master(&this.panel.service, channel, payload)
                 {
                     this.leave_all_but(&master);
                     stir.hurry();
                 }
             };
-            let plan = Plan {
-                server: format!("the sentinel {place}"),
-                peer: Peer::Sentinel,
-                connector: Arc::clone(connector),
-                login: self.login(),
-                clock: Arc::clone(&dialer.clock),
-                server_clock: Arc::default(),
-                stir: Arc::default(),
-                on_push: Some(Arc::new(on_push)),
-            };
+            let plan = self.panel.plan(place, connector, Some(Arc::new(on_push)));
             let link = dialer.link(plan, dialer.runner.handle(), &dialer.closed);
             let listening = Arc::clone(self).listen(link, dialer.closed.clone());
             dialer.runner.serve(listening);
@@ -243,30 +335,38 @@ impl Sentinels {
         }
     }
 
-    /// The new master, if a message is about ours: `slave <name> <host> <port> @ <service> <old host> <port>` and
-    /// `<service> <old host> <port> <new host> <port>`.
-    fn new_master(&self, channel: &str, payload: &str) -> Option<Place> {
-        let words: Vec<&str> = payload.split(' ').collect();
-        let (service, host, port) = match (channel, words.as_slice()) {
-            (PROMOTED, ["slave", _, host, port, "@", service, ..]) => (service, host, port),
-            (SWITCHED, [service, _, _, host, port]) => (service, host, port),
-            _ => return None,
-        };
-        (*service == self.service).then_some(Place {
-            host: (*host).to_owned(),
-            port: port.parse().ok()?,
-        })
-    }
-
     fn leave_all_but(&self, master: &Place) {
-        self.open().retain(|(place, over)| {
-            if place != master {
-                tracing::info!(service = self.service, left = %place, %master, "another master");
+        let mut left = None;
+        let mut open = self.open();
+        open.told = Some(master.clone());
+        open.times += 1;
+        open.streams.retain(|(place, over)| {
+            if place != master && !over.is_cancelled() {
+                left = Some(place.clone());
                 over.cancel();
             }
             !over.is_cancelled()
         });
+        drop(open);
+        if let Some(left) = left {
+            tracing::info!(service = self.panel.service, %left, %master, "another master");
+        }
     }
+}
+
+/// The new master, if a message is about ours: `slave <name> <host> <port> @ <service> <old host> <port>` and
+/// `<service> <old host> <port> <new host> <port>`.
+fn new_master(ours: &str, channel: &str, payload: &str) -> Option<Place> {
+    let words: Vec<&str> = payload.split(' ').collect();
+    let (service, host, port) = match (channel, words.as_slice()) {
+        (PROMOTED, ["slave", _, host, port, "@", service, ..]) => (service, host, port),
+        (SWITCHED, [service, _, _, host, port]) => (service, host, port),
+        _ => return None,
+    };
+    (*service == ours).then_some(Place {
+        host: (*host).to_owned(),
+        port: port.parse().ok()?,
+    })
 }
 
 /// Of two reasons why a connection failed, the one that helps more: a refusal tells more than silence.
@@ -280,36 +380,32 @@ pub(super) fn more_telling(earlier: Option<ConnectError>, later: ConnectError) -
 #[async_trait]
 impl Connector for Sentinels {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
-        let master = self.master().await.map_err(io::Error::other)?.place;
-        let connector = connector_for(&self.config, &master.route(self.tls));
-        let connector = connector.map_err(|e| io::Error::other(ConnectError::from(e)))?;
-        let stream = connector.connect().await.map_err(|error| {
-            #[cfg(feature = "tls")]
-            if super::tls::is_tls(&error) {
-                return error;
+        loop {
+            let before = self.open().times;
+            let master = self.master().await.map_err(io::Error::other)?.place;
+            let stream = self.dial(&master).await?;
+            let over = CancellationToken::new();
+            let mut open = self.open();
+            if open.times != before && open.told.as_ref() != Some(&master) {
+                // Those told of it have left this one already.
+                continue;
             }
-            io::Error::other(ConnectError::Unreachable {
-                server: format!("the master of {} at {master}", self.service),
-                detail: error.to_string(),
-            })
-        })?;
-        let over = CancellationToken::new();
-        let mut open = self.open();
-        open.retain(|(_, over)| !over.is_cancelled());
-        open.push((master, over.clone()));
-        Ok(Box::new(Leashed {
-            stream,
-            ended: Box::pin(over.clone().cancelled_owned()),
-            over,
-        }))
+            open.streams.retain(|(_, over)| !over.is_cancelled());
+            open.streams.push((master, over.clone()));
+            return Ok(Box::new(Leashed {
+                stream,
+                ended: Box::pin(over.clone().cancelled_owned()),
+                over,
+            }));
+        }
     }
 }
 
 impl std::fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sentinels")
-            .field("service", &self.service)
-            .field("sentinels", &self.sentinels)
+            .field("service", &self.panel.service)
+            .field("sentinels", &self.panel.sentinels)
             .finish_non_exhaustive()
     }
 }
@@ -361,18 +457,14 @@ impl Drop for Leashed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::sync::Semaphore;
 
     #[test]
     fn a_message_is_heard_if_it_is_about_our_service() {
-        let to = SentinelTarget {
-            sentinels: Vec::new(),
-            service: "main".into(),
-            tls: false,
-        };
-        let sentinels = Sentinels::new(&ClientConfig::default(), &to).unwrap();
         let read = |channel: &str, payload: &str| {
-            let place = sentinels.new_master(channel, payload);
+            let place = new_master("main", channel, payload);
             place.map(|place| place.to_string())
         };
         let new = Some("10.0.0.2:6380".to_owned());
@@ -386,6 +478,137 @@ mod tests {
         let other = promoted.replace("main", "other");
         assert_eq!(read(PROMOTED, &other), None);
         assert_eq!(read("+sdown", &promoted), None);
+    }
+
+    /// A sentinel that names `master`, and how often it has been asked.
+    #[derive(Debug, Default)]
+    struct Fake {
+        master: Mutex<&'static str>,
+        asked: AtomicU32,
+    }
+
+    #[async_trait]
+    impl Connector for Arc<Fake> {
+        async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+            let (near, far) = tokio::io::duplex(4096);
+            let this = Self::clone(self);
+            tokio::spawn(async move {
+                let mut far = BufReader::new(far);
+                let mut line = String::new();
+                while far.read_line(&mut line).await.is_ok_and(|n| n > 0) {
+                    let words: usize = line.trim()[1..].parse().unwrap();
+                    let mut command = String::new();
+                    for _ in 0..words {
+                        line.clear();
+                        far.read_line(&mut line).await.unwrap();
+                        far.read_line(&mut command).await.unwrap();
+                    }
+                    line.clear();
+                    let host = *this.master.lock().unwrap();
+                    let length = host.len();
+                    let answer = if command.contains("GET-MASTER") {
+                        this.asked.fetch_add(1, Ordering::SeqCst);
+                        format!("*2\r\n${length}\r\n{host}\r\n$4\r\n6379\r\n")
+                    } else if command.contains("SENTINEL") {
+                        "*2\r\n$12\r\nconfig-epoch\r\n$1\r\n1\r\n".to_owned()
+                    } else {
+                        "+OK\r\n".to_owned()
+                    };
+                    far.get_mut().write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+            Ok(Box::new(near))
+        }
+    }
+
+    /// The way to all masters, which opens when it is told.
+    #[derive(Debug)]
+    struct Gate(Arc<Semaphore>, AtomicU32);
+
+    #[async_trait]
+    impl Connector for Arc<Gate> {
+        async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            self.0.acquire().await.unwrap().forget();
+            Ok(Box::new(tokio::io::duplex(64).0))
+        }
+    }
+
+    fn place(host: &str) -> Place {
+        Place {
+            host: host.into(),
+            port: 6379,
+        }
+    }
+
+    fn sentinels(fake: &Arc<Fake>, gate: &Arc<Gate>) -> Arc<Sentinels> {
+        let config = ClientConfig::default().connector(Arc::clone(gate));
+        let connector: Arc<dyn Connector> = Arc::new(Arc::clone(fake));
+        Arc::new(Sentinels {
+            panel: Arc::new(Panel {
+                service: "main".into(),
+                clock: Arc::new(crate::clock::BootClock),
+                sentinels: vec![(place("sentinel"), connector)],
+                config: config.clone(),
+            }),
+            routes: Arc::new(Routes::new(&config)),
+            tls: false,
+            home: Handle::current(),
+            open: Mutex::default(),
+            asked: Mutex::default(),
+        })
+    }
+
+    fn fake_and_gate() -> (Arc<Fake>, Arc<Gate>) {
+        let fake = Arc::new(Fake::default());
+        *fake.master.lock().unwrap() = "old";
+        let gate = Gate(Arc::new(Semaphore::new(0)), AtomicU32::new(0));
+        (fake, Arc::new(gate))
+    }
+
+    #[tokio::test]
+    async fn a_dial_that_began_before_a_failover_does_not_end_at_the_old_master() {
+        let (fake, gate) = fake_and_gate();
+        let sentinels = sentinels(&fake, &gate);
+        let connecting = tokio::spawn({
+            let sentinels = Arc::clone(&sentinels);
+            async move { sentinels.connect().await.map(drop) }
+        });
+        while gate.1.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        *fake.master.lock().unwrap() = "new";
+        sentinels.leave_all_but(&place("new"));
+        gate.0.add_permits(2);
+        connecting.await.unwrap().unwrap();
+        let dialled = sentinels
+            .open()
+            .streams
+            .first()
+            .map(|(place, _)| place.clone());
+        assert_eq!(dialled, Some(place("new")));
+        assert_eq!(sentinels.open().streams.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn connections_that_are_made_together_ask_once() {
+        let (fake, gate) = fake_and_gate();
+        let sentinels = sentinels(&fake, &gate);
+        gate.0.add_permits(9);
+        let three = || {
+            futures_util::future::join3(
+                sentinels.connect(),
+                sentinels.connect(),
+                sentinels.connect(),
+            )
+        };
+        let (a, b, c) = three().await;
+        assert!(a.is_ok() && b.is_ok() && c.is_ok());
+        assert_eq!(fake.asked.load(Ordering::SeqCst), 1);
+        // What was told since is asked for.
+        sentinels.leave_all_but(&place("old"));
+        let _again = three().await;
+        assert_eq!(fake.asked.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]

@@ -9,13 +9,16 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::cluster::Cluster;
-use super::link::{Link, OnPush, Peer, Plan, ServerClock, Stir};
+use super::health::Health;
+use super::link::{Link, OnPush, Peer, Plan, Stir};
 use super::sentinel::Sentinels;
-use super::stream::connector_for;
+use super::server_clock::ServerClock;
+use super::stream::Routes;
 use super::{Call, Connector, Failure, Reply};
 use crate::client::Path;
 use crate::clock::Clock;
-use crate::config::{Background, ClientConfig, Endpoint, Login, Target, Wake};
+use crate::config::{Background, ClientConfig, Wake};
+use crate::endpoint::{Endpoint, Login, Target};
 use crate::error::{ConfigError, ConnectError};
 use crate::name::Placement;
 use crate::owner::Realm;
@@ -25,6 +28,7 @@ use crate::server::ServerInfo;
 /// What all connections of a client have in common.
 pub(crate) struct Dialer {
     pub(crate) config: ClientConfig,
+    pub(crate) routes: Arc<Routes>,
     pub(crate) login: Login,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) runner: Arc<Runner>,
@@ -62,6 +66,7 @@ pub(crate) struct Node {
     /// Made when somebody waits.
     subscriber: OnceLock<Link>,
     clock: Arc<ServerClock>,
+    health: Arc<Health>,
     closed: CancellationToken,
 }
 
@@ -69,7 +74,8 @@ impl Node {
     pub(super) fn new(dialer: &Arc<Dialer>, address: Address) -> Self {
         let clock = Arc::new(ServerClock::default());
         let closed = dialer.closed.child_token();
-        let plan = || plan(dialer, &address, &clock, None);
+        let health = Arc::default();
+        let plan = || plan(dialer, &address, &clock, &health, None);
         let background = dialer.link(plan(), dialer.runner.handle(), &closed);
         let direct = match dialer.config.background {
             Background::OwnThread => dialer.link(plan(), &dialer.user, &closed),
@@ -81,6 +87,7 @@ impl Node {
             background,
             subscriber: OnceLock::new(),
             clock,
+            health,
             closed,
             address,
         }
@@ -103,8 +110,14 @@ impl Node {
     pub(super) fn subscriber(&self) -> &Link {
         self.subscriber.get_or_init(|| {
             let on_push = Arc::clone(&self.dialer.on_push);
-            let plan = plan(&self.dialer, &self.address, &self.clock, Some(on_push));
             let dialer = &self.dialer;
+            let plan = plan(
+                dialer,
+                &self.address,
+                &self.clock,
+                &self.health,
+                Some(on_push),
+            );
             dialer.link(plan, dialer.runner.handle(), &self.closed)
         })
     }
@@ -140,6 +153,7 @@ fn plan(
     dialer: &Dialer,
     address: &Address,
     clock: &Arc<ServerClock>,
+    health: &Arc<Health>,
     on_push: Option<OnPush>,
 ) -> Plan {
     Plan {
@@ -150,6 +164,7 @@ fn plan(
         clock: Arc::clone(&dialer.clock),
         server_clock: Arc::clone(clock),
         stir: Arc::clone(&dialer.stir),
+        health: Arc::clone(health),
         on_push,
     }
 }
@@ -162,15 +177,16 @@ pub(crate) enum Servers {
 
 impl Servers {
     /// What can be wrong with the configuration, before anything is sent.
-    pub(crate) fn check(config: &ClientConfig, endpoint: &Endpoint) -> Result<(), ConfigError> {
-        match &endpoint.target {
-            Target::Server(route) => connector_for(config, route).map(drop),
-            Target::Sentinel(to) => Sentinels::new(config, to).map(drop),
-            Target::Cluster(to) => {
-                let mut seeds = to.seeds.iter();
-                seeds.try_for_each(|seed| connector_for(config, &seed.route(to.tls)).map(drop))
-            }
+    pub(crate) async fn check(routes: &Routes, endpoint: &Endpoint) -> Result<(), ConfigError> {
+        let (places, tls) = match &endpoint.target {
+            Target::Server(route) => return routes.check(route).await,
+            Target::Sentinel(to) => (&to.sentinels, to.tls),
+            Target::Cluster(to) => (&to.seeds, to.tls),
+        };
+        for place in places {
+            routes.check(&place.route(tls)).await?;
         }
+        Ok(())
     }
 
     /// Connects. Whoever calls it sets the time limit.
@@ -190,9 +206,9 @@ impl Servers {
             )
         };
         let node = match target {
-            Target::Server(route) => one(Peer::Server, connector_for(&dialer.config, route)?),
+            Target::Server(route) => one(Peer::Server, dialer.routes.connector(route)?),
             Target::Sentinel(to) => {
-                let sentinels = Sentinels::new(&dialer.config, to)?;
+                let sentinels = Sentinels::new(&dialer, to)?;
                 let node = one(Peer::Master, Arc::clone(&sentinels) as Arc<dyn Connector>);
                 sentinels.watch(&dialer);
                 node

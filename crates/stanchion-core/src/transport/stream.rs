@@ -9,64 +9,79 @@ use async_trait::async_trait;
 use tokio::net::TcpStream;
 
 use super::{ByteStream, Connector};
-use crate::config::{ClientConfig, Route};
+use crate::config::ClientConfig;
+use crate::endpoint::Route;
 use crate::error::ConfigError;
 
-/// The connector of the configuration: the injected one, or the one for `route`.
-pub(super) fn connector_for(
-    config: &ClientConfig,
-    route: &Route,
-) -> Result<Arc<dyn Connector>, ConfigError> {
-    if let Some(connector) = &config.seams.connector {
-        return Ok(Arc::clone(connector));
+/// Makes connectors. Reads no file: that is done when they connect.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    config: ClientConfig,
+    #[cfg(feature = "tls")]
+    trust: Arc<super::tls::Trust>,
+}
+
+impl Routes {
+    pub(crate) fn new(config: &ClientConfig) -> Self {
+        Self {
+            config: config.clone(),
+            #[cfg(feature = "tls")]
+            trust: Arc::new(super::tls::Trust::new(config)),
+        }
     }
-    Ok(match route.clone() {
-        Route::Tcp { host, port } => Arc::new(Tcp {
-            host,
-            port,
-            response_timeout: config.response_timeout,
-        }),
+
+    /// What can be wrong with the certificates, if `route` needs them.
+    pub(super) async fn check(&self, route: &Route) -> Result<(), ConfigError> {
+        drop(self.connector(route)?);
         #[cfg(feature = "tls")]
-        Route::Tls { host, port } => {
-            let tcp = Tcp {
-                host: host.clone(),
-                port,
-                response_timeout: config.response_timeout,
-            };
-            Arc::new(super::tls::Tls::new(
-                tcp,
-                &host,
-                config.tls_ca_file.as_deref(),
-            )?)
+        if matches!(route, Route::Tls { .. }) && self.config.seams.connector.is_none() {
+            self.trust.now().await?;
         }
-        #[cfg(not(feature = "tls"))]
-        Route::Tls { .. } => {
-            return Err(ConfigError::MissingFeature {
-                url: route.to_string(),
-                feature: "tls",
-            });
+        Ok(())
+    }
+
+    /// The connector of the configuration: the injected one, or the one for `route`.
+    pub(super) fn connector(&self, route: &Route) -> Result<Arc<dyn Connector>, ConfigError> {
+        if let Some(connector) = &self.config.seams.connector {
+            return Ok(Arc::clone(connector));
         }
-        Route::Unix { path } => Arc::new(Unix { path }),
-        #[cfg(feature = "embedded")]
-        Route::Memory { namespace } => {
-            let engine = config
-                .seams
-                .engine
-                .clone()
-                .unwrap_or_else(|| stanchion_embedded::Engine::named(&namespace));
-            Arc::new(Memory {
-                engine,
-                label: config.name.clone(),
-            })
-        }
-        #[cfg(not(feature = "embedded"))]
-        Route::Memory { .. } => {
-            return Err(ConfigError::MissingFeature {
-                url: route.to_string(),
-                feature: "embedded",
-            });
-        }
-    })
+        let tcp = |host: &str, port| Tcp {
+            host: host.to_owned(),
+            port,
+            response_timeout: self.config.response_timeout,
+        };
+        Ok(match route {
+            Route::Tcp { host, port } => Arc::new(tcp(host, *port)),
+            #[cfg(feature = "tls")]
+            Route::Tls { host, port } => {
+                let trust = Arc::clone(&self.trust);
+                Arc::new(super::tls::Tls::new(tcp(host, *port), host, trust)?)
+            }
+            Route::Unix { path } => Arc::new(Unix { path: path.clone() }),
+            #[cfg(feature = "embedded")]
+            Route::Memory { namespace } => {
+                let engine = self.config.seams.engine.clone();
+                Arc::new(Memory {
+                    engine: engine.unwrap_or_else(|| stanchion_embedded::Engine::named(namespace)),
+                    label: self.config.name.clone(),
+                })
+            }
+            #[cfg(not(feature = "tls"))]
+            Route::Tls { .. } => {
+                return Err(ConfigError::MissingFeature {
+                    url: route.to_string(),
+                    feature: "tls",
+                });
+            }
+            #[cfg(not(feature = "embedded"))]
+            Route::Memory { .. } => {
+                return Err(ConfigError::MissingFeature {
+                    url: route.to_string(),
+                    feature: "embedded",
+                });
+            }
+        })
+    }
 }
 
 /// Plain TCP, without Nagle's delay (the redis crate's own connections have it) and with dead peers noticed.

@@ -1,85 +1,197 @@
 //! TLS by rustls. The provider is chosen here and never looked up in the process, where its absence would panic.
 
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
 use super::stream::Tcp;
 use super::{ByteStream, Connector};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, ConnectError};
 
-pub(super) struct Tls {
-    tcp: Tcp,
-    name: ServerName<'static>,
-    connector: TlsConnector,
+/// Whom a client trusts, and what it shows of itself. The files are read at every connect, where they stop nobody, and
+/// taken up when they have changed.
+pub(super) struct Trust {
+    authorities: Option<PathBuf>,
+    /// A certificate and its key.
+    own: Option<(PathBuf, PathBuf)>,
+    last: Mutex<Option<(Files, Arc<ClientConfig>)>>,
 }
 
-impl std::fmt::Debug for Tls {
+/// What the files said.
+#[derive(PartialEq, Eq)]
+struct Files {
+    authorities: Option<Vec<u8>>,
+    own: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Trust {
+    pub(super) fn new(config: &crate::config::ClientConfig) -> Self {
+        let own = config.tls_cert_file.clone();
+        Self {
+            authorities: config.tls_ca_file.clone(),
+            own: own.zip(config.tls_key_file.clone()),
+            last: Mutex::default(),
+        }
+    }
+
+    /// The files as they are now; what they said before, if they cannot be used now.
+    pub(super) async fn now(self: &Arc<Self>) -> Result<Arc<ClientConfig>, ConfigError> {
+        let this = Arc::clone(self);
+        let read = tokio::task::spawn_blocking(move || this.read()).await;
+        let error = match read {
+            Ok(Ok(config)) => return Ok(config),
+            Ok(Err(error)) => error,
+            Err(_) => invalid("tls", Path::new("-"), "the runtime is shutting down".into()),
+        };
+        match &*self.last() {
+            Some((_, last)) => {
+                tracing::warn!(%error, "certificates cannot be read, the last ones are used");
+                Ok(Arc::clone(last))
+            }
+            None => Err(error),
+        }
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<(Files, Arc<ClientConfig>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> Result<Arc<ClientConfig>, ConfigError> {
+        let bytes = |setting, path: &Path| {
+            std::fs::read(path).map_err(|e| invalid(setting, path, e.to_string()))
+        };
+        let authorities = self.authorities.as_deref();
+        let own = self.own.as_ref();
+        let own = own.map(|(certificate, key)| {
+            Ok((
+                bytes("tls_cert_file", certificate)?,
+                bytes("tls_key_file", key)?,
+            ))
+        });
+        let files = Files {
+            authorities: authorities
+                .map(|path| bytes("tls_ca_file", path))
+                .transpose()?,
+            own: own.transpose()?,
+        };
+        if let Some((last, config)) = &*self.last()
+            && *last == files
+        {
+            return Ok(Arc::clone(config));
+        }
+        let config = Arc::new(self.config(&files)?);
+        *self.last() = Some((files, Arc::clone(&config)));
+        Ok(config)
+    }
+
+    fn config(&self, files: &Files) -> Result<ClientConfig, ConfigError> {
+        let roots = match (&self.authorities, &files.authorities) {
+            (Some(path), Some(pem)) => Arc::new(roots(path, pem)?),
+            _ => platform_roots(),
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| invalid("tls", Path::new("-"), e.to_string()))?
+            .with_root_certificates(roots);
+        let (Some((cert_file, key_file)), Some((certificate, key))) = (&self.own, &files.own)
+        else {
+            return Ok(config.with_no_client_auth());
+        };
+        let chain = certificates("tls_cert_file", cert_file, certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| {
+            // Never the text of the file.
+            let rule = format!("no private key that is not encrypted, in PEM form: {e}");
+            invalid("tls_key_file", key_file, rule)
+        })?;
+        config
+            .with_client_auth_cert(chain, key)
+            .map_err(|e| invalid("tls_key_file", key_file, e.to_string()))
+    }
+}
+
+impl std::fmt::Debug for Trust {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls")
-            .field("tcp", &self.tcp)
+        f.debug_struct("Trust")
+            .field("authorities", &self.authorities)
+            .field("own", &self.own)
             .finish_non_exhaustive()
     }
 }
 
-impl Tls {
-    pub(super) fn new(tcp: Tcp, host: &str, ca_file: Option<&Path>) -> Result<Self, ConfigError> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|e| invalid("url", host, &e.to_string()))?;
-        let config =
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .map_err(|e| invalid("tls", host, &e.to_string()))?
-                .with_root_certificates(roots(ca_file)?)
-                .with_no_client_auth();
-        Ok(Self {
-            tcp,
-            name,
-            connector: TlsConnector::from(Arc::new(config)),
-        })
-    }
-}
-
-fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, ConfigError> {
+fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, ConfigError> {
     let mut roots = RootCertStore::empty();
-    if let Some(path) = ca_file {
-        let shown = path.display().to_string();
-        let fail = |rule: String| invalid("tls_ca_file", &shown, &rule);
-        for certificate in CertificateDer::pem_file_iter(path).map_err(|e| fail(e.to_string()))? {
-            let certificate = certificate.map_err(|e| fail(e.to_string()))?;
-            roots.add(certificate).map_err(|e| fail(e.to_string()))?;
-        }
-        if roots.is_empty() {
-            return Err(fail("it holds no certificate in PEM form".into()));
-        }
-    } else {
-        // One unreadable platform certificate must not shut out the others.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for certificate in certificates("tls_ca_file", path, pem)? {
+        let added = roots.add(certificate);
+        added.map_err(|e| invalid("tls_ca_file", path, e.to_string()))?;
     }
     Ok(roots)
 }
 
-fn invalid(setting: &'static str, value: &str, rule: &str) -> ConfigError {
+fn certificates(
+    setting: &'static str,
+    path: &Path,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|e| invalid(setting, path, e.to_string()))?;
+    if certificates.is_empty() {
+        let rule = "it holds no certificate in PEM form";
+        return Err(invalid(setting, path, rule.into()));
+    }
+    Ok(certificates)
+}
+
+/// Read once in a process: there are many.
+fn platform_roots() -> Arc<RootCertStore> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let read = || {
+        let mut roots = RootCertStore::empty();
+        // One unreadable platform certificate must not shut out the others.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Arc::new(roots)
+    };
+    Arc::clone(ROOTS.get_or_init(read))
+}
+
+fn invalid(setting: &'static str, value: &Path, rule: String) -> ConfigError {
     ConfigError::InvalidSetting {
         setting,
-        value: format!("{value:?}"),
-        rule: rule.into(),
+        value: format!("{:?}", value.display().to_string()),
+        rule,
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tls {
+    tcp: Tcp,
+    name: ServerName<'static>,
+    trust: Arc<Trust>,
+}
+
+impl Tls {
+    pub(super) fn new(tcp: Tcp, host: &str, trust: Arc<Trust>) -> Result<Self, ConfigError> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|e| invalid("url", Path::new(host), e.to_string()))?;
+        Ok(Self { tcp, name, trust })
     }
 }
 
 #[async_trait]
 impl Connector for Tls {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+        let config = self.trust.now().await;
+        let config = config.map_err(|e| io::Error::other(ConnectError::from(e)))?;
         let stream = self.tcp.open().await?;
-        Ok(Box::new(
-            self.connector.connect(self.name.clone(), stream).await?,
-        ))
+        let connector = TlsConnector::from(config);
+        let stream = connector.connect(self.name.clone(), stream).await?;
+        Ok(Box::new(stream))
     }
 }
 
@@ -88,4 +200,13 @@ pub(super) fn is_tls(error: &io::Error) -> bool {
     error
         .get_ref()
         .is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+/// Whether an error of a connection came from TLS: a server may refuse a client's certificate after the handshake.
+pub(super) fn is_alert(error: &redis::RedisError) -> bool {
+    type Shared = Arc<dyn std::error::Error + Send + Sync>;
+    std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<Shared>())
+        .and_then(|inner| inner.downcast_ref::<io::Error>())
+        .is_some_and(is_tls)
 }

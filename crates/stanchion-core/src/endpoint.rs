@@ -1,0 +1,487 @@
+//! A URL taken apart: what it names, how bytes get there, and who we say we are.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use url::Url;
+
+use crate::error::ConfigError;
+use crate::secret::{Provider, Secret, mask};
+
+const SCHEMES: &str = "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, unix://, memory://";
+
+/// A URL taken apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) target: Target,
+    pub(crate) login: Login,
+}
+
+/// What a server is told by a new connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Login {
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<Secret>,
+    /// Is asked instead, if there is one.
+    pub(crate) provider: Option<Provider>,
+    pub(crate) database: u32,
+}
+
+/// How bytes get there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Tcp { host: String, port: u16 },
+    Tls { host: String, port: u16 },
+    Unix { path: PathBuf },
+    Memory { namespace: String },
+}
+
+/// What a URL names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Server(Route),
+    Sentinel(SentinelTarget),
+    Cluster(ClusterTarget),
+}
+
+/// The master that these sentinels call `service`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SentinelTarget {
+    pub(crate) sentinels: Vec<Place>,
+    pub(crate) service: String,
+    pub(crate) tls: bool,
+}
+
+/// The cluster that these nodes belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterTarget {
+    pub(crate) seeds: Vec<Place>,
+    pub(crate) tls: bool,
+}
+
+/// An address on the network, or a name with a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Place {
+    pub(crate) fn route(&self, tls: bool) -> Route {
+        let (host, port) = (self.host.clone(), self.port);
+        if tls {
+            Route::Tls { host, port }
+        } else {
+            Route::Tcp { host, port }
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Several, with commas between them.
+struct List<'a>(&'a [Place]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, place) in self.0.iter().enumerate() {
+            write!(f, "{}{place}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } => write!(f, "redis://{host}:{port}"),
+            Self::Tls { host, port } => write!(f, "rediss://{host}:{port}"),
+            Self::Unix { path } => write!(f, "unix://{}", path.display()),
+            Self::Memory { namespace } => write!(f, "memory://{namespace}"),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = |tls| if tls { "s" } else { "" };
+        match self {
+            Self::Server(route) => route.fmt(f),
+            Self::Sentinel(to) => {
+                let (s, list) = (s(to.tls), List(&to.sentinels));
+                write!(f, "redis{s}+sentinel://{list}/{}", to.service)
+            }
+            Self::Cluster(to) => {
+                write!(f, "redis{}+cluster://{}", s(to.tls), List(&to.seeds))
+            }
+        }
+    }
+}
+
+/// The schemes whose authority lists several hosts, which no URL library reads.
+fn several(text: &str) -> Option<(Several, bool, &str)> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (server, kind) = scheme.split_once('+')?;
+    let tls = match server {
+        "redis" | "valkey" => false,
+        "rediss" | "valkeys" => true,
+        _ => return None,
+    };
+    let kind = match kind {
+        "sentinel" => Several::Sentinel,
+        "cluster" => Several::Cluster,
+        _ => return None,
+    };
+    Some((kind, tls, rest))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Several {
+    Sentinel,
+    Cluster,
+}
+
+impl Several {
+    fn port(self) -> u16 {
+        match self {
+            Self::Sentinel => 26_379,
+            Self::Cluster => 6379,
+        }
+    }
+
+    /// Takes `[user[:password]@]host[:port][,…][/path]` apart.
+    fn parse(self, tls: bool, rest: &str) -> Result<Endpoint, String> {
+        if rest.contains('?') {
+            return Err("parameters are not known here".into());
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let mut login = Login {
+            username: decoded(user),
+            password: decoded(password).map(Secret::new),
+            ..Login::default()
+        };
+        let places = hosts
+            .split(',')
+            .map(|host| self.place(host))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut path = path.trim_end_matches('/').split('/');
+        let mut next = || path.next().and_then(decoded);
+        let target = match self {
+            Self::Sentinel => {
+                let service = next()
+                    .ok_or("it names no service; write it as redis+sentinel://host:port/service")?;
+                if let Some(database) = next() {
+                    let number = database.parse();
+                    login.database =
+                        number.map_err(|_| format!("{database:?} is not a database number"))?;
+                }
+                Target::Sentinel(SentinelTarget {
+                    sentinels: places,
+                    service,
+                    tls,
+                })
+            }
+            Self::Cluster => Target::Cluster(ClusterTarget { seeds: places, tls }),
+        };
+        match next() {
+            Some(_) if self == Self::Cluster => {
+                Err("a cluster has database 0 only: leave the path out".into())
+            }
+            Some(more) => Err(format!("{more:?} after the database is not known")),
+            None => Ok(Endpoint { target, login }),
+        }
+    }
+
+    fn place(self, host: &str) -> Result<Place, String> {
+        let url = Url::parse(&format!("redis://{host}")).map_err(|e| format!("{host:?}: {e}"))?;
+        let name = url
+            .host_str()
+            .filter(|h| !h.is_empty())
+            .ok_or_else(|| format!("{host:?} names no host"))?;
+        Ok(Place {
+            host: name
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .to_owned(),
+            port: url.port().unwrap_or_else(|| self.port()),
+        })
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
+        let invalid = |rule: String| ConfigError::InvalidUrl {
+            url: mask(text),
+            rule,
+        };
+        if has_stray_at(text) {
+            return Err(invalid(
+                "there is an @ behind the host: in a user or password write / ? # @ as %2F %3F %23 %40".into(),
+            ));
+        }
+        if let Some((kind, tls, rest)) = several(text) {
+            return kind.parse(tls, rest).map_err(invalid)?.supported(text);
+        }
+        let url = Url::parse(text)
+            .map_err(|e| invalid(format!("{e}; write it as redis://host:port/")))?;
+        let mut username = decoded(url.username());
+        let mut password = url.password().and_then(decoded);
+        let mut database = 0;
+        let route = match url.scheme() {
+            "redis" | "valkey" | "rediss" | "valkeys" => {
+                let host = url
+                    .host_str()
+                    .filter(|h| !h.is_empty())
+                    .ok_or_else(|| invalid("it names no host".into()))?;
+                let host = host
+                    .trim_start_matches('[')
+                    .trim_end_matches(']')
+                    .to_owned();
+                let port = url.port().unwrap_or(6379);
+                let path = url.path().trim_matches('/');
+                if !path.is_empty() {
+                    database = path
+                        .parse()
+                        .map_err(|_| invalid(format!("{path:?} is not a database number")))?;
+                }
+                if url.scheme().ends_with('s') && url.scheme() != "redis" {
+                    Route::Tls { host, port }
+                } else {
+                    Route::Tcp { host, port }
+                }
+            }
+            "unix" | "redis+unix" | "valkey+unix" => {
+                for (key, value) in url.query_pairs() {
+                    match &*key {
+                        "db" => {
+                            database = value.parse().map_err(|_| {
+                                invalid(format!("db={value:?} is not a database number"))
+                            })?;
+                        }
+                        "user" => username = Some(value.into_owned()),
+                        "pass" | "password" => password = Some(value.into_owned()),
+                        // Not named: it may be the rest of a password with an &.
+                        _ => {
+                            return Err(invalid(
+                                "it has an unknown parameter; db, user and pass are known, and an & in them is written as %26".into(),
+                            ));
+                        }
+                    }
+                }
+                let path = decoded(url.path()).unwrap_or_default();
+                if path.len() < 2 {
+                    return Err(invalid(
+                        "it names no socket path; write it as unix:///run/redis.sock".into(),
+                    ));
+                }
+                Route::Unix { path: path.into() }
+            }
+            "memory" => {
+                let namespace = format!(
+                    "{}{}",
+                    url.host_str().unwrap_or(""),
+                    url.path().trim_end_matches('/')
+                );
+                Route::Memory { namespace }
+            }
+            scheme => {
+                return Err(ConfigError::UnknownScheme {
+                    scheme: scheme.into(),
+                    url: mask(text),
+                    known: SCHEMES,
+                });
+            }
+        };
+        if !matches!(route, Route::Unix { .. }) && url.query().is_some() {
+            return Err(invalid("parameters are not known here".into()));
+        }
+        let endpoint = Self {
+            target: Target::Server(route),
+            login: Login {
+                username,
+                password: password.map(Secret::new),
+                database,
+                provider: None,
+            },
+        };
+        endpoint.supported(text)
+    }
+
+    fn supported(self, text: &str) -> Result<Self, ConfigError> {
+        let missing = match self.target {
+            Target::Server(Route::Tls { .. })
+            | Target::Sentinel(SentinelTarget { tls: true, .. })
+            | Target::Cluster(ClusterTarget { tls: true, .. })
+                if cfg!(not(feature = "tls")) =>
+            {
+                Some("tls")
+            }
+            Target::Server(Route::Memory { .. }) if cfg!(not(feature = "embedded")) => {
+                Some("embedded")
+            }
+            Target::Server(Route::Unix { .. }) if cfg!(not(unix)) => {
+                return Err(ConfigError::InvalidUrl {
+                    url: mask(text),
+                    rule: "this platform has no unix sockets".into(),
+                });
+            }
+            _ => None,
+        };
+        match missing {
+            Some(feature) => Err(ConfigError::MissingFeature {
+                url: mask(text),
+                feature,
+            }),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Whether an `@` comes after the authority, where no URL of a server has one: what seemed to be the authority was a part
+/// of the login, up to a character that ended it.
+fn has_stray_at(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return false;
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    !scheme.contains("unix") && rest[end..].contains('@')
+}
+
+/// The text behind percent escapes; `None` for an empty one.
+fn decoded(text: &str) -> Option<String> {
+    let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy();
+    (!text.is_empty()).then(|| text.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(url: &str) -> Target {
+        Endpoint::parse(url).unwrap().target
+    }
+
+    fn route(url: &str) -> Route {
+        match target(url) {
+            Target::Server(route) => route,
+            several => panic!("{several:?}"),
+        }
+    }
+
+    #[test]
+    fn urls_are_taken_apart() {
+        assert_eq!(
+            route("redis://db.example"),
+            Route::Tcp {
+                host: "db.example".into(),
+                port: 6379
+            }
+        );
+        assert_eq!(
+            route("redis://[::1]:7000/3"),
+            Route::Tcp {
+                host: "::1".into(),
+                port: 7000
+            }
+        );
+        let e = Endpoint::parse("redis://u%40x:p%2Fw@h/5").unwrap();
+        assert_eq!(
+            (
+                e.login.username.as_deref(),
+                e.login.password.unwrap().reveal(),
+                e.login.database
+            ),
+            (Some("u@x"), "p/w", 5)
+        );
+        assert_eq!(
+            route("unix:///run/redis.sock?db=2"),
+            Route::Unix {
+                path: "/run/redis.sock".into()
+            }
+        );
+    }
+
+    #[test]
+    fn urls_of_several_servers_are_taken_apart() {
+        let place = |host: &str, port| Place {
+            host: host.into(),
+            port,
+        };
+        let e = Endpoint::parse("redis+sentinel://app:p%2Fw@a,b:7,[::1]:8/main%20one/3").unwrap();
+        assert_eq!(
+            e.target,
+            Target::Sentinel(SentinelTarget {
+                sentinels: vec![place("a", 26_379), place("b", 7), place("::1", 8)],
+                service: "main one".into(),
+                tls: false
+            })
+        );
+        assert_eq!(
+            e.target.to_string(),
+            "redis+sentinel://a:26379,b:7,[::1]:8/main one"
+        );
+        assert_eq!(
+            (
+                e.login.username.as_deref(),
+                e.login.password.unwrap().reveal(),
+                e.login.database
+            ),
+            (Some("app"), "p/w", 3)
+        );
+        assert_eq!(
+            target("valkey+cluster://:pw@a,b:7/"),
+            Target::Cluster(ClusterTarget {
+                seeds: vec![place("a", 6379), place("b", 7)],
+                tls: false
+            })
+        );
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn urls_of_several_servers_may_ask_for_tls() {
+        for url in ["rediss+cluster://a", "valkeys+sentinel://a/x"] {
+            let target = target(url);
+            assert!(target.to_string().starts_with("rediss+"), "{target}");
+        }
+    }
+
+    #[test]
+    fn bad_urls_name_the_value_and_the_rule() {
+        for (url, expected) in [
+            ("localhost:6379", "unknown scheme \"localhost\""),
+            ("redis//nope", "invalid URL"),
+            (
+                "http://x",
+                "unknown scheme \"http\" in \"http://x\": use one of redis://",
+            ),
+            ("redis://h/abc", "\"abc\" is not a database number"),
+            ("redis://h/?x=1", "parameters are not known"),
+            ("unix://", "names no socket path"),
+            ("redis+sentinel://h:1", "names no service"),
+            ("redis+sentinel://h:1/", "names no service"),
+            ("redis+sentinel://h:1/s/x", "\"x\" is not a database number"),
+            ("redis+sentinel://h:1/s/0/x", "\"x\" after the database"),
+            ("redis+sentinel://h:1,,b/s", "names no host"),
+            ("redis+sentinel:///s", "names no host"),
+            ("redis+cluster://h:x", "invalid port number"),
+            ("redis+cluster://h/1", "database 0 only"),
+            ("redis+cluster://h?x=1", "parameters are not known"),
+            ("redis+ring://h", "unknown scheme \"redis+ring\""),
+            ("", "invalid URL"),
+        ] {
+            let text = Endpoint::parse(url).unwrap_err().to_string();
+            assert!(text.contains(expected), "{url}: {text}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What nobody else is to read, and who says it: passwords, URLs that carry them, providers of credentials.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::error::ConfigError;
+
+/// What stands where a secret was.
+pub(crate) const MASKED: &str = "***";
+
+/// A text that is never shown: `Debug` and `serde` write `***`.
+///
+/// It is read in clear. A configuration that was written out needs its secrets again: [`crate::Client::connect_with`]
+/// refuses `***` as a password, with a [`ConfigError`].
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps it.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// `text` without this secret, for messages that others wrote.
+    pub(crate) fn hidden_in(&self, text: &str) -> String {
+        if self.0.is_empty() {
+            text.to_owned()
+        } else {
+            text.replace(&self.0, MASKED)
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASKED)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(MASKED)
+    }
+}
+
+/// A URL that may carry a password: `Display`, `Debug` and `serde` mask it. It is read in clear, see [`Secret`].
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct ServerUrl(String);
+
+impl ServerUrl {
+    /// The URL in a file: its first line, without the space around it. So a URL with a password need not stand on a
+    /// command line or in the environment.
+    ///
+    /// # Errors
+    /// [`ConfigError::InvalidSetting`] when the file cannot be read or its first line is empty. Reads at once; the file is
+    /// not looked at again.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let invalid = |rule: String| ConfigError::InvalidSetting {
+            setting: "url_file",
+            value: format!("{:?}", path.display().to_string()),
+            rule,
+        };
+        let text = std::fs::read_to_string(path).map_err(|e| invalid(e.to_string()))?;
+        match text.lines().next().map(str::trim) {
+            None | Some("") => Err(invalid(
+                "its first line is to be the URL, and is empty".into(),
+            )),
+            Some(url) => Ok(url.into()),
+        }
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ServerUrl {
+    fn from(url: &str) -> Self {
+        Self(url.into())
+    }
+}
+
+impl From<&String> for ServerUrl {
+    fn from(url: &String) -> Self {
+        Self(url.clone())
+    }
+}
+
+impl From<String> for ServerUrl {
+    fn from(url: String) -> Self {
+        Self(url)
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&mask(&self.0))
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&mask(&self.0), f)
+    }
+}
+
+impl Serialize for ServerUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What a connection logs in with.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Credentials {
+    /// The user; without one that of the configuration, or the server's default user.
+    pub username: Option<String>,
+    /// The password, or the token that stands for one.
+    pub password: Secret,
+    /// How long a login with them lasts, from the moment the provider answers; without it for as long as the connection.
+    pub valid_for: Option<Duration>,
+}
+
+impl Credentials {
+    /// A password, or a token that stands for one.
+    #[must_use]
+    pub fn new(password: Secret) -> Self {
+        Self {
+            username: None,
+            password,
+            valid_for: None,
+        }
+    }
+
+    /// See [`Credentials::username`](#structfield.username).
+    #[must_use]
+    pub fn username(mut self, username: impl Into<String>) -> Self {
+        self.username = Some(username.into());
+        self
+    }
+
+    /// See [`Credentials::valid_for`](#structfield.valid_for).
+    #[must_use]
+    pub fn valid_for(mut self, valid_for: Duration) -> Self {
+        self.valid_for = Some(valid_for);
+        self
+    }
+}
+
+/// Says what to log in with, where passwords change: tokens that end, secrets that are rotated. Given to
+/// [`ClientConfig::credentials`](crate::ClientConfig::credentials).
+///
+/// # When it is asked
+/// For each connection, at every connect, and again when four fifths of [`Credentials::valid_for`] have passed: the
+/// connection then logs in anew in its place (`AUTH`). Requests under way, subscriptions and holds are not touched. A client has
+/// three connections to each server, so a provider that has to ask somebody else should remember the answer. Sentinels
+/// are not asked for: they have [a password of their own](crate::ClientConfig#structfield.sentinel_password).
+///
+/// # When it fails
+/// At a connect: [`ConnectError::Credentials`](crate::ConnectError::Credentials), and another try after the usual pause. Later: the
+/// connection is kept as it is, a warning is logged, and it is asked again, until the server ends the connection. The same when the
+/// server refuses what it said.
+///
+/// # What it may do
+/// It runs on the client's own thread, where leases are renewed: it must not block. Its answer is waited for within
+/// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout), and dropped after. What it answers is never shown;
+/// the text of its errors is.
+#[async_trait]
+pub trait CredentialsProvider: Send + Sync + 'static {
+    /// What to log in with now.
+    ///
+    /// # Errors
+    /// Any; its text goes to errors and logs, so it must not contain a secret.
+    async fn credentials(
+        &self,
+    ) -> Result<Credentials, Box<dyn std::error::Error + Send + Sync + 'static>>;
+}
+
+/// A provider that nobody looks into.
+#[derive(Clone)]
+pub(crate) struct Provider(pub(crate) Arc<dyn CredentialsProvider>);
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASKED)
+    }
+}
+
+/// A URL without what may be a secret, for messages: whatever stands before the last `@`, but a user, and all
+/// parameters but those that are known to be none.
+pub(crate) fn mask(text: &str) -> String {
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), text),
+    };
+    if scheme.contains("unix") {
+        // A path may contain an @, and so may a parameter.
+        let (path, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = path.split_at(path.find('/').unwrap_or(path.len()));
+        let shown = |parameter: &str| match parameter.split_once('=') {
+            Some(("db" | "user", _)) => parameter.to_owned(),
+            Some((key @ ("pass" | "password"), _)) => format!("{key}={MASKED}"),
+            _ => MASKED.to_owned(),
+        };
+        let parameters: Vec<String> = parameters.split('&').map(shown).collect();
+        let (authority, parameters) = (mask_login(authority, &scheme), parameters.join("&"));
+        return if rest.contains('?') {
+            format!("{scheme}{authority}{path}?{parameters}")
+        } else {
+            format!("{scheme}{authority}{path}")
+        };
+    }
+    let rest = mask_login(rest, &scheme);
+    format!("{scheme}{}", rest.split('?').next().unwrap_or_default())
+}
+
+fn mask_login(rest: &str, scheme: &str) -> String {
+    match rest.rsplit_once('@') {
+        None => rest.to_owned(),
+        // Without a colon, and in what is no URL of ours, the user may be the secret.
+        Some((login, host)) => match login.split_once(':') {
+            Some((user, _)) if !scheme.is_empty() => format!("{user}:{MASKED}@{host}"),
+            _ => format!("{MASKED}@{host}"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_never_written() {
+        let secret = Secret::new("hunter2");
+        assert_eq!(format!("{secret:?}"), "***");
+        assert_eq!(serde_json::to_string(&secret).unwrap(), "\"***\"");
+        assert_eq!(
+            serde_json::from_str::<Secret>("\"hunter2\"").unwrap(),
+            secret,
+            "but it is read"
+        );
+        let url = ServerUrl::from("redis://app:hunter2@h/1");
+        assert_eq!(
+            serde_json::to_string(&url).unwrap(),
+            "\"redis://app:***@h/1\""
+        );
+        assert_eq!(
+            serde_json::from_str::<ServerUrl>("\"redis://h\"").unwrap(),
+            "redis://h".into()
+        );
+    }
+
+    #[test]
+    fn what_may_be_a_password_is_masked() {
+        for (url, shown) in [
+            ("redis://h:1/2", "redis://h:1/2"),
+            ("redis://app:hunter2@h:1/2", "redis://app:***@h:1/2"),
+            ("redis://:hunter2@h", "redis://:***@h"),
+            ("redis://hunter2@h", "redis://***@h"),
+            ("redis://app:12/hunter2@h", "redis://app:***@h"),
+            ("redis://app:12?hunter2@h", "redis://app:***@h"),
+            ("redis://app:12#hunter2@h", "redis://app:***@h"),
+            ("redis://app:hun@ter2@h", "redis://app:***@h"),
+            (
+                "redis://app:hunter2@h?password=hunter2",
+                "redis://app:***@h",
+            ),
+            (
+                "redis+sentinel://app:12/hunter2@h:1,i:2/main",
+                "redis+sentinel://app:***@h:1,i:2/main",
+            ),
+            (
+                "unix:///run/a@b.sock?db=2&user=app&pass=hunter2@x&hunter2",
+                "unix:///run/a@b.sock?db=2&user=app&pass=***&***",
+            ),
+            ("app:hunter2@h:1", "***@h:1"),
+            ("memory://jobs", "memory://jobs"),
+        ] {
+            assert_eq!(mask(url), shown, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_read_from_the_first_line_of_a_file() {
+        let path = std::env::temp_dir().join(format!("stanchion-url-{}", std::process::id()));
+        std::fs::write(&path, "  redis://:hunter2@h \nanother\n").unwrap();
+        let url = ServerUrl::from_file(&path).unwrap();
+        assert_eq!(url, "redis://:hunter2@h".into());
+        std::fs::write(&path, "\nredis://:hunter2@h").unwrap();
+        let error = ServerUrl::from_file(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("url_file") && !error.contains("hunter2"),
+            "{error}"
+        );
+        std::fs::remove_file(&path).unwrap();
+        let error = ServerUrl::from_file(&path).unwrap_err().to_string();
+        assert!(error.contains("stanchion-url-"), "{error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Logging in: at the handshake, and again before the login ends.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo};
+use tokio::runtime::Handle;
+
+use super::Failure;
+use super::link::Link;
+use super::verdict::by_code;
+use crate::endpoint::Login;
+use crate::error::{ConnectError, Rejection};
+use crate::secret::{Credentials, Secret};
+
+/// A login is renewed when this part of it has passed, or up to a twentieth of it earlier.
+const RENEW_AT: f64 = 0.8;
+
+/// Between two tries to log in anew: a twentieth of the login, but not less and not more than this.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(30);
+
+impl Login {
+    /// What to log in with now.
+    pub(super) async fn now(&self, server: &str) -> Result<Option<Credentials>, ConnectError> {
+        let Some(provider) = &self.provider else {
+            let password = self.password.clone();
+            return Ok(password.map(|password| Credentials {
+                username: self.username.clone(),
+                ..Credentials::new(password)
+            }));
+        };
+        match provider.0.credentials().await {
+            Ok(credentials) => Ok(Some(Credentials {
+                username: credentials.username.or_else(|| self.username.clone()),
+                ..credentials
+            })),
+            Err(error) => Err(ConnectError::Credentials {
+                server: server.to_owned(),
+                detail: error.to_string(),
+            }),
+        }
+    }
+
+    pub(super) fn handshake(
+        &self,
+        credentials: Option<&Credentials>,
+        protocol: ProtocolVersion,
+    ) -> RedisConnectionInfo {
+        let mut handshake = RedisConnectionInfo::default()
+            .set_db(self.database.into())
+            .set_lib_name("stanchion", env!("CARGO_PKG_VERSION"))
+            .set_protocol(protocol);
+        let user = credentials.map_or(self.username.as_ref(), |c| c.username.as_ref());
+        if let Some(user) = user {
+            handshake = handshake.set_username(user);
+        }
+        if let Some(credentials) = credentials {
+            handshake = handshake.set_password(credentials.password.reveal());
+        }
+        handshake
+    }
+}
+
+/// What a handshake that failed means. Some servers repeat the arguments of a command that they do not know.
+pub(super) fn refused(
+    server: &str,
+    error: &redis::RedisError,
+    credentials: Option<&Credentials>,
+) -> ConnectError {
+    let server = server.to_owned();
+    let hide = |text: &str| hidden(text, credentials.map(|c| &c.password));
+    let detail = hide(&error.to_string());
+    if error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+    {
+        return ConnectError::Rejected {
+            server,
+            rejection: Rejection::Unauthenticated { detail },
+        };
+    }
+    #[cfg(feature = "tls")]
+    if super::tls::is_alert(error) {
+        return ConnectError::Tls { server, detail };
+    }
+    match error
+        .code()
+        .map(|code| by_code(code, &hide(error.detail().unwrap_or_default())))
+    {
+        Some(Failure::Rejected(rejection)) => ConnectError::Rejected { server, rejection },
+        _ => ConnectError::Unreachable { server, detail },
+    }
+}
+
+fn hidden(text: &str, password: Option<&Secret>) -> String {
+    // The list of arguments may be cut off within the password.
+    let text = text.split(", with args beginning with").next();
+    let text = text.unwrap_or_default();
+    password.map_or_else(|| text.to_owned(), |password| password.hidden_in(text))
+}
+
+impl Link {
+    /// Logs in again and again, each time before the login ends. Never returns.
+    pub(super) async fn stay_logged_in(&self, home: &Handle) {
+        let mut login = self.login_ends();
+        while let Some(valid_for) = login {
+            let early = fastrand::f64() / 20.0;
+            tokio::time::sleep(valid_for.mul_f64(RENEW_AT - early).max(SHORTEST)).await;
+            let pause = (valid_for / 20).clamp(SHORTEST, LONGEST);
+            login = loop {
+                match self.log_in_again_on(home).await {
+                    Ok(valid_for) => break valid_for,
+                    Err(error) => {
+                        tracing::warn!(
+                            server = self.server(),
+                            error,
+                            "cannot log in again yet; the connection is kept"
+                        );
+                        tokio::time::sleep(pause).await;
+                    }
+                }
+            };
+            tracing::debug!(server = self.server(), "logged in again");
+        }
+        std::future::pending().await
+    }
+
+    /// On the connection's runtime, as at the connect. The error is for the log.
+    async fn log_in_again_on(&self, home: &Handle) -> Result<Option<Duration>, String> {
+        let link = self.clone();
+        let limit = self.connect_timeout();
+        home.spawn(async move {
+            let work = tokio::time::timeout(limit, link.log_in_again());
+            work.await.unwrap_or_else(|_| {
+                let limit = humantime::format_duration(limit);
+                Err(format!("nothing within {limit}"))
+            })
+        })
+        .await
+        .unwrap_or_else(|error| Err(broken(&error)))
+    }
+
+    async fn log_in_again(&self) -> Result<Option<Duration>, String> {
+        let credentials = self.login().now(self.server()).await;
+        let credentials = credentials.map_err(|error| error.to_string())?;
+        let Some(Credentials {
+            username,
+            password,
+            valid_for,
+        }) = credentials
+        else {
+            return Ok(None);
+        };
+        let user = username.as_deref().unwrap_or("default");
+        match self.command(&["AUTH", user, password.reveal()]).await {
+            Ok(_) => Ok(valid_for),
+            Err(failure) => {
+                let text = match failure {
+                    Failure::Rejected(rejection) => rejection.to_string(),
+                    Failure::NotNow(outage) | Failure::Unanswered(outage) => outage.to_string(),
+                };
+                Err(hidden(&text, Some(&password)))
+            }
+        }
+    }
+}
+
+/// Why a task of a connection has no result.
+pub(super) fn broken(error: &tokio::task::JoinError) -> String {
+    if error.is_panic() {
+        "the connector or the provider of credentials panicked".into()
+    } else {
+        "the runtime of the connection has ended".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_repeats_is_hidden() {
+        let password = Secret::new("hunter2");
+        for text in [
+            "unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'app' 'hunter2'",
+            "unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'app' 'hunt",
+            "what does 'hunter2' mean?",
+        ] {
+            let hidden = hidden(text, Some(&password));
+            assert!(!hidden.contains("hunt"), "{hidden}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! What keeps a [`Link`] connected: connecting, pausing, watching.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::BackoffBuilder as _;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::cork::Corked;
+use super::exchange::Books;
+use super::link::{Link, Live, OnceConnected, Peer, Phase, Stops, plain};
+use super::login::{broken, refused};
+use super::{Failure, Reply};
+use crate::error::ConnectError;
+
+impl Link {
+    /// Keeps the link connected until `closed`. The connection lives on `home`; this future should live elsewhere.
+    pub(crate) async fn supervise(self, home: Handle, closed: CancellationToken) {
+        let mut generation = 0;
+        let mut pauses = pauses(self.0.seed);
+        let (plan, mut missing) = (&self.0.plan, false);
+        while !closed.is_cancelled() {
+            match self.connect_on(&home).await {
+                Some(Ok(ended)) => {
+                    if std::mem::take(&mut missing) {
+                        plan.health.back(&plan.server, self.now());
+                    }
+                    generation += 1;
+                    self.enter(Phase::Up(generation));
+                    let began = self.now();
+                    tokio::select! {
+                        biased;
+                        () = closed.cancelled() => break,
+                        () = self.watch_over(ended) => {}
+                        () = self.stay_logged_in(&home) => {}
+                    }
+                    self.drop_connection();
+                    let now = self.now();
+                    if now.since(began) >= STEADY {
+                        pauses = self::pauses(self.0.seed);
+                    }
+                    missing = true;
+                    plan.health.lost(&plan.server, now);
+                    self.enter(Phase::Down(ConnectError::Unreachable {
+                        server: plan.server.clone(),
+                        detail: "the connection was lost".into(),
+                    }));
+                }
+                Some(Err(error)) => {
+                    let now = self.now();
+                    if !std::mem::replace(&mut missing, true) {
+                        plan.health.never_up(now);
+                    }
+                    plan.health.failed(&plan.server, &error, now);
+                    self.enter(Phase::Down(error));
+                }
+                None => break,
+            }
+            loop {
+                tokio::select! {
+                    biased;
+                    () = closed.cancelled() => break,
+                    // Whoever hears of it hears at the same time: they need not all come in the same instant.
+                    () = plan.stir.hurried() => pauses = self::pauses(self.0.seed),
+                    () = tokio::time::sleep(pauses.next().unwrap_or(MAX_PAUSE)) => break,
+                }
+            }
+        }
+        if missing {
+            plan.health.given_up(&plan.server, self.now());
+        }
+        self.end();
+    }
+
+    /// Returns when the connection has ended, or ends it because it owes an answer for too long.
+    async fn watch_over(&self, mut ended: oneshot::Receiver<()>) {
+        let Some(live) = self.live() else {
+            return;
+        };
+        let tick = self.0.response_timeout / 4;
+        let mut answered = live.books.answered();
+        let (mut silent, mut idle) = (Duration::ZERO, Duration::ZERO);
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut ended => return,
+                () = live.stops.unasked.notified() => return,
+                () = tokio::time::sleep(tick) => {}
+            }
+            let now_answered = live.books.answered();
+            let progress = std::mem::replace(&mut answered, now_answered) != now_answered;
+            if live.books.owes() {
+                idle = Duration::ZERO;
+                silent = if progress {
+                    Duration::ZERO
+                } else {
+                    silent + tick
+                };
+                if silent >= self.0.response_timeout {
+                    return;
+                }
+            } else {
+                silent = Duration::ZERO;
+                idle = if progress {
+                    Duration::ZERO
+                } else {
+                    idle + tick
+                };
+                if idle >= self.0.response_timeout {
+                    idle = Duration::ZERO;
+                    tokio::select! {
+                        biased;
+                        _ = &mut ended => return,
+                        probe = tokio::time::timeout(self.0.response_timeout, self.probe()) => if !probe.unwrap_or(false) { return },
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the connection is still the right one. TIME rather than PING: it answers whether the link lives and
+    /// what the server's clock reads.
+    async fn probe(&self) -> bool {
+        let Some(live) = self.live() else {
+            return false;
+        };
+        // What the server refuses, calls will be told too.
+        let asked = self.now();
+        if let Ok(reply) = plain(&live, self.greeting()).await {
+            self.observe_time(&reply, asked.micros());
+        }
+        self.0.plan.peer != Peer::Master || is_master(&live).await.is_ok()
+    }
+
+    fn greeting(&self) -> &'static [&'static str] {
+        match self.0.plan.peer {
+            Peer::Server | Peer::Master => &["TIME"],
+            Peer::Sentinel => &["PING"],
+        }
+    }
+
+    pub(super) fn observe_time(&self, reply: &Reply, asked_at: u64) {
+        if let Some([secs, micros]) = reply.as_array()
+            && let (Some(secs), Some(micros)) = (secs.as_int(), micros.as_int())
+        {
+            let server = secs.cast_unsigned() * 1_000_000 + micros.cast_unsigned();
+            self.0
+                .plan
+                .server_clock
+                .observe(server, asked_at, self.now().micros());
+        }
+    }
+
+    /// One try to connect. `None` when `home` no longer runs anything.
+    async fn connect_on(
+        &self,
+        home: &Handle,
+    ) -> Option<Result<oneshot::Receiver<()>, ConnectError>> {
+        let link = self.clone();
+        home.spawn(async move {
+            let timeout = link.0.connect_timeout;
+            let connecting = tokio::time::timeout(timeout, link.connect());
+            connecting.await.unwrap_or_else(|_| {
+                let detail = format!(
+                    "no connection within {}",
+                    humantime::format_duration(timeout)
+                );
+                Err(ConnectError::Unreachable {
+                    server: link.0.plan.server.clone(),
+                    detail,
+                })
+            })
+        })
+        .await
+        .map_or_else(
+            |error| {
+                error.is_panic().then(|| {
+                    Err(ConnectError::Unreachable {
+                        server: self.server().to_owned(),
+                        detail: broken(&error),
+                    })
+                })
+            },
+            Some,
+        )
+    }
+
+    /// Connects for a few questions, without supervision: the connection ends when what is returned is dropped.
+    pub(super) async fn connect_once(&self) -> Result<OnceConnected, ConnectError> {
+        drop(self.connect().await?);
+        Ok(OnceConnected(self.clone()))
+    }
+
+    async fn connect(&self) -> Result<oneshot::Receiver<()>, ConnectError> {
+        let (inner, plan) = (&*self.0, &self.0.plan);
+        let stream = plan.connector.connect().await;
+        let stream = stream.map_err(|e| self.unreachable(&e))?;
+        let credentials = plan.login.now(&plan.server).await?;
+        let credentials = credentials.as_ref();
+        let protocol = if plan.on_push.is_some() {
+            ProtocolVersion::RESP3
+        } else {
+            ProtocolVersion::RESP2
+        };
+        let mut config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(4096);
+        let stops = Arc::new(Stops::default());
+        if let Some(on_push) = plan.on_push.clone() {
+            let stops = Arc::clone(&stops);
+            config = config.set_push_sender(move |push: PushInfo| {
+                use redis::Value::BulkString;
+                match (push.kind, push.data.as_slice()) {
+                    (
+                        PushKind::Message | PushKind::SMessage,
+                        [BulkString(channel), BulkString(payload)],
+                    ) => on_push(channel, payload),
+                    (PushKind::SUnsubscribe, [BulkString(channel), ..]) => stops.stopped(channel),
+                    _ => {}
+                }
+                Ok::<(), std::convert::Infallible>(())
+            });
+        }
+        let (connection, driver) = MultiplexedConnection::new_with_config(
+            &plan.login.handshake(credentials, protocol),
+            Corked::new(stream, Arc::clone(&inner.in_flight)),
+            config,
+        )
+        .await
+        .map_err(|e| refused(&plan.server, &e, credentials))?;
+        let (ending, ended) = oneshot::channel::<()>();
+        let driver = tokio::spawn(async move {
+            driver.await;
+            drop(ending);
+        });
+        let live = Live {
+            connection,
+            driver: driver.abort_handle(),
+            over: CancellationToken::new(),
+            stops,
+            books: Arc::new(Books::default()),
+            login_ends: credentials.and_then(|c| c.valid_for),
+        };
+        if let Err(error) = self.greet(&live).await {
+            live.driver.abort();
+            return Err(error);
+        }
+        self.install(live);
+        Ok(ended)
+    }
+
+    async fn greet(&self, live: &Live) -> Result<(), ConnectError> {
+        let server = || self.0.plan.server.clone();
+        if self.0.plan.peer == Peer::Master {
+            is_master(live)
+                .await
+                .map_err(|detail| ConnectError::Unreachable {
+                    server: server(),
+                    detail,
+                })?;
+        }
+        let asked = self.now();
+        match plain(live, self.greeting()).await {
+            Ok(reply) => self.observe_time(&reply, asked.micros()),
+            Err(Failure::Rejected(rejection)) => {
+                return Err(ConnectError::Rejected {
+                    server: server(),
+                    rejection,
+                });
+            }
+            // LOADING and the like: connected, and calls will say so.
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn unreachable(&self, error: &io::Error) -> ConnectError {
+        // A connector that has to ask its way knows better what went wrong.
+        let told = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<ConnectError>());
+        if let Some(told) = told {
+            return told.clone();
+        }
+        let (server, detail) = (self.0.plan.server.clone(), error.to_string());
+        #[cfg(feature = "tls")]
+        if super::tls::is_tls(error) {
+            return ConnectError::Tls { server, detail };
+        }
+        ConnectError::Unreachable { server, detail }
+    }
+}
+
+/// Whether the server says it is a master; otherwise what it says. A user who may not ask is believed.
+async fn is_master(live: &Live) -> Result<(), String> {
+    match plain(live, &["ROLE"]).await {
+        Ok(reply) => {
+            let role = reply.as_array().and_then(|parts| parts.first()?.as_text());
+            match role {
+                Some("master") => Ok(()),
+                Some(role) => Err(format!("it is no master but a {role}")),
+                None => Err("it does not tell its role".into()),
+            }
+        }
+        Err(Failure::Unanswered(outage)) => Err(outage.to_string()),
+        // A master that is loading says so; a refused ROLE shows later, as READONLY.
+        Err(Failure::NotNow(_) | Failure::Rejected(_)) => Ok(()),
+    }
+}
+
+/// A connection that lasted this long was a good one: after it the pauses are short again. One that ends sooner is made
+/// anew as if it had failed, or a peer that hangs up after the handshake would be dialled without end.
+const STEADY: Duration = Duration::from_secs(1);
+
+/// Clients that have lost the same server do not come back in the same instant: the first pause is a part of this.
+const SPREAD: Duration = Duration::from_millis(20);
+
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+
+/// A part of [`SPREAD`]; then 50 ms, doubling to 2 s, each with as much again at most; without end.
+fn pauses(seed: Option<u64>) -> impl Iterator<Item = Duration> {
+    let mut builder = backon::ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(50))
+        .with_max_delay(MAX_PAUSE)
+        .with_jitter()
+        .without_max_times();
+    if let Some(seed) = seed {
+        builder = builder.with_jitter_seed(seed);
+    }
+    let mut rng = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+    std::iter::once(SPREAD.mul_f64(rng.f64())).chain(builder.build())
+}

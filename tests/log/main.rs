@@ -1,0 +1,33 @@
+//! What the log says of a server that comes and goes, and what neither it nor any error ever says.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod outages;
+mod secrets;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+/// A log that is kept.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+
+    fn writer(&self) -> impl Fn() -> Self + Send + Sync + 'static {
+        let log = self.clone();
+        move || log.clone()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

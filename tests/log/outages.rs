@@ -1,0 +1,106 @@
+//! A service that logs at info is told of every outage, and not more often than it can read.
+
+use std::time::Duration;
+
+use stanchion::embedded::Switch;
+use stanchion::{Client, Lock};
+use stanchion_tests::World;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::Log;
+
+/// What this thread logs at info and above from now on: in virtual time everything happens on it.
+fn listen() -> (Log, impl Drop) {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
+        .with_ansi(false)
+        .without_time()
+        .with_writer(log.writer())
+        .finish();
+    (log, subscriber.set_default())
+}
+
+fn count(log: &Log, level: &str, words: &str) -> usize {
+    let fits = |line: &&str| line.trim_start().starts_with(level) && line.contains(words);
+    log.text().lines().filter(fits).count()
+}
+
+async fn connected(world: &World) -> Client {
+    let client = Client::connect_with(world.config("client")).await.unwrap();
+    // The connection for messages is there, too.
+    let lock = Lock::new(&client, "job").unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    client
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_told_when_it_begins_while_it_lasts_and_when_it_ends() {
+    let (log, _listening) = listen();
+    let world = World::engine();
+    let client = connected(&world).await;
+    assert_eq!(log.text(), "", "nothing has happened");
+    let faults = world.as_engine().faults();
+    faults.refuse_connections(Switch::On);
+    faults.kill_connections();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&log, "WARN", "connection lost"), 1, "{}", log.text());
+    tokio::time::sleep(Duration::from_secs(119)).await;
+    // With the reason, after some seconds and then once a minute.
+    assert_eq!(count(&log, "WARN", "not connected"), 2, "{}", log.text());
+    assert!(log.text().contains("refused"), "{}", log.text());
+    assert_eq!(count(&log, "INFO", "connected again"), 0, "{}", log.text());
+    faults.refuse_connections(Switch::Off);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(client.is_connected());
+    assert_eq!(count(&log, "INFO", "connected again"), 1, "{}", log.text());
+    assert_eq!(count(&log, "WARN", "connection lost"), 1, "{}", log.text());
+    assert_eq!(log.text().lines().count(), 4, "{}", log.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_moment_away_is_two_lines_however_many_connections() {
+    let (log, _listening) = listen();
+    let world = World::engine();
+    let _client = connected(&world).await;
+    world.as_engine().faults().kill_connections();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(count(&log, "WARN", "connection lost"), 1, "{}", log.text());
+    assert_eq!(count(&log, "INFO", "connected again"), 1, "{}", log.text());
+    assert_eq!(log.text().lines().count(), 2, "{}", log.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_comes_and_goes_does_not_fill_the_log() {
+    let (log, _listening) = listen();
+    let world = World::engine();
+    let _client = connected(&world).await;
+    let minutes = 10;
+    for _ in 0..minutes * 60 {
+        world.as_engine().faults().kill_connections();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let lines = log.text().lines().count();
+    assert!(
+        (2..=13 * minutes).contains(&lines),
+        "{lines} lines in {minutes} minutes"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_soon_after_another_is_told_all_the_same() {
+    let (log, _listening) = listen();
+    let world = World::engine();
+    let _client = connected(&world).await;
+    let faults = world.as_engine().faults();
+    faults.kill_connections();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    faults.refuse_connections(Switch::On);
+    faults.kill_connections();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(count(&log, "WARN", "not connected"), 1, "{}", log.text());
+    faults.refuse_connections(Switch::Off);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(count(&log, "INFO", "connected again"), 2, "{}", log.text());
+}
