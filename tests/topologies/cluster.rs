@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use stanchion::{AcquireError, ConnectError, Outage, Rejection};
+use stanchion::{
+    AcquireError, ConnectError, CountDownLatch, FairLock, Lease, Lockable, MultiLock, Outage,
+    Rejection, RwLock, Semaphore,
+};
 use stanchion_testkit::{Cluster, RedisServer, eventually};
 
 use crate::support::*;
@@ -139,6 +142,110 @@ async fn a_slot_on_its_way_serves_what_is_held_and_lets_nobody_in() {
     assert!(token(&guard) > before, "P2");
     guard.release().await.unwrap();
     at_rest(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_on_its_way_drags_no_hold_of_a_batch_along() {
+    let Some(cluster) = Cluster::or_skip("a_slot_on_its_way_drags_no_hold") else {
+        return;
+    };
+    let client = connect(cluster.url()).await;
+    let lease = ms(1500);
+    let slot = cluster.slot("{m}");
+    let to = (cluster.master_of(slot) + 1) % 3;
+    let first = lock(&client, "{m}1", lease).acquire().await.unwrap();
+    let second = lock(&client, "{m}2", lease).acquire().await.unwrap();
+    let reading = RwLock::new(&client, "{m}r").unwrap();
+    let reading = reading.with_lease(Lease::new(lease).unwrap());
+    let reader = reading.read().await.unwrap();
+    let members = ["{m}3", "{m}4"].map(|name| lock(&client, name, lease));
+    let both = MultiLock::new(members.iter().map(|lock| lock as &dyn Lockable)).unwrap();
+    let both = both.with_lease(Lease::new(lease).unwrap());
+    let both = both.acquire().await.unwrap();
+
+    let migration = apart(|| cluster.migrate(slot, to));
+    // Of each pair one key goes ahead: who names both is refused on either side.
+    for key in ["{m}1", "{m}3", "{m}r"] {
+        migration.move_key(key);
+    }
+    let began = client.now();
+    eventually("every hold outlives two of its leases", || {
+        let ends = [
+            first.valid_until(),
+            second.valid_until(),
+            reader.valid_until(),
+            both.valid_until(),
+        ];
+        let held = first.is_held() && second.is_held() && reader.is_held() && both.is_held();
+        assert!(held, "P10: {ends:?}");
+        ends.iter().all(|end| *end > began + lease * 3)
+    })
+    .await;
+    migration.move_keys();
+    apart(|| migration.finish());
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    reader.release().await.unwrap();
+    both.release().await.unwrap();
+    at_rest(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_in_a_slot_on_its_way_needs_one_key_or_waits_for_the_others() {
+    let Some(cluster) = Cluster::or_skip("a_release_in_a_slot_on_its_way") else {
+        return;
+    };
+    let client = connect(cluster.url()).await;
+    let slot = cluster.slot("{m}");
+    let to = (cluster.master_of(slot) + 1) % 3;
+    let name = "{m}lock";
+    let held = lock(&client, name, LONG).acquire().await.unwrap();
+    let fair = FairLock::new(&client, "{m}fair").unwrap();
+    let in_order = fair.acquire().await.unwrap();
+    let permits = Semaphore::new(&client, "{m}permits").unwrap();
+    permits.init(1).await.unwrap();
+    let permit = permits.acquire().await.unwrap();
+    // A waiter of this process, to whom the lock would be handed in one script with the counter of the slot.
+    let waiter = waiting(&lock(&client, name, LONG));
+    eventually("it waits", || client.waiters() == 1).await;
+
+    let migration = apart(|| cluster.migrate(slot, to));
+    for key in [name, "{m}fair", "{m}permits"] {
+        migration.move_key(key);
+    }
+    soon(ms(1000), held.release()).await.unwrap();
+    let (in_order, permit) = (
+        tokio::spawn(in_order.release()),
+        tokio::spawn(permit.release()),
+    );
+    // Nobody is let in, and what waits for its keys goes on waiting.
+    tokio::time::sleep(ms(500)).await;
+    assert!(!in_order.is_finished() && !permit.is_finished() && !waiter.is_finished());
+    migration.move_keys();
+    apart(|| migration.finish());
+    soon(BY_MESSAGE, in_order).await.unwrap().unwrap();
+    soon(BY_MESSAGE, permit).await.unwrap().unwrap();
+    granted(waiter).await.release().await.unwrap();
+    assert_eq!(permits.available().await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_out_of_reach_makes_no_operation_elsewhere_late() {
+    let Some(mut cluster) = Cluster::or_skip("a_master_out_of_reach") else {
+        return;
+    };
+    let name = "go";
+    let dead = (cluster.master_of_key(name) + 1) % 3;
+    let url = cluster.url();
+    cluster.node(dead).stop_signal();
+    // Its replica keeps the map as it is: nobody but this client sees that the master is mute.
+    let client = connect(url).await;
+    let latch = CountDownLatch::new(&client, name).unwrap();
+    assert!(latch.arm(1).await.unwrap(), "P8");
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    let semaphore = Semaphore::new(&client, "{go}permits").unwrap();
+    assert!(semaphore.init(2).await.unwrap());
+    cluster.kill(dead);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

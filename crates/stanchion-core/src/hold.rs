@@ -614,24 +614,14 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
             return Err(state.lease_lost(reason).into());
         }
         let sent = state.core.clock.now();
-        let Some(call) = watchdog::renew_call(&state.core, &state, sent) else {
-            return Ok(());
-        };
-        match state.core.call(Path::Direct, &call).await {
-            Ok(reply) => match watchdog::read_all(reply.as_array().unwrap_or_default()) {
-                Some(true) => {
-                    state.renewed(sent);
-                    return Ok(());
-                }
-                Some(false) => return Err(state.gone().into()),
-                // Late, or the server refused this key.
-                None => {
-                    state
-                        .core
-                        .synchronise(Path::Direct, state.sync.name())
-                        .await;
-                }
-            },
+        match watchdog::renew(&state.core, &state).await {
+            Ok(Some(true)) => {
+                state.renewed(sent);
+                return Ok(());
+            }
+            Ok(Some(false)) => return Err(state.gone().into()),
+            // Late, or the server refused this key.
+            Ok(None) => {}
             Err(Failure::Rejected(rejection)) => {
                 return Err(RenewError::Rejected {
                     name: name(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::client::{Core, Path};
 use crate::clock::Moment;
-use crate::error::{LostReason, Rejection, ReleaseError};
+use crate::error::{LostReason, Outage, Rejection, ReleaseError};
 use crate::hold::{Grant, Hold, HoldState};
 use crate::lease::Lease;
 use crate::observe;
@@ -146,6 +146,8 @@ enum Passed {
     Released,
     Gone,
     Rejected,
+    /// The slot is on its way, and the keys of the script are on two nodes: it did nothing.
+    Divided,
     Unanswered,
 }
 
@@ -200,6 +202,9 @@ impl<'a> Passing<'a> {
                 Err(Failure::Unanswered(_)) => {
                     self.unanswered_until = limit.ends_by;
                 }
+                Err(Failure::NotNow(Outage::Refused { code, .. })) if code == "TRYAGAIN" => {
+                    return Passed::Divided;
+                }
                 Err(Failure::NotNow(_)) => {}
             }
             if core.clock.now() >= self.from.valid_until() {
@@ -249,7 +254,12 @@ async fn hand_off(
             state.entry.not_handed();
             return Ok(());
         }
-        Passed::Rejected => {
+        Passed::Divided if !passing.was_resent() => {
+            // A plain release has one key.
+            state.entry.not_handed();
+            return publicly(state, path, Freed::No).await;
+        }
+        Passed::Rejected | Passed::Divided => {
             // The script freed the lock before it failed, or did nothing: a plain release serves both.
             passing.sweep();
             state.entry.not_handed();
@@ -289,6 +299,10 @@ pub(crate) async fn downgrade(
         // Late: it was not done. By now the server's clock is known again.
         passed = passing.go(Path::Direct, script).await;
     }
+    while matches!(passed, Passed::Divided) && state.core.clock.now() < state.valid_until() {
+        state.core.recover(state.valid_until()).await;
+        passed = passing.go(Path::Direct, script).await;
+    }
     sweep_unanswered(&state);
     let error = match passed {
         Passed::To(hold) => {
@@ -310,7 +324,7 @@ pub(crate) async fn downgrade(
                 .unwrap_or_else(|| gone(&state)));
         }
         Passed::Gone => gone(&state),
-        Passed::Unanswered => ambiguous(&state),
+        Passed::Divided | Passed::Unanswered => ambiguous(&state),
     };
     passing.sweep();
     state.entry.freed(&state.core, &state, Rivals::Unknown);

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+
 use crate::client::{Core, Path};
-use crate::clock::Moment;
+use crate::error::Outage;
 use crate::hold::HoldState;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::observe;
-use crate::primitive::{Call, Item, Reply, Script};
+use crate::primitive::{Item, Reply, Script};
+use crate::transport::Failure;
 
 /// Renewals in one script: large enough to amortise the call, small enough not to keep the server (about 1 us each).
 const BATCH: usize = 256;
@@ -85,57 +88,142 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
     let Some(name) = batch.first().map(|due| due.hold.sync.name()) else {
         return;
     };
-    let Some(call) = Item::call_all(core.not_after(name, sent), &items) else {
-        return;
-    };
-    let reply = core.call(Path::Background, &call).await;
+    let answers = ask(core, Path::Background, name, &items).await;
     if cfg!(feature = "metrics") {
         observe::renewed(core.clock.now().since(sent));
     }
-    let mut results = match &reply {
-        Ok(Reply::Array(results)) if results.len() == items.len() => results.as_slice(),
-        other => {
-            tracing::debug!(holds = batch.len(), ?other, "renewal failed");
-            if let Ok(Reply::Int(-1)) = other {
-                core.synchronise(Path::Background, name).await;
-            }
-            &[]
-        }
-    };
+    let mut answers = answers.as_slice();
     for Due { hold, items } in &batch {
-        let mine = results.get(..items.len()).unwrap_or_default();
-        results = results.get(items.len()..).unwrap_or_default();
-        match read_all(mine) {
-            Some(true) => {
+        let (mine, rest) = answers.split_at(items.len().min(answers.len()));
+        answers = rest;
+        match together(mine) {
+            Ok(Some(true)) => {
                 hold.renewed(sent);
                 core.schedule_hold(hold, sent + hold.terms.lease.renewal_interval());
             }
-            Some(false) => drop(hold.gone()),
+            Ok(Some(false)) => drop(hold.gone()),
             // P5: no answer is no renewal; `valid_until` stays where it was.
-            None => {
-                let retry = core.clock.now() + hold.terms.lease.retry_interval();
+            unknown => {
+                tracing::debug!(name = %hold.sync.name(), ?unknown, "renewal failed");
+                let pause = match unknown {
+                    // Somebody has to change something first.
+                    Err(Failure::Rejected(_)) => hold.terms.lease.renewal_interval(),
+                    _ => hold.terms.lease.retry_interval(),
+                };
+                let retry = core.clock.now() + pause;
                 core.schedule_hold(hold, retry.min(hold.valid_until()));
             }
         }
     }
 }
 
-/// What the results for one hold say together: renewed if all are, gone if one is, otherwise unknown.
-pub(crate) fn read_all(results: &[Reply]) -> Option<bool> {
-    let numbers = || results.iter().map(|result| result.as_int());
-    if numbers().any(|n| n == Some(0)) {
-        return Some(false);
+/// Renews one hold, for a caller that does so by itself. As [`together`].
+pub(crate) async fn renew(core: &Core, hold: &HoldState) -> Result<Option<bool>, Failure> {
+    let items = hold.sync.renewals(&hold.owner, hold.terms.lease);
+    if items.is_empty() {
+        return Ok(Some(true));
     }
-    (!results.is_empty() && numbers().all(|n| n == Some(1))).then_some(true)
+    let items: Vec<&Item> = items.iter().collect();
+    together(&ask(core, Path::Direct, hold.sync.name(), &items).await)
 }
 
-/// The script for one hold, for a caller that renews by itself.
-pub(crate) fn renew_call(core: &Core, hold: &HoldState, sent: Moment) -> Option<Call> {
-    let items = hold.sync.renewals(&hold.owner, hold.terms.lease);
-    Item::call_all(
-        core.not_after(hold.sync.name(), sent),
-        &items.iter().collect::<Vec<_>>(),
-    )
+type Answer = Result<Reply, Failure>;
+
+/// What the server says of each of `items`, which are of one script and in the slot of `name`.
+///
+/// They are asked for together, and each for itself when that is refused: one key must not take the others along. In a
+/// cluster a slot on its way has keys on both sides, and a request that names some of each is refused (`TRYAGAIN`); and
+/// so is one that names a key without a right.
+async fn ask(core: &Core, path: Path, name: &Name, items: &[&Item]) -> Vec<Answer> {
+    match ask_once(core, path, name, items).await {
+        Ok(replies) => replies.into_iter().map(Ok).collect(),
+        Err(failure) if !is_of_one_key(&failure) => vec![Err(failure); items.len()],
+        Err(failure) => match items {
+            [item] => vec![ask_in_parts(core, path, name, item, failure).await],
+            _ => {
+                let each = items.iter().map(|item| async {
+                    match ask_once(core, path, name, &[item]).await {
+                        Ok(replies) => Ok(replies.into_iter().next().unwrap_or(Reply::Nil)),
+                        Err(failure) if is_of_one_key(&failure) => {
+                            ask_in_parts(core, path, name, item, failure).await
+                        }
+                        Err(failure) => Err(failure),
+                    }
+                });
+                join_all(each).await
+            }
+        },
+    }
+}
+
+/// An item of several keys, key by key, as far as each says that it is renewed.
+async fn ask_in_parts(
+    core: &Core,
+    path: Path,
+    name: &Name,
+    item: &Item,
+    failure: Failure,
+) -> Answer {
+    let mut answer = Err(failure);
+    for part in item.parts() {
+        let replies = ask_once(core, path, name, &[part]).await?;
+        let reply = replies.into_iter().next().unwrap_or(Reply::Nil);
+        let renewed = reply.as_int() == Some(1);
+        answer = Ok(reply);
+        if !renewed {
+            break;
+        }
+    }
+    answer
+}
+
+/// One request for all `items`. A reply for each; [`Reply::Nil`] when the request came too late.
+async fn ask_once(
+    core: &Core,
+    path: Path,
+    name: &Name,
+    items: &[&Item],
+) -> Result<Vec<Reply>, Failure> {
+    let unknown = || vec![Reply::Nil; items.len()];
+    let Some(call) = Item::call_all(core.not_after(name, core.clock.now()), items) else {
+        return Ok(unknown());
+    };
+    match core.call(path, &call).await? {
+        Reply::Array(replies) if replies.len() == items.len() => Ok(replies),
+        other => {
+            tracing::debug!(?call, ?other, "renewal came too late");
+            core.synchronise(path, name).await;
+            Ok(unknown())
+        }
+    }
+}
+
+/// Whether another key of the request may be to blame for a failure.
+fn is_of_one_key(failure: &Failure) -> bool {
+    match failure {
+        Failure::NotNow(Outage::Refused { code, .. }) => code == "TRYAGAIN",
+        Failure::NotNow(_) | Failure::Unanswered(_) => false,
+        Failure::Rejected(_) => true,
+    }
+}
+
+/// What the answers for one hold say together: renewed if all are, gone if one is, otherwise unknown, or why.
+fn together(answers: &[Answer]) -> Result<Option<bool>, Failure> {
+    let says = |n| {
+        answers
+            .iter()
+            .any(|answer| matches!(answer, Ok(reply) if reply.as_int() == Some(n)))
+    };
+    if says(0) {
+        return Ok(Some(false));
+    }
+    if let Some(Err(failure)) = answers.iter().find(|answer| answer.is_err()) {
+        return Err(failure.clone());
+    }
+    let all = answers
+        .iter()
+        .all(|answer| matches!(answer, Ok(reply) if reply.as_int() == Some(1)));
+    Ok((!answers.is_empty() && all).then_some(true))
 }
 
 #[cfg(test)]
@@ -145,12 +233,23 @@ mod tests {
     #[test]
     fn a_hold_of_many_names_is_renewed_as_a_whole() {
         let read = |numbers: &[i64]| {
-            read_all(&numbers.iter().copied().map(Reply::Int).collect::<Vec<_>>())
+            let answers: Vec<Answer> = numbers.iter().map(|n| Ok(Reply::Int(*n))).collect();
+            together(&answers).unwrap()
         };
         assert_eq!(read(&[1]), Some(true));
         assert_eq!(read(&[1, 1, 1]), Some(true));
         assert_eq!(read(&[1, 0, -1]), Some(false));
         assert_eq!(read(&[1, -1]), None);
         assert_eq!(read(&[]), None);
+        let refused = |code: &str| {
+            Failure::NotNow(Outage::Refused {
+                code: code.into(),
+                detail: String::new(),
+            })
+        };
+        let failed = Err(refused("TRYAGAIN"));
+        assert!(together(&[Ok(Reply::Int(1)), failed.clone()]).is_err());
+        assert_eq!(together(&[failed, Ok(Reply::Int(0))]).unwrap(), Some(false));
+        assert!(is_of_one_key(&refused("TRYAGAIN")) && !is_of_one_key(&refused("LOADING")));
     }
 }

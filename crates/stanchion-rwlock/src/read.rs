@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Call, Item, Request, Script, Sharing, Synchronizer};
+use stanchion_core::primitive::{Call, Item, Request, Script, Sharing, Synchronizer, renew_field};
 use stanchion_core::{Lease, Name, WireOwner};
 
 use crate::layout::{Layout, with_dead, write_field};
@@ -16,6 +16,14 @@ static REENTER: Script<3, 4> = Script::new(
 static RELEASE: Script<4, 6> = Script::new("rwlock/read_release", with_dead!("read_release"));
 static RENEW: Script<3, 3> =
     Script::new("rwlock/renew_read", include_str!("../lua/renew_read.lua"));
+
+static RENEW_HOLD_KEY: Script<1, 2> = Script::new(
+    "rwlock/renew_hold_key",
+    include_str!("../lua/renew_hold_key.lua"),
+);
+
+static RENEW_END: Script<1, 3> =
+    Script::new("rwlock/renew_end", include_str!("../lua/renew_end.lua"));
 
 /// Readers hold together, beside no writer.
 #[derive(Debug)]
@@ -113,16 +121,18 @@ impl Synchronizer for ReadSide {
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
-        vec![RENEW.item(
-            [
-                self.0.main().to_vec(),
-                self.0.hold_key(owner),
-                self.0.readers().to_vec(),
-            ],
-            [
-                owner.as_str().into(),
-                lease.millis().to_string().into_bytes(),
-            ],
-        )]
+        let (key, ms) = (self.0.hold_key(owner), lease.millis().to_string());
+        let (readers, ms) = (self.0.readers().to_vec(), ms.into_bytes());
+        // One lock, three keys: a slot on its way may have them on two nodes.
+        let parts = [
+            renew_field(self.name(), owner.as_str(), lease),
+            RENEW_HOLD_KEY.item([key.clone()], [ms.clone()]),
+            RENEW_END.item([readers.clone()], [owner.as_str().into(), ms.clone()]),
+        ];
+        let all = RENEW.item(
+            [self.0.main().to_vec(), key, readers],
+            [owner.as_str().into(), ms],
+        );
+        vec![all.or_in_parts(parts)]
     }
 }

@@ -89,6 +89,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
             source: &self.source,
             keys: keys.into(),
             args: args.into(),
+            parts: Vec::new(),
         }
     }
 }
@@ -156,9 +157,21 @@ pub struct Item {
     source: &'static Source,
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
+    parts: Vec<Self>,
 }
 
 impl Item {
+    /// The same for each of its keys by itself, in this order, where the keys are on two nodes at the moment.
+    #[must_use]
+    pub fn or_in_parts(mut self, parts: impl Into<Vec<Self>>) -> Self {
+        self.parts = parts.into();
+        self
+    }
+
+    pub(crate) fn parts(&self) -> &[Self] {
+        &self.parts
+    }
+
     /// The script's name: items of one script may go together.
     pub(crate) fn script(&self) -> &'static str {
         self.source.name

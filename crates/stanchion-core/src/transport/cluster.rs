@@ -154,19 +154,15 @@ impl Cluster {
             return Arc::clone(clock);
         }
         let view = self.view();
-        let mut others = view.members.iter().map(|member| member.node.clock());
-        let other = others.find(|clock| clock.is_known()).or(clock);
+        let other = view.clocks().next().or(clock);
         other.cloned().unwrap_or_default()
     }
 
-    /// What the clock that is most behind reads then.
+    /// What the clock that is most behind reads then. That of a node that was never reached is not known, and says nothing.
     pub(super) fn earliest(&self, client_micros: u64) -> u64 {
         let view = self.view();
-        let clocks = view.members.iter().map(|member| member.node.clock());
-        clocks
-            .map(|clock| clock.at(client_micros))
-            .min()
-            .unwrap_or(0)
+        let read = view.clocks().map(|clock| clock.at(client_micros));
+        read.min().unwrap_or(0)
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -277,6 +273,10 @@ impl Cluster {
         if known.is_none() {
             let address = self.address(place)?;
             let node = Node::new(&self.dialer, address);
+            // A guess until it has been read: when all masters are replaced at once, none has been.
+            if let Some(other) = view.clocks().next() {
+                node.clock().assume(other);
+            }
             view.members.push(Arc::new(Member {
                 place: place.clone(),
                 node,
@@ -470,6 +470,12 @@ impl Cluster {
 }
 
 impl View {
+    /// The clocks that have been read.
+    fn clocks(&self) -> impl Iterator<Item = &Arc<ServerClock>> {
+        let clocks = self.members.iter().map(|member| member.node.clock());
+        clocks.filter(|clock| clock.is_known())
+    }
+
     /// The owner of each slot.
     fn places(&self) -> Vec<Option<Place>> {
         let place = |number: &Option<u16>| {

@@ -47,7 +47,12 @@ impl ServerClock {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reading;
     }
 
-    /// Whether it has been read.
+    /// Takes what is known of `other` for what is known of this one.
+    pub(super) fn assume(&self, other: &Self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = other.reading();
+    }
+
+    /// Whether it has been read, or assumed.
     pub(super) fn is_known(&self) -> bool {
         self.reading() != Reading::default()
     }
