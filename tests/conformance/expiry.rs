@@ -18,6 +18,8 @@ suite! {
     work_that_ends_in_time_gives_its_result,
     a_released_guard_is_never_lost,
     nothing_shortens_a_lease,
+    a_hold_that_is_left_ends_with_its_first_lease,
+    a_first_lease_does_not_end_the_renewals,
     a_hundred_holds_are_renewed_in_few_scripts,
 }
 
@@ -170,6 +172,44 @@ async fn nothing_shortens_a_lease(world: &World) {
     inner.release().await.unwrap();
     let left: u64 = world.admin(&["PTTL", "job"]).parse().unwrap();
     assert!(left > 50_000, "R3: {left} ms left of 60 s");
+}
+
+async fn a_hold_that_is_left_ends_with_its_first_lease(world: &World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let lock = Lock::new(&ours, "job").unwrap().with_lease(short());
+    let first = Duration::from_millis(900);
+    let options = AcquireOptions::new().first_lease(Lease::new(first).unwrap());
+    let began = ours.now();
+    let guard = lock.acquire_with(options).await.unwrap();
+    let lost = guard.lost();
+    guard.leave();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let other = Lock::new(&theirs, "job").unwrap();
+    assert!(other.try_acquire().await.unwrap().is_none());
+    let next = other.acquire().await.unwrap();
+    assert!(theirs.now() >= began + first);
+    next.release().await.unwrap();
+    // What was left on purpose is not lost.
+    assert!(futures_util::FutureExt::now_or_never(lost).is_none());
+}
+
+async fn a_first_lease_does_not_end_the_renewals(world: &World) {
+    let lock = Lock::new(&world.client().await, "job")
+        .unwrap()
+        .with_lease(short());
+    let first = Duration::from_millis(600);
+    let options = AcquireOptions::new().first_lease(Lease::new(first).unwrap());
+    let guard = lock.acquire_with(options).await.unwrap();
+    let twice = guard.valid_until() + first;
+    stanchion_testkit::eventually("it was renewed beyond its first lease", || {
+        guard.valid_until() > twice
+    })
+    .await;
+    assert!(guard.is_held());
+    let again = guard.reenter().await.unwrap();
+    again.leave();
+    assert!(guard.is_held(), "another guard stands for it");
+    drop(guard);
 }
 
 async fn a_hundred_holds_are_renewed_in_few_scripts(world: &World) {

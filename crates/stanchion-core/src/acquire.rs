@@ -171,7 +171,7 @@ impl Asking {
         let limit = core.limit(self.sync.name(), sent);
         let request = Request {
             owner: &self.owner,
-            lease: self.terms.lease,
+            lease: self.terms.first_lease,
             not_after: limit.not_after,
             waits: self.how.waits,
             queued,
@@ -230,7 +230,9 @@ impl Asking {
     /// An upper bound on how long a leftover can live.
     fn free_by(&self) -> Duration {
         match self.sync.tenure() {
-            Tenure::Leased => self.terms.lease.length() + self.core.config.response_timeout * 2,
+            Tenure::Leased => {
+                self.terms.first_lease.length() + self.core.config.response_timeout * 2
+            }
             Tenure::Unleased => Duration::MAX,
             Tenure::Nothing => Duration::ZERO,
         }
@@ -285,7 +287,7 @@ impl Drop for Asking {
         if self.unanswered_until > Moment::ZERO || self.queued {
             let leftover = Leftover {
                 owner: self.owner.clone(),
-                lease: self.terms.lease,
+                lease: self.terms.first_lease,
                 unanswered_until: self.unanswered_until,
             };
             leftover.sweep(&self.core, &self.sync);
@@ -325,8 +327,10 @@ fn check(
             rejection: Rejection::InvalidOption { rule },
         });
     }
+    let lease = options.lease.unwrap_or(lease);
     Ok(HoldTerms {
-        lease: options.lease.unwrap_or(lease),
+        lease,
+        first_lease: options.first_lease.map_or(lease, |first| first.max(lease)),
         renewal: options.renewal,
         max_hold: options.max_hold,
     })

@@ -104,6 +104,17 @@ macro_rules! define_guard {
                 self.hold.renew().await
             }
 
+            /// Ends the hold without releasing it: nobody renews it any more, and its lease ends it. With
+            /// [`first_lease`](stanchion_core::AcquireOptions::first_lease) a job that was quick keeps others off for at least
+            /// so long, also those whose clocks are late. Of a hold that is counted more than once one guard that is left is enough:
+            /// the others count on, and the lease ends it.
+            ///
+            /// # On the wire
+            /// Nothing is sent, and nothing is published: who waits asks again when the lease has ended.
+            pub fn leave(self) {
+                self.hold.leave();
+            }
+
             /// Releases, and waits for the server's answer. Dropping the guard does the same in the background.
             ///
             /// # Errors

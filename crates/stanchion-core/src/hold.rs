@@ -106,8 +106,8 @@ impl HoldState {
         let ends = terms.max_hold.map_or(Moment::FAR, |max| sent + max);
         let leased = sync.tenure() == Tenure::Leased;
         // A grant too short to count on is over at once.
-        let lease = first.map_or(Some(terms.lease), |first| Lease::new(first).ok());
-        let lease = lease.map(|lease| lease.min(terms.lease));
+        let lease = first.map_or(Some(terms.first_lease), |first| Lease::new(first).ok());
+        let lease = lease.map(|lease| lease.min(terms.first_lease));
         let valid_until = match lease {
             _ if !leased => Moment::FAR,
             Some(lease) => lease.valid_until(sent).min(ends),
@@ -133,7 +133,10 @@ impl HoldState {
             public_owner: OnceLock::new(),
         });
         if state.sync.tenure() != Tenure::Nothing {
-            let renewal = lease.map_or(sent, |lease| sent + lease.renewal_interval());
+            // As often as later: a renewal is also how a holder hears that it holds no more.
+            let renewal = lease.map_or(sent, |lease| {
+                sent + lease.min(terms.lease).renewal_interval()
+            });
             let due = if leased { renewal } else { Moment::FAR };
             core.schedule_hold(&state, due.min(valid_until));
         }
@@ -158,6 +161,15 @@ impl HoldState {
         let watched =
             self.terms.renewal == Renewal::Watchdog && !self.unclaimed.load(Ordering::Acquire);
         (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
+    }
+
+    /// What a renewal asks for.
+    pub(crate) fn lease_to_ask(&self) -> Lease {
+        if self.provisional.load(Ordering::Acquire) {
+            self.terms.first_lease
+        } else {
+            self.terms.lease
+        }
     }
 
     /// `max_hold` leaves nothing to renew.
@@ -288,7 +300,7 @@ impl HoldState {
     /// An upper bound on how long the server may still know this hold, whatever is lost from now on.
     pub(crate) fn free_by(&self) -> Duration {
         match self.sync.tenure() {
-            Tenure::Leased => self.terms.lease.length() + self.core.config.response_timeout,
+            Tenure::Leased => self.terms.first_lease.length() + self.core.config.response_timeout,
             Tenure::Unleased => Duration::MAX,
             Tenure::Nothing => Duration::ZERO,
         }
@@ -526,6 +538,19 @@ impl Hold {
         bounded(&core, timeout, work)
             .await
             .unwrap_or(Err(unconfirmed))
+    }
+
+    /// Ends this hold without releasing it. See the guards' documentation.
+    pub fn leave(mut self) {
+        let Some(state) = self.state.take() else {
+            return;
+        };
+        // Otherwise other guards, or an operation under way, still stand for it: the last of them ends the renewals.
+        let last = state.count.try_lock().is_ok_and(|count| *count <= 1);
+        if last && state.end().is_ok() {
+            state.unschedule();
+            state.entry.freed(&state.core, &state, Rivals::Unknown);
+        }
     }
 
     /// Releases and waits for the server's answer.

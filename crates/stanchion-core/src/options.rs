@@ -33,6 +33,7 @@ pub enum Reentry {
 pub struct AcquireOptions {
     pub(crate) owner: Option<Owner>,
     pub(crate) lease: Option<Lease>,
+    pub(crate) first_lease: Option<Lease>,
     pub(crate) renewal: Renewal,
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
@@ -79,6 +80,15 @@ impl AcquireOptions {
         self
     }
 
+    /// The lease to begin with, if it is longer than the others: for so long the server keeps the hold even if this process
+    /// dies at once, or its guard is [left](crate::primitive::Hold::leave). Renewals never shorten it. On a fair lock that
+    /// was waited for it begins with the first renewal, at most a second later.
+    #[must_use]
+    pub fn first_lease(mut self, lease: Lease) -> Self {
+        self.first_lease = Some(lease);
+        self
+    }
+
     /// Who renews.
     #[must_use]
     pub fn renewal(mut self, renewal: Renewal) -> Self {
@@ -105,6 +115,8 @@ impl AcquireOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldTerms {
     pub(crate) lease: Lease,
+    /// What the server is asked for at the beginning; never shorter than `lease`.
+    pub(crate) first_lease: Lease,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
 }

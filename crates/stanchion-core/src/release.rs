@@ -170,7 +170,7 @@ impl<'a> Passing<'a> {
             let limit = core.limit(self.from.sync.name(), sent);
             let request = Request {
                 owner: &self.owner,
-                lease: self.terms.lease,
+                lease: self.terms.first_lease,
                 not_after: limit.not_after,
                 waits: false,
                 queued: false,
@@ -223,7 +223,7 @@ impl<'a> Passing<'a> {
         if self.was_resent() {
             let leftover = Leftover {
                 owner: self.owner.clone(),
-                lease: self.terms.lease,
+                lease: self.terms.first_lease,
                 unanswered_until: self.unanswered_until,
             };
             leftover.sweep(&self.from.core, self.to);
@@ -400,7 +400,7 @@ impl Leftover {
     fn of(state: &HoldState) -> Self {
         Self {
             owner: state.owner.clone(),
-            lease: state.terms.lease,
+            lease: state.terms.first_lease,
             unanswered_until: state.unanswered_until(),
         }
     }

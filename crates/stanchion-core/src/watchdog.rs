@@ -76,7 +76,7 @@ struct Due {
 
 impl Due {
     fn new(hold: Arc<HoldState>) -> Self {
-        let items = hold.sync.renewals(&hold.owner, hold.terms.lease);
+        let items = hold.sync.renewals(&hold.owner, hold.lease_to_ask());
         Self { hold, items }
     }
 }
@@ -119,7 +119,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
 
 /// Renews one hold, for a caller that does so by itself. As [`together`].
 pub(crate) async fn renew(core: &Core, hold: &HoldState) -> Result<Option<bool>, Failure> {
-    let items = hold.sync.renewals(&hold.owner, hold.terms.lease);
+    let items = hold.sync.renewals(&hold.owner, hold.lease_to_ask());
     if items.is_empty() {
         return Ok(Some(true));
     }
