@@ -106,6 +106,16 @@ fn has_variant(code: &str, name: &str, variant: &str) -> bool {
         })
 }
 
+/// A program that pauses time needs a feature of tokio that the page's own `Cargo.toml` names.
+fn paused_time_has_its_feature(tree: &Tree) -> Vec<Complaint> {
+    let lacking = |(path, text): (&str, &str)| {
+        let paused = text.contains("start_paused = true") && text.contains("```toml");
+        (paused && !text.contains("\"test-util\""))
+            .then(|| Complaint::new(path, "a program needs tokio's feature test-util".to_owned()))
+    };
+    tree.below("", ".md").filter_map(lacking).collect()
+}
+
 #[test]
 fn metrics() {
     kept(metrics_are_documented);
@@ -148,5 +158,17 @@ fn errors() {
             ("docs/b.md", "`LostReason::Vanished`"),
         ],
         "docs/b.md",
+    );
+}
+
+#[test]
+fn features() {
+    kept(paused_time_has_its_feature);
+    let program = "```rust\n#[tokio::test(start_paused = true)]\n```\n";
+    let without = format!("```toml\ntokio = {{ features = [\"macros\"] }}\n```\n{program}");
+    found(
+        paused_time_has_its_feature,
+        &[("README.md", without.as_str())],
+        "README.md",
     );
 }

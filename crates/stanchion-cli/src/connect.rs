@@ -1,28 +1,37 @@
 //! The options that say which server and which names.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use stanchion::{Client, ClientConfig};
 
 use crate::exit::{self, Failure, Library};
 
+const DEFAULT_URL: &str = "redis://127.0.0.1:6379/";
+/// More than any URL has.
+const LONGEST: u64 = 64 * 1024;
+
 /// Where locks live. Shared by the commands that work on a user's locks.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// The server: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), unix:///path?db=n.
+    /// The server: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), unix:///path?db=n
+    /// [env: STANCHION_URL] [default: redis://127.0.0.1:6379/]
     ///
-    /// Other users of the machine can read a command line: put a password into STANCHION_URL.
-    #[arg(
-        long,
-        env = "STANCHION_URL",
-        default_value = "redis://127.0.0.1:6379/",
-        hide_env_values = true
-    )]
-    url: String,
+    /// Other users of the machine can read a command line: put a password into STANCHION_URL or a file.
+    #[arg(long, global = true, conflicts_with = "url_file")]
+    url: Option<String>,
+    /// A file with the URL, for a URL with a password. Only its owner should be able to read it
+    /// [env: STANCHION_URL_FILE]
+    #[arg(long, global = true, value_name = "FILE")]
+    url_file: Option<PathBuf>,
     /// Put in front of the name, as Redisson's NameMapper does.
     #[arg(
         long,
+        global = true,
         value_name = "P",
         env = "STANCHION_PREFIX",
         default_value = "",
@@ -30,21 +39,82 @@ pub(crate) struct ServerArgs {
     )]
     prefix: String,
     /// A PEM file with the certificate authorities to trust instead of the system's (rediss:// only).
-    #[arg(long, value_name = "FILE", env = "STANCHION_TLS_CA")]
+    #[arg(long, global = true, value_name = "FILE", env = "STANCHION_TLS_CA")]
     tls_ca: Option<PathBuf>,
 }
 
 impl ServerArgs {
-    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
-        if self.url.trim_start().starts_with("memory:") {
+    /// What to connect to. Reads the file with the URL, if there is one.
+    pub(crate) fn config(&self) -> Result<ClientConfig, Failure> {
+        let url = match (&self.url, &self.url_file) {
+            (Some(url), _) => url.clone(),
+            (None, Some(file)) => read_url(file)?,
+            (None, None) => url_of_environment()?,
+        };
+        if url.trim_start().starts_with("memory:") {
             let rule = "a memory:// lock lives inside one process, so no other process could see it; \
                         name a server with --url or STANCHION_URL";
             return Err(Failure::new(exit::CONFIG, rule));
         }
-        let config = ClientConfig::new(self.url.as_str())
+        Ok(ClientConfig::new(url)
             .key_prefix(self.prefix.as_str())
             .name("stanchion-cli")
-            .tls_ca_file(self.tls_ca.clone());
-        Ok(Client::connect_with(config).await.map_err(Library)?)
+            .tls_ca_file(self.tls_ca.clone()))
     }
+
+    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+        Ok(Client::connect_with(self.config()?)
+            .await
+            .map_err(Library)?)
+    }
+}
+
+fn url_of_environment() -> Result<String, Failure> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    match (set("STANCHION_URL"), set("STANCHION_URL_FILE")) {
+        (Some(_), Some(_)) => {
+            let rule = "STANCHION_URL and STANCHION_URL_FILE are both set: unset one of them";
+            Err(Failure::new(exit::CONFIG, rule))
+        }
+        (Some(url), None) => url
+            .into_string()
+            .map_err(|_: OsString| Failure::new(exit::CONFIG, "STANCHION_URL is no text")),
+        (None, Some(file)) => read_url(Path::new(&file)),
+        (None, None) => Ok(DEFAULT_URL.to_owned()),
+    }
+}
+
+/// The URL in `file`. Its content is in no message.
+fn read_url(file: &Path) -> Result<String, Failure> {
+    let name = file.display();
+    let refuse = |rule: &dyn std::fmt::Display| {
+        Failure::new(exit::CONFIG, format_args!("the URL file {name} {rule}"))
+    };
+    let read = || -> io::Result<(Vec<u8>, u32)> {
+        let file = File::open(file)?;
+        let mode = file.metadata()?.permissions().mode();
+        let mut content = Vec::new();
+        file.take(LONGEST).read_to_end(&mut content)?;
+        Ok((content, mode))
+    };
+    let (content, mode) =
+        read().map_err(|error| refuse(&format_args!("cannot be read: {error}")))?;
+    if mode & 0o004 != 0 {
+        let mode = mode & 0o777;
+        tracing::warn!(
+            "every user of this machine can read {name} (mode {mode:o}): chmod 600 {name}"
+        );
+    }
+    let url = String::from_utf8(content).map_err(|_| refuse(&"is no text"))?;
+    let url = url.trim();
+    if url.is_empty() {
+        return Err(refuse(&"is empty"));
+    }
+    // What is no URL may be the password alone, and an error of the library shows what it was given.
+    if url.contains(char::is_whitespace) || !url.contains("://") {
+        return Err(refuse(
+            &"does not hold one URL, such as redis://user:password@host/",
+        ));
+    }
+    Ok(url.to_owned())
 }

@@ -1,6 +1,7 @@
 //! `stanchion force-release`: takes a lock away from its holder.
 
 use std::io::{self, IsTerminal, Write as _};
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -33,7 +34,7 @@ Examples:
 pub(crate) struct ForceReleaseArgs {
     /// The lock's name.
     name: String,
-    /// What it is. Found out by looking. Semaphores and latches are not held as a whole, and are refused.
+    /// What it is; detected if not given. Semaphores and latches are not held as a whole, and are refused.
     #[arg(long, value_enum)]
     kind: Option<Kind>,
     /// Do not ask. Needed where there is no terminal to ask on.
@@ -93,6 +94,9 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
             many => format!(" from {} holders", many.len()),
         };
         output::line(&format!("{name}: released{from}"))?;
+        if let Some(left) = holders.remaining() {
+            eprintln!("{}", hears_of_it(left));
+        }
     } else {
         output::line(&format!("{name}: was free"))?;
     }
@@ -143,6 +147,15 @@ impl Holders {
         }
     }
 
+    /// What was left of the lease.
+    fn remaining(&self) -> Option<Duration> {
+        match self {
+            Self::Lock(holder) | Self::Fair(holder) => holder.as_ref()?.remaining,
+            Self::Rwlock(status) if status.is_held() => status.remaining,
+            Self::Rwlock(_) => None,
+        }
+    }
+
     fn is_held(&self) -> bool {
         match self {
             Self::Lock(holder) | Self::Fair(holder) => holder.is_some(),
@@ -187,9 +200,21 @@ impl Holders {
     }
 }
 
+/// A lease is renewed when a third of it has passed, so what is left of it bounds the time to the next renewal.
+fn hears_of_it(left: Duration) -> String {
+    let (soon, late) = (output::rough(left / 3), output::rough(left));
+    format!(
+        "Nobody has told the holder: if it is alive, it finds out at its next renewal, within {soon}, or if that fails \
+         when its lease has ended, within {late}. Until then it works on, next to whoever holds now."
+    )
+}
+
 fn confirmed(name: &str, holders: &Holders) -> io::Result<bool> {
     eprintln!("{name} is held by {}.", holders.describe());
-    eprintln!("If that holder is alive, it works on until its next renewal, next to whoever");
+    let soon = holders.remaining().map_or_else(String::new, |left| {
+        format!(" (within {})", output::rough(left / 3))
+    });
+    eprintln!("If that holder is alive, it works on until its next renewal{soon}, next to whoever");
     eprintln!("holds then. Only what checks fencing tokens is protected from the two.");
     eprint!("Release {name}? [y/N] ");
     io::stderr().flush()?;

@@ -16,13 +16,16 @@ mod exit;
 mod force_release;
 mod look;
 mod output;
+mod permits;
 mod run;
+mod similar;
 mod status;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::exit::Failure;
 
@@ -44,8 +47,9 @@ Examples:
   stanchion force-release nightly            take it from a holder that hangs
 
 Environment:
-  STANCHION_URL   the server, instead of --url
-  STANCHION_LOG   what to log to standard error, such as debug (default: warn)";
+  STANCHION_URL        the server, instead of --url
+  STANCHION_URL_FILE   a file with it, instead of --url-file
+  STANCHION_LOG        what to log to standard error, such as debug (default: warn)";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -53,6 +57,7 @@ enum Command {
     Run(run::RunArgs),
     Status(status::StatusArgs),
     ForceRelease(force_release::ForceReleaseArgs),
+    Permits(permits::PermitsArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -73,7 +78,7 @@ fn main() -> ExitCode {
 }
 
 fn with_runtime(command: Command) -> Result<u8, Failure> {
-    log_to_stderr(&command);
+    log_to_stderr(&command)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -83,12 +88,13 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Run(args) => Box::pin(run::run(args)).await,
             Command::Status(args) => Box::pin(status::status(args)).await,
             Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,
+            Command::Permits(args) => Box::pin(permits::permits(args)).await,
             Command::Completions(args) => completions::completions(&args),
         }
     })
 }
 
-fn log_to_stderr(command: &Command) {
+fn log_to_stderr(command: &Command) -> Result<(), Failure> {
     let default = match command {
         // Log lines would tear the display apart, and the closing table says the same.
         Command::Demo(args) if args.is_live() => "off",
@@ -97,20 +103,69 @@ fn log_to_stderr(command: &Command) {
         Command::Run(_) => "warn,stanchion_core::hold=error",
         _ => "warn",
     };
-    let filter =
-        EnvFilter::try_from_env("STANCHION_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let asked = std::env::var_os("STANCHION_LOG").filter(|asked| !asked.is_empty());
+    let (filter, spans) = match &asked {
+        None => (EnvFilter::new(default), FmtSpan::NONE),
+        Some(asked) => {
+            let filter = parse_filter(&asked.to_string_lossy()).map_err(|rule| {
+                let asked = asked.display();
+                Failure::new(exit::USAGE, format_args!("STANCHION_LOG={asked}: {rule}"))
+            })?;
+            // What an operation did and how long it took is told at its end.
+            (filter, FmtSpan::CLOSE)
+        }
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_span_events(spans)
         .with_writer(std::io::stderr)
         .with_ansi(output::may_colour(&std::io::stderr()))
         .without_time()
         .init();
+    Ok(())
+}
+
+/// A word that is no level would be taken for a target, and nothing would ever be logged.
+fn parse_filter(text: &str) -> Result<EnvFilter, String> {
+    let levels = [
+        "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",
+    ];
+    for word in text.split(',').map(str::trim) {
+        let is_word = word.chars().all(char::is_alphanumeric);
+        if is_word && !levels.contains(&word.to_ascii_lowercase().as_str()) {
+            return Err(format!(
+                "{word:?} is no level: use off, error, warn, info, debug or trace, or target=level"
+            ));
+        }
+    }
+    EnvFilter::try_new(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn a_filter_that_would_never_log_is_refused() {
+        for good in [
+            "debug",
+            "warn,stanchion_core=debug",
+            "stanchion_core::hold=trace",
+            "OFF",
+        ] {
+            assert!(parse_filter(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "debgu",
+            "verbose",
+            "warn,nonsense",
+            "stanchion_core=loud",
+            "=,=",
+        ] {
+            assert!(parse_filter(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

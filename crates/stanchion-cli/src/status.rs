@@ -13,6 +13,7 @@ use crate::connect::ServerArgs;
 use crate::exit::{self, Failure};
 use crate::look::{Kind, Seen, look};
 use crate::output;
+use crate::similar::{self, Missing};
 
 /// Show whether a name is held, by whom, and for how long.
 ///
@@ -32,7 +33,7 @@ Examples:
 pub(crate) struct StatusArgs {
     /// The name.
     name: String,
-    /// What it is. Found out by looking; semaphores and latches that nobody holds look alike.
+    /// What it is. Detected if not given, but semaphores and latches that nobody holds look alike.
     #[arg(long, value_enum)]
     kind: Option<Kind>,
     /// Exit with 1 when it is held.
@@ -48,11 +49,16 @@ pub(crate) struct StatusArgs {
 pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
     let seen = look(&client, &args.name, args.kind).await?;
-    let name = client.name(&args.name).map_err(exit::Library)?.to_string();
+    let full = client.name(&args.name).map_err(exit::Library)?;
+    let missing = match seen.is_at_rest() {
+        true => similar::look(&client, &full, &args.name).await,
+        false => None,
+    };
+    let name = full.to_string();
     if args.json {
-        output::json_line(&StatusLine::new(&name, &seen))?;
+        output::json_line(&StatusLine::new(&name, &seen, missing.as_ref()))?;
     } else {
-        output::line(&describe(&name, &seen))?;
+        output::line(&describe(&name, &seen, missing.as_ref()))?;
     }
     Ok(if args.check && seen.is_held() {
         exit::NO
@@ -62,6 +68,17 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
 }
 
 impl Seen {
+    /// Whether there may be no such key.
+    fn is_at_rest(&self) -> bool {
+        match self {
+            Self::Lock(_) | Self::Fair(_) | Self::Rwlock(_) => !self.is_held(),
+            Self::Semaphore(status) => status.available == 0,
+            Self::Leased(status) => status.available == 0,
+            Self::Latch(count) => *count == 0,
+            Self::Number(_) => false,
+        }
+    }
+
     /// Whether whoever asks now would have to wait.
     fn is_held(&self) -> bool {
         match self {
@@ -82,6 +99,10 @@ struct StatusLine<'a> {
     /// `None`: it cannot be told.
     kind: Option<Kind>,
     held: bool,
+    /// Whether the server has the key. A lock that nobody holds has none.
+    exists: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    similar: &'a [String],
     #[serde(flatten)]
     detail: Detail<'a>,
 }
@@ -135,7 +156,7 @@ struct PermitLine<'a> {
 }
 
 impl<'a> StatusLine<'a> {
-    fn new(name: &'a str, seen: &'a Seen) -> Self {
+    fn new(name: &'a str, seen: &'a Seen, missing: Option<&'a Missing>) -> Self {
         let millis = |left: Option<Duration>| left.map(output::whole_millis);
         let (kind, detail) = match seen {
             Seen::Lock(status) | Seen::Fair(status) => {
@@ -189,6 +210,8 @@ impl<'a> StatusLine<'a> {
             name,
             kind,
             held: seen.is_held(),
+            exists: missing.is_none(),
+            similar: missing.map_or(&[], |missing| &missing.similar),
             detail,
         }
     }
@@ -204,8 +227,8 @@ impl<'a> HolderLine<'a> {
     }
 }
 
-fn describe(name: &str, seen: &Seen) -> String {
-    let lines = match seen {
+fn describe(name: &str, seen: &Seen, missing: Option<&Missing>) -> String {
+    let mut lines = match seen {
         Seen::Lock(status) | Seen::Fair(status) => lock_lines(name, status),
         Seen::Rwlock(status) => rwlock_lines(name, status),
         Seen::Semaphore(status) => semaphore_lines(name, status),
@@ -219,6 +242,15 @@ fn describe(name: &str, seen: &Seen) -> String {
                 .into(),
         ],
     };
+    if let Some(missing) = missing
+        && let Some(first) = lines.first_mut()
+    {
+        first.push_str(", there is no such key");
+        if !missing.similar.is_empty() {
+            let similar = missing.similar.join(", ");
+            lines.push(format!("  There is: {similar}"));
+        }
+    }
     lines.join("\n")
 }
 
@@ -288,6 +320,6 @@ fn leased_lines(name: &str, status: &LeasedStatus) -> Vec<String> {
 pub(crate) fn lease_left(remaining: Option<Duration>) -> String {
     match remaining {
         Some(left) => format!("{} left", output::rough(left)),
-        None => "has no end".into(),
+        None => "which has no end, as no lock of stanchion or Redisson does".into(),
     }
 }

@@ -78,6 +78,7 @@ mod book {
     pages! {
         Readme: "../../../README.md",
         Introduction: "../../../docs/README.md",
+        Integrating: "../../../docs/integrating.md",
         Lock: "../../../docs/primitives/lock.md",
         Fair: "../../../docs/primitives/fair.md",
         RwLock: "../../../docs/primitives/rwlock.md",

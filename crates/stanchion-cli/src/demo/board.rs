@@ -1,7 +1,7 @@
 //! What the workers report: the overlap detector and the counts.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -72,6 +72,8 @@ pub(super) struct Board {
     same_client: AtomicU64,
     other_client: AtomicU64,
     lost: AtomicU64,
+    out_of_reach: AtomicBool,
+    outage_micros: AtomicU64,
     errors: AtomicU64,
     last_error: Mutex<Option<String>>,
     waits: Mutex<Histogram<u64>>,
@@ -90,6 +92,8 @@ impl Board {
             same_client: AtomicU64::default(),
             other_client: AtomicU64::default(),
             lost: AtomicU64::default(),
+            out_of_reach: AtomicBool::default(),
+            outage_micros: AtomicU64::default(),
             errors: AtomicU64::default(),
             last_error: Mutex::default(),
             waits: Mutex::new(empty_histogram()),
@@ -167,6 +171,25 @@ impl Board {
 
     pub(super) fn set_state(&self, worker: usize, state: State) {
         self.workers[worker].store(state as u8, Ordering::Relaxed);
+    }
+
+    /// Looks at the server, every now and then.
+    pub(super) fn watch(&self, within_reach: bool, since_last_look: Duration) {
+        self.out_of_reach.store(!within_reach, Ordering::Relaxed);
+        if !within_reach {
+            let micros = u64::try_from(since_last_look.as_micros()).unwrap_or(u64::MAX);
+            self.outage_micros.fetch_add(micros, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the server is out of reach of one of the clients.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        self.out_of_reach.load(Ordering::Relaxed)
+    }
+
+    /// For how long it has been, altogether.
+    pub(super) fn outage(&self) -> Duration {
+        Duration::from_micros(self.outage_micros.load(Ordering::Relaxed))
     }
 
     pub(super) fn lost(&self) {

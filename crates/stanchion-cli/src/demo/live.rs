@@ -74,7 +74,8 @@ struct Screen(DefaultTerminal);
 
 impl Screen {
     fn open() -> io::Result<Self> {
-        let viewport = Viewport::Inline(view::HEIGHT);
+        let (width, height) = ratatui::crossterm::terminal::size()?;
+        let viewport = Viewport::Inline(view::height(width).min(height));
         let opened = ratatui::try_init_with_options(TerminalOptions { viewport });
         if opened.is_err() {
             ratatui::restore();

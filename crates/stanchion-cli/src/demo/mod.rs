@@ -11,7 +11,7 @@ mod summary;
 mod view;
 mod worker;
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ use crate::output;
 const CLIENTS: usize = 3;
 /// Servers of a RedLock.
 const NODES: usize = 3;
+/// How often the server is looked at.
+const LOOK: Duration = Duration::from_millis(50);
 /// How long releases may take at the end.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
@@ -124,6 +126,7 @@ async fn one(args: &DemoArgs) -> Result<u8, Failure> {
     let semaphores = semaphores(args, &clients[0][0], names).await?;
     let stop = CancellationToken::new();
     let mut workers = start(args, &clients, names, &board, &stop)?;
+    workers.spawn(watch(clients.clone(), Arc::clone(&board), stop.clone()));
     let started = Instant::now();
     let shown = show(args, &board, started).await;
     let took = started.elapsed();
@@ -149,7 +152,10 @@ async fn one(args: &DemoArgs) -> Result<u8, Failure> {
     if args.json {
         output::json_line(&summary)?;
     } else {
-        output::line(&summary.table(output::may_colour(&io::stdout())))?;
+        let columns = ratatui::crossterm::terminal::size().map(|(columns, _)| usize::from(columns));
+        let columns = columns.ok().filter(|_| io::stdout().is_terminal());
+        let colour = output::may_colour(&io::stdout());
+        output::line(&summary.table(colour, columns.unwrap_or(usize::MAX)))?;
     }
     Ok(if summary.is_good() {
         exit::SUCCESS
@@ -250,6 +256,20 @@ async fn remove(semaphore: &LeasedSemaphore, board: &Board) {
         }
         Ok(_) => {}
         Err(error) => board.error(&error),
+    }
+}
+
+/// Sees whether the server is there.
+async fn watch(clients: Vec<Vec<Client>>, board: Arc<Board>, stop: CancellationToken) {
+    let mut last = Instant::now();
+    while stop
+        .run_until_cancelled(tokio::time::sleep(LOOK))
+        .await
+        .is_some()
+    {
+        let within_reach = clients.iter().flatten().all(Client::is_connected);
+        board.watch(within_reach, last.elapsed());
+        last = Instant::now();
     }
 }
 

@@ -92,6 +92,22 @@ impl Primitive {
         }
     }
 
+    /// What a worker did that the display names last.
+    pub(super) fn did(self) -> &'static str {
+        match self {
+            Self::Latch => "passed by",
+            _ => "held by",
+        }
+    }
+
+    /// What makes the number of grants what it is.
+    pub(super) fn pace(self) -> &'static str {
+        match self {
+            Self::Latch => "each rests for up to 3 ms, then counts and waits for all",
+            _ => "each holds for up to 3 ms and rests for up to 3 ms",
+        }
+    }
+
     /// What was shown when nothing went wrong.
     pub(super) fn verdict(self) -> &'static str {
         match self {

@@ -31,6 +31,8 @@ pub(super) struct Summary {
     lost_leases: u64,
     /// Only known for `memory://`.
     commands_per_grant: Option<f64>,
+    /// How long the server was out of reach.
+    outage_seconds: f64,
     errors: u64,
     last_error: Option<String>,
 }
@@ -70,6 +72,7 @@ impl Summary {
             commands_per_grant: commands
                 .filter(|_| counts.grants > 0)
                 .map(|commands| round(ratio(commands, as_float(counts.grants)), 2)),
+            outage_seconds: round(board.outage().as_secs_f64(), 1),
             errors: counts.errors,
             last_error: board.last_error(),
         }
@@ -86,7 +89,8 @@ impl Summary {
         bad.iter().all(|count| *count == 0)
     }
 
-    pub(super) fn table(&self, colour: bool) -> String {
+    /// For lines of so many columns.
+    pub(super) fn table(&self, colour: bool, columns: usize) -> String {
         let paint = |code: &str, text: String| {
             if colour {
                 format!("\x1b[{code}m{text}\x1b[0m")
@@ -128,9 +132,19 @@ impl Summary {
         if let Some(commands) = self.commands_per_grant {
             rows.push(("commands per grant", format!("{commands:.2}")));
         }
+        if self.outage_seconds > 0.0 {
+            let outage = format!("for {:.1} s", self.outage_seconds);
+            rows.push(("server out of reach", paint("1;33", outage)));
+        }
         let mut lines: Vec<String> = rows
             .into_iter()
-            .map(|(label, value)| format!("  {label:<26}  {value}"))
+            .map(|(label, value)| {
+                if 30 + visible(&value) > columns {
+                    format!("  {label}\n      {value}")
+                } else {
+                    format!("  {label:<26}  {value}")
+                }
+            })
             .collect();
         let verdict = if self.is_good() {
             paint("1;32", self.primitive.verdict().into())
@@ -147,7 +161,8 @@ impl Summary {
             self.seconds,
             self.url
         );
-        lines.insert(0, paint("1", head));
+        lines.insert(0, paint("1", wrapped(&head, columns)));
+        lines.insert(1, wrapped(self.primitive.pace(), columns));
         lines.extend(
             self.last_error
                 .iter()
@@ -168,6 +183,36 @@ pub(super) fn headline(args: &DemoArgs) -> String {
         _ => "contend for",
     };
     format!("{workers} workers {contend} {prize} on {url}")
+}
+
+/// How many columns `text` takes, without its colours.
+fn visible(text: &str) -> usize {
+    let mut parts = text.split('\x1b');
+    let plain = parts.next().unwrap_or_default().chars().count();
+    let coloured = parts.filter_map(|part| part.split_once('m'));
+    plain
+        + coloured
+            .map(|(_, text)| text.chars().count())
+            .sum::<usize>()
+}
+
+/// Lines of at most so many columns, broken between words.
+fn wrapped(text: &str, columns: usize) -> String {
+    let mut out = String::new();
+    let mut used = 0;
+    for (number, word) in text.split(' ').enumerate() {
+        let length = word.trim_start().chars().count();
+        if number > 0 && used + 1 + length > columns {
+            out.push('\n');
+            used = 0;
+        } else if number > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += length;
+    }
+    out
 }
 
 /// A duration in milliseconds, one digit after the point.
@@ -212,6 +257,14 @@ fn round(value: f64, digits: i32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped("one two three", 7), "one two\nthree");
+        assert_eq!(wrapped("one two three", usize::MAX), "one two three");
+        assert_eq!(visible("a\x1b[1;32m0\x1b[0mb"), 3);
+        assert_eq!(wrapped("\nunbreakable two", 4), "\nunbreakable\ntwo");
+    }
 
     #[test]
     fn thousands_stand_apart() {

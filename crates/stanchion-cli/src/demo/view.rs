@@ -6,19 +6,52 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, BorderType, Gauge, Padding, Paragraph, Sparkline};
+use ratatui::widgets::{Block, BorderType, Gauge, Padding, Paragraph, Sparkline, Wrap};
 
 use super::DemoArgs;
 use super::board::{Board, State};
 use super::summary::{grouped, headline, millis};
 
-/// Rows: the border, a headline, the progress bar, the numbers, the holder, the clients, two gaps.
-pub(super) const HEIGHT: u16 = 2 + 1 + 1 + 6 + 1 + 3 + 2;
 const NUMBERS_WIDTH: u16 = 30;
+/// Narrower than this, the chart stands below the numbers.
+const WIDE: u16 = 64;
+/// What the border and its padding take of the width.
+const BORDER: u16 = 4;
 const HOLDING: Color = Color::Green;
 const WAITING: Color = Color::Yellow;
 /// Clients are called by these.
 const LETTERS: [&str; 3] = ["A", "B", "C"];
+
+/// Headline, progress bar, gap, numbers and chart, gap, holder, clients, legend.
+fn heights(width: u16) -> [u16; 8] {
+    if width >= WIDE + BORDER {
+        [1, 1, 1, 6, 1, 1, 3, 2]
+    } else {
+        [3, 1, 1, 9, 1, 2, 3, 3]
+    }
+}
+
+fn rows(width: u16) -> [Constraint; 8] {
+    heights(width).map(Constraint::Length)
+}
+
+/// What the display needs on a terminal of that width, with its border.
+pub(super) fn height(width: u16) -> u16 {
+    2 + heights(width).iter().sum::<u16>()
+}
+
+/// The numbers, and the chart beside or below them.
+fn columns(area: Rect) -> (Rect, Rect) {
+    if area.width >= WIDE {
+        let columns = [Constraint::Length(NUMBERS_WIDTH), Constraint::Min(10)];
+        let [numbers, chart] = Layout::horizontal(columns).spacing(2).areas(area);
+        (numbers, chart)
+    } else {
+        let [numbers, chart] =
+            Layout::vertical([Constraint::Length(6), Constraint::Min(2)]).areas(area);
+        (numbers, chart)
+    }
+}
 
 /// One frame's facts.
 pub(super) struct View<'a> {
@@ -39,16 +72,30 @@ impl View<'_> {
             .title(Line::from(" q stops ").dim().right_aligned());
         let inner = block.inner(frame.area());
         frame.render_widget(block, frame.area());
-        let rows = [1, 1, 1, 6, 1, 1, 3].map(Constraint::Length);
-        let [head, progress, _, middle, _, holder, clients] = Layout::vertical(rows).areas(inner);
-        let columns = [Constraint::Length(NUMBERS_WIDTH), Constraint::Min(10)];
-        let [numbers, chart] = Layout::horizontal(columns).spacing(2).areas(middle);
-        frame.render_widget(Paragraph::new(headline(self.args)), head);
+        let [head, progress, _, middle, _, holder, clients, legend] =
+            Layout::vertical(rows(frame.area().width)).areas(inner);
+        let (numbers, chart) = columns(middle);
+        let wrapped = |text: &str| Paragraph::new(text.to_owned()).wrap(Wrap { trim: true });
+        frame.render_widget(wrapped(&headline(self.args)), head);
         frame.render_widget(self.progress(), progress);
         frame.render_widget(Paragraph::new(self.numbers()), numbers);
         self.chart(frame, chart);
-        frame.render_widget(Paragraph::new(self.holders()), holder);
+        let holders = Paragraph::new(self.holders()).wrap(Wrap { trim: true });
+        frame.render_widget(holders, holder);
         frame.render_widget(Paragraph::new(self.clients(clients.width)), clients);
+        let explained = Paragraph::new(self.legend()).wrap(Wrap { trim: true });
+        frame.render_widget(explained, legend);
+    }
+
+    /// What the signs mean, and why there are not more grants.
+    fn legend(&self) -> Line<'static> {
+        Line::from(vec![
+            Span::styled("● ", Style::new().fg(HOLDING)),
+            Span::raw("holds  ").dim(),
+            Span::styled("○ ", Style::new().fg(WAITING)),
+            Span::raw("waits  · rests   ").dim(),
+            Span::raw(self.args.primitive.pace()).dim(),
+        ])
     }
 
     fn progress(&self) -> Gauge<'static> {
@@ -86,7 +133,11 @@ impl View<'_> {
                 counts.overlaps.to_string(),
                 judged(counts.overlaps),
             ),
-            number("faults", bad.to_string(), judged(bad)),
+            if self.board.is_out_of_reach() {
+                number("server", "OUT OF REACH".into(), plain.fg(Color::Red))
+            } else {
+                number("faults", bad.to_string(), judged(bad))
+            },
             number("waiting", waiting.to_string(), plain.fg(WAITING)),
             number("wait p50", millis(waits.p50), plain),
             number("wait p99", millis(waits.p99), plain),
@@ -112,7 +163,7 @@ impl View<'_> {
     /// The last holder of each lock. They change faster than the eye: a frame shows one of many.
     fn holders(&self) -> Line<'static> {
         let green = Style::new().fg(HOLDING);
-        let mut spans = vec![Span::raw("held by   ").dim()];
+        let mut spans = vec![Span::raw(format!("{:<9} ", self.args.primitive.did())).dim()];
         match self.board.last_grants().as_slice() {
             [Some((worker, client, token))] => {
                 let who = format!("worker {} of client {}", worker + 1, LETTERS[*client]);

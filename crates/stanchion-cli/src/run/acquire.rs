@@ -3,16 +3,21 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Client};
+use stanchion::{AcquireError, AcquireOptions, Client, QueryError, Rejection};
+use tokio::time::Instant;
 
 use super::RunArgs;
 use super::report::Report;
 use super::target::{Held, Target};
-use crate::exit::{Failure, Library};
+use crate::exit::{self, Failure, Library};
 use crate::output;
 
 /// Who waits for longer than this is told what for.
 const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Between two tries to reach the server.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// `--wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,55 +49,151 @@ pub(super) enum Answer {
     Conflict(String),
 }
 
+impl Wait {
+    /// What is left of it; `None`: nothing.
+    fn left(self, asked: Instant) -> Option<Self> {
+        match self {
+            Self::Forever => Some(Self::Forever),
+            Self::No => None,
+            Self::AtMost(most) => {
+                let left = most.saturating_sub(asked.elapsed());
+                (!left.is_zero()).then_some(Self::AtMost(left))
+            }
+        }
+    }
+
+    /// Pauses before the next try, no longer than there is time.
+    async fn pause(self, pause: Duration) {
+        let most = match self {
+            Self::AtMost(most) => most,
+            Self::Forever | Self::No => pause,
+        };
+        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(most)).await;
+    }
+}
+
+/// Connects. A server that cannot be reached is tried again for as long as `--wait` says.
+pub(super) async fn connect(
+    args: &RunArgs,
+    asked: Instant,
+    report: &Report,
+) -> Result<Client, Failure> {
+    let config = args.server.config()?;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let failure: Failure = match Client::connect_with(config.clone()).await {
+            Ok(client) => return Ok(client),
+            Err(error) => Library(error).into(),
+        };
+        let Some(left) = args.wait.left(asked) else {
+            return Err(failure);
+        };
+        if failure.code() != exit::UNAVAILABLE {
+            return Err(failure);
+        }
+        if pause == FIRST_PAUSE {
+            report.say(format_args!("{failure}; trying again"));
+        }
+        left.pause(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
 /// Acquires as `--wait` says.
 pub(super) async fn acquire(
     args: &RunArgs,
     client: &Client,
+    asked: Instant,
     report: &Report,
 ) -> Result<Answer, Failure> {
     let target = Target::new(client, args, |text| report.say(text)).await?;
-    let acquired = {
-        let mut asking = pin!(ask(args.wait, &target));
-        tokio::select! {
-            biased;
-            acquired = &mut asking => acquired,
-            () = say_what_for(&target, report) => asking.await,
+    // The time to connect counts; once connected, the server is asked in any case.
+    let mut wait = args.wait.left(asked).unwrap_or(Wait::No);
+    loop {
+        let acquired = {
+            let mut asking = pin!(ask(args, wait, &target));
+            tokio::select! {
+                biased;
+                acquired = &mut asking => acquired,
+                refused = say_what_for(&target, report) => match refused {
+                    Some(refused) => return Err(refused),
+                    None => asking.await,
+                },
+            }
+        };
+        let error = match acquired {
+            Ok(Some(held)) => return Ok(Answer::Acquired(held)),
+            Ok(None) => return conflict(&target, target.taken()).await,
+            Err(AcquireError::TimedOut { free_by: None, .. }) if client.is_connected() => {
+                let waited = output::rough(asked.elapsed());
+                let taken = format!("{}; gave up after {waited}", target.taken());
+                return conflict(&target, taken).await;
+            }
+            Err(error) => error,
+        };
+        let is_outage = matches!(
+            error,
+            AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
+        );
+        match wait.left(asked) {
+            Some(left) if is_outage => {
+                report.say(format_args!("{error}; trying again"));
+                wait = left;
+                left.pause(FIRST_PAUSE).await;
+            }
+            _ if matches!(error, AcquireError::TimedOut { .. }) && client.is_connected() => {
+                return Ok(Answer::Conflict(error.to_string()));
+            }
+            _ if matches!(error, AcquireError::TimedOut { .. }) => {
+                let message = format_args!("{error}, and the server cannot be reached");
+                return Err(Failure::new(exit::UNAVAILABLE, message));
+            }
+            _ => return Err(Library(error).into()),
         }
-    };
-    match acquired {
-        Ok(Some(held)) => Ok(Answer::Acquired(held)),
-        Ok(None) => Ok(Answer::Conflict(target.taken())),
-        Err(AcquireError::TimedOut {
-            waited,
-            free_by: None,
-            ..
-        }) => {
-            let waited = output::rough(waited);
-            let taken = target.taken();
-            Ok(Answer::Conflict(format!("{taken}; gave up after {waited}")))
-        }
-        Err(error @ AcquireError::TimedOut { .. }) => Ok(Answer::Conflict(error.to_string())),
-        Err(error) => Err(Library(error).into()),
     }
 }
 
-async fn ask(wait: Wait, target: &Target) -> Result<Option<Held>, AcquireError> {
-    let options = AcquireOptions::new();
+/// Somebody else holds, unless what is there is no lock at all.
+async fn conflict(target: &Target, message: String) -> Result<Answer, Failure> {
+    match target.in_the_way().await {
+        Err(error) if is_foreign(&error) => Err(Library(error).into()),
+        _ => Ok(Answer::Conflict(message)),
+    }
+}
+
+/// The name belongs to something else, which will not be released.
+fn is_foreign(error: &QueryError) -> bool {
+    matches!(
+        error,
+        QueryError::Rejected {
+            rejection: Rejection::WrongType { .. }
+        }
+    )
+}
+
+async fn ask(args: &RunArgs, wait: Wait, target: &Target) -> Result<Option<Held>, AcquireError> {
+    let mut options = AcquireOptions::new();
+    if let Some(least) = args.at_least {
+        options = options.first_lease(least);
+    }
     match wait {
         Wait::Forever => target.acquire(options).await.map(Some),
         Wait::AtMost(most) => target.acquire(options.timeout(most)).await.map(Some),
-        Wait::No => target.try_acquire().await,
+        Wait::No => target.try_acquire(options).await,
     }
 }
 
-async fn say_what_for(target: &Target, report: &Report) {
+/// Says so to who waits. Returns what makes waiting useless.
+async fn say_what_for(target: &Target, report: &Report) -> Option<Failure> {
     tokio::time::sleep(PATIENCE).await;
     let name = target.name();
     match target.in_the_way().await {
+        Err(error) if is_foreign(&error) => return Some(Library(error).into()),
         Err(error) => report.say_to_human(format_args!("waiting for {name} ({error})")),
         Ok(Some(who)) => report.say_to_human(format_args!("waiting for {name} ({who})")),
         Ok(None) => report.say_to_human(format_args!("waiting for {name}")),
     }
+    None
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ impl Child {
 
     fn order(&self, order: Order) {
         // OK: a warden that does not read has ended, which its end tells.
-        let _ = self.orders.try_write(order.to_string().as_bytes());
+        let _ = rustix::io::write(&self.orders, order.to_string().as_bytes());
     }
 
     fn end(&mut self) {
@@ -168,7 +168,10 @@ impl Child {
 
     fn hear(&mut self, line: &str, report: &Report) {
         match line.parse() {
-            Ok(News::Ready) => self.lent = None,
+            Ok(News::Ready) => {
+                self.lent = None;
+                report.detail(format_args!("starting the command"));
+            }
             Ok(News::Exited(code)) => self.command_ended(Ended::Exited(code)),
             Ok(News::Killed(signal)) => self.command_ended(Ended::Signaled(signal)),
             Ok(News::Refused { pid, name }) => report.refused(pid, &name),

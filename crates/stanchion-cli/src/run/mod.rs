@@ -23,6 +23,7 @@ use self::signals::Signals;
 use self::target::Held;
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure};
+use crate::output;
 
 /// How long leftovers may take to be cleaned up before the program ends.
 const SHUTDOWN: Duration = Duration::from_secs(2);
@@ -45,28 +46,32 @@ pub(crate) struct RunArgs {
     /// Alone: while nobody runs with --read or --write.
     #[arg(long, group = "kind")]
     write: bool,
-    /// At most N at a time. Whoever comes first sets the number.
+    /// At most N at a time. The first caller fixes N for all; a caller with another N is warned.
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     permits: Option<u32>,
-    /// How long to wait for the lock: a duration, `forever`, or 0 to ask once.
+    /// How long to wait for the lock, and for the server: a duration, `forever`, or 0 to ask once.
     #[arg(long, short, value_name = "DURATION", default_value = "forever", value_parser = acquire::parse_wait)]
     wait: acquire::Wait,
     /// How long the lock outlives this process if it cannot release. Renewed every third of it.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_lease)]
     lease: Lease,
+    /// Keep the lock for at least so long, at most --lease longer, even if the command ends sooner: for jobs from cron on
+    /// machines whose clocks differ.
+    #[arg(long, value_name = "DURATION", value_parser = parse_lease)]
+    at_least: Option<Lease>,
     /// How long the command, and all that it has started, have between TERM and KILL when the lock is lost.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     grace: Duration,
     /// What to do about processes that the command leaves behind; the lock is held until they have ended.
     #[arg(long, value_enum, default_value_t = Leftovers::Wait)]
     leftovers: Leftovers,
-    /// A text to begin messages with.
+    /// A prefix for messages.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
     /// Exit with this code instead of 75 when the lock is not acquired in time (as flock -E).
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = exit::NOT_ACQUIRED, hide_default_value = true)]
     conflict_exit_code: u8,
-    /// Say what is going on even if standard error is no terminal.
+    /// Say what is going on: connected, waiting, acquired, started, ended, released.
     #[arg(long, short)]
     verbose: bool,
     /// Write one line of JSON about the outcome to standard error, and nothing else.
@@ -115,7 +120,7 @@ const DETAILS: &str = "\
 Exit codes:
   the command's own, or 128 + n if signal n ended it; otherwise
   2     the command line is wrong
-  69    the server cannot be reached
+  69    the server could not be reached within --wait
   73    the lock was lost while the command ran; it was stopped, or had ended
   74    the system refused something else, or this program's helper was killed
   75    not acquired within --wait (--conflict-exit-code sets another code)
@@ -152,7 +157,8 @@ End:
 Examples:
   stanchion run nightly-report -- ./report.sh --all
   stanchion run deploy --wait 5m --label deploy -- make release
-  stanchion run mail --wait 0 -E 0 -- ./mail.sh     skip if it runs elsewhere
+  stanchion run mail --wait 0 -E 0 --at-least 1m -- ./mail.sh
+                    from cron on many machines: once, skipped by the others
   stanchion run catalog --read -- ./export.sh       many may read it
   stanchion run catalog --write -- ./import.sh      one may change it
   stanchion run thumbs --permits 3 -- ./thumbs.sh   at most three at a time
@@ -171,18 +177,25 @@ pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
 
 async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
+    let asked = Instant::now();
     let connected = tokio::select! {
         biased;
         signal = signals.next() => return Ok(report.interrupted(signal)),
-        connected = args.server.connect() => connected,
+        connected = acquire::connect(args, asked, report) => connected,
     };
     let client = connected?;
-    let done = lock_and_run(args, &client, &mut signals, report).await;
+    report.detail(format_args!(
+        "connected to a server of version {}",
+        client.server().version
+    ));
+    let done = lock_and_run(args, &client, asked, &mut signals, report).await;
     // Whatever was under way is cleaned up before the process, and with it the clean-up, ends.
     let left = client.shutdown(SHUTDOWN).await;
     if left.unfinished > 0 {
         report.say(format_args!(
-            "the server has not confirmed the clean-up; the lease ends what is left"
+            "could not release {}: no answer from the server; it expires in at most {}",
+            args.name,
+            output::rough(args.lease.length()),
         ));
     }
     done
@@ -191,10 +204,10 @@ async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Fail
 async fn lock_and_run(
     args: &RunArgs,
     client: &Client,
+    asked: Instant,
     signals: &mut Signals,
     report: &mut Report,
 ) -> Result<u8, Failure> {
-    let asked = Instant::now();
     // Dropping the acquire gives up the place in the queue.
     let acquired = tokio::select! {
         biased;
@@ -202,7 +215,7 @@ async fn lock_and_run(
             report.waited(asked.elapsed());
             return Ok(report.interrupted(signal));
         }
-        acquired = acquire::acquire(args, client, report) => acquired,
+        acquired = acquire::acquire(args, client, asked, report) => acquired,
     };
     report.waited(asked.elapsed());
     let held = match acquired? {
@@ -211,9 +224,9 @@ async fn lock_and_run(
             return Ok(report.not_acquired(message, args.conflict_exit_code));
         }
     };
-    report.acquired(&held);
+    report.acquired(&held, asked.elapsed());
     let acquired_at = Instant::now();
-    let done = run_holding(args, held, signals, report).await;
+    let done = run_holding(args, held, acquired_at, signals, report).await;
     report.held(acquired_at.elapsed());
     done
 }
@@ -221,6 +234,7 @@ async fn lock_and_run(
 async fn run_holding(
     args: &RunArgs,
     held: Held,
+    acquired_at: Instant,
     signals: &mut Signals,
     report: &mut Report,
 ) -> Result<u8, Failure> {
@@ -244,24 +258,44 @@ async fn run_holding(
         drop(held);
         return Ok(report.lost(reason));
     }
+    report.detail(format_args!(
+        "the command and all that it started have ended"
+    ));
+    let least = args.at_least.map(Lease::length).unwrap_or_default();
+    let still = least.saturating_sub(acquired_at.elapsed());
+    if !still.is_zero() && held.remaining() > Duration::ZERO {
+        // It was asked for with that lease, so it stays even if this process had been killed.
+        report.detail(format_args!(
+            "{} stays held for {}",
+            args.name,
+            output::rough(held.remaining())
+        ));
+        held.leave();
+        return end
+            .ended
+            .map_or_else(watch_ended, |ended| Ok(report.ended(ended)));
+    }
     match release(held, report).await {
         // It ended between two renewals: the command may have run without the lock.
         Some(ReleaseError::Lost(lost)) => {
             report.say(format_args!("{lost}, before the command had ended"));
             Ok(report.lost(lost.reason))
         }
-        _ => match end.ended {
-            Some(ended) => Ok(report.ended(ended)),
-            None => Err(Failure::new(
-                exit::IO,
-                "the process that watched over the command was killed, so the command was stopped",
-            )),
-        },
+        _ => end
+            .ended
+            .map_or_else(watch_ended, |ended| Ok(report.ended(ended))),
     }
 }
 
+fn watch_ended() -> Result<u8, Failure> {
+    let rule = "the process that watched over the command was killed, so the command was stopped";
+    Err(Failure::new(exit::IO, rule))
+}
+
 async fn release(held: Held, report: &Report) -> Option<ReleaseError> {
-    let error = held.release().await.err()?;
+    let released = held.release().await;
+    report.detail(format_args!("released"));
+    let error = released.err()?;
     if !matches!(error, ReleaseError::Lost(_)) {
         report.say(format_args!("{error}"));
     }

@@ -56,6 +56,7 @@ pub(super) struct Report {
 struct Style {
     json: bool,
     human: bool,
+    verbose: bool,
     label: String,
 }
 
@@ -79,6 +80,7 @@ impl Report {
             style: Style {
                 json: args.json,
                 human,
+                verbose: args.verbose,
                 label,
             },
         }
@@ -98,13 +100,28 @@ impl Report {
         }
     }
 
+    /// Tells what is going on to who asked for it, and to the log.
+    pub(super) fn detail(&self, text: fmt::Arguments<'_>) {
+        tracing::debug!("{text}");
+        if self.style.verbose {
+            self.say(text);
+        }
+    }
+
     pub(super) fn waited(&mut self, waited: Duration) {
         self.waited_ms = Some(output::whole_millis(waited));
     }
 
-    pub(super) fn acquired(&mut self, held: &Held) {
+    pub(super) fn acquired(&mut self, held: &Held, after: Duration) {
         self.fencing_token = held.fencing_token();
         self.owner = Some(held.owner());
+        let (name, after) = (&self.name, output::rough(after));
+        match self.fencing_token {
+            Some(token) => self.detail(format_args!(
+                "acquired {name} after {after}, fencing token {token}"
+            )),
+            None => self.detail(format_args!("acquired {name} after {after}")),
+        }
     }
 
     pub(super) fn held(&mut self, held: Duration) {

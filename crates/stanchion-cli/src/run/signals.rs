@@ -54,7 +54,7 @@ pub(super) fn numbered(number: i32) -> Option<Signal> {
 
 /// Whether the terminal, if there is one, sends its signals to this process and to all in its group.
 pub(super) fn is_in_foreground() -> bool {
-    let foreground = File::open("/dev/tty").map(|tty| rustix::termios::tcgetpgrp(tty));
+    let foreground = File::open("/dev/tty").map(rustix::termios::tcgetpgrp);
     matches!(foreground, Ok(Ok(group)) if group == rustix::process::getpgrp())
 }
 

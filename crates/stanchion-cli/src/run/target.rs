@@ -78,7 +78,9 @@ impl Target {
                 if !semaphore.init(most).await.map_err(Library)? {
                     let there = semaphore.total().await.map_err(Library)?;
                     if there != i64::from(most) {
-                        say(format_args!("{name} has {there} permits, not {most}"));
+                        say(format_args!(
+                            "{name} has {there} permits, not {most}: `stanchion permits {name} set {most}` changes that"
+                        ));
                     }
                 }
                 Self::Permit(semaphore)
@@ -105,13 +107,19 @@ impl Target {
         })
     }
 
-    pub(super) async fn try_acquire(&self) -> Result<Option<Held>, AcquireError> {
+    pub(super) async fn try_acquire(
+        &self,
+        options: AcquireOptions,
+    ) -> Result<Option<Held>, AcquireError> {
         Ok(match self {
-            Self::Lock(lock) => lock.try_acquire().await?.map(Held::Lock),
-            Self::Fair(lock) => lock.try_acquire().await?.map(Held::Fair),
-            Self::Read(lock) => lock.try_read().await?.map(Held::Read),
-            Self::Write(lock) => lock.try_write().await?.map(Held::Write),
-            Self::Permit(semaphore) => semaphore.try_acquire().await?.map(Held::Permit),
+            Self::Lock(lock) => lock.try_acquire_with(options).await?.map(Held::Lock),
+            Self::Fair(lock) => lock.try_acquire_with(options).await?.map(Held::Fair),
+            Self::Read(lock) => lock.try_read_with(options).await?.map(Held::Read),
+            Self::Write(lock) => lock.try_write_with(options).await?.map(Held::Write),
+            Self::Permit(semaphore) => {
+                let permit = semaphore.try_acquire_with(1, options).await?;
+                permit.map(Held::Permit)
+            }
         })
     }
 
@@ -187,6 +195,11 @@ impl Held {
 
     pub(super) fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send>> {
         each!(self, guard => Box::pin(guard.lost()))
+    }
+
+    /// Lets the lease end it.
+    pub(super) fn leave(self) {
+        each!(self, guard => guard.leave());
     }
 
     pub(super) async fn release(self) -> Result<(), ReleaseError> {

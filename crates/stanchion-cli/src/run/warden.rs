@@ -357,9 +357,9 @@ pub(super) fn pid_of_this() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
-/// OK: without a reader nobody needs to know.
+/// OK: without a reader nobody needs to know. Not by tokio, which refuses until it has seen that the pipe is ready.
 fn tell(to_run: &pipe::Sender, news: &News) {
-    let _ = to_run.try_write(news.to_string().as_bytes());
+    let _ = rustix::io::write(to_run, news.to_string().as_bytes());
 }
 
 /// Whether the warden ended as it should, with nothing left in its care.

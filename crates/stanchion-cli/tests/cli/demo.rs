@@ -12,7 +12,9 @@ fn the_engine_shows_no_overlap() {
     let shown = text(&demo.stdout);
     assert_eq!(demo.status.code(), Some(0), "{shown}");
     assert!(
-        shown.starts_with("12 workers contend for 1 lock on memory://demo\n"),
+        shown.starts_with(
+            "12 workers contend for 1 lock on memory://demo\neach holds for up to 3 ms and rests for up to 3 ms\n"
+        ),
         "{shown}"
     );
     let row = |label: &str| {

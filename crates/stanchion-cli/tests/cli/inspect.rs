@@ -10,7 +10,7 @@ fn status_of_a_free_lock() {
     let free = output(&server, &["status", "job"]);
     assert_eq!(
         (free.status.code(), text(&free.stdout)),
-        (Some(0), "job: free\n".into())
+        (Some(0), "job: free, there is no such key\n".into())
     );
     assert_eq!(code(&server, &["status", "job", "--check"]), Some(0));
     let line = json(&output(&server, &["status", "job", "--json"]).stdout);

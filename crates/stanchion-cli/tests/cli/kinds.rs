@@ -266,6 +266,6 @@ fn a_number_says_that_it_cannot_be_told_what_it_counts() {
     let open = output(&server, &["status", "none", "--kind", "latch", "--check"]);
     assert_eq!(
         (open.status.code(), text(&open.stdout)),
-        (Some(0), "none: open\n".into())
+        (Some(0), "none: open, there is no such key\n".into())
     );
 }

@@ -1,12 +1,17 @@
 //! The program as its users see it: exit codes, output, signals; against a private server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod at_least;
 mod demo;
 mod inspect;
 mod kinds;
+mod log;
+mod names;
+mod outage;
 mod run;
 mod signals;
 mod support;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod url_file;
 mod work;

@@ -109,8 +109,7 @@ fn who_waits_is_told_what_for() {
         .unwrap();
     eventually_blocking("a message", || {
         let told = fs::read_to_string(log.path()).unwrap();
-        told.starts_with("stanchion: nightly: waiting for job (held by ")
-            && told.contains("s left)")
+        told.contains("stanchion: nightly: waiting for job (held by ") && told.contains("s left)")
     });
     holder.send_line("go on");
     assert!(holder.wait(SOON).success());
@@ -121,7 +120,7 @@ fn who_waits_is_told_what_for() {
 fn an_unreachable_server_and_bad_configuration_differ() {
     let server = RedisServer::builder().password("hunter2").start();
     let run = |url: &str| {
-        let output = stanchion(&["run", "job", "--url", url, "--", "true"]).output();
+        let output = stanchion(&["run", "job", "--wait", "0", "--url", url, "--", "true"]).output();
         let output = output.unwrap();
         (output.status.code(), text(&output.stderr))
     };
@@ -266,6 +265,8 @@ fn json_tells_the_outcome_in_one_line() {
             "run",
             "job",
             "--json",
+            "--wait",
+            "0",
             "--url",
             "redis://127.0.0.1:1",
             "--",

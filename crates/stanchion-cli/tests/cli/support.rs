@@ -11,7 +11,14 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// The program without the environment of whoever runs the tests.
 pub(crate) fn stanchion(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stanchion"));
-    for variable in ["URL", "PREFIX", "TLS_CA", "LOG", "FENCING_TOKEN"] {
+    for variable in [
+        "URL",
+        "URL_FILE",
+        "PREFIX",
+        "TLS_CA",
+        "LOG",
+        "FENCING_TOKEN",
+    ] {
         command.env_remove(format!("STANCHION_{variable}"));
     }
     command.args(args).stdin(Stdio::null());
@@ -102,7 +109,7 @@ pub(crate) fn only_child(pid: u32) -> u32 {
         let (child, parent) = line.trim().split_once(char::is_whitespace)?;
         (parent.trim() == pid.to_string()).then(|| child.parse().unwrap())
     });
-    let child = children.next().expect("it has a child");
+    let child = children.next().unwrap();
     assert_eq!(children.next(), None, "more than one child");
     child
 }

@@ -179,7 +179,7 @@ fn a_shell_with_job_control_of_its_own_works_and_gives_the_terminal_back() {
         "$STANCHION run job --lease 1s --grace 300ms -- env {bash}\r"
     ));
     terminal.wait_for("\ninner> ");
-    terminal.press("sh -c 'echo begun 1; sleep 60'\r");
+    terminal.press("sh -c 'echo begun 1; exec sleep 60'\r");
     terminal.number_after("begun");
     terminal.press("\x1a");
     terminal.wait_for("Stopped");

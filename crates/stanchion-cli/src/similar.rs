@@ -1,0 +1,118 @@
+//! A name that does not exist: which ones do, and look like it.
+
+use stanchion::{Client, Name};
+use stanchion_core::primitive::{Arg, Reply, Resend, Script};
+
+static SIMILAR: Script<1, 2> = Script::new("cli/similar", include_str!("../lua/similar.lua"));
+
+/// Keys looked at in one script, which is about a millisecond of the server's time, and the number of scripts.
+const AT_ONCE: &str = "1000";
+const SCRIPTS: usize = 50;
+/// More names than this do not help.
+const MOST: usize = 5;
+
+/// Nothing is there under the name.
+#[derive(Debug, Default)]
+pub(crate) struct Missing {
+    /// Some names that are there, the most similar first.
+    pub(crate) similar: Vec<String>,
+}
+
+/// `None`: the key exists. Whoever may not ask (`SCAN` needs a right of its own) learns of no similar names.
+pub(crate) async fn look(client: &Client, name: &Name, asked: &str) -> Option<Missing> {
+    let mut cursor = "0".to_owned();
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for _ in 0..SCRIPTS {
+        let call = SIMILAR.call([name.as_bytes()], [Arg::from(&*cursor), Arg::from(AT_ONCE)]);
+        let reply = client.query(&call, Resend::UntilAnswered).await.ok()?;
+        let [exists, next, keys @ ..] = reply.as_array()? else {
+            return None;
+        };
+        if exists.as_int() != Some(0) {
+            return None;
+        }
+        for key in keys.iter().filter_map(Reply::as_text) {
+            if let Some(distance) = distance(asked, key) {
+                found.push((distance, key.to_owned()));
+            }
+        }
+        found.sort();
+        found.dedup();
+        found.truncate(MOST);
+        next.as_text()?.clone_into(&mut cursor);
+        if cursor == "0" {
+            break;
+        }
+    }
+    let similar = found.into_iter().map(|(_, key)| key).collect();
+    Some(Missing { similar })
+}
+
+/// How far `key` is from what was asked for; `None` if they have nothing to do with each other.
+fn distance(asked: &str, key: &str) -> Option<usize> {
+    // What Redisson and this library keep beside a name.
+    let beside = ["redisson_", "stanchion_"]
+        .iter()
+        .any(|prefix| key.starts_with(prefix))
+        || key.contains("}:redisson_")
+        || key.ends_with(":timeout") && key.contains('{');
+    if beside {
+        return None;
+    }
+    if asked.contains(['*', '?']) {
+        return matches(asked.as_bytes(), key.as_bytes()).then_some(0);
+    }
+    let (asked, key) = (asked.to_lowercase(), key.to_lowercase());
+    // A prefix forgotten, or one too many.
+    let ends = |long: &str, short: &str| {
+        long.strip_suffix(short)
+            .is_some_and(|rest| rest.ends_with([':', '/', '.', '-', '_', '}']))
+    };
+    if ends(&key, &asked) || ends(&asked, &key) {
+        return Some(1);
+    }
+    let most = (asked.chars().count() / 4).clamp(1, 3);
+    let distance = strsim::damerau_levenshtein(&asked, &key);
+    (distance <= most).then_some(distance)
+}
+
+/// Whether `text` is as `pattern` says, where `*` stands for anything and `?` for one byte.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern, text) {
+        ([], []) => true,
+        ([b'*', rest @ ..], _) => {
+            matches(rest, text) || matches!(text, [_, after @ ..] if matches(pattern, after))
+        }
+        ([b'?', pattern @ ..], [_, text @ ..]) => matches(pattern, text),
+        ([p, pattern @ ..], [t, text @ ..]) if p == t => matches(pattern, text),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typos_prefixes_and_patterns_are_seen() {
+        assert_eq!(distance("nigthly", "nightly"), Some(1));
+        assert_eq!(distance("job", "app:job"), Some(1));
+        assert_eq!(distance("app:job", "job"), Some(1));
+        assert_eq!(distance("job:*", "job:7"), Some(0));
+        assert_eq!(distance("job:?", "job:77"), None);
+        assert_eq!(distance("*:job", "a:b:job"), Some(0));
+        assert_eq!(distance("Nightly", "nightly"), Some(0));
+        for unlike in [
+            "jab:nightly",
+            "stanchion_fence:{1}",
+            "redisson_lock_queue:{nightly}",
+            "nightmare-x",
+        ] {
+            assert_eq!(
+                distance("nightly", unlike).filter(|_| unlike != "jab:nightly"),
+                None,
+                "{unlike}"
+            );
+        }
+    }
+}
