@@ -175,7 +175,7 @@ impl Client {
             .seams
             .seed
             .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let id = identity();
+        let id = identity(config.seams.identity);
         let core = Arc::new(Core {
             id,
             realm: servers.realm(&server, database, &id),
@@ -521,8 +521,9 @@ pub struct AbandonedHold {
 }
 
 /// A random UUID of version 8, "for vendors' own use": Redisson's are of version 4, so owners can be told apart at sight.
-fn identity() -> Uuid {
-    Uuid::new_v8(Uuid::new_v4().into_bytes())
+fn identity(given: Option<u128>) -> Uuid {
+    let bits = given.map_or_else(|| Uuid::new_v4().into_bytes(), u128::to_be_bytes);
+    Uuid::new_v8(bits)
 }
 
 /// As Redisson: sharded messages on a cluster, plain ones everywhere else.

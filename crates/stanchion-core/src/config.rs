@@ -117,6 +117,7 @@ pub(crate) struct Seams {
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) connector: Option<Arc<dyn Connector>>,
     pub(crate) seed: Option<u64>,
+    pub(crate) identity: Option<u128>,
     #[cfg(feature = "embedded")]
     pub(crate) engine: Option<stanchion_embedded::Engine>,
 }
@@ -244,6 +245,14 @@ impl ClientConfig {
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seams.seed = Some(seed);
+        self
+    }
+
+    /// Make the client's identity reproducible. **No two clients may ever have the same one**: they would hold each
+    /// other's locks.
+    #[must_use]
+    pub fn identity(mut self, identity: u128) -> Self {
+        self.seams.identity = Some(identity);
         self
     }
 

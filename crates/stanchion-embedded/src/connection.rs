@@ -141,6 +141,13 @@ impl Pipe {
         self.is_held_back = true;
     }
 
+    /// Gives the command taken last back: it is still on its way, and so is what comes after it.
+    pub(crate) fn delay_requests(&mut self) {
+        self.hold_back();
+        self.is_held_back = false;
+        self.flow = Flow::Frozen;
+    }
+
     pub(crate) fn send(&mut self, reply: &Reply, protocol: Protocol) {
         if self.life != Life::Open || self.flow == Flow::Lost {
             return;

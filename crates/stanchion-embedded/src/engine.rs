@@ -65,6 +65,15 @@ impl Engine {
         Self::with_clock(move || Duration::from_secs(1_800_000_000) + origin.elapsed())
     }
 
+    /// As [`Engine::in_virtual_time`], for simulations that must come out the same each time: the server's run id depends on
+    /// `number` alone, and not on how many engines this process has made before.
+    #[must_use]
+    pub fn numbered(number: u64) -> Self {
+        let engine = Self::in_virtual_time();
+        locked(&engine.0.server).renumber(number);
+        engine
+    }
+
     fn start(clock: Clock) -> Self {
         let server = Arc::new(Mutex::new(Server::new(clock)));
         let executor = Executor {
@@ -198,6 +207,10 @@ impl Core {
             let args = request.args();
             if locked(&self.server).is_held_back(args) {
                 connection.lock().hold_back();
+                break;
+            }
+            if locked(&self.server).delays(id, &args[0]) {
+                connection.lock().delay_requests();
                 break;
             }
             let replies = self.run(scripts, id, request);

@@ -62,6 +62,7 @@ pub(crate) struct Switches {
     delays: BTreeMap<String, Duration>,
     lost_replies: Vec<Counted<Loss>>,
     failures: Vec<Counted<String>>,
+    delayed_requests: Vec<Counted<()>>,
     lost_messages: usize,
 }
 
@@ -83,6 +84,10 @@ impl Switches {
 
     pub(crate) fn take_loss(&mut self, command: &[u8]) -> Option<Loss> {
         take(&mut self.lost_replies, command)
+    }
+
+    pub(crate) fn take_delayed_request(&mut self, command: &[u8]) -> bool {
+        take(&mut self.delayed_requests, command).is_some()
     }
 
     pub(crate) fn take_failure(&mut self, command: &[u8]) -> Option<String> {
@@ -198,6 +203,24 @@ impl Faults {
         self.change(|server| push(&mut server.switches.lost_replies, command, n, loss));
     }
 
+    /// The next `n` commands of this name (`*`: of any) stay on their way, and with each whatever its connection sends after
+    /// it, until [`Faults::deliver`]: also beyond the end of the connection, as with bytes in a network.
+    pub fn hold_requests(&self, command: &str, n: usize) {
+        self.change(|server| push(&mut server.switches.delayed_requests, command, n, ()));
+    }
+
+    /// What [`Faults::hold_requests`] has kept back arrives now, and nothing more is kept back.
+    pub fn deliver(&self) {
+        let thawed = self.change(|server| {
+            server.switches.delayed_requests.clear();
+            for session in server.sessions.values_mut() {
+                session.is_delayed = false;
+            }
+            server.apply_freezing()
+        });
+        self.engine.core().resume(&thawed);
+    }
+
     /// The next `n` published messages reach nobody. Their publishers are told the usual count.
     pub fn lose_messages(&self, n: usize) {
         self.change(|server| server.switches.lost_messages = n);
@@ -261,6 +284,9 @@ impl Faults {
     pub fn clear(&self) {
         let thawed = self.change(|server| {
             server.switches = Switches::default();
+            for session in server.sessions.values_mut() {
+                session.is_delayed = false;
+            }
             server.apply_delays();
             server.apply_freezing()
         });
@@ -286,7 +312,7 @@ impl Server {
         let mut thawed = Vec::new();
         for session in self.sessions.values() {
             let mut pipe = session.connection.lock();
-            let frozen = self.switches.is_frozen(session.label.as_deref());
+            let frozen = session.is_delayed || self.switches.is_frozen(session.label.as_deref());
             match (pipe.flow, frozen) {
                 (Flow::Moving, true) => pipe.flow = Flow::Frozen,
                 (Flow::Frozen, false) => {

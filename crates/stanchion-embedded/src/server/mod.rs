@@ -117,6 +117,21 @@ impl Server {
         self.run_id = sha1_smol::Sha1::from(seed).digest().to_string();
     }
 
+    /// Makes the run id independent of the process's other servers.
+    pub(crate) fn renumber(&mut self, number: u64) {
+        self.number = number;
+        self.new_run_id();
+    }
+
+    /// Whether this command of a connection is to stay on its way.
+    pub(crate) fn delays(&mut self, id: SessionId, command: &[u8]) -> bool {
+        let delays = self.switches.take_delayed_request(command);
+        if let Some(session) = self.sessions.get_mut(&id).filter(|_| delays) {
+            session.is_delayed = true;
+        }
+        delays
+    }
+
     /// A seed for one random choice: another one each time, and the same ones in every run.
     pub(crate) fn random(&mut self) -> u64 {
         self.draws += 1;

@@ -27,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) shard_channels: BTreeSet<Vec<u8>>,
     /// The client is gone, but bytes it had sent are still under way in a black hole.
     pub(crate) is_orphan: bool,
+    /// A request of it stays on its way, and with it all that was sent later.
+    pub(crate) is_delayed: bool,
 }
 
 impl Session {
@@ -48,6 +50,7 @@ impl Session {
             channels: BTreeSet::new(),
             shard_channels: BTreeSet::new(),
             is_orphan: false,
+            is_delayed: false,
         }
     }
 

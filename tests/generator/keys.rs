@@ -1,0 +1,156 @@
+//! What the servers have: read as an administrator, without disturbing anybody.
+
+use stanchion::embedded::{Engine, Reply};
+
+use crate::spot::{Family, Spot};
+
+/// `prefix:{N}`, by Redisson's rule.
+fn prefixed(prefix: &str, name: &str) -> String {
+    if name.contains('{') {
+        format!("{prefix}:{name}")
+    } else {
+        format!("{prefix}:{{{name}}}")
+    }
+}
+
+pub(crate) fn ledger_of(name: &str) -> String {
+    prefixed("stanchion_permits", name)
+}
+
+/// The leases of a leased semaphore.
+pub(crate) fn leases_of(name: &str) -> String {
+    if name.contains('{') {
+        format!("{name}:timeout")
+    } else {
+        format!("{{{name}}}:timeout")
+    }
+}
+
+pub(crate) fn run(engine: &Engine, database: u8, command: &[&str]) -> Reply {
+    engine.execute(&["SELECT", &database.to_string()]);
+    engine.execute(command)
+}
+
+fn text(reply: &Reply) -> String {
+    match reply {
+        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Reply::Int(n) => n.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn pairs(reply: Reply) -> Vec<(String, String)> {
+    match reply {
+        Reply::Map(pairs) => pairs.iter().map(|(k, v)| (text(k), text(v))).collect(),
+        Reply::Array(items) => items
+            .chunks(2)
+            .filter_map(|pair| Some((text(pair.first()?), text(pair.get(1)?))))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The state of one spot on its server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) exists: bool,
+    /// Of a lock: the holders with their counts. Of a semaphore: the ledger.
+    pub(crate) holders: Vec<(String, i64)>,
+    /// Of a semaphore or latch.
+    pub(crate) number: i64,
+    /// Of leased permits: how many leases there are, ended ones included.
+    pub(crate) leases: i64,
+    /// It is another kind of value than the family's.
+    pub(crate) foreign: bool,
+}
+
+impl Seen {
+    pub(crate) fn counted(&self) -> i64 {
+        self.holders.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The same without the holders called so.
+    pub(crate) fn has(&self, prefix: &str) -> bool {
+        self.holders.iter().any(|(who, _)| who.starts_with(prefix))
+    }
+}
+
+pub(crate) fn look(engine: &Engine, spot: Spot) -> Seen {
+    let ask = |command: &[&str]| run(engine, spot.database, command);
+    let kind = match ask(&["TYPE", spot.name]) {
+        Reply::Status(kind) => kind,
+        other => text(&other),
+    };
+    let mut seen = Seen {
+        exists: kind != "none",
+        ..Seen::default()
+    };
+    let wanted = match spot.family {
+        Family::Hash => "hash",
+        Family::Permits | Family::Leased | Family::Latch => "string",
+    };
+    if seen.exists && kind != wanted {
+        seen.foreign = true;
+        return seen;
+    }
+    let counts = |reply| {
+        pairs(reply)
+            .into_iter()
+            .filter(|(field, _)| field != "mode")
+            .filter_map(|(field, count)| Some((field, count.parse().ok()?)))
+            .collect()
+    };
+    match spot.family {
+        Family::Hash if seen.exists => seen.holders = counts(ask(&["HGETALL", spot.name])),
+        Family::Hash => {}
+        Family::Permits | Family::Leased | Family::Latch => {
+            if seen.exists {
+                seen.number = text(&ask(&["GET", spot.name])).parse().unwrap_or(i64::MIN);
+            }
+            if spot.family == Family::Permits {
+                seen.holders = counts(ask(&["HGETALL", &ledger_of(spot.name)]));
+            }
+            if spot.family == Family::Leased
+                && let Reply::Int(n) = ask(&["ZCARD", &leases_of(spot.name)])
+            {
+                seen.leases = n;
+            }
+        }
+    }
+    seen
+}
+
+/// All keys of a database.
+pub(crate) fn all(engine: &Engine, database: u8) -> Vec<String> {
+    let mut keys: Vec<String> = match run(engine, database, &["KEYS", "*"]) {
+        Reply::Array(keys) => keys.iter().map(text).collect(),
+        _ => Vec::new(),
+    };
+    keys.sort();
+    keys
+}
+
+/// What all keys of a database hold, for a report.
+pub(crate) fn dump(engine: &Engine, database: u8) -> Vec<String> {
+    all(engine, database)
+        .into_iter()
+        .map(|key| {
+            let ask = |command: &[&str]| run(engine, database, command);
+            let held = match ask(&["TYPE", &key]) {
+                Reply::Status(kind) => match kind.as_str() {
+                    "string" => text(&ask(&["GET", &key])),
+                    "hash" => format!("{:?}", pairs(ask(&["HGETALL", &key]))),
+                    "list" => format!("{:?}", ask(&["LRANGE", &key, "0", "-1"])),
+                    "zset" => format!(
+                        "{:?}",
+                        pairs(ask(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]))
+                    ),
+                    other => other.to_owned(),
+                },
+                other => text(&other),
+            };
+            let ttl = text(&ask(&["PTTL", &key]));
+            format!("{key} = {held}, {ttl} ms left")
+        })
+        .collect()
+}

@@ -1,0 +1,247 @@
+//! What owners of names do: numbers of permits, counts of latches, force.
+
+use std::time::Duration;
+
+use stanchion::{
+    CountDownLatch, FairLock, LeasedSemaphore, Lock, PermitId, QueryError, RwLock, Semaphore,
+};
+
+use crate::calls::{OPERATION, masked};
+use crate::judge;
+use crate::program::{Manage, What};
+use crate::run::Runner;
+use crate::spot::{Spot, Use};
+use crate::state::{OpKind, Shared, State};
+
+/// What a management call changes, if it succeeds.
+enum Change {
+    Nothing,
+    /// There are so many permits, if it was done.
+    Total(Option<i64>),
+    By(i64),
+    Less(i64),
+    Gone,
+    /// Some of what is held was taken away.
+    Forced,
+}
+
+impl Runner {
+    pub(crate) fn manage(&self, client: u8, manage: &Manage) {
+        let Some(it) = self.shared.lock().client(client) else {
+            return;
+        };
+        let what = match manage {
+            Manage::Init(n, _)
+            | Manage::Add(n, _)
+            | Manage::Reduce(n, _)
+            | Manage::Drain(n)
+            | Manage::Reclaim(n)
+            | Manage::DeletePermits(n) => What::Permits(n, 0),
+            Manage::InitLeased(n, _)
+            | Manage::SetTotal(n, _)
+            | Manage::AddLeased(n, _)
+            | Manage::DrainLeased(n)
+            | Manage::ReclaimLeased(n) => What::Leased(n, 0),
+            Manage::Arm(n, _) | Manage::CountDown(n, _) | Manage::DeleteLatch(n) => What::Latch(n),
+            Manage::ForceRelease(what) | Manage::Look(what) => what.clone(),
+        };
+        let uses = self.uses_of(&what, client);
+        let label = format!("client {client}: {manage:?}");
+        // Two questions, at most.
+        let ticket = self
+            .shared
+            .about(label, OpKind::Manage, &uses, OPERATION * 2);
+        self.shared
+            .lock()
+            .latches_may_open(|spot| uses.iter().any(|used| used.spot == *spot));
+        if matches!(manage, Manage::ForceRelease(_)) {
+            // Done or not: from here on nobody can tell.
+            self.shared.lock().forced(&uses);
+        }
+        let (shared, manage) = (self.shared.clone(), manage.clone());
+        self.spawn(async move {
+            let outcome = do_it(&it, &manage).await;
+            drop(it);
+            shared.managed(ticket.id(), &uses, outcome);
+        });
+    }
+}
+
+impl State {
+    pub(crate) fn forced(&mut self, uses: &[Use]) {
+        self.taint(|spot| uses.iter().any(|used| same_key(used.spot, *spot)));
+    }
+}
+
+fn same_key(a: Spot, b: Spot) -> bool {
+    (a.server, a.database, a.name) == (b.server, b.database, b.name)
+}
+
+impl Shared {
+    fn managed(&self, call: u64, uses: &[Use], outcome: Result<Change, QueryError>) {
+        let mut state = self.lock();
+        let Some(op) = state.ops.remove(&call) else {
+            return;
+        };
+        let change = match outcome {
+            Ok(change) => change,
+            Err(error) => {
+                state.tell(format!("{}: {}", op.label, masked(&error)));
+                judge::truth::queried(&mut state, &op, &error);
+                // It may have been done.
+                Change::Total(None)
+            }
+        };
+        state.latches_may_open(|spot| uses.iter().any(|used| used.spot == *spot));
+        for used in uses {
+            let now = tokio::time::Instant::now();
+            let place = state.place(used.spot);
+            place.released = now;
+            place.stirred = now;
+            match change {
+                Change::Nothing => {}
+                Change::Total(total) => {
+                    place.total = total;
+                    place.reduced = true;
+                }
+                Change::By(n) => place.total = place.total.map(|total| total + n),
+                Change::Less(n) => {
+                    place.total = place.total.map(|total| total - n);
+                    place.reduced = true;
+                }
+                Change::Gone => {
+                    place.total = None;
+                    place.java_permits = 0;
+                }
+                Change::Forced => {}
+            }
+        }
+        if matches!(change, Change::Gone | Change::Forced) {
+            state.forced(uses);
+        }
+    }
+}
+
+async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, QueryError> {
+    let plain = |name| Semaphore::new(client, name).ok();
+    let leased = |name| LeasedSemaphore::new(client, name).ok();
+    let latch = |name| CountDownLatch::new(client, name).ok();
+    let set = |done: bool, n: u32| {
+        if done {
+            Change::Total(Some(n.into()))
+        } else {
+            Change::Nothing
+        }
+    };
+    macro_rules! with {
+        ($handle:expr) => {
+            match $handle {
+                Some(handle) => handle,
+                None => return Ok(Change::Nothing),
+            }
+        };
+    }
+    Ok(match manage {
+        Manage::Init(name, n) => set(with!(plain(name)).init(*n).await?, *n),
+        Manage::InitLeased(name, n) => set(with!(leased(name)).init(*n).await?, *n),
+        Manage::Add(name, n) => {
+            with!(plain(name)).add(*n).await?;
+            Change::By((*n).into())
+        }
+        Manage::AddLeased(name, n) => {
+            with!(leased(name)).add(*n).await?;
+            Change::By((*n).into())
+        }
+        Manage::Reduce(name, n) => {
+            with!(plain(name)).reduce(*n).await?;
+            Change::Less((*n).into())
+        }
+        Manage::SetTotal(name, n) => {
+            with!(leased(name)).set_total(*n).await?;
+            Change::Total(Some((*n).into()))
+        }
+        Manage::Drain(name) => Change::Less(with!(plain(name)).drain().await?.into()),
+        Manage::DrainLeased(name) => Change::Less(with!(leased(name)).drain().await?.into()),
+        Manage::Reclaim(name) => {
+            let pool = with!(plain(name));
+            if let Some(holder) = pool.status().await?.holders.first() {
+                pool.danger().reclaim(&holder.owner).await?;
+            }
+            Change::Forced
+        }
+        Manage::ReclaimLeased(name) => {
+            let pool = with!(leased(name));
+            let first: Option<PermitId> = pool.status().await?.permits.first().map(|p| p.id);
+            if let Some(id) = first {
+                pool.danger().reclaim(&id).await?;
+            }
+            Change::Forced
+        }
+        Manage::DeletePermits(name) => {
+            with!(plain(name)).danger().delete().await?;
+            Change::Gone
+        }
+        Manage::Arm(name, n) => {
+            with!(latch(name)).arm(*n).await?;
+            Change::Nothing
+        }
+        Manage::CountDown(name, n) => {
+            with!(latch(name)).count_down_by(*n).await?;
+            Change::Nothing
+        }
+        Manage::DeleteLatch(name) => {
+            with!(latch(name)).delete().await?;
+            Change::Nothing
+        }
+        Manage::ForceRelease(what) => {
+            match what {
+                What::Lock(n) | What::Bare(n) | What::Own(n) => {
+                    with!(Lock::new(client, n).ok())
+                        .danger()
+                        .force_release()
+                        .await?
+                }
+                What::Fair(n) => {
+                    with!(FairLock::new(client, n).ok())
+                        .danger()
+                        .force_release()
+                        .await?
+                }
+                What::Read(n) | What::Write(n) | What::PoliteRead(n) | What::PoliteWrite(n) => {
+                    with!(RwLock::new(client, n).ok())
+                        .danger()
+                        .force_release()
+                        .await?
+                }
+                _ => false,
+            };
+            Change::Forced
+        }
+        Manage::Look(what) => {
+            match what {
+                What::Lock(n) | What::Bare(n) | What::Own(n) => {
+                    drop(with!(Lock::new(client, n).ok()).status().await?);
+                }
+                What::Fair(n) => {
+                    let lock = with!(FairLock::new(client, n).ok());
+                    drop(lock.status().await?);
+                    lock.position().await?;
+                }
+                What::Read(n) | What::Write(n) | What::PoliteRead(n) | What::PoliteWrite(n) => {
+                    drop(with!(RwLock::new(client, n).ok()).status().await?);
+                }
+                What::Permits(n, _) => {
+                    with!(plain(n)).available().await?;
+                }
+                What::Leased(n, _) => {
+                    with!(leased(n)).total().await?;
+                }
+                What::Latch(n) => {
+                    with!(latch(n)).count().await?;
+                }
+                What::Multi(_) | What::Red(_) => tokio::time::sleep(Duration::ZERO).await,
+            }
+            Change::Nothing
+        }
+    })
+}

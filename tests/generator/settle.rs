@@ -1,0 +1,185 @@
+//! The end of every program: calm weather, everybody lets go, and nothing may be left.
+
+use std::time::Duration;
+
+use crate::keys;
+use crate::program::Verb;
+use crate::run::Runner;
+use crate::spot::Family;
+use crate::state::OpKind;
+
+const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+pub(crate) async fn settle(runner: &mut Runner) {
+    runner.shared.lock().tell("-- settling");
+    runner.calm();
+    // As everybody stands: what is lost, miscounted or asleep shows when the weather has been calm for a while.
+    let restless = {
+        let state = runner.shared.lock();
+        let waits = |op: &crate::state::Op| op.kind == OpKind::Wait && !op.parked;
+        let stirred = state.skies.iter().any(|sky| sky.last > state.began);
+        stirred && !state.held.is_empty() || state.ops.values().any(waits)
+    };
+    runner.pass(seconds(if restless { 12 } else { 2 })).await;
+    runner.shared.lock().stopping = true;
+    let owners = std::mem::take(&mut runner.shared.lock().owners);
+    drop(owners);
+    // What is held goes; what waits is polled, and what nobody polls stays as it is.
+    for hand in runner.hands.numbers() {
+        if runner.hands.guard(hand).is_some() {
+            runner
+                .step(&crate::program::Step::Use(hand, Verb::Let))
+                .await;
+        }
+    }
+    drain(runner, seconds(30)).await;
+    // Nobody is left behind a future that is not polled.
+    for hand in runner.hands.numbers() {
+        if runner.hands.is_left(hand) {
+            runner.empty(hand);
+        }
+    }
+    drain(runner, seconds(20)).await;
+    for hand in runner.hands.numbers() {
+        runner.empty(hand);
+    }
+    // Workers that wait for what never comes; those who watch for losses go on.
+    for (client, task) in &runner.tasks {
+        if *client != u8::MAX {
+            task.abort();
+        }
+    }
+    runner.pass(seconds(10)).await;
+    if !runner.is_over() {
+        at_rest(runner).await;
+    }
+}
+
+/// Those who wait get what they wait for, one after the other, for as long as anybody gets anything.
+async fn drain(runner: &mut Runner, at_most: Duration) {
+    let began = tokio::time::Instant::now();
+    let mut stuck = Duration::ZERO;
+    while began.elapsed() < at_most + stuck && !runner.is_over() {
+        let waits = {
+            let state = runner.shared.lock();
+            let waiting = |op: &crate::state::Op| op.kind == OpKind::Wait && !op.parked;
+            state.ops.values().any(waiting) || state.held.values().any(|held| !held.forgotten)
+        };
+        if !waits {
+            return;
+        }
+        runner.pass(Duration::from_millis(100)).await;
+        for hand in runner.hands.numbers() {
+            if runner.hands.guard(hand).is_some() {
+                runner.empty(hand);
+                stuck = began.elapsed();
+            }
+        }
+        if began.elapsed() > seconds(120) {
+            return;
+        }
+    }
+}
+
+/// Clients go, leases end; then only documented keys are left, and no connection.
+async fn at_rest(runner: &mut Runner) {
+    let clients: Vec<_> = {
+        let mut state = runner.shared.lock();
+        state
+            .processes
+            .iter_mut()
+            .filter_map(|process| process.client.take())
+            .collect()
+    };
+    let forgotten = {
+        let state = runner.shared.lock();
+        state.held.values().any(|held| held.forgotten)
+    };
+    for client in &clients {
+        if forgotten {
+            // Forgotten guards are renewed for as long as their client lives.
+            client.shutdown(seconds(1)).await;
+        }
+    }
+    drop(clients);
+    let longest = {
+        let state = runner.shared.lock();
+        state.places.values().map(|place| place.lease).max()
+    };
+    let leases = longest.unwrap_or_default();
+    {
+        let state = runner.shared.lock();
+        for (spot, _) in &state.places {
+            crate::java::unlock(&state.engines[usize::from(spot.server)], spot.name);
+        }
+    }
+    let stepped = runner.shared.lock().skies.iter().any(|sky| sky.stepped);
+    let more = if stepped { seconds(25) } else { Duration::ZERO };
+    tokio::time::sleep(leases + seconds(13) + more).await;
+    let mut state = runner.shared.lock();
+    let mut left = Vec::new();
+    for (server, engine) in state.engines.iter().enumerate() {
+        for database in 0..2 {
+            let lines = keys::dump(engine, database);
+            left.extend(
+                lines
+                    .into_iter()
+                    .filter(|line| !is_documented(&state, server, database, line)),
+            );
+        }
+    }
+    let connections: usize = state
+        .engines
+        .iter()
+        .map(|engine| engine.stats().connections)
+        .sum();
+    if !left.is_empty() && !forgotten {
+        let text = format!("P3: everybody has gone, and the servers have {left:?}");
+        state.report("LeftBehind", text);
+    }
+    if connections > 0 && !forgotten {
+        let text = format!("everybody has gone, and {connections} connections are open");
+        state.report("Lingers", text);
+    }
+}
+
+/// What may stay, and why: see `docs/protocol.md`.
+fn is_documented(state: &crate::state::State, server: usize, database: u8, line: &str) -> bool {
+    let key = line.split(" = ").next().unwrap_or_default();
+    let documented = [
+        "stanchion_fence:",
+        "stanchion_origin:",
+        "redisson_lock_token:",
+        "stanchion_latch_deleted:",
+    ];
+    if documented.iter().any(|prefix| key.starts_with(prefix)) {
+        return true;
+    }
+    let some_died = state.deaths || state.left;
+    // Queues whose waiters all died stay until the next one comes; so do the permits of the dead.
+    let of_the_dead = [
+        "redisson_lock_queue:",
+        "redisson_lock_timeout:",
+        "stanchion_fair_waiters:",
+        "stanchion_permits:",
+    ];
+    if some_died && of_the_dead.iter().any(|prefix| key.starts_with(prefix)) {
+        return true;
+    }
+    // Numbers that another program set.
+    if ["s", "p", "l", "m"].contains(&key) {
+        return true;
+    }
+    let numbers = [Family::Permits, Family::Leased, Family::Latch];
+    state.places.iter().any(|(spot, place)| {
+        usize::from(spot.server) == server
+            && spot.database == database
+            && (numbers.contains(&spot.family) && spot.name == key
+                || spot.family == Family::Leased && keys::leases_of(spot.name) == key
+                || spot.family == Family::Permits
+                    && keys::ledger_of(spot.name) == key
+                    && (place.forgotten || place.total.is_none()))
+    })
+}

@@ -1,0 +1,293 @@
+//! One face for every guard, and the call behind every acquire.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use stanchion::{
+    AcquireError, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Fencing, Lease,
+    LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, LostReason, Moment, MultiGuard,
+    MultiLock, Owner, Permit, Preference, ReadGuard, RedGuard, RedLock, ReleaseError, RenewError,
+    Renewal, RwLock, Semaphore, WriteGuard,
+};
+
+use crate::program::{Ask, What};
+use crate::span;
+
+/// The lease of whatever names none.
+pub(crate) const LEASE: u16 = 3_000;
+
+pub(crate) type Call = Pin<Box<dyn Future<Output = Result<Option<Thing>, AcquireError>> + Send>>;
+type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a call gave.
+pub(crate) enum Thing {
+    Lock(LockGuard),
+    Fair(FairLockGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permit(Permit),
+    Leased(LeasedPermit),
+    Multi(MultiGuard),
+    Red(RedGuard),
+    /// A latch leaves nothing in the hand.
+    Passed,
+}
+
+/// Calls the same verb of whatever guard it is; a permit without a lease has none of these verbs.
+macro_rules! each {
+    ($thing:expr, $guard:ident => $verb:expr, else $other:expr) => {
+        match $thing {
+            Thing::Lock($guard) => $verb,
+            Thing::Fair($guard) => $verb,
+            Thing::Read($guard) => $verb,
+            Thing::Write($guard) => $verb,
+            Thing::Leased($guard) => $verb,
+            Thing::Multi($guard) => $verb,
+            Thing::Red($guard) => $verb,
+            Thing::Permit(_) | Thing::Passed => $other,
+        }
+    };
+}
+
+impl Thing {
+    pub(crate) fn is_held(&self) -> bool {
+        each!(self, guard => guard.is_held(), else true)
+    }
+
+    pub(crate) fn valid_until(&self) -> Option<Moment> {
+        each!(self, guard => Some(guard.valid_until()), else None)
+    }
+
+    pub(crate) fn lost(&self) -> Option<Later<LostReason>> {
+        each!(self, guard => Some(Box::pin(guard.lost())), else None)
+    }
+
+    pub(crate) async fn renew(&self) -> Result<(), RenewError> {
+        each!(self, guard => guard.renew().await, else Ok(()))
+    }
+
+    pub(crate) async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
+        each!(self, guard => guard.run(work).await.ok(), else None)
+    }
+
+    pub(crate) fn release(self) -> Later<Result<(), ReleaseError>> {
+        match self {
+            Self::Lock(guard) => Box::pin(guard.release()),
+            Self::Fair(guard) => Box::pin(guard.release()),
+            Self::Read(guard) => Box::pin(guard.release()),
+            Self::Write(guard) => Box::pin(guard.release()),
+            Self::Permit(guard) => Box::pin(guard.release()),
+            Self::Leased(guard) => Box::pin(guard.release()),
+            Self::Multi(guard) => Box::pin(guard.release()),
+            Self::Red(guard) => Box::pin(guard.release()),
+            Self::Passed => Box::pin(async { Ok(()) }),
+        }
+    }
+
+    /// Whether it can be held once more.
+    pub(crate) fn is_reentrant(&self) -> bool {
+        matches!(
+            self,
+            Self::Lock(_) | Self::Fair(_) | Self::Read(_) | Self::Write(_)
+        )
+    }
+
+    pub(crate) async fn reenter(&self) -> Option<Result<Self, RenewError>> {
+        Some(match self {
+            Self::Lock(guard) => guard.reenter().await.map(Self::Lock),
+            Self::Fair(guard) => guard.reenter().await.map(Self::Fair),
+            Self::Read(guard) => guard.reenter().await.map(Self::Read),
+            Self::Write(guard) => guard.reenter().await.map(Self::Write),
+            _ => return None,
+        })
+    }
+
+    /// The token for `name`; `None` inside: there is none.
+    pub(crate) fn token(&self, name: &str) -> Option<u64> {
+        match self {
+            Self::Lock(guard) => guard.fencing_token(),
+            Self::Fair(guard) => guard.fencing_token(),
+            Self::Write(guard) => guard.fencing_token(),
+            Self::Multi(guard) => guard.fencing_token(name),
+            _ => None,
+        }
+        .map(stanchion::FencingToken::get)
+    }
+}
+
+/// The call for `what`. `clients`: by number; those that a multi-lock or RedLock needs, too.
+pub(crate) fn call(
+    clients: &dyn Fn(u8) -> Option<Client>,
+    client: u8,
+    nodes: &[Client],
+    what: &What,
+    ask: Ask,
+    owner: Option<&Owner>,
+) -> Option<Call> {
+    let it = clients(client)?;
+    let options = options(ask, owner);
+    let lease = lease(LEASE);
+    let tries = ask.tries;
+    macro_rules! asking {
+        ($handle:expr, $guard:path, $wait:ident, $try:ident) => {{
+            let handle = $handle;
+            Box::pin(async move {
+                if tries {
+                    Ok(handle.$try(options).await?.map($guard))
+                } else {
+                    Ok(Some($guard(handle.$wait(options).await?)))
+                }
+            })
+        }};
+    }
+    macro_rules! locking {
+        ($handle:expr, $guard:path) => {
+            asking!(
+                $handle.with_lease(lease),
+                $guard,
+                acquire_with,
+                try_acquire_with
+            )
+        };
+    }
+    Some(match what {
+        What::Lock(name) => locking!(Lock::new(&it, name).ok()?, Thing::Lock),
+        What::Bare(name) => {
+            locking!(
+                Lock::new(&it, name).ok()?.with_fencing(Fencing::Off),
+                Thing::Lock
+            )
+        }
+        What::Own(name) => {
+            locking!(
+                Lock::new(&it, name).ok()?.with_fencing(Fencing::PerName),
+                Thing::Lock
+            )
+        }
+        What::Fair(name) => locking!(FairLock::new(&it, name).ok()?, Thing::Fair),
+        What::Read(name) | What::PoliteRead(name) => {
+            let lock = rwlock(&it, name, what)?.with_lease(lease);
+            asking!(lock, Thing::Read, read_with, try_read_with)
+        }
+        What::Write(name) | What::PoliteWrite(name) => {
+            let lock = rwlock(&it, name, what)?.with_lease(lease);
+            asking!(lock, Thing::Write, write_with, try_write_with)
+        }
+        What::Multi(members) => {
+            let parts: Option<Vec<_>> = members
+                .iter()
+                .map(|(client, what)| member(&clients(*client)?, what))
+                .collect();
+            let parts = parts?;
+            let lock = MultiLock::new(parts.iter().map(|part| &**part)).ok()?;
+            asking!(lock, Thing::Multi, acquire_with, try_acquire_with)
+        }
+        What::Red(name) => {
+            let lock = RedLock::new(nodes, name).ok()?.with_lease(lease);
+            Box::pin(async move {
+                if tries {
+                    Ok(lock.try_acquire_with(options).await?.map(Thing::Red))
+                } else {
+                    Ok(Some(Thing::Red(lock.acquire_with(options).await?)))
+                }
+            })
+        }
+        What::Permits(name, permits) => {
+            let (pool, permits) = (Semaphore::new(&it, name).ok()?, *permits);
+            Box::pin(async move {
+                Ok(match ask.timeout {
+                    _ if tries => pool.try_acquire_many(permits).await?.map(Thing::Permit),
+                    Some(timeout) => Some(Thing::Permit(
+                        pool.acquire_many_timeout(permits, span(timeout)).await?,
+                    )),
+                    None => Some(Thing::Permit(pool.acquire_many(permits).await?)),
+                })
+            })
+        }
+        What::Leased(name, permits) => {
+            let (pool, permits) = (LeasedSemaphore::new(&it, name).ok()?, *permits);
+            let pool = pool.with_lease(lease);
+            Box::pin(async move {
+                Ok(if tries {
+                    pool.try_acquire_with(permits, options)
+                        .await?
+                        .map(Thing::Leased)
+                } else {
+                    Some(Thing::Leased(pool.acquire_with(permits, options).await?))
+                })
+            })
+        }
+        What::Latch(name) => {
+            let latch = CountDownLatch::new(&it, name).ok()?;
+            Box::pin(async move {
+                match ask.timeout {
+                    Some(timeout) => latch.wait_timeout(span(timeout)).await?,
+                    None => latch.wait().await?,
+                }
+                Ok(Some(Thing::Passed))
+            })
+        }
+    })
+}
+
+fn options(ask: Ask, owner: Option<&Owner>) -> AcquireOptions {
+    let mut options = AcquireOptions::new();
+    if let Some(owner) = owner {
+        options = options.owner(owner);
+    }
+    if let Some(millis) = ask.lease {
+        options = options.lease(lease(millis));
+    }
+    if ask.manual {
+        options = options.renewal(Renewal::Manual);
+    }
+    if let Some(max) = ask.max_hold {
+        options = options.max_hold(span(max));
+    }
+    if ask.refuses_reentry {
+        options = options.reentry(stanchion::Reentry::Refused);
+    }
+    match ask.timeout {
+        Some(timeout) => options.timeout(span(timeout)),
+        None => options,
+    }
+}
+
+fn lease(millis: u16) -> Lease {
+    Lease::new(span(millis)).unwrap_or_default()
+}
+
+fn rwlock(client: &Client, name: &str, what: &What) -> Option<RwLock> {
+    let lock = RwLock::new(client, name).ok()?;
+    Some(match what {
+        What::PoliteRead(_) | What::PoliteWrite(_) => lock.with_preference(Preference::Writer),
+        _ => lock,
+    })
+}
+
+fn member(client: &Client, what: &What) -> Option<Box<dyn Lockable>> {
+    let lease = lease(LEASE);
+    Some(match what {
+        What::Lock(name) => Box::new(Lock::new(client, name).ok()?.with_lease(lease)),
+        What::Bare(name) => Box::new(
+            Lock::new(client, name)
+                .ok()?
+                .with_fencing(Fencing::Off)
+                .with_lease(lease),
+        ),
+        What::Own(name) => Box::new(
+            Lock::new(client, name)
+                .ok()?
+                .with_fencing(Fencing::PerName)
+                .with_lease(lease),
+        ),
+        What::Fair(name) => Box::new(FairLock::new(client, name).ok()?.with_lease(lease)),
+        What::Read(name) | What::PoliteRead(name) => {
+            Box::new(rwlock(client, name, what)?.with_lease(lease).read_side())
+        }
+        What::Write(name) | What::PoliteWrite(name) => {
+            Box::new(rwlock(client, name, what)?.with_lease(lease).write_side())
+        }
+        _ => return None,
+    })
+}
