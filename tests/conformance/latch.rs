@@ -21,6 +21,7 @@ suite! {
     a_latch_is_redissons_string,
     redissons_count_downs_open_it,
     redisson_can_arm_after_our_delete,
+    a_count_down_to_zero_ends_the_memory_of_a_delete,
     a_latch_that_redisson_deleted_is_open,
     a_latch_in_braces_has_redissons_channel,
     the_key_prefix_is_part_of_a_latchs_name,
@@ -255,6 +256,25 @@ async fn redisson_can_arm_after_our_delete(world: &World) {
     let _ = world.admin(&["PUBLISH", CHANNEL, "0"]);
     waiter.await.unwrap().unwrap();
     latch(&client).wait().await.unwrap();
+    at_rest(world).await;
+}
+
+async fn a_count_down_to_zero_ends_the_memory_of_a_delete(world: &World) {
+    let client = world.client().await;
+    for left_to_redisson in [false, true] {
+        assert!(latch(&client).arm(2).await.unwrap());
+        assert!(latch(&client).delete().await.unwrap());
+        assert_deleted(latch(&client).wait().await);
+        // Nobody of ours waits while Redisson has it armed.
+        let _ = world.admin(&["SET", "job", "2"]);
+        assert_eq!(latch(&client).count_down().await.unwrap(), 1);
+        if left_to_redisson {
+            let _ = world.admin(&["DEL", "job"]);
+        } else {
+            assert_eq!(latch(&client).count_down().await.unwrap(), 0);
+        }
+        latch(&client).wait().await.unwrap();
+    }
     at_rest(world).await;
 }
 

@@ -36,6 +36,7 @@ suite! {
     a_big_request_is_served_among_small_ones,
     a_big_waiter_that_gives_up_keeps_nothing_back,
     a_foreign_key_is_left_untouched,
+    a_release_that_is_refused_loses_no_permit,
     an_owner_is_refused_before_anything_is_sent,
     bad_numbers_are_refused_before_anything_is_sent,
 }
@@ -610,6 +611,32 @@ async fn a_foreign_key_is_left_untouched(world: &World) {
         }
         assert_eq!(world.admin(read), "precious");
         let _ = world.admin(&["DEL", NAME, LEASES]);
+    }
+}
+
+async fn a_release_that_is_refused_loses_no_permit(world: &World) {
+    let client = world.client().await;
+    let semaphore = of(&client);
+    semaphore.init(3).await.unwrap();
+    let foreign: [&[&str]; 3] = [
+        &["HSET", NAME, "field", "precious"],
+        &["SET", NAME, "1.5"],
+        &["SET", NAME, "precious"],
+    ];
+    for make in foreign {
+        let two = semaphore.acquire_many(2).await.unwrap();
+        let ids = two.ids();
+        let _ = world.admin(&["DEL", NAME]);
+        let _ = world.admin(make);
+        assert!(two.release().await.is_err(), "{make:?}");
+        assert!(semaphore.danger().reclaim(&ids[0]).await.is_err());
+        world.quiet().await;
+        assert_eq!(world.admin(&["ZCARD", LEASES]), "2", "{make:?}");
+        let _ = world.admin(&["SET", NAME, "1"]);
+        for id in ids {
+            assert!(semaphore.danger().reclaim(&id).await.unwrap());
+        }
+        assert_eq!(semaphore.available().await.unwrap(), 3);
     }
 }
 

@@ -26,6 +26,10 @@ suite! {
     the_ledger_shows_who_holds,
     a_reclaimed_permit_is_not_released_again,
     a_deleted_semaphore_is_gone,
+    who_held_of_a_semaphore_that_is_gone_holds_nothing,
+    nobody_holds_of_a_semaphore_made_anew,
+    an_operator_cannot_make_permits_of_a_former_semaphore,
+    a_release_that_is_refused_loses_no_permit,
     a_redisson_process_shares_the_permits,
     a_redisson_release_wakes_our_waiters,
     a_foreign_key_is_left_untouched,
@@ -40,6 +44,8 @@ suite! {
 const NAME: &str = "seats";
 const LEDGER: &str = "stanchion_permits:{seats}";
 const LINE: &str = "stanchion_semaphore_line:{seats}";
+const SLOW: &str = "stanchion_semaphore_slow:{seats}";
+const TOTAL: &str = "stanchion_semaphore_total:{seats}";
 const CHANNEL: &str = "redisson_sc:{seats}";
 
 async fn semaphore(client: &Client, permits: u32) -> Semaphore {
@@ -52,16 +58,17 @@ fn of(client: &Client) -> Semaphore {
     Semaphore::new(client, NAME).unwrap()
 }
 
-/// The keys that are there, but for results that are remembered for a while.
+/// The keys that are there, but for what is remembered for a while.
 fn keys(world: &World) -> Vec<String> {
     let mut keys = world.keys();
     keys.retain(|key| {
-        let once = key.starts_with("stanchion_once:{seats}:");
+        let remembered =
+            key.starts_with("stanchion_once:{seats}:") || [SLOW, TOTAL].contains(&key.as_str());
         assert!(
-            !once || world.admin(&["PTTL", key]) != "-1",
+            !remembered || world.admin(&["PTTL", key]) != "-1",
             "{key} has no TTL"
         );
-        !once
+        !remembered
     });
     keys
 }
@@ -413,6 +420,100 @@ async fn a_deleted_semaphore_is_gone(world: &World) {
     assert!(semaphore.init(1).await.unwrap());
     assert!(held.release().await.is_err());
     at_rest(world, 1).await;
+}
+
+/// Redisson's `delete` and a TTL end the semaphore and know nothing of the ledger.
+async fn who_held_of_a_semaphore_that_is_gone_holds_nothing(world: &World) {
+    let semaphore = semaphore(&world.client().await, 5).await;
+    let (one, two) = (
+        semaphore.acquire().await.unwrap(),
+        semaphore.acquire_many(2).await.unwrap(),
+    );
+    let _ = world.admin(&["DEL", NAME]);
+    let status = semaphore.status().await.unwrap();
+    assert!(!status.exists && status.holders.is_empty(), "{status:?}");
+    // Whoever asks clears up.
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    assert_eq!(world.admin(&["EXISTS", LEDGER]), "0");
+    let error = two.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
+    drop(one);
+    world.quiet().await;
+    assert!(keys(world).is_empty(), "nothing is made by a release");
+}
+
+async fn nobody_holds_of_a_semaphore_made_anew(world: &World) {
+    let client = world.client().await;
+    let semaphore = semaphore(&client, 5).await;
+    for add in [false, true] {
+        let two = semaphore.acquire_many(2).await.unwrap();
+        let _ = world.admin(&["DEL", NAME]);
+        match add {
+            true => assert_eq!(semaphore.add(5).await.unwrap(), 5),
+            false => assert!(semaphore.init(5).await.unwrap()),
+        }
+        assert!(semaphore.status().await.unwrap().holders.is_empty());
+        assert!(two.release().await.is_err());
+        at_rest(world, 5).await;
+    }
+}
+
+async fn an_operator_cannot_make_permits_of_a_former_semaphore(world: &World) {
+    let semaphore = semaphore(&world.client().await, 5).await;
+    let dead = semaphore.acquire_many(2).await.unwrap();
+    let owner = dead.owner().to_string();
+    // Redisson's `delete` and `trySetPermits`, and nobody of ours has looked between them.
+    let _ = world.admin(&["DEL", NAME]);
+    let _ = world.admin(&["SET", NAME, "5"]);
+    let three = semaphore.acquire_many(3).await.unwrap();
+    assert_eq!(semaphore.danger().reclaim(&owner).await.unwrap(), 0);
+    assert_eq!(
+        world.admin(&["GET", NAME]),
+        "2",
+        "never more than there are"
+    );
+    three.release().await.unwrap();
+    assert!(dead.release().await.is_err());
+    at_rest(world, 5).await;
+    // What was taken away for good is not given back either, and what was added is.
+    for (add, reduce, back) in [(0, 2, 2), (3, 0, 2), (1, 2, 2)] {
+        let dead = semaphore.acquire_many(2).await.unwrap();
+        semaphore.add(add).await.unwrap();
+        semaphore.reduce(reduce).await.unwrap();
+        let owner = dead.owner().as_str();
+        assert_eq!(semaphore.danger().reclaim(owner).await.unwrap(), back);
+        assert!(dead.release().await.is_err());
+    }
+    at_rest(world, 5).await;
+    let dead = semaphore.acquire_many(2).await.unwrap();
+    assert_eq!(semaphore.drain().await.unwrap(), 3);
+    let owner = dead.owner().as_str();
+    assert_eq!(semaphore.danger().reclaim(owner).await.unwrap(), 2);
+    assert!(dead.release().await.is_err());
+    at_rest(world, 2).await;
+}
+
+async fn a_release_that_is_refused_loses_no_permit(world: &World) {
+    let semaphore = semaphore(&world.client().await, 5).await;
+    let foreign: [&[&str]; 4] = [
+        &["HSET", NAME, "field", "precious"],
+        &["SET", NAME, "1.5"],
+        &["SET", NAME, "0x10"],
+        &["SET", NAME, "99999999999999999999"],
+    ];
+    for make in foreign {
+        let two = semaphore.acquire_many(2).await.unwrap();
+        let owner = two.owner().to_string();
+        let _ = world.admin(&["DEL", NAME]);
+        let _ = world.admin(make);
+        assert!(two.release().await.is_err(), "{make:?}");
+        assert!(semaphore.danger().reclaim(&owner).await.is_err());
+        world.quiet().await;
+        assert_eq!(world.admin(&["HGET", LEDGER, &owner]), "2", "{make:?}");
+        let _ = world.admin(&["SET", NAME, "3"]);
+        assert_eq!(semaphore.danger().reclaim(&owner).await.unwrap(), 2);
+        at_rest(world, 5).await;
+    }
 }
 
 /// What Redisson's `tryAcquire` and `release` send.

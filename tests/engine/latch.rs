@@ -476,6 +476,10 @@ async fn run(steps: Vec<(Step, Option<Way>)>) {
         match step {
             Step::Arm(n) => assert_eq!(latch.arm(n).await.unwrap(), model.arm(n)),
             Step::CountDown(by) => {
+                if model.count > 0 {
+                    // Armed again, by whomever.
+                    model.deleted_until = None;
+                }
                 model.count = model.count.saturating_sub(by);
                 assert_eq!(latch.count_down_by(by).await.unwrap(), model.count);
             }

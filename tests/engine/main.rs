@@ -14,6 +14,7 @@ mod lost_messages;
 mod lost_replies;
 mod members;
 mod multilock;
+mod permit_line;
 mod permit_model;
 mod permit_storm;
 mod redlock;

@@ -6,7 +6,9 @@ use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, Lease, LeasedSemaphore, Rejection, Semaphore};
 use stanchion_testkit::{cancel_after, eventually};
 use stanchion_tests::World;
-use stanchion_tests::permits::{CHANNEL, KINDS, Kind, LINE, NAME, Seats, at_rest, free, keys};
+use stanchion_tests::permits::{
+    CHANNEL, KINDS, Kind, LINE, NAME, Seats, TOTAL, at_rest, free, keys,
+};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -294,10 +296,12 @@ async fn remembered_results_are_forgotten() {
     let seats = Kind::Plain.on(&world.client().await);
     seats.init(1).await.unwrap();
     seats.add(1).await.unwrap();
-    assert_eq!(world.keys().len(), 3);
+    assert_eq!(world.keys().len(), 4);
     // The operation timeout and twice the response timeout.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(world.keys(), [NAME]);
+    assert_eq!(world.keys(), [NAME, TOTAL]);
+    let days = world.admin(&["PTTL", TOTAL]).parse::<i64>().unwrap() / 86_400_000;
+    assert_eq!(days, 29, "a month, and it has begun");
 }
 
 #[tokio::test(start_paused = true)]
@@ -630,10 +634,12 @@ async fn a_dead_first_in_line_costs_three_seconds() {
         let world = World::engine();
         let (_ours, seats) = warm(&world, kind, 3).await;
         let held = seats.acquire(2).await.unwrap();
-        let dying = Client::connect_with(world.config("dying")).await.unwrap();
+        let mut dying = Vec::new();
         for wanted in [3, 2] {
-            let seats = kind.on(&dying);
+            let client = Client::connect_with(world.config("dying")).await.unwrap();
+            let seats = kind.on(&client);
             tokio::spawn(async move { drop(seats.acquire(wanted).await) });
+            dying.push(client);
         }
         eventually("they stand in line", || world.admin(&["LLEN", LINE]) == "2").await;
         world.as_engine().faults().freeze(Some("dying"));
@@ -663,12 +669,12 @@ async fn the_first_in_line_is_served_by_the_next_releases() {
         let theirs = world.client().await;
         let big = spawn_acquire(&kind.on(&theirs), 3);
         eventually("it stands in line", || world.admin(&["LLEN", LINE]) == "1").await;
-        // Small ones come and go, and get nothing that it needs.
+        // Small ones come and go, and get nothing that it needs, as long as it has its turn.
         let third = world.client().await;
         let small: Vec<_> = (0..20)
             .map(|_| spawn_acquire(&kind.on(&third), 1))
             .collect();
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
         assert!(small.iter().all(|task| !task.is_finished()), "{kind:?}");
         let mut left = 1;
         for permit in held {
@@ -703,8 +709,11 @@ async fn the_line_has_sixteen_places() {
             clients.push(client);
         }
         eventually("the line is full", || world.admin(&["LLEN", LINE]) == "16").await;
-        tokio::time::sleep(Duration::from_secs(20)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(world.admin(&["LLEN", LINE]), "16");
+        // When the turn of the first is over, nobody is kept waiting for permits that do not come back.
+        tokio::time::sleep(Duration::from_secs(18)).await;
+        assert_eq!(world.admin(&["LLEN", LINE]), "0");
         let started = Instant::now();
         held.release().await.unwrap();
         for waiter in waiting {

@@ -124,12 +124,14 @@ impl Fleet {
     /// All keys but the fence counters, which stay on purpose, and what both sides keep for a moment: to know a
     /// repeated request by, and to know who was alive a moment ago.
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        const KNOWN: [&str; 5] = [
+        const KNOWN: [&str; 7] = [
             "stanchion_fence:",
             "redisson_lock_token:",
             "redisson_unlock_latch:",
             "stanchion_once:",
             "stanchion_fair_heard:",
+            "stanchion_semaphore_slow:",
+            "stanchion_semaphore_total:",
         ];
         let mut keys = self.server.keys();
         keys.retain(|key| !KNOWN.iter().any(|prefix| key.starts_with(prefix)));

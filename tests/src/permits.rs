@@ -20,6 +20,10 @@ pub const LEDGER: &str = "stanchion_permits:{seats}";
 pub const LEASES: &str = "{seats}:timeout";
 /// The waiters for whom permits are kept back.
 pub const LINE: &str = "stanchion_semaphore_line:{seats}";
+/// The holders who outlasted a turn in line.
+pub const SLOW: &str = "stanchion_semaphore_slow:{seats}";
+/// How many plain permits there are, as far as we know.
+pub const TOTAL: &str = "stanchion_semaphore_total:{seats}";
 
 /// Which kind of semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,17 +91,18 @@ pub fn free(world: &World) -> i64 {
     world.admin(&["GET", NAME]).parse().unwrap_or(0)
 }
 
-/// The keys that are there, but for results that are remembered for a while.
+/// The keys that are there, but for what is remembered for a while.
 #[must_use]
 pub fn keys(world: &World) -> Vec<String> {
     let mut keys = world.keys();
     keys.retain(|key| {
-        let once = key.starts_with("stanchion_once:");
+        let remembered =
+            key.starts_with("stanchion_once:") || [SLOW, TOTAL].contains(&key.as_str());
         assert!(
-            !once || world.admin(&["PTTL", key]) != "-1",
+            !remembered || world.admin(&["PTTL", key]) != "-1",
             "{key} has no TTL"
         );
-        !once
+        !remembered
     });
     keys
 }

@@ -108,7 +108,14 @@ impl Asking {
     }
 
     /// Asks once. Dropped while under way, the request is waited for in the background and a grant is released.
-    async fn attempt(&mut self, entry: &Arc<Entry>, deadline: Moment) -> Option<Attempt> {
+    ///
+    /// `first`: see [`Request::first`].
+    async fn attempt(
+        &mut self,
+        entry: &Arc<Entry>,
+        first: bool,
+        deadline: Moment,
+    ) -> Option<Attempt> {
         let (core, sync, entry, owner) = (
             Arc::clone(&self.core),
             Arc::clone(&self.sync),
@@ -130,7 +137,7 @@ impl Asking {
                 queued: false,
                 busy: None,
             };
-            let outcome = asking.ask(&entry, before, queued).await;
+            let outcome = asking.ask(&entry, before, first, queued).await;
             (outcome, asking)
         });
         let (outcome, mut asked) = core_timeout(&self.core, deadline, &mut work).await?;
@@ -164,6 +171,7 @@ impl Asking {
         &mut self,
         entry: &Arc<Entry>,
         unanswered_before: Moment,
+        first: bool,
         queued: bool,
     ) -> Attempt {
         let core = Arc::clone(&self.core);
@@ -174,6 +182,7 @@ impl Asking {
             lease: self.terms.first_lease,
             not_after: limit.not_after,
             waits: self.how.waits,
+            first,
             queued,
             within: self.how.within.as_ref(),
         };
@@ -498,7 +507,10 @@ async fn wait(
             Some(Some(Turn::Seen)) => return Ok(asking.seen(ticket.entry())),
             Some(Some(Turn::Try)) => {}
         }
-        let Some(attempt) = asking.attempt(ticket.entry(), patience).await else {
+        let Some(attempt) = asking
+            .attempt(ticket.entry(), ticket.is_first(), patience)
+            .await
+        else {
             return Err(timed_out(asking.under_way()));
         };
         match attempt {
@@ -601,7 +613,7 @@ async fn once(
     };
     let mut asking = Asking::new(core, sync, terms, how);
     loop {
-        let outage = match asking.attempt(visit.entry(), deadline).await {
+        let outage = match asking.attempt(visit.entry(), false, deadline).await {
             Some(Attempt::Granted(hold, left)) => {
                 visit.entry().acquired(&hold, left);
                 return asking.unless_closing(Some(hold));

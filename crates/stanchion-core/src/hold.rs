@@ -690,6 +690,7 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
             lease: state.terms.lease,
             not_after: core.not_after(state.sync.name(), sent),
             waits: false,
+            first: false,
             queued: false,
             within: None,
         };

@@ -34,6 +34,9 @@ pub struct Request<'a> {
     pub not_after: u64,
     /// Whether the caller goes on waiting when it is refused, and so may leave a sign of that on the server.
     pub waits: bool,
+    /// For [`Sharing::Permits`]: no other waiter of this process comes before it. Only such a one may take a place in line on the
+    /// server: the order there and here is then the same.
+    pub first: bool,
     /// For [`Sharing::Queued`]: the server has answered this owner before, and gave it a place in its queue.
     pub queued: bool,
     /// For a shared hold: the exclusive hold of the same name that its owner has (a writer that reads).
@@ -317,6 +320,8 @@ pub struct Hint {
     pub elsewhere: Option<(Name, Vec<u8>)>,
     /// This refused request left something on the server, where not all do: see [`Synchronizer::leaves_sign`].
     pub queued: bool,
+    /// For [`Sharing::Permits`]: as things are it cannot be served, so those behind it go on without it.
+    pub passed: bool,
 }
 
 /// A reply of a script, read by the convention of [`Synchronizer`].

@@ -173,6 +173,7 @@ impl<'a> Passing<'a> {
                 lease: self.terms.first_lease,
                 not_after: limit.not_after,
                 waits: false,
+                first: false,
                 queued: false,
                 within: None,
             };

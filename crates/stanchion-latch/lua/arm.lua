@@ -14,12 +14,9 @@
 -- Wakes    nobody: payload 1 closes the gates of Redisson's waiters
 -- Cost     O(1)
 -- Another kind of value under this name is an error, and stays (R16).
-local count = redis.call('GET', KEYS[1])
+local count = count_in(KEYS[1])
 if redis.call('GET', KEYS[2]) then return 1 end
-if count then
-  if not string.find(count, '^-?%d+$') then return redis.error_reply('WRONGTYPE the key holds no count') end
-  return 0
-end
+if count then return 0 end
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[2] + 0 then return -1 end
 

@@ -7,7 +7,6 @@
 -- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(1)
-local count = redis.call('GET', KEYS[1])
+local count = count_in(KEYS[1])
 if not count then return 0 end
-if not string.find(count, '^-?%d+$') then return redis.error_reply('WRONGTYPE the key holds no count') end
 return math.max(count + 0, 0)

@@ -3,6 +3,7 @@
 --
 -- KEYS[1]  latch      string  the count (Redisson's layout)
 -- KEYS[2]  once       string  what this operation answered; gone when it can run no more
+-- KEYS[3]  deleted    string  the mark of a delete before Redisson armed the latch anew
 -- ARGV[1]  by         how many, above 0
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -13,16 +14,15 @@
 -- Wakes    everybody, at zero only: payload 0, as Redisson
 -- Cost     O(1) and the server's delivery to the subscribers
 -- Another kind of value under this name is an error, and stays (R16).
-local count = redis.call('GET', KEYS[1])
+local count = count_in(KEYS[1])
 local answered = redis.call('GET', KEYS[2])
 if answered then return answered + 0 end
 if not count then return 0 end
-if not string.find(count, '^-?%d+$') then return redis.error_reply('WRONGTYPE the key holds no count') end
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[2] + 0 then return -1 end
 
--- Without effect; but it passes at maxmemory, and lets the rest pass (R8).
-redis.call('DEL', KEYS[2])
+-- Redisson arms without knowing of the mark: open is open again from here on. It passes at maxmemory, and lets the rest pass (R8).
+redis.call('DEL', KEYS[3])
 local left = 0
 if count - ARGV[1] > 0 then
   left = redis.call('DECRBY', KEYS[1], ARGV[1])

@@ -14,10 +14,9 @@
 -- Wakes    everybody of ours; payload 1, as Redisson, which wakes none of Redisson's
 -- Cost     O(1) and the server's delivery to the subscribers
 -- Another kind of value under this name is an error, and stays (R16).
-local count = redis.call('GET', KEYS[1])
+local count = count_in(KEYS[1])
 if redis.call('GET', KEYS[2]) then return 1 end
 if not count then return 0 end
-if not string.find(count, '^-?%d+$') then return redis.error_reply('WRONGTYPE the key holds no count') end
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[1] + 0 then return -1 end
 

@@ -8,9 +8,8 @@
 -- Replay   asks again
 -- Wakes    nobody
 -- Cost     O(1)
-local count = redis.call('GET', KEYS[1])
+local count = count_in(KEYS[1])
 if not count then return redis.call('EXISTS', KEYS[2]) == 1 and -2 or 0 end
-if not string.find(count, '^-?%d+$') then return redis.error_reply('WRONGTYPE the key holds no count') end
 if count + 0 <= 0 then return 0 end
 -- Redisson arms without knowing of this key: who finds the latch armed again takes the old mark away.
 if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('DEL', KEYS[2]) end

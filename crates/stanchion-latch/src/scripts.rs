@@ -7,12 +7,24 @@ use stanchion_core::primitive::{
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
-static WAIT: Script<2, 0> = Script::new("latch/wait", include_str!("../lua/wait.lua"));
-static ARM: Script<3, 4> = Script::new("latch/arm", include_str!("../lua/arm.lua"));
-static COUNT_DOWN: Script<2, 4> =
-    Script::new("latch/count_down", include_str!("../lua/count_down.lua"));
-static DELETE: Script<3, 4> = Script::new("latch/delete", include_str!("../lua/delete.lua"));
-static COUNT: Script<1, 0> = Script::new("latch/count", include_str!("../lua/count.lua"));
+/// A script, with the reading of the count in front.
+macro_rules! script {
+    ($name:literal, $file:literal) => {
+        Script::new(
+            $name,
+            concat!(
+                include_str!("../lua/counted.lua"),
+                include_str!(concat!("../lua/", $file))
+            ),
+        )
+    };
+}
+
+static WAIT: Script<2, 0> = script!("latch/wait", "wait.lua");
+static ARM: Script<3, 4> = script!("latch/arm", "arm.lua");
+static COUNT_DOWN: Script<3, 4> = script!("latch/count_down", "count_down.lua");
+static DELETE: Script<3, 4> = script!("latch/delete", "delete.lua");
+static COUNT: Script<1, 0> = script!("latch/count", "count.lua");
 
 /// How long the mark of a delete stays. A waiter asks at least once in a poll interval (5 s) and gives up when the
 /// server has been out of reach for the outage tolerance (30 s): within a minute each has seen the mark or has an error
@@ -67,7 +79,7 @@ impl Description {
     pub(crate) fn count_down(&self, by: u64, operation: &Operation) -> Call {
         let [channel, publish] = self.publish();
         COUNT_DOWN.call(
-            [self.name.as_bytes(), &self.once(operation)],
+            [self.name.as_bytes(), &self.once(operation), &self.deleted],
             [by.into(), operation.not_after.into(), channel, publish],
         )
     }

@@ -19,6 +19,10 @@ impl SemaphoreDanger<'_> {
     /// For permits of a process that has died. If it lives, more permits are in use than there are, until it releases; its
     /// release then gives nothing back, and says so.
     ///
+    /// Never more are given back than keeps those that are free and held within the total, which is known where one of ours
+    /// made the semaphore: the others were held of a semaphore that Redisson has deleted and made anew. If Redisson has added
+    /// permits meanwhile, that may be too few; [`Semaphore::add`](crate::Semaphore::add) them.
+    ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
     ///

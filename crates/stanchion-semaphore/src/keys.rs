@@ -12,6 +12,10 @@ pub(crate) struct Keys {
     /// Who holds the others: the ledger, or the leases.
     pub(crate) held: Vec<u8>,
     pub(crate) line: Vec<u8>,
+    /// The holders who outlasted a turn in line.
+    pub(crate) slow: Vec<u8>,
+    /// How many plain permits there are, as far as we know; the name again: leased permits need none.
+    pub(crate) total: Vec<u8>,
     pub(crate) publish: &'static str,
 }
 
@@ -19,20 +23,24 @@ impl Keys {
     pub(crate) fn plain(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let name = client.name(name)?;
         let ledger = name.prefixed("stanchion_permits");
-        Ok(Self::new(client, name, ledger))
+        let total = name.prefixed("stanchion_semaphore_total");
+        Ok(Self::new(client, name, ledger, total))
     }
 
     pub(crate) fn leased(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let name = client.name(name)?;
         let leases = name.suffixed("timeout");
-        Ok(Self::new(client, name, leases))
+        let total = name.as_bytes().to_vec();
+        Ok(Self::new(client, name, leases, total))
     }
 
-    fn new(client: &Client, name: Name, held: Vec<u8>) -> Self {
+    fn new(client: &Client, name: Name, held: Vec<u8>, total: Vec<u8>) -> Self {
         Self {
             channel: name.prefixed("redisson_sc"),
             held,
             line: name.prefixed("stanchion_semaphore_line"),
+            slow: name.prefixed("stanchion_semaphore_slow"),
+            total,
             publish: client.publish_command(),
             name,
         }

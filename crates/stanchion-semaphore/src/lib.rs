@@ -29,7 +29,7 @@
 //!
 //! # Who is served
 //! In a process waiters are served first come, first served, whatever they ask for: a request for many permits keeps
-//! those behind it back, as tokio's semaphore does. Between processes whoever asks first gets what is free, with one
+//! those behind it back, as tokio's semaphore does, unless it cannot be served as things are. Between processes whoever asks first gets what is free, with one
 //! exception: a request for more than one permit that waits stands in a line on the server, and permits are kept back
 //! for the first in that line. See [`Semaphore::acquire_many`] for what that promises.
 

@@ -31,7 +31,8 @@ use crate::status::SemaphoreStatus;
 /// # On the wire
 /// Redisson's `RSemaphore`: the string `name` with the number of free permits, and the channel `redisson_sc:{name}`. The
 /// hash `stanchion_permits:{name}` says who of us holds how many; Java's holders are not in it. An uncontended acquire and
-/// release are two commands.
+/// release are two commands. When Java deletes the semaphore, nothing is held of it any more: a release gives nothing back
+/// and says so.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     pool: Pool,
@@ -103,15 +104,20 @@ impl Semaphore {
     ///
     /// # Guarantees
     /// A big request is not starved by small ones. In its process no waiter that came later is served before it. Across
-    /// processes a request for more than one permit that has to wait stands in a line on the server; from then on every
-    /// waiting request that is refused joins behind it, also those for one permit. Permits are kept back for the first in
-    /// line: requests of other processes, and [`Semaphore::try_acquire`], get only what leaves enough for it. So it is served
-    /// as soon as the permits that it lacks, of those that were held when it became first, have been released. The line has
-    /// 16 places; whoever finds none asks again and takes the first that comes free.
+    /// processes a request for more than one permit that has to wait, and is the first of its process, stands in a line on
+    /// the server; from then on every first waiter that is refused joins behind it, also those for one permit. Permits are
+    /// kept back for the first in line: others, and [`Semaphore::try_acquire`], get only what leaves enough for it. So it is
+    /// served as soon as the permits that it lacks, of those that were held when it became first, have been released. The
+    /// line has 16 places; whoever finds none asks again and takes the first that comes free.
     ///
-    /// Exceptions: Redisson's requests ignore the line. A first in line that has died keeps permits back for 3 s. Nothing
-    /// is kept back for more permits than there are, held by Java or not at all; such a request waits, and with it those
-    /// behind it in its process, until permits are added.
+    /// It keeps nobody waiting for what does not come back. The first has its turn for 3 s; who held permits all that time is
+    /// remembered as slow, and a request that needs their permits is passed over: others go on before it, in its process,
+    /// too, until they have released. Then it has another turn, twice as long. It is served among holds of up to 5 min,
+    /// after which the slow are forgotten; a permit that never comes back costs the others 3 s in 5 min.
+    ///
+    /// Exceptions: Redisson's requests ignore the line. A first in line that has died keeps permits back for 3 s. A request
+    /// for more permits than there are, held by Java or not at all, is passed over until some are added. So is one that
+    /// has missed its turn beside more than 256 holders, for 5 min.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`]. [`AcquireError::Rejected`] for no permits and for more than 2³¹ − 1.

@@ -81,6 +81,7 @@ async fn sign_of_life(
             lease,
             not_after: core.not_after(sync.name(), sent),
             waits: true,
+            first: false,
             queued: true,
             within: None,
         };

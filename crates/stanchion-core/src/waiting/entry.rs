@@ -15,6 +15,8 @@
 //! 4. No hold is dropped and no waker is called, cloned or dropped while the queue's mutex is held: it may own anything.
 //! 5. What nobody comes for goes on: a hold that a waiter was given is not renewed beyond its first lease until the waiter
 //!    takes it, and when it has run out its waiter loses its place.
+//! 6. The first waiter for several permits asks once when it has become the first, and takes its place in line on the server;
+//!    nobody behind it has one. So the order of the places of a process is that of its queue.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -206,17 +208,13 @@ impl Entry {
         if queue.retired {
             return None;
         }
-        let place = queue.next;
-        queue.next += 1;
+        let place = queue.last_place();
         let sharing = applicant.sync.sharing();
         // Whoever would be among the first to ask does so at once, unless one of us is known to be in the way.
         let asks = match sharing {
             Sharing::Exclusive => queue.waiters.is_empty(),
             Sharing::Together => queue.parked == 0 && queue.exclusives == 0,
-            // Behind one that was refused it waits for its turn, also while that one asks again.
-            Sharing::Permits(_) => {
-                queue.parked == 0 && !queue.first().is_some_and(|(_, first)| first.refused)
-            }
+            Sharing::Permits(_) => !queue.permits_wanted(),
             Sharing::Event => queue.parked == 0,
             Sharing::Queued => true,
         };
@@ -246,6 +244,7 @@ impl Entry {
                 asked: false,
                 asked_before: 0,
                 refused: false,
+                asked_first: false,
                 waker: None,
             },
         );
@@ -338,7 +337,11 @@ impl Entry {
                 }
             }
             // Several ask at once there, and the first may have a place to keep on the server.
-            Some(Sharing::Permits(_)) => queue.admit(Room::Unknown),
+            Some(Sharing::Permits(_)) => {
+                let mut wakers = queue.admit(Room::Unknown);
+                wakers.0.extend(queue.offer_passed().0);
+                wakers
+            }
             // A live local holder will call `freed`; asking the server meanwhile would be noise (invariant 3).
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
                 return;

@@ -46,15 +46,26 @@ pub(super) enum Room {
     Unknown,
 }
 
+/// Places from here on are of waiters for permits that the server has passed over. They come after all others.
+const PASSED: u64 = 1 << 63;
+
+/// The first place that is given. Those before it are for waiters that come back to the front.
+const FIRST: u64 = 1 << 62;
+
+/// Of the waiters passed over, a message is offered to so many.
+const OFFERED: usize = 16;
+
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// No longer in the table of entries: nobody may join.
     pub(super) retired: bool,
     /// By order of arrival.
     pub(super) waiters: BTreeMap<u64, Waiter>,
-    pub(super) next: u64,
+    next: u64,
     /// Waiters that neither ask nor have been told anything.
     pub(super) parked: usize,
+    /// Those of them that were passed over.
+    aside: usize,
     pub(super) exclusives: usize,
     /// Waiters that ask the server.
     pub(super) asking: usize,
@@ -99,12 +110,19 @@ pub(super) struct Waiter {
     pub(super) asked_before: u64,
     /// And was not granted.
     pub(super) refused: bool,
+    /// It has asked as the first of this process.
+    pub(super) asked_first: bool,
     pub(super) waker: Option<Waker>,
 }
 
 impl Waiter {
     pub(super) fn is_parked(&self) -> bool {
         self.turn.is_none() && !self.asking
+    }
+
+    /// Whether it is to ask as soon as it is the first, whatever is free: it would be overtaken for ever without a place in line.
+    fn wants_a_place(&self) -> bool {
+        matches!(self.sync.sharing(), Sharing::Permits(2..)) && !self.asked_first
     }
 }
 
@@ -128,6 +146,32 @@ impl Queue {
             .map(|(place, waiter)| (*place, waiter))
     }
 
+    /// The place that the next newcomer gets.
+    pub(super) const fn next_place(&self) -> u64 {
+        FIRST + self.next
+    }
+
+    /// The place of a newcomer.
+    pub(super) fn last_place(&mut self) -> u64 {
+        let place = self.next_place();
+        self.next += 1;
+        place
+    }
+
+    /// Whether a newcomer that wants permits has somebody to wait for here.
+    pub(super) fn permits_wanted(&self) -> bool {
+        let refused = |(place, first): (u64, &Waiter)| place < PASSED && first.refused;
+        // Behind one that was refused it waits for its turn, also while that one asks again.
+        self.parked > self.aside || self.first().is_some_and(refused)
+    }
+
+    fn count_parked(&mut self, place: u64, by: isize) {
+        self.parked = self.parked.saturating_add_signed(by);
+        if place >= PASSED {
+            self.aside = self.aside.saturating_add_signed(by);
+        }
+    }
+
     pub(super) fn first_sharing(&self) -> Option<Sharing> {
         self.first().map(|(_, waiter)| waiter.sync.sharing())
     }
@@ -138,12 +182,14 @@ impl Queue {
 
     /// Tells a waiter that has nothing to do yet.
     pub(super) fn tell(&mut self, place: u64, turn: Turn, wakers: &mut Wakers) {
-        if let Some(waiter) = self.waiters.get_mut(&place) {
-            if waiter.is_parked() {
-                self.parked -= 1;
-            }
-            waiter.turn = Some(turn);
-            wakers.0.extend(waiter.waker.take());
+        let Some(waiter) = self.waiters.get_mut(&place) else {
+            return;
+        };
+        let parked = waiter.is_parked();
+        waiter.turn = Some(turn);
+        wakers.0.extend(waiter.waker.take());
+        if parked {
+            self.count_parked(place, -1);
         }
     }
 
@@ -181,17 +227,34 @@ impl Queue {
         let mut wakers = Wakers::default();
         let mut left = room;
         let mut told = Vec::new();
+        let mut aside = 0;
         for (place, waiter) in &self.waiters {
             let Sharing::Permits(wanted) = waiter.sync.sharing() else {
                 break;
             };
-            if wanted > left {
+            if *place >= PASSED {
+                aside += 1;
+                if aside > OFFERED {
+                    break;
+                }
+                if wanted > left {
+                    continue;
+                }
+            } else if wanted > left {
                 break;
             }
             left -= wanted;
             if waiter.is_parked() {
                 told.push(*place);
             }
+        }
+        if let Some((first, waiter)) = self.first()
+            && waiter.is_parked()
+            && waiter.wants_a_place()
+            && !told.contains(&first)
+        {
+            // Invariant 6.
+            told.push(first);
         }
         for place in told {
             self.tell(place, Turn::Try, &mut wakers);
@@ -272,7 +335,7 @@ impl Queue {
     pub(super) fn remove(&mut self, place: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&place)?;
         if waiter.is_parked() {
-            self.parked -= 1;
+            self.count_parked(place, -1);
         }
         if waiter.asking {
             self.asking -= 1;
@@ -292,7 +355,7 @@ impl Queue {
             waiter.refused = true;
             self.asking -= 1;
             if waiter.turn.is_none() {
-                self.parked += 1;
+                self.count_parked(place, 1);
             }
         }
     }
@@ -340,6 +403,51 @@ impl Queue {
             self.tell(other, Turn::OutOfReach(outage.clone()), &mut wakers);
         }
         (is_over, wakers)
+    }
+
+    /// A waiter for permits was refused. Returns the place that it has from now on, and tells whoever comes before it then.
+    pub(super) fn refused_permits(&mut self, place: u64, hint: &Hint) -> (u64, Wakers) {
+        // One that was passed over before has kept nobody.
+        let kept_others =
+            hint.passed && place < PASSED && self.first().is_some_and(|(first, _)| first == place);
+        let to = match (place >= PASSED, hint) {
+            (_, Hint { passed: true, .. }) => PASSED | self.last_place(),
+            (false, _) => place,
+            // It stands in line, before whoever has come here meanwhile.
+            (true, Hint { queued: true, .. }) => {
+                self.first().map_or(FIRST, |(first, _)| first.min(FIRST)) - 1
+            }
+            // It can be served again, in its turn.
+            (true, _) => self.last_place(),
+        };
+        if to != place
+            && let Some(mut waiter) = self.remove(place)
+        {
+            let parked = waiter.is_parked();
+            waiter.asked_first = hint.queued || hint.passed;
+            self.waiters.insert(to, waiter);
+            if parked {
+                self.count_parked(to, 1);
+            }
+        }
+        let wakers = match self.first() {
+            // Those behind it go on; or invariant 6.
+            Some((first, waiter))
+                if waiter.is_parked() && (kept_others && first != to || waiter.wants_a_place()) =>
+            {
+                self.nudge(first)
+            }
+            _ => Wakers::default(),
+        };
+        (to, wakers)
+    }
+
+    /// Lets one of those passed over ask; each in its turn, because whoever is passed over again goes behind the others.
+    pub(super) fn offer_passed(&mut self) -> Wakers {
+        match self.waiters.range(PASSED..).next() {
+            Some((place, waiter)) if waiter.is_parked() => self.nudge(*place),
+            _ => Wakers::default(),
+        }
     }
 
     pub(super) fn is_idle(&self) -> bool {

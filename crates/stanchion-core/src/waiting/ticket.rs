@@ -57,7 +57,7 @@ impl Ticket {
             // Invariant 4.
             let waker = cx.waker().clone();
             let mut queue = self.entry.queue();
-            let next = queue.next;
+            let next = queue.next_place();
             let Some(waiter) = queue.waiters.get_mut(&place) else {
                 self.place = None;
                 return Poll::Ready(Turn::Missed);
@@ -97,6 +97,19 @@ impl Ticket {
         .await
     }
 
+    /// For permits: whether nobody of this process comes before it.
+    pub(crate) fn is_first(&self) -> bool {
+        let (Some(place), Sharing::Permits(_)) = (self.place, self.applicant.sync.sharing()) else {
+            return false;
+        };
+        let mut queue = self.entry.queue();
+        let first = queue.first().is_some_and(|(first, _)| first == place);
+        if let Some(waiter) = queue.waiters.get_mut(&place) {
+            waiter.asked_first |= first;
+        }
+        first
+    }
+
     /// Whether it would have to wait for its turn now.
     pub(crate) fn must_wait(&self) -> bool {
         let queue = self.entry.queue();
@@ -106,7 +119,7 @@ impl Ticket {
     }
 
     /// The try found no room: wait for a message, at most for as long as the server said or the poll interval.
-    pub(crate) fn busy(&self, ttl: Option<Duration>, hint: &Hint) {
+    pub(crate) fn busy(&mut self, ttl: Option<Duration>, hint: &Hint) {
         let Some(place) = self.place else { return };
         let subscribed = self.core.subscriptions.want(&self.entry);
         if hint.foreign
@@ -122,10 +135,17 @@ impl Ticket {
         let again = std::mem::take(&mut queue.again);
         // A grant to another of us is not heeded here: its message is faster than that waiter's own question would be. If it is
         // lost, the next sign of life tells of it.
-        let mut wakers = if hint.forgotten {
-            queue.admit_all()
-        } else {
-            Wakers::default()
+        let mut wakers = match self.applicant.sync.sharing() {
+            _ if hint.forgotten => queue.admit_all(),
+            Sharing::Permits(_) => {
+                let (to, wakers) = queue.refused_permits(place, hint);
+                self.place = Some(to);
+                if !wakers.0.is_empty() {
+                    queue.again = again;
+                }
+                wakers
+            }
+            _ => Wakers::default(),
         };
         if wakers.0.is_empty() && again > 0 {
             // Invariant 2.

@@ -9,6 +9,8 @@ use crate::resp::Args;
 
 pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("get", 2, 0, get),
+    Spec::new("getrange", 4, 0, getrange),
+    Spec::new("strlen", 2, 0, strlen),
     Spec::new("set", -3, WRITE | DENY_OOM, set),
     Spec::new("incr", 2, WRITE | DENY_OOM, |ctx, args| {
         add(ctx, &args[1], 1)
@@ -25,6 +27,34 @@ pub(super) const COMMANDS: &[Spec] = &[
 fn get(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let value = ctx.keyspace().string(&args[1])?;
     Ok(value.map_or(Reply::Nil, Reply::bulk))
+}
+
+fn getrange(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let (start, stop) = (int(&args[2])?, int(&args[3])?);
+    let value = ctx
+        .keyspace()
+        .string(&args[1])?
+        .map_or(&[][..], Vec::as_slice);
+    let len = i64::try_from(value.len()).unwrap_or(i64::MAX);
+    let backwards = start < 0 && stop < 0 && start > stop;
+    let at = |n: i64| {
+        if n < 0 {
+            n.saturating_add(len).max(0)
+        } else {
+            n
+        }
+    };
+    let (start, stop) = (at(start), at(stop).min(len - 1));
+    if backwards || start > stop {
+        return Ok(Reply::bulk(b""));
+    }
+    let index = |n: i64| usize::try_from(n).unwrap_or_default();
+    Ok(Reply::bulk(&value[index(start)..=index(stop)]))
+}
+
+fn strlen(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let value = ctx.keyspace().string(&args[1])?;
+    Ok(Reply::count(value.map_or(0, |value| value.len())))
 }
 
 fn decrby(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -13,7 +13,7 @@ use stanchion_embedded::Engine;
 /// servers are not in the same millisecond), A at, P at once or never.
 #[rustfmt::skip]
 const TEMPLATES: &[&str] = &[
-    "GET K", "SET K V", "SET K V O", "SET K V O O", "SET K V PX X", "SET K V EX X GET", "SET K V PX P",
+    "GET K", "GETRANGE K N N", "STRLEN K", "SET K V", "SET K V O", "SET K V O O", "SET K V PX X", "SET K V EX X GET", "SET K V PX P",
     "SET K V KEEPTTL", "SET K V GET NX", "DEL K", "DEL K K", "UNLINK K", "EXISTS K K", "TYPE K", "INCR K", "DECR K",
     "INCRBY K N", "DECRBY K N", "PEXPIRE K X", "PEXPIRE K X NX", "EXPIRE K X XX", "PEXPIREAT K A C",
     "PEXPIREAT K A C C", "PEXPIRE K P", "PEXPIREAT K N", "EXPIRE K P", "EXPIREAT K N", "PTTL K", "TTL K",

@@ -15,16 +15,12 @@
 -- Cost     O(permits, log n), O(places in line), at most 16
 local ids = {}
 for at = 1, #ARGV[2], 16 do ids[#ids + 1] = string.sub(ARGV[2], at, at + 15) end
-local place = ARGV[1] .. ' ' .. #ids
-local left = leave(KEYS[3], place, redis.call('LINDEX', KEYS[3], 0))
+-- Before anything is removed: what could not be given back would be lost (R16).
+local free = free_in(KEYS[1])
 local removed = redis.call('ZREM', KEYS[2], unpack(ids))
+if removed > 0 then free = redis.call('INCRBY', KEYS[1], removed) end
+local left = leave(KEYS[3], ARGV[1] .. ' ' .. #ids, first_in(KEYS[3]))
 if removed + left == 0 then return -2 end
-local free
-if removed > 0 then
-  free = redis.call('INCRBY', KEYS[1], removed)
-else
-  free = free_in(KEYS[1])
-end
 if free <= 0 then return 0 end
 local told = redis.pcall(ARGV[4], ARGV[3], free)
 return type(told) == 'number' and told or -1

@@ -5,20 +5,21 @@
 -- KEYS[2]  leases     sorted set  permit id, 16 raw bytes -> end of its lease, server time in ms (Redisson's layout); the TTL of
 --                                 `free`, mostly none: ended leases are reaped by whoever is short of permits
 -- KEYS[3]  line       list        see line.lua
+-- KEYS[4]  slow       hash        see line.lua
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one acquire only (R1)
 -- ARGV[2]  ids        one behind the other: as many as permits are wanted
 -- ARGV[3]  lease      milliseconds
 -- ARGV[4]  not_after  server time in microseconds; later the script refuses
--- ARGV[5]  waits      1: when refused it may stand in line
+-- ARGV[5]  waits      when refused: 0 it goes away; 1 it waits behind another of its process; 2 as the first, and may stand in line
 -- ARGV[6]  reap       how many ended leases to reap at most
 -- ARGV[7]  channel
 -- ARGV[8]  publish    PUBLISH or SPUBLISH
 --
--- Returns  >= 0 acquired, and so many more could be; -1 late, -4 - ms busy: ask again after so long, when a lease ends (-3: when there is a message); when it
---          stands in line { -4 - ms, server time in microseconds, 1 }
+-- Returns  >= 0 acquired, and so many more could be; -1 late, -4 - ms busy: ask again after so long, when a lease ends (-3: when there is
+--          a message); with a sign { -4 - ms, server time in microseconds, 1 it stands in line or 2 it is passed over: see refused.lua }
 -- Replay   the ids are there: granted, their leases only ever lengthened (P6, R3)
--- Wakes    waiters for reaped permits that it does not take itself
--- Cost     O(wanted + reap, log n); refused: O(places in line), at most 16
+-- Wakes    waiters, for reaped permits that it does not take itself, and when permits are no longer kept back for it
+-- Cost     O(wanted + reap, log n); refused, and for more than one permit: O(places in line), at most 16, and O(holders), up to 256
 local call = redis.call
 local free = free_in(KEYS[1])
 local ids, held = {}, 0
@@ -29,7 +30,6 @@ for at = 1, #ARGV[2], 16 do
 end
 local wanted = #ids
 local place = ARGV[1] .. ' ' .. wanted
-local kept, first = kept_back(KEYS[3], place, ARGV[5])
 
 -- P3: a request that outlived its caller takes nothing.
 local time = call('TIME')
@@ -44,6 +44,9 @@ if held == wanted then
   for _, id in ipairs(ids) do call('ZADD', KEYS[2], 'XX', 'GT', ends, id) end
   return math.max(free, 0)
 end
+
+local first = first_in(KEYS[3])
+local kept = kept_back(first, place, ms)
 
 -- Permits that come free here although nobody released them.
 local found = 0
@@ -62,29 +65,22 @@ if free < wanted + kept then
   end
 end
 
--- Whether so many can come together when all leases have ended. Nothing is kept back for a request that cannot be served.
-local function possible(permits)
-  return free + call('ZCARD', KEYS[2]) >= permits
+-- Redisson's "no lease" never ends.
+local NEVER = '(922337203685477'
+local function count() return call('ZCOUNT', KEYS[2], '-inf', NEVER) end
+local function list(most)
+  local leased, permits = call('ZRANGEBYSCORE', KEYS[2], '-inf', NEVER, 'LIMIT', 0, most), {}
+  for i = 1, #leased do permits[i] = 1 end
+  return leased, permits
 end
 
-local short = free < wanted
-if short or (free < wanted + kept and possible(kept)) then
-  if found > 0 and free > 0 then redis.pcall(ARGV[8], ARGV[7], free) end
-  local again, stands = math.huge, false
-  -- Kept back for somebody who may be dead: that ends without a message.
-  if not short then again = math.max(call('PTTL', KEYS[3]), 0) end
-  if ARGV[5] == '1' and (first or wanted > 1) then
-    if not possible(wanted) then
-      leave(KEYS[3], place, first)
-    elseif stand(KEYS[3], place, first) then
-      again, stands = BEAT, true
-    end
-  end
-  local next_end = call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
-  -- Redisson's "no lease".
-  if next_end and next_end + 0 < 922337203685477 then again = math.min(again, math.max(next_end - ms, 0)) end
-  if stands then return { -4 - again, now, 1 } end
-  return again == math.huge and -3 or -4 - again
+if free < wanted + kept then
+  local again, sign, open = refused(KEYS[3], KEYS[4], first, place, wanted, free, ms, ARGV[5], count, list)
+  if (open or found > 0) and free > 0 then redis.pcall(ARGV[8], ARGV[7], free) end
+  local next_end = call('ZRANGEBYSCORE', KEYS[2], '-inf', NEVER, 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  if next_end then again = math.min(again, math.max(next_end - ms, 0)) end
+  again = again == math.huge and -3 or -4 - again
+  return sign and { again, now, sign } or again
 end
 
 free = call('DECRBY', KEYS[1], wanted)
@@ -102,7 +98,7 @@ local ttl = call('PTTL', KEYS[1])
 if ttl > 0 then call('PEXPIRE', KEYS[2], ttl) end
 if found > 0 and free > 0 then redis.pcall(ARGV[8], ARGV[7], free) end
 if first then
-  leave(KEYS[3], place, first)
-  free = free - kept_back(KEYS[3], place, ARGV[5])
+  if leave(KEYS[3], place, first) == 1 then first = first_in(KEYS[3]) end
+  free = free - kept_back(first, place, ms)
 end
 return math.max(free, 0)

@@ -13,6 +13,8 @@
 -- Cost     O(permits, log n) and the server's delivery to the subscribers
 local ids = {}
 for at = 1, #ARGV[1], 16 do ids[#ids + 1] = string.sub(ARGV[1], at, at + 15) end
+-- Before anything is removed: what could not be given back would be lost (R16).
+free_in(KEYS[1])
 -- ZREM tests and decides, and passes at maxmemory (R8).
 local removed = redis.call('ZREM', KEYS[2], unpack(ids))
 if removed == 0 then return -2 end

@@ -1,7 +1,7 @@
 -- semaphore/abandon
 -- Undo whatever a request did: give its permits back, and its place in line.
 --
--- KEYS[1]  free     string  the permits that nobody holds
+-- KEYS[1]  free     string  the permits that nobody holds; missing: the semaphore is gone, and with it whatever was held of it
 -- KEYS[2]  ledger   hash    owner -> permits
 -- KEYS[3]  line     list    see line.lua
 -- ARGV[1]  owner
@@ -13,11 +13,10 @@
 -- Replay   finds nothing
 -- Wakes    as a release does; also when permits were only kept back for the owner
 -- Cost     O(places in line), at most 16
-local place = ARGV[1] .. ' ' .. ARGV[2]
-local first = redis.call('LINDEX', KEYS[3], 0)
-local left = leave(KEYS[3], place, first)
-local free
-if redis.call('HDEL', KEYS[2], ARGV[1]) == 1 then
+local free, exists = free_in(KEYS[1])
+local left = leave(KEYS[3], ARGV[1] .. ' ' .. ARGV[2], first_in(KEYS[3]))
+local held = redis.call('HDEL', KEYS[2], ARGV[1])
+if held == 1 and exists then
   free = redis.pcall('INCRBY', KEYS[1], ARGV[2])
   if type(free) ~= 'number' then
     redis.pcall('HSET', KEYS[2], ARGV[1], ARGV[2])
@@ -25,8 +24,6 @@ if redis.call('HDEL', KEYS[2], ARGV[1]) == 1 then
   end
 elseif left == 0 then
   return -2
-else
-  free = free_in(KEYS[1])
 end
 if free <= 0 then return 0 end
 local told = redis.pcall(ARGV[4], ARGV[3], free)

@@ -1,9 +1,13 @@
 -- semaphore/reclaim
 -- Give back what an owner holds, for an operator who knows that it will not.
 --
+-- Never so much that more were free and held than there are, where we know the total (see total.lua): then it held of a semaphore
+-- that Redisson has deleted and made anew, and nothing else tells the two apart.
+--
 -- KEYS[1]  free       string  the permits that nobody holds
 -- KEYS[2]  ledger     hash    owner -> permits
 -- KEYS[3]  once       string  the result; expires with not_after
+-- KEYS[4]  total      string  see total.lua
 -- ARGV[1]  owner
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -12,15 +16,25 @@
 -- Returns  { 1 done, permits given back }, { -1 late, 0 }
 -- Replay   the once key has the result
 -- Wakes    as a release does
--- Cost     O(1)
+-- Cost     O(holders)
 local answer = before(KEYS[3], ARGV[2])
 if answer then return answer end
-free_in(KEYS[1])
+local free, exists = free_in(KEYS[1])
+if not exists then
+  redis.call('DEL', KEYS[2])
+  return done(KEYS[3], ARGV[2], 0)
+end
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 if not held then return done(KEYS[3], ARGV[2], 0) end
+local total, sum = redis.call('GET', KEYS[4]), free
 -- First, because it passes at maxmemory and lets the rest pass (R8).
 redis.call('HDEL', KEYS[2], ARGV[1])
-local free = redis.call('INCRBY', KEYS[1], held)
-answer = done(KEYS[3], ARGV[2], held)
-if free > 0 then redis.pcall(ARGV[4], ARGV[3], free) end
+local given = held + 0
+if total then
+  for _, permits in ipairs(redis.call('HVALS', KEYS[2])) do sum = sum + permits end
+  given = math.max(0, math.min(given, total - sum))
+end
+if given > 0 then free = redis.call('INCRBY', KEYS[1], given) end
+answer = done(KEYS[3], ARGV[2], given)
+if given > 0 and free > 0 then redis.pcall(ARGV[4], ARGV[3], free) end
 return answer

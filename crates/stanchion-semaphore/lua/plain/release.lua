@@ -1,7 +1,7 @@
 -- semaphore/release
 -- Give permits back, and wake as many waiters as are free now.
 --
--- KEYS[1]  free     string  the permits that nobody holds; made if missing, as Redisson does
+-- KEYS[1]  free     string  the permits that nobody holds; missing: the semaphore is gone, and with it whatever was held of it
 -- KEYS[2]  ledger   hash    owner -> permits
 -- ARGV[1]  owner
 -- ARGV[2]  permits  those it holds
@@ -12,6 +12,11 @@
 -- Replay   the ledger no longer has the owner: nothing is given back again (P6)
 -- Wakes    waiters in each process, as many as the payload says: the number of free permits, as Redisson
 -- Cost     O(1) and the server's delivery to the subscribers
+local _, exists = free_in(KEYS[1])
+if not exists then
+  redis.call('DEL', KEYS[2])
+  return -2
+end
 -- HDEL tests and decides, and passes at maxmemory (R8).
 if redis.call('HDEL', KEYS[2], ARGV[1]) == 0 then return -2 end
 local free = redis.pcall('INCRBY', KEYS[1], ARGV[2])

@@ -5,12 +5,12 @@
 -- KEYS[2]  ledger   hash    owner -> permits
 -- ARGV[1]  holders  1: list them
 --
--- Returns  { free permits or '' when the semaphore does not exist, owner, permits, ... }
+-- Returns  { free permits or '' when the semaphore does not exist, owner, permits, ... }; of one that is gone nobody holds
 -- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(1), or O(holders) with the list
 local _, text = free_in(KEYS[1])
 local result = { text or '' }
-if ARGV[1] ~= '1' then return result end
+if ARGV[1] ~= '1' or not text then return result end
 for i, text in ipairs(redis.call('HGETALL', KEYS[2])) do result[i + 1] = text end
 return result

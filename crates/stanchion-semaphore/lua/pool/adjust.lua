@@ -3,6 +3,8 @@
 --
 -- KEYS[1]  free       string  the permits that nobody holds; may become negative
 -- KEYS[2]  once       string  the result; expires with not_after
+-- KEYS[3]  ledger     hash    of plain permits
+-- KEYS[4]  total      string  see total.lua; the semaphore's own key again: none
 -- ARGV[1]  by         a whole number, negative to take away
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -11,15 +13,21 @@
 -- Returns  { 1 done, free permits }, { -1 late, 0 }
 -- Replay   the once key has the result
 -- Wakes    as many waiters as permits are free, when some were added
--- Cost     O(1)
+-- Cost     O(1), and O(holders) of a former semaphore that only Redisson or a TTL has ended
 local answer = before(KEYS[2], ARGV[2])
 if answer then return answer end
-local free = free_in(KEYS[1]) + ARGV[1]
+local free, exists = free_in(KEYS[1])
+free = free + ARGV[1]
 -- Java reads 32 bits.
 if free > 2147483647 or free < -2147483648 then
   return redis.error_reply('ERR that would make ' .. string.format('%.0f', free) .. ' free permits, beyond 32 bits')
 end
 free = redis.call('INCRBY', KEYS[1], ARGV[1])
+if exists then
+  changed(KEYS[4], ARGV[1])
+else
+  made(KEYS[3], KEYS[4], ARGV[1])
+end
 answer = done(KEYS[2], ARGV[2], free)
 if free > 0 and ARGV[1] + 0 > 0 then redis.pcall(ARGV[4], ARGV[3], free) end
 return answer

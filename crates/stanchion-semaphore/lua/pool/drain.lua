@@ -3,6 +3,7 @@
 --
 -- KEYS[1]  free       string  the permits that nobody holds
 -- KEYS[2]  once       string  the result; expires with not_after
+-- KEYS[3]  total      string  see total.lua; the semaphore's own key again: none
 -- ARGV[1]  not_after  server time in microseconds; later the script refuses
 --
 -- Returns  { 1 done, how many were taken }, { -1 late, 0 }
@@ -14,4 +15,5 @@ if answer then return answer end
 local free = free_in(KEYS[1])
 if free <= 0 then return done(KEYS[2], ARGV[1], 0) end
 redis.call('DECRBY', KEYS[1], free)
+changed(KEYS[3], -free)
 return done(KEYS[2], ARGV[1], free)

@@ -3,6 +3,8 @@
 --
 -- KEYS[1]  free       string  the permits that nobody holds; no TTL, as Redisson
 -- KEYS[2]  once       string  the result; expires with not_after
+-- KEYS[3]  ledger     hash    of plain permits
+-- KEYS[4]  total      string  see total.lua; the semaphore's own key again: none
 -- ARGV[1]  permits
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -11,12 +13,13 @@
 -- Returns  { 1 done, 1 set or 0 it existed }, { -1 late, 0 }
 -- Replay   the once key has the result
 -- Wakes    as many waiters as there are permits
--- Cost     O(1)
+-- Cost     O(1), and O(holders) of a former semaphore that only Redisson or a TTL has ended
 local answer = before(KEYS[2], ARGV[2])
 if answer then return answer end
 local _, exists = free_in(KEYS[1])
 if exists then return done(KEYS[2], ARGV[2], 0) end
 redis.call('SET', KEYS[1], ARGV[1])
+made(KEYS[3], KEYS[4], ARGV[1])
 answer = done(KEYS[2], ARGV[2], 1)
 if ARGV[1] ~= '0' then redis.pcall(ARGV[4], ARGV[3], ARGV[1]) end
 return answer

@@ -11,9 +11,11 @@ use super::script;
 use crate::ids::PermitId;
 use crate::keys::Keys;
 
-static ACQUIRE: Script<3, 8> =
-    script!("leased/acquire", "pool/free.lua" "pool/line.lua" "leased/acquire.lua");
-static RELEASE: Script<2, 3> = script!("leased/release", "leased/release.lua");
+static ACQUIRE: Script<4, 8> = script!(
+    "leased/acquire",
+    "pool/free.lua" "pool/line.lua" "pool/refused.lua" "leased/acquire.lua"
+);
+static RELEASE: Script<2, 3> = script!("leased/release", "pool/free.lua" "leased/release.lua");
 static ABANDON: Script<3, 4> =
     script!("leased/abandon", "pool/free.lua" "pool/line.lua" "leased/abandon.lua");
 static RENEW: Script<1, 3> = script!("leased/renew", "leased/renew.lua");
@@ -53,13 +55,18 @@ impl Synchronizer for Description {
     fn acquire(&self, request: &Request<'_>) -> Call {
         let ids = PermitId::joined(request.owner, self.permits);
         ACQUIRE.call(
-            [self.keys.name.as_bytes(), &self.keys.held, &self.keys.line],
+            [
+                self.keys.name.as_bytes(),
+                &self.keys.held,
+                &self.keys.line,
+                &self.keys.slow,
+            ],
             [
                 request.owner.as_str().into(),
                 ids.as_slice().into(),
                 request.lease.millis().into(),
                 request.not_after.into(),
-                u64::from(request.waits).into(),
+                super::waits(request).into(),
                 (REAP + u64::from(self.permits)).into(),
                 self.keys.channel.as_slice().into(),
                 self.keys.publish.into(),

@@ -10,12 +10,14 @@ use stanchion_core::{Lease, Name, WireOwner};
 use super::script;
 use crate::keys::Keys;
 
-static ACQUIRE: Script<3, 4> =
-    script!("semaphore/acquire", "pool/free.lua" "pool/line.lua" "plain/acquire.lua");
-static RELEASE: Script<2, 4> = script!("semaphore/release", "plain/release.lua");
+static ACQUIRE: Script<4, 6> = script!(
+    "semaphore/acquire",
+    "pool/free.lua" "pool/line.lua" "pool/refused.lua" "plain/acquire.lua"
+);
+static RELEASE: Script<2, 4> = script!("semaphore/release", "pool/free.lua" "plain/release.lua");
 static ABANDON: Script<3, 4> =
     script!("semaphore/abandon", "pool/free.lua" "pool/line.lua" "plain/abandon.lua");
-static RECLAIM: Script<3, 4> =
+static RECLAIM: Script<4, 4> =
     script!("semaphore/reclaim", "pool/free.lua" "pool/once.lua" "plain/reclaim.lua");
 static STATUS: Script<2, 1> = script!("semaphore/status", "pool/free.lua" "plain/status.lua");
 
@@ -49,12 +51,19 @@ impl Synchronizer for Description {
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         ACQUIRE.call(
-            [self.keys.name.as_bytes(), &self.keys.held, &self.keys.line],
+            [
+                self.keys.name.as_bytes(),
+                &self.keys.held,
+                &self.keys.line,
+                &self.keys.slow,
+            ],
             [
                 request.owner.as_str().into(),
                 u64::from(self.permits).into(),
                 request.not_after.into(),
-                u64::from(request.waits).into(),
+                super::waits(request).into(),
+                self.keys.channel.as_slice().into(),
+                self.keys.publish.into(),
             ],
         )
     }
@@ -96,7 +105,12 @@ impl Synchronizer for Description {
 
 pub(crate) fn reclaim(keys: &Keys, owner: &str, operation: &Operation) -> Call {
     RECLAIM.call(
-        [keys.name.as_bytes(), &keys.held, &keys.once(operation)],
+        [
+            keys.name.as_bytes(),
+            &keys.held,
+            &keys.once(operation),
+            &keys.total,
+        ],
         [
             owner.into(),
             operation.not_after.into(),

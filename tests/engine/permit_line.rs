@@ -1,0 +1,222 @@
+//! Big requests for permits among small ones: the line on the server and the queue of each process agree on whose turn it
+//! is, and whom a leaked permit keeps waiting keeps nobody else waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use stanchion::Client;
+use stanchion_tests::World;
+use stanchion_tests::permits::{KINDS, LINE, SLOW, Seats, at_rest, free};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Tasks of `client` that take `permits` again and again, each for `hold`, until told to end.
+fn crowd(
+    seats: &Seats,
+    tasks: u64,
+    permits: u32,
+    hold: Duration,
+    over: &Arc<AtomicBool>,
+) -> Vec<JoinHandle<()>> {
+    (0..tasks)
+        .map(|_| {
+            let (seats, over) = (seats.clone(), Arc::clone(over));
+            tokio::spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    let seat = seats.acquire(permits).await.unwrap();
+                    tokio::time::sleep(hold).await;
+                    seat.release().await.unwrap();
+                }
+            })
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_first_in_line_asks_as_soon_as_enough_is_free() {
+    for kind in KINDS {
+        for own_client in [true, false] {
+            for offset in 0..15 {
+                let world = World::engine();
+                let faults = world.as_engine().faults();
+                faults.delay(None, Duration::from_micros(200 + 390 * offset));
+                let clients = [
+                    world.client().await,
+                    world.client().await,
+                    world.client().await,
+                ];
+                kind.on(&clients[0]).init(10).await.unwrap();
+                let over = Arc::new(AtomicBool::new(false));
+                let hold = Duration::from_millis(5);
+                let mut tasks = crowd(&kind.on(&clients[0]), 3, 3, hold, &over);
+                tasks.extend(crowd(&kind.on(&clients[1]), 3, 3, hold, &over));
+                tokio::time::sleep(Duration::from_micros(40_000 + 2_331 * offset)).await;
+                let big: &Client = &clients[if own_client { 2 } else { 0 }];
+                let started = Instant::now();
+                let all = kind.on(big).acquire(10).await.unwrap();
+                let waited = started.elapsed();
+                assert!(
+                    waited < Duration::from_millis(500),
+                    "{kind:?}, own client {own_client}, {offset}: {waited:?}"
+                );
+                all.release().await.unwrap();
+                over.store(true, Ordering::Relaxed);
+                for task in tasks {
+                    task.await.unwrap();
+                }
+                at_rest(&world, 10).await;
+            }
+        }
+    }
+}
+
+/// How long each of `client`'s requests for one permit waits, one after the other for `span`; the longest.
+async fn longest_wait(seats: &Seats, span: Duration) -> Duration {
+    let (started, mut longest) = (Instant::now(), Duration::ZERO);
+    while started.elapsed() < span {
+        let asked = Instant::now();
+        let seat = seats.acquire(1).await.unwrap();
+        longest = longest.max(asked.elapsed());
+        seat.release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    longest
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_never_comes_back_costs_the_others_one_turn() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (leaky, greedy, other) = (
+            world.client().await,
+            world.client().await,
+            world.client().await,
+        );
+        kind.on(&leaky).init(8).await.unwrap();
+        let leaked = kind.on(&leaky).acquire(1).await.unwrap();
+        let all = tokio::spawn({
+            let seats = kind.on(&greedy);
+            async move { seats.acquire(8).await.unwrap() }
+        });
+        stanchion_testkit::eventually("it stands in line", || world.admin(&["LLEN", LINE]) == "1")
+            .await;
+        let first = longest_wait(&kind.on(&other), Duration::from_secs(10)).await;
+        assert!(
+            (2_000..3_100).contains(&first.as_millis()),
+            "{kind:?}: permits are kept back for one turn, not for {first:?}"
+        );
+        // Neither in other processes nor in its own does it keep anybody waiting any more, nor does another like it.
+        let again = tokio::spawn({
+            let seats = kind.on(&leaky);
+            async move { seats.acquire(8).await.unwrap() }
+        });
+        for client in [&other, &greedy, &leaky] {
+            let later = longest_wait(&kind.on(client), Duration::from_secs(20)).await;
+            assert!(later < Duration::from_millis(50), "{kind:?}: {later:?}");
+        }
+        assert_eq!(free(&world), 7, "{kind:?}");
+        let ttl: i64 = world.admin(&["PTTL", SLOW]).parse().unwrap();
+        assert!((1..=300_000).contains(&ttl), "{kind:?}: {ttl}");
+        // The permit was not leaked after all: both are served, one after the other.
+        let over = Arc::new(AtomicBool::new(false));
+        let small = crowd(&kind.on(&other), 12, 1, Duration::from_millis(30), &over);
+        leaked.release().await.unwrap();
+        let started = Instant::now();
+        all.await.unwrap().release().await.unwrap();
+        again.await.unwrap().release().await.unwrap();
+        assert!(
+            started.elapsed() < Duration::from_secs(15),
+            "{kind:?}: {:?}",
+            started.elapsed()
+        );
+        over.store(true, Ordering::Relaxed);
+        for task in small {
+            task.await.unwrap();
+        }
+        at_rest(&world, 8).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn holders_that_outlast_a_turn_are_waited_for_in_the_next() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (busy, busier, other) = (
+            world.client().await,
+            world.client().await,
+            world.client().await,
+        );
+        kind.on(&busy).init(6).await.unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let mut tasks = Vec::new();
+        // Each holds for far longer than a turn, there are twice as many as permits, and they are never in step.
+        for (client, hold) in [(&busy, 9_100), (&busier, 10_300)] {
+            for n in 0..6 {
+                let hold = Duration::from_millis(hold + 311 * n);
+                tasks.extend(crowd(&kind.on(client), 1, 1, hold, &over));
+                tokio::time::sleep(Duration::from_millis(700)).await;
+            }
+        }
+        let started = Instant::now();
+        let all = kind.on(&other).acquire(6).await.unwrap();
+        assert!(
+            started.elapsed() < Duration::from_secs(90),
+            "{kind:?}: {:?}",
+            started.elapsed()
+        );
+        all.release().await.unwrap();
+        over.store(true, Ordering::Relaxed);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        at_rest(&world, 6).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_served_keeps_nobody_of_its_process_waiting() {
+    for kind in KINDS {
+        let world = World::engine();
+        let client = world.client().await;
+        let seats = kind.on(&client);
+        seats.init(3).await.unwrap();
+        let impossible: Vec<_> = [4, 5]
+            .map(|wanted| {
+                let seats = seats.clone();
+                tokio::spawn(async move { seats.acquire(wanted).await.unwrap() })
+            })
+            .into();
+        stanchion_testkit::eventually("they wait", || client.waiters() == 2).await;
+        world.quiet().await;
+        let longest = longest_wait(&seats, Duration::from_secs(30)).await;
+        assert!(longest < Duration::from_millis(50), "{kind:?}: {longest:?}");
+        // Waiters that are told by message go on, too.
+        let held = seats.acquire(3).await.unwrap();
+        let three: Vec<_> = (0..3)
+            .map(|_| {
+                let seats = seats.clone();
+                tokio::spawn(async move { seats.acquire(1).await.unwrap() })
+            })
+            .collect();
+        stanchion_testkit::eventually("all wait", || client.waiters() == 5).await;
+        world.quiet().await;
+        let started = Instant::now();
+        held.release().await.unwrap();
+        let mut seated = Vec::new();
+        for waiter in three {
+            seated.push(waiter.await.unwrap());
+        }
+        assert!(started.elapsed() < Duration::from_millis(50), "{kind:?}");
+        for seat in seated {
+            seat.release().await.unwrap();
+        }
+        // Until they can be.
+        seats.add(2).await.unwrap();
+        for waiter in impossible {
+            waiter.await.unwrap().release().await.unwrap();
+        }
+        assert!(started.elapsed() < Duration::from_secs(11), "{kind:?}");
+        at_rest(&world, 5).await;
+    }
+}
