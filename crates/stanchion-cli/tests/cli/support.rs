@@ -43,8 +43,9 @@ pub(crate) fn code(server: &RedisServer, args: &[&str]) -> Option<i32> {
 }
 
 /// For scripts: does nothing, in small steps between which traps run. Ends by itself, so that a test that fails
-/// leaves nothing behind for ever.
-const IDLE: &str = "idle() { for step in $(seq 1500); do sleep 0.02; done; }";
+/// leaves nothing behind for ever. A signal for all processes ends one step, and not the count of them.
+const IDLE: &str =
+    "idle() { step=0; while [ $step -lt 1500 ]; do sleep 0.02; step=$((step + 1)); done; }";
 
 /// Starts `run` with a shell script as its command, and waits for the script's first line, `ready`.
 pub(crate) fn start_script(server: &RedisServer, options: &[&str], script: &str) -> Process {
