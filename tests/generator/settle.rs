@@ -153,6 +153,8 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         "stanchion_origin:",
         "redisson_lock_token:",
         "stanchion_latch_deleted:",
+        "stanchion_semaphore_total:",
+        "stanchion_semaphore_slow:",
     ];
     if documented.iter().any(|prefix| key.starts_with(prefix)) {
         return true;

@@ -48,7 +48,23 @@ fn counts(state: &mut State, spot: Spot, seen: &Seen) {
     let odd = held
         .iter()
         .any(|held| held.tainted || held.forgotten || !held.thing.is_held());
-    let guards = i64::try_from(held.len()).unwrap_or(i64::MAX);
+    // A multi-lock may hold one name more than once, through several clients of its owner.
+    let counts = held.iter().flat_map(|held| &held.uses);
+    let guards = counts.filter(|used| used.spot == spot).count();
+    let guards = i64::try_from(guards).unwrap_or(i64::MAX);
+    // A dead reader stays beside live ones until somebody looks; it keeps nobody out.
+    let dead = |who: &str| {
+        state
+            .processes
+            .iter()
+            .any(|process| (process.killed || process.closing) && who.starts_with(&process.id))
+    };
+    let counted: i64 = seen
+        .holders
+        .iter()
+        .filter(|(who, _)| guards == 0 || !dead(who))
+        .map(|(_, count)| count)
+        .sum();
     let waiters = state.ops.values().any(|op| here(&op.uses));
     let calm = state.calm_over(spot.server);
     let place = state.place(spot);
@@ -61,7 +77,7 @@ fn counts(state: &mut State, spot: Spot, seen: &Seen) {
         && !seen.has(crate::java::OWNER)
         && place.stirred.elapsed() >= SETTLED
         && calm >= CALM;
-    if !quiet || seen.counted() == guards {
+    if !quiet || counted == guards {
         place.miscounted = None;
         return;
     }
@@ -140,6 +156,7 @@ fn sums(state: &mut State, spot: Spot, seen: &Seen) {
 /// Keys that tell nothing of holds.
 fn is_sign(key: &str) -> bool {
     [
+        "stanchion_semaphore_slow",
         "stanchion_fair_live",
         "stanchion_once",
         "stanchion_fence",
