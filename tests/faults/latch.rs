@@ -125,7 +125,10 @@ async fn a_count_down_whose_reply_is_lost_counts_once() {
         let Some(server) = server() else { return };
         let count_down = script(
             &server,
-            include_str!("../../crates/stanchion-latch/lua/count_down.lua"),
+            concat!(
+                include_str!("../../crates/stanchion-latch/lua/counted.lua"),
+                include_str!("../../crates/stanchion-latch/lua/count_down.lua"),
+            ),
         );
         let proxy = Proxy::start(server.addr());
         let ours = latch(&connect(proxy.url()).await);

@@ -111,12 +111,12 @@ fn channel(prefix: &str, name: &str) -> String {
     }
 }
 
-fn place<'a>(
-    state: &'a mut State,
+fn place(
+    state: &mut State,
     server: u8,
     family: Family,
     name: Named,
-) -> Option<&'a mut crate::state::Place> {
+) -> Option<&mut crate::state::Place> {
     let spot = Spot {
         server,
         database: 0,

@@ -111,7 +111,7 @@ async fn at_rest(runner: &mut Runner) {
     let leases = longest.unwrap_or_default();
     {
         let state = runner.shared.lock();
-        for (spot, _) in &state.places {
+        for spot in state.places.keys() {
             crate::java::unlock(&state.engines[usize::from(spot.server)], spot.name);
         }
     }

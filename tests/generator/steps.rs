@@ -98,7 +98,7 @@ impl Runner {
             Step::Suspend(millis) => self.suspend(*millis),
             Step::Stall(millis) => self.stall(span(*millis)).await,
             Step::Java(server, java) => {
-                crate::java::happens(&mut self.shared.lock(), *server, *java)
+                crate::java::happens(&mut self.shared.lock(), *server, *java);
             }
         }
     }
@@ -231,7 +231,7 @@ impl Runner {
             let outcome = held.thing.renew().await;
             let tainted = held.tainted;
             drop(held);
-            shared.renewed(&ticket, outcome.as_ref().map(|()| ()), tainted);
+            shared.renewed(&ticket, outcome.as_ref().copied(), tainted);
         });
     }
 
@@ -259,7 +259,7 @@ impl Runner {
             };
             let guard = thing.map(|thing| shared.joined(&held, thing));
             drop(held);
-            shared.renewed(&ticket, result.as_ref().map(|()| ()), tainted);
+            shared.renewed(&ticket, result.as_ref().copied(), tainted);
             if let Some(guard) = guard
                 && !hands.fulfil(into, call, guard)
             {

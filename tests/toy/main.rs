@@ -70,7 +70,10 @@ fn the_page_shows_what_was_built() {
     ];
     let mut shown = 0;
     for block in page.split("```").skip(1).step_by(2) {
-        let Some(code) = block.strip_prefix("rust\n").or(block.strip_prefix("lua\n")) else {
+        let Some(code) = block
+            .strip_prefix("rust\n")
+            .or_else(|| block.strip_prefix("lua\n"))
+        else {
             continue;
         };
         shown += 1;

@@ -7,7 +7,7 @@
 //! No call has a timer of its own: a call ends with its reply or with its connection.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -139,6 +139,8 @@ pub(super) struct Live {
     pub(super) over: CancellationToken,
     pub(super) stops: Arc<Stops>,
     pub(super) books: Arc<Books>,
+    /// A script has been answered on it.
+    pub(super) served: AtomicBool,
     /// How long its login lasts.
     pub(super) login_ends: Option<Duration>,
 }
@@ -322,6 +324,9 @@ impl Link {
             }
             other => other,
         };
+        if !matches!(answer, Err((_, Failure::Unanswered(_)))) {
+            live.served.store(true, Ordering::Relaxed);
+        }
         answer.map_err(|(code, failure)| {
             if self.0.plan.peer == Peer::Master && code == READ_ONLY {
                 self.leave();

@@ -121,7 +121,7 @@ impl Link {
             };
             tracing::debug!(server = self.server(), "logged in again");
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// On the connection's runtime, as at the connect. The error is for the log.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
@@ -32,7 +33,7 @@ impl Link {
                     }
                     generation += 1;
                     self.enter(Phase::Up(generation));
-                    let began = self.now();
+                    let (began, live) = (self.now(), self.live());
                     tokio::select! {
                         biased;
                         () = closed.cancelled() => break,
@@ -41,7 +42,8 @@ impl Link {
                     }
                     self.drop_connection();
                     let now = self.now();
-                    if now.since(began) >= STEADY {
+                    let served = live.is_some_and(|live| live.served.load(Ordering::Relaxed));
+                    if served || now.since(began) >= STEADY {
                         pauses = self::pauses(self.0.seed);
                     }
                     missing = true;
@@ -244,6 +246,7 @@ impl Link {
             over: CancellationToken::new(),
             stops,
             books: Arc::new(Books::default()),
+            served: AtomicBool::new(false),
             login_ends: credentials.and_then(|c| c.valid_for),
         };
         if let Err(error) = self.greet(&live).await {
@@ -313,8 +316,9 @@ async fn is_master(live: &Live) -> Result<(), String> {
     }
 }
 
-/// A connection that lasted this long was a good one: after it the pauses are short again. One that ends sooner is made
-/// anew as if it had failed, or a peer that hangs up after the handshake would be dialled without end.
+/// A connection that lasted this long, or on which a script was answered, was a good one: after it the pauses are short
+/// again. Another is made anew as if it had failed, or a peer that hangs up after the handshake would be dialled without
+/// end.
 const STEADY: Duration = Duration::from_secs(1);
 
 /// Clients that have lost the same server do not come back in the same instant: the first pause is a part of this.

@@ -302,7 +302,7 @@ impl Table {
         }
         let turn = self.turn.clone().filter(|_| ask.prefers_writers && !held);
         let yields = turn.as_ref().filter(|(turn, _)| turn.starts_with('!'));
-        if let Some(left) = taken.or(yields.map(|(_, end)| end - ms)) {
+        if let Some(left) = taken.or_else(|| yields.map(|(_, end)| end - ms)) {
             if grace == 0 {
                 return busy(left);
             }
