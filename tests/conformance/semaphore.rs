@@ -429,9 +429,14 @@ async fn who_held_of_a_semaphore_that_is_gone_holds_nothing(world: &World) {
         semaphore.acquire().await.unwrap(),
         semaphore.acquire_many(2).await.unwrap(),
     );
+    let first = semaphore.acquire().await.unwrap();
     let _ = world.admin(&["DEL", NAME]);
     let status = semaphore.status().await.unwrap();
     assert!(!status.exists && status.holders.is_empty(), "{status:?}");
+    // A release gives nothing back, also before anybody has looked.
+    let error = first.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Lost(_)), "{error}");
+    assert_eq!(world.admin(&["EXISTS", NAME, LEDGER]), "0");
     // Whoever asks clears up.
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     assert_eq!(world.admin(&["EXISTS", LEDGER]), "0");

@@ -220,3 +220,42 @@ async fn a_request_that_cannot_be_served_keeps_nobody_of_its_process_waiting() {
         at_rest(&world, 5).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_of_a_process_stands_in_line() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (holder, waiting) = (world.client().await, world.client().await);
+        kind.on(&holder).init(4).await.unwrap();
+        let held = kind.on(&holder).acquire(3).await.unwrap();
+        let tasks: Vec<_> = [2, 3, 4]
+            .map(|wanted| {
+                let seats = kind.on(&waiting);
+                tokio::spawn(async move {
+                    let seat = seats.acquire(wanted).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    seat.release().await.unwrap();
+                })
+            })
+            .into();
+        stanchion_testkit::eventually("all wait", || waiting.waiters() == 3).await;
+        world.quiet().await;
+        let in_line = |wanted: u32| {
+            let line = world.admin(&["LINDEX", LINE, "0"]);
+            world.admin(&["LLEN", LINE]) == "1"
+                && line.split(' ').nth(1) == Some(&wanted.to_string())
+        };
+        assert!(in_line(2), "{kind:?}");
+        held.release().await.unwrap();
+        // Who becomes the first takes its place at once, though nothing says that there is room for it.
+        for wanted in [3, 4] {
+            let started = Instant::now();
+            stanchion_testkit::eventually("the next stands in line", || in_line(wanted)).await;
+            assert!(started.elapsed() < Duration::from_millis(150), "{kind:?}");
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        at_rest(&world, 4).await;
+    }
+}
