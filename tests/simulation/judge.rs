@@ -135,12 +135,13 @@ fn within(events: &[Event], from: Duration, to: Duration) -> Vec<Event> {
         .collect()
 }
 
-/// P3: everybody has gone, and nothing is left but fence counters.
+/// P3: everybody has gone, and nothing is left but fence counters, and for some minutes which holders were slow.
 fn rest(run: &Finished) -> Option<String> {
     let left: Vec<_> = run
         .keys
         .iter()
         .filter(|(key, _)| !key.starts_with("stanchion_fence:"))
+        .filter(|(key, _)| !key.starts_with("stanchion_semaphore_slow:"))
         .filter(|(key, value)| !is_full(&run.scenario, key, value.as_deref()))
         .collect();
     (!left.is_empty()).then(|| format!("P3: keys left behind: {left:?}"))
