@@ -10,6 +10,7 @@ use stanchion::embedded::{Engine, Reply};
 
 use crate::chaos::{Chaos, LATENCY};
 use crate::client::{self, Life, host_name};
+use crate::family::Primitive;
 use crate::ledger::Ledger;
 use crate::network::{self, SERVER};
 use crate::scenario::{LENGTH, Scenario};
@@ -83,6 +84,9 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
     if panics > 0 {
         ledger.complain(format!("{panics} panics, see the output"));
     }
+    if let Primitive::LeasedSemaphore(_) = scenario.primitive {
+        reap_ended_leases(&engine, scenario.names);
+    }
     let keys = engine
         .keys()
         .iter()
@@ -101,6 +105,25 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
         scenario,
         ledger,
         keys,
+    }
+}
+
+/// What the next one who is short of permits would do: until then the leases of the dead stay, though they have ended.
+fn reap_ended_leases(engine: &Engine, names: &[&str]) {
+    let Reply::Array(now) = engine.execute(&["TIME"]) else {
+        unreachable!("TIME answers with an array");
+    };
+    let Some(Reply::Bulk(seconds)) = now.first() else {
+        unreachable!("TIME answers with texts");
+    };
+    let now = format!("{}000", String::from_utf8_lossy(seconds));
+    for name in names {
+        let leases = format!("{{{name}}}:timeout");
+        if let Reply::Int(ended) =
+            engine.execute(&["ZREMRANGEBYSCORE", &leases, "-inf", &now])
+        {
+            engine.execute(&["INCRBY", name, &ended.to_string()]);
+        }
     }
 }
 

@@ -368,7 +368,8 @@ impl Queue {
             None => self.first()?,
         };
         let given = waiter.turn.as_ref().and_then(Turn::hold)?;
-        if !given.is(hold) {
+        // P5: while it asks, the answer may be a hold of the same owner. What is dropped here would be released under it.
+        if waiter.asking || !given.is(hold) {
             return None;
         }
         self.remove(place)
