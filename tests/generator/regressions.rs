@@ -62,3 +62,44 @@ fn a_hand_off_and_a_queue() {
         ],
     );
 }
+
+/// P8: a place in a queue was granted before it was given up, and the error said that nothing was left.
+#[test]
+fn a_place_in_a_queue_is_something() {
+    let seat = || Seat {
+        server: 0,
+        database: 0,
+        hears: Messages,
+    };
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 5,
+            clients: vec![seat(), seat(), seat(), seat(), seat()],
+        },
+        vec![
+            Take {
+                hand: 4,
+                client: 2,
+                what: Fair("x"),
+                ask: ask(),
+                polled: Always,
+            },
+            Pass(10),
+            Take {
+                hand: 4,
+                client: 4,
+                what: Fair("y"),
+                ask: ask(),
+                polled: Always,
+            },
+            Take {
+                hand: 4,
+                client: 1,
+                what: Fair("y"),
+                ask: ask().timeout(0),
+                polled: Always,
+            },
+        ],
+    );
+}

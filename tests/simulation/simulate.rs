@@ -119,9 +119,7 @@ fn reap_ended_leases(engine: &Engine, names: &[&str]) {
     let now = format!("{}000", String::from_utf8_lossy(seconds));
     for name in names {
         let leases = format!("{{{name}}}:timeout");
-        if let Reply::Int(ended) =
-            engine.execute(&["ZREMRANGEBYSCORE", &leases, "-inf", &now])
-        {
+        if let Reply::Int(ended) = engine.execute(&["ZREMRANGEBYSCORE", &leases, "-inf", &now]) {
             engine.execute(&["INCRBY", name, &ended.to_string()]);
         }
     }

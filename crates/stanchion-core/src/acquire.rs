@@ -253,7 +253,12 @@ impl Asking {
     }
 
     fn leftover(&self) -> Option<Duration> {
-        (self.unanswered_until > Moment::ZERO).then(|| self.free_by())
+        if self.unanswered_until > Moment::ZERO {
+            return Some(self.free_by());
+        }
+        // P8: the server may grant to a place in its queue until that is taken back.
+        let may_be_granted = self.queued && self.sync.sharing() == Sharing::Queued;
+        may_be_granted.then(|| self.sync.beat() * FORGOTTEN + self.core.config.response_timeout)
     }
 
     fn failed(&self, outage: Outage) -> AcquireError {
@@ -548,6 +553,10 @@ async fn wait(
         }
     }
 }
+
+/// After so many beats of silence the server has given up a place in its queue, and what it was granted at the last moment has
+/// ended: four until it is missed, four more if it had come back before, four that a grant lasts, and the skew.
+const FORGOTTEN: u32 = 16;
 
 /// How long the one question of a call without patience may take.
 const FIRST_ASK: Duration = Duration::from_millis(45);

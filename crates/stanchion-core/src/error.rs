@@ -142,7 +142,8 @@ pub enum AcquireError {
         name: Name,
         /// How long the call waited.
         waited: Duration,
-        /// `None`: nothing of this call is on the server. Otherwise a request was under way: it is being undone, and
+        /// `None`: nothing of this call holds, or can come to hold; that a writer or a big request waits is being taken back.
+        /// Otherwise a request was under way, or a place in a fair queue, which the server may grant to: it is being undone, and
         /// even if the server stays silent its effect is gone after this long.
         free_by: Option<Duration>,
     },

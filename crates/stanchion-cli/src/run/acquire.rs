@@ -124,7 +124,9 @@ pub(super) async fn acquire(
         let error = match acquired {
             Ok(Some(held)) => return Ok(Answer::Acquired(held)),
             Ok(None) => return conflict(&target, target.taken()).await,
-            Err(AcquireError::TimedOut { free_by: None, .. }) if client.is_connected() => {
+            Err(AcquireError::TimedOut { free_by, .. })
+                if client.is_connected() && (free_by.is_none() || target.has_queue()) =>
+            {
                 let waited = output::rough(asked.elapsed());
                 let taken = format!("{}; gave up after {waited}", target.taken());
                 return conflict(&target, taken).await;

@@ -123,6 +123,11 @@ impl Target {
         })
     }
 
+    /// Whoever waits has a place on the server, which is given back after the wait.
+    pub(super) fn has_queue(&self) -> bool {
+        matches!(self, Self::Fair(_))
+    }
+
     /// Why it was not acquired.
     pub(super) fn taken(&self) -> String {
         let name = self.name();
