@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::MutexGuard;
 
 use crate::client::{Core, Path};
-use crate::clock::Moment;
-use crate::error::{AcquireError, Outage, Rejection};
+use crate::clock::{Moment, micros};
+use crate::error::{AcquireError, Brief, Outage, Rejection};
 use crate::hold::{Grant, Hold, HoldState, as_acquire_error, reenter};
 use crate::lease::Lease;
 use crate::options::{AcquireOptions, HoldTerms, Reentry};
@@ -42,6 +42,8 @@ struct Asking {
     owner: WireOwner,
     terms: HoldTerms,
     how: How,
+    /// When the call began.
+    began: Moment,
     /// P3: an unanswered request of ours may run until then. Swept when this is dropped.
     unanswered_until: Moment,
     /// P3: the server knows that we wait. Given up when this is dropped.
@@ -67,6 +69,7 @@ impl Asking {
             owner: core.next_wire_owner(),
             terms,
             how,
+            began: core.clock.now(),
             unanswered_until: Moment::ZERO,
             queued: false,
             busy: None,
@@ -123,7 +126,7 @@ impl Asking {
             self.owner.clone(),
         );
         let (terms, before, how) = (self.terms, self.unanswered_until, self.how.clone());
-        let queued = self.queued;
+        let (began, queued) = (self.began, self.queued);
         let runner = Arc::clone(&core.runner);
         // The clean-up of an unanswered request rides in the value that is dropped.
         let mut work = Persistent::new(&runner, async move {
@@ -133,6 +136,7 @@ impl Asking {
                 owner,
                 terms,
                 how,
+                began,
                 unanswered_until: Moment::ZERO,
                 queued: false,
                 busy: None,
@@ -181,6 +185,7 @@ impl Asking {
             owner: &self.owner,
             lease: self.terms.first_lease,
             not_after: limit.not_after,
+            since: limit.sent.saturating_sub(micros(sent.since(self.began))),
             waits: self.how.waits,
             first,
             queued,
@@ -620,6 +625,7 @@ async fn once(
         waits: false,
         within,
     };
+    let asked = core.clock.now();
     let mut asking = Asking::new(core, sync, terms, how);
     loop {
         let outage = match asking.attempt(visit.entry(), false, deadline).await {
@@ -634,10 +640,8 @@ async fn once(
             },
             Some(Attempt::NotNow(outage) | Attempt::Unanswered(outage)) => outage,
             None => {
-                let detail = format!(
-                    "nothing within {}",
-                    humantime::format_duration(core.config.operation_timeout)
-                );
+                let waited = core.clock.now().since(asked);
+                let detail = format!("nothing within {}", Brief(waited));
                 let name = sync.name().clone();
                 return Err(AcquireError::Ambiguous {
                     name,

@@ -11,7 +11,7 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::acquire;
-use crate::clock::{BootClock, Clock, Moment};
+use crate::clock::{BootClock, Clock, Moment, micros};
 use crate::config::{ClientConfig, Wake};
 use crate::error::{AcquireError, ConnectError, LostReason, Outage, QueryError};
 use crate::hold::{Hold, HoldState};
@@ -74,6 +74,8 @@ pub(crate) struct Limit {
     pub(crate) not_after: u64,
     /// By our clock the server's has passed that.
     pub(crate) ends_by: Moment,
+    /// Server time in µs, at the earliest, when it is sent.
+    pub(crate) sent: u64,
 }
 
 /// Which connection a request takes.
@@ -564,9 +566,11 @@ impl Core {
     pub(crate) fn limit(&self, name: &Name, sent: Moment) -> Limit {
         let end = sent + self.config.response_timeout * 2;
         let reached = self.server_clock(name).reach(end.micros());
+        let ago = micros(end.since(sent) + reached.within);
         Limit {
             not_after: reached.server_micros,
             ends_by: end + reached.within + Duration::from_millis(2),
+            sent: reached.server_micros.saturating_sub(ago),
         }
     }
 

@@ -48,6 +48,11 @@ impl Moment {
     }
 }
 
+/// Whole microseconds.
+pub(crate) fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Add<Duration> for Moment {
     type Output = Self;
 

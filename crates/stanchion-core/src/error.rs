@@ -182,7 +182,7 @@ pub enum AcquireError {
 }
 
 /// A duration for people: whole milliseconds.
-struct Brief(Duration);
+pub(crate) struct Brief(pub(crate) Duration);
 
 impl std::fmt::Display for Brief {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -685,10 +685,12 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
             return Err(state.lease_lost(LostReason::Gone).into());
         }
         let sent = core.clock.now();
+        let limit = core.limit(state.sync.name(), sent);
         let request = Request {
             owner: &state.owner,
             lease: state.terms.lease,
-            not_after: core.not_after(state.sync.name(), sent),
+            not_after: limit.not_after,
+            since: limit.sent,
             waits: false,
             first: false,
             queued: false,

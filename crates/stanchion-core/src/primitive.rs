@@ -32,6 +32,8 @@ pub struct Request<'a> {
     pub lease: Lease,
     /// Server time in µs after which the script must refuse (P3).
     pub not_after: u64,
+    /// Server time in µs when the caller's call began, or a little earlier.
+    pub since: u64,
     /// Whether the caller goes on waiting when it is refused, and so may leave a sign of that on the server.
     pub waits: bool,
     /// For [`Sharing::Permits`]: no other waiter of this process comes before it. Only such a one may take a place in line on the

@@ -172,6 +172,7 @@ impl<'a> Passing<'a> {
                 owner: &self.owner,
                 lease: self.terms.first_lease,
                 not_after: limit.not_after,
+                since: limit.sent,
                 waits: false,
                 first: false,
                 queued: false,

@@ -3,7 +3,6 @@
 --
 -- KEYS[1]  latch      string  the count (Redisson's layout)
 -- KEYS[2]  once       string  what this operation answered; gone when it can run no more
--- KEYS[3]  deleted    string  the mark of a delete before Redisson armed the latch anew
 -- ARGV[1]  by         how many, above 0
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -21,8 +20,8 @@ if not count then return 0 end
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[2] + 0 then return -1 end
 
--- Redisson arms without knowing of the mark: open is open again from here on. It passes at maxmemory, and lets the rest pass (R8).
-redis.call('DEL', KEYS[3])
+-- Nothing to remove: passes at maxmemory, and lets DECRBY pass (R8).
+redis.call('DEL', KEYS[2])
 local left = 0
 if count - ARGV[1] > 0 then
   left = redis.call('DECRBY', KEYS[1], ARGV[1])

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  latch      string  the count (Redisson's layout)
 -- KEYS[2]  once       string  this operation has been done; gone when it can run no more
--- KEYS[3]  deleted    string  the mark that tells waiters; its TTL is longer than any waiter goes without asking
+-- KEYS[3]  deleted    string  when, in microseconds: the mark that tells waiters; its TTL is longer than any waiter goes without asking
 -- ARGV[1]  not_after  server time in microseconds; later the script refuses
 -- ARGV[2]  mark       milliseconds that the mark stays
 -- ARGV[3]  channel
@@ -18,11 +18,12 @@ local count = count_in(KEYS[1])
 if redis.call('GET', KEYS[2]) then return 1 end
 if not count then return 0 end
 local time = redis.call('TIME')
-if time[1] * 1000000 + time[2] > ARGV[1] + 0 then return -1 end
+local now = time[1] * 1000000 + time[2]
+if now > ARGV[1] + 0 then return -1 end
 
 -- First, because it passes at maxmemory and lets the rest pass (R8).
 redis.call('DEL', KEYS[1])
-redis.call('SET', KEYS[3], '1', 'PX', ARGV[2])
+redis.call('SET', KEYS[3], string.format('%.0f', now), 'PX', ARGV[2])
 -- It lives through the millisecond of not_after: forgotten is never before late (R13).
 redis.call('SET', KEYS[2], '1', 'PXAT', string.sub(ARGV[1], 1, -4))
 redis.pcall(ARGV[4], ARGV[3], '1')

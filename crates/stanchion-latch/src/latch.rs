@@ -134,7 +134,7 @@ impl CountDownLatch {
     /// Waits until the latch is open.
     ///
     /// # Errors
-    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: somebody [deleted](Self::delete) it, now or up to 60 s ago.
+    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: somebody [deleted](Self::delete) it during the wait.
     /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: the server has been out of reach for the outage
     /// tolerance (30 s).
     ///
@@ -160,9 +160,9 @@ impl CountDownLatch {
         self.client.wait(&self.sync, Some(timeout)).await
     }
 
-    /// Removes a closed latch, and returns whether there was one. Its waiters get [`Rejection::Deleted`] at once, and so
-    /// does whoever waits within the next 60 s, unless the latch is armed again. (Redisson's waiters are not woken, as by
-    /// Redisson's own `delete`; and to our waiters a latch that Redisson deleted is open.)
+    /// Removes a closed latch, and returns whether there was one. Its waiters get [`Rejection::Deleted`] at once. To who waits
+    /// later it is open, as any latch that is not armed. (Redisson's waiters are not woken, as by Redisson's own `delete`; and to
+    /// our waiters a latch that Redisson deleted is open.)
     ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else. After

@@ -20,9 +20,9 @@ macro_rules! script {
     };
 }
 
-static WAIT: Script<2, 0> = script!("latch/wait", "wait.lua");
+static WAIT: Script<2, 1> = script!("latch/wait", "wait.lua");
 static ARM: Script<3, 4> = script!("latch/arm", "arm.lua");
-static COUNT_DOWN: Script<3, 4> = script!("latch/count_down", "count_down.lua");
+static COUNT_DOWN: Script<2, 4> = script!("latch/count_down", "count_down.lua");
 static DELETE: Script<3, 4> = script!("latch/delete", "delete.lua");
 static COUNT: Script<1, 0> = script!("latch/count", "count.lua");
 
@@ -79,7 +79,7 @@ impl Description {
     pub(crate) fn count_down(&self, by: u64, operation: &Operation) -> Call {
         let [channel, publish] = self.publish();
         COUNT_DOWN.call(
-            [self.name.as_bytes(), &self.once(operation), &self.deleted],
+            [self.name.as_bytes(), &self.once(operation)],
             [by.into(), operation.not_after.into(), channel, publish],
         )
     }
@@ -119,8 +119,11 @@ impl Synchronizer for Description {
         Tenure::Nothing
     }
 
-    fn acquire(&self, _request: &Request<'_>) -> Call {
-        WAIT.call([self.name.as_bytes(), &self.deleted], [])
+    fn acquire(&self, request: &Request<'_>) -> Call {
+        WAIT.call(
+            [self.name.as_bytes(), &self.deleted],
+            [request.since.into()],
+        )
     }
 
     fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {

@@ -76,10 +76,12 @@ async fn sign_of_life(
 ) -> Option<Result<Reply, Failure>> {
     for _ in 0..2 {
         let sent = core.clock.now();
+        let limit = core.limit(sync.name(), sent);
         let request = Request {
             owner,
             lease,
-            not_after: core.not_after(sync.name(), sent),
+            not_after: limit.not_after,
+            since: limit.sent,
             waits: true,
             first: false,
             queued: true,
