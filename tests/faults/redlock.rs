@@ -30,7 +30,11 @@ impl Nodes {
     }
 
     async fn lock(&self) -> RedLock {
-        let lock = RedLock::new(&self.clients().await, "orders").unwrap();
+        self.lock_with(&self.clients().await).await
+    }
+
+    async fn lock_with(&self, clients: &[Client]) -> RedLock {
+        let lock = RedLock::new(clients, "orders").unwrap();
         // A grant that came too late to be counted, and a release that was not needed for a quorum, are undone and done in the
         // background; until then that node is busy. If another one fell silent meanwhile, neither a quorum nor contention
         // could be known before the node timeout. After a hold on all nodes nothing earlier is under way, only its release.
@@ -108,9 +112,15 @@ async fn a_killed_majority_is_told_with_reasons_and_waited_for() {
     let Some(mut nodes) = Nodes::start(3, RedisServer::builder) else {
         return;
     };
-    let lock = nodes.lock().await;
+    let clients = nodes.clients().await;
+    let lock = nodes.lock_with(&clients).await;
     nodes.servers[0].kill();
     nodes.servers[2].kill();
+    // Until then a node that has not answered is as good a reason.
+    eventually("both are known to be gone", || {
+        !clients[0].is_connected() && !clients[2].is_connected()
+    })
+    .await;
     let started = Instant::now();
     let error = lock.try_acquire().await.unwrap_err();
     assert!(started.elapsed() < ms(100) + SLACK);

@@ -66,7 +66,7 @@ impl Shared {
             limit,
             parked: false,
             was_parked: false,
-            grants_before: 0,
+            starving: None,
         });
         Some(Asking {
             call,
@@ -152,7 +152,7 @@ impl Shared {
             limit: Some(limit),
             parked: false,
             was_parked: false,
-            grants_before: 0,
+            starving: None,
             shut_out: false,
         })
     }

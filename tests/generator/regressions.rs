@@ -1,16 +1,35 @@
 //! Programs that broke a promise once, as the generator prints them.
 
 use crate::program::Polled::Always;
-use crate::program::Step::{Pass, Take, Use};
+use crate::program::Step::{Pass, Take, Use, Weather};
 use crate::program::Verb::{Let, Release};
-use crate::program::What::{Fair, Lock};
-use crate::program::{Hears::Messages, Program, Seat, Step, World, ask};
+use crate::program::What::{Fair, Lock, Read, Write};
+use crate::program::{Ask, Hears::Messages, Program, Seat, Step, What, World, ask};
 use crate::run::run;
+use crate::weather::Weather::Frozen;
 
 fn keeps_the_promises(world: World, steps: Vec<Step>) {
     let report = run(&Program { world, steps }, &[]);
     if let Some(finding) = report.finding {
         panic!("{}: {}\n{}", finding.rule, finding.text, report.history);
+    }
+}
+
+fn seat() -> Seat {
+    Seat {
+        server: 0,
+        database: 0,
+        hears: Messages,
+    }
+}
+
+fn take(hand: u8, client: u8, what: What, ask: Ask) -> Step {
+    Take {
+        hand,
+        client,
+        what,
+        ask,
+        polled: Always,
     }
 }
 
@@ -66,40 +85,52 @@ fn a_hand_off_and_a_queue() {
 /// P8: a place in a queue was granted before it was given up, and the error said that nothing was left.
 #[test]
 fn a_place_in_a_queue_is_something() {
-    let seat = || Seat {
-        server: 0,
-        database: 0,
-        hears: Messages,
-    };
     keeps_the_promises(
         World {
             servers: 1,
             latency: 5,
-            clients: vec![seat(), seat(), seat(), seat(), seat()],
+            clients: vec![seat(); 5],
         },
         vec![
-            Take {
-                hand: 4,
-                client: 2,
-                what: Fair("x"),
-                ask: ask(),
-                polled: Always,
-            },
+            take(4, 2, Fair("x"), ask()),
             Pass(10),
-            Take {
-                hand: 4,
-                client: 4,
-                what: Fair("y"),
-                ask: ask(),
-                polled: Always,
-            },
-            Take {
-                hand: 4,
-                client: 1,
-                what: Fair("y"),
-                ask: ask().timeout(0),
-                polled: Always,
-            },
+            take(4, 4, Fair("y"), ask()),
+            take(4, 1, Fair("y"), ask().timeout(0)),
+        ],
+    );
+}
+
+/// P8: a writer that reads without patience was given no time at all to ask.
+#[test]
+fn a_timeout_of_nothing_still_asks_once() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat()],
+        },
+        vec![
+            take(4, 0, Write("r"), ask().owner(1)),
+            take(1, 0, Read("r"), ask().owner(1).timeout(0)),
+            take(2, 0, Write("r"), ask().owner(1).timeout(0)),
+        ],
+    );
+}
+
+/// P3: the sweep of a place in a queue gave up after a lease, and the place has none.
+#[test]
+fn a_place_is_given_up_however_long_the_server_was_away() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            take(3, 0, Lock("x"), ask()),
+            take(2, 1, Fair("x"), ask()),
+            Weather(0, Frozen),
+            Pass(15_000),
         ],
     );
 }

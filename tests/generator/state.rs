@@ -78,8 +78,8 @@ pub(crate) struct Op {
     pub(crate) parked: bool,
     /// Somebody did not, once.
     pub(crate) was_parked: bool,
-    /// So many grants there had been at its spots.
-    pub(crate) grants_before: u64,
+    /// Since when it could be served, and how many grants there had been at its spots.
+    pub(crate) starving: Option<(Instant, u64)>,
     /// Of a latch: it was armed when this began, and nothing has happened since that could open it.
     pub(crate) shut_out: bool,
 }
@@ -538,7 +538,6 @@ impl Shared {
             place.of_quorum |= used.side == Side::Quorum;
             place.mixed |= place.queue.is_some_and(|queue| queue != used.queue);
             place.queue = Some(used.queue);
-            op.grants_before += place.grants;
         }
         op.label = format!("#{id} {}", op.label);
         state.tell(op.label.clone());

@@ -424,7 +424,7 @@ impl Runner {
                 limit: Some(grace),
                 parked: false,
                 was_parked: false,
-                grants_before: 0,
+                starving: None,
                 shut_out: false,
             };
             op.limit = Some(grace + Duration::from_millis(20));

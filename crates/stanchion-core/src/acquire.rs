@@ -387,8 +387,10 @@ pub(crate) async fn acquire(
                 seat: &seat,
                 seated,
             };
+            // A deadline of now still asks once for what this owner has already.
+            let patience = deadline.max(started + FIRST_ASK);
             Box::pin(as_owner(
-                core, sync, owner, &options, terms, deadline, sitting, anew,
+                core, sync, owner, &options, terms, patience, sitting, anew,
             ))
             .await?
         }

@@ -420,6 +420,8 @@ impl Leftover {
 async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftover: Leftover) {
     let until = leftover.unanswered_until;
     let hopeless = match sync.tenure() {
+        // P3: a place in a queue has no lease, so nothing but this takes it away if nobody comes again.
+        Tenure::Leased if sync.sharing() == Sharing::Queued => Moment::FAR,
         // After that the lease has ended whatever there was.
         Tenure::Leased => core.clock.now().max(until) + leftover.lease.length(),
         Tenure::Unleased | Tenure::Nothing => Moment::FAR,

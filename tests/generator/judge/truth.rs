@@ -90,7 +90,12 @@ pub(crate) fn released(
     was_held: bool,
 ) {
     let Err(error) = outcome else { return };
-    if was_held && fair(state, op) {
+    // Another program, or an operator, may have taken it away during the call.
+    let taken = op.uses.iter().any(|used| {
+        let place = state.places.get(&used.spot);
+        place.is_some_and(|place| place.tainted.is_some_and(|at| at >= op.started))
+    });
+    if was_held && !taken && fair(state, op) {
         let text = format!(
             "P8: a held guard in fair weather: {}: {}",
             op.label,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::calls::TOLERANCE;
-use crate::keys::Seen;
+use crate::keys::{self, Seen};
 use crate::program::Hears;
 use crate::spot::{Family, Queue, Side, Spot, Use};
 use crate::state::{Op, OpKind, State};
@@ -22,6 +22,9 @@ const POLL: Duration = Duration::from_millis(6_500);
 
 /// Past this nobody says that it is bad luck.
 const STARVED: (u64, Duration) = (400, Duration::from_secs(20));
+
+/// Who holds for longer than a few turns is not overtaking anybody.
+const LONG_HOLD: Duration = Duration::from_secs(2);
 
 pub(crate) fn look(state: &mut State, seen: &BTreeMap<Spot, Seen>) {
     late(state);
@@ -82,22 +85,20 @@ fn late(state: &mut State) {
     }
 }
 
-/// A waiter that everybody overtakes.
+/// A waiter that everybody overtakes, although nobody keeps what it wants for long.
 fn starved(state: &mut State) {
+    let now = Instant::now();
     let mut broken = None;
-    for op in state.ops.values().filter(|op| is_live(state, op)) {
-        let grants: u64 = op
+    let mut counted = Vec::new();
+    for (id, op) in &state.ops {
+        if !is_live(state, op) {
+            continue;
+        }
+        let places = op
             .uses
             .iter()
-            .filter_map(|used| state.places.get(&used.spot))
-            .map(|place| place.grants)
-            .sum();
-        let passed = grants - op.grants_before;
-        // More than there are, or nobody knows how many: it waits until some are added.
-        let too_many = op.uses.iter().any(|used| {
-            let total = state.places.get(&used.spot).and_then(|place| place.total);
-            matches!(used.side, Side::Of(n) if total.is_none_or(|total| i64::from(n) > total))
-        });
+            .filter_map(|used| state.places.get(&used.spot));
+        let grants: u64 = places.map(|place| place.grants).sum();
         // Said so in the book: under a steady stream of readers a writer may wait for ever.
         let documented = matches!(op.what_side(), (Side::Alone, Queue::Open))
             && op.uses.iter().any(|used| used.spot.family == Family::Hash)
@@ -106,17 +107,75 @@ fn starved(state: &mut State) {
                     .iter()
                     .any(|used| used.side == Side::Together && op.uses[0].spot == used.spot)
             });
-        if passed >= STARVED.0 && op.started.elapsed() > STARVED.1 && !documented && !too_many {
+        if documented || op.uses.iter().any(|used| is_kept(state, *used)) {
+            counted.push((*id, None));
+            continue;
+        }
+        let (since, before) = op.starving.unwrap_or((now, grants));
+        let passed = grants - before;
+        if passed >= STARVED.0 && now.duration_since(since) > STARVED.1 {
             broken = Some(format!(
                 "{} waits since {:?}, and {passed} others have been granted",
                 op.label,
-                op.started.elapsed()
+                now.duration_since(since)
             ));
+        }
+        counted.push((*id, Some((since, before))));
+    }
+    for (id, starving) in counted {
+        if let Some(op) = state.ops.get_mut(&id) {
+            op.starving = starving;
         }
     }
     if let Some(text) = broken {
         state.report("Starved", text);
     }
+}
+
+/// Whether somebody keeps it from `wanted` who does not come and go: a long hold, or the dead.
+fn is_kept(state: &State, wanted: Use) -> bool {
+    let at = |uses: &[Use]| {
+        uses.iter()
+            .find(|used| used.spot == wanted.spot)
+            .map(|used| used.side)
+    };
+    let mut long = state
+        .held
+        .values()
+        .filter(|held| held.since.elapsed() > LONG_HOLD)
+        .filter_map(|held| at(&held.uses));
+    match wanted.side {
+        Side::Alone | Side::Quorum => long.next().is_some(),
+        Side::Together => long.any(|side| side != Side::Together),
+        // More than there are, or nobody knows how many: it waits until some are added.
+        Side::Of(n) => {
+            let place = state.places.get(&wanted.spot);
+            let Some(total) = place.and_then(|place| place.total) else {
+                return true;
+            };
+            let kept: i64 = long
+                .map(|side| match side {
+                    Side::Of(n) => i64::from(n),
+                    _ => 0,
+                })
+                .sum();
+            total - kept - of_the_dead(state, wanted.spot) < i64::from(n)
+        }
+    }
+}
+
+/// Permits that are not leased stay with who died.
+fn of_the_dead(state: &State, spot: Spot) -> i64 {
+    if spot.family != Family::Permits || !state.deaths {
+        return 0;
+    }
+    let seen = keys::look(&state.engines[usize::from(spot.server)], spot);
+    let dead = |who: &str| {
+        let mut processes = state.processes.iter();
+        !processes.any(|process| !process.killed && who.starts_with(&process.id))
+    };
+    let lost = seen.holders.iter().filter(|(who, _)| dead(who));
+    lost.map(|(_, count)| count).sum()
 }
 
 impl Op {
