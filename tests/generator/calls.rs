@@ -67,6 +67,7 @@ impl Shared {
             parked: false,
             was_parked: false,
             starving: None,
+            hindered: None,
         });
         Some(Asking {
             call,
@@ -153,6 +154,7 @@ impl Shared {
             parked: false,
             was_parked: false,
             starving: None,
+            hindered: None,
             shut_out: false,
         })
     }

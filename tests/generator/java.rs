@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::keys::run;
 use crate::program::{Java, Named};
 use crate::spot::{Family, Spot};
-use crate::state::State;
+use crate::state::{Held, State};
 
 /// Java's owners have a uuid of version 4.
 pub(crate) const OWNER: &str = "0aa1ca0e-4ea1-4a8a-8d5e-6ecf9a6b7c10:1";
@@ -54,9 +54,16 @@ pub(crate) fn happens(state: &mut State, server: u8, java: Java) {
         Java::SetPermits(_, n) if absent => {
             ask(&["SET", name, &n.to_string()]);
             ask(&["PUBLISH", &channel("redisson_sc"), &n.to_string()]);
+            // Said so in the book: a release by who held permits of the one before is believed if nobody of ours looked meanwhile.
+            let of_the_one_before = |held: &Held| {
+                let mut uses = held.uses.iter();
+                uses.any(|used| here(&used.spot) && used.spot.family == Family::Permits)
+            };
+            let believed = state.held.values().any(of_the_one_before);
             for family in [Family::Permits, Family::Leased] {
                 if let Some(place) = place(state, server, family, name) {
-                    (place.total, place.java_permits) = (Some(n.into()), 0);
+                    let total = (!believed).then_some(n.into());
+                    (place.total, place.java_permits) = (total, 0);
                     place.released = now;
                 }
             }

@@ -80,6 +80,8 @@ pub(crate) struct Op {
     pub(crate) was_parked: bool,
     /// Since when it could be served, and how many grants there had been at its spots.
     pub(crate) starving: Option<(Instant, u64)>,
+    /// When a call of its client that nobody polls was last seen in its way.
+    pub(crate) hindered: Option<Instant>,
     /// Of a latch: it was armed when this began, and nothing has happened since that could open it.
     pub(crate) shut_out: bool,
 }

@@ -425,6 +425,7 @@ impl Runner {
                 parked: false,
                 was_parked: false,
                 starving: None,
+                hindered: None,
                 shut_out: false,
             };
             op.limit = Some(grace + Duration::from_millis(20));

@@ -109,10 +109,19 @@ impl From<RedLockError> for AcquireError {
                 name,
                 outage: Outage::Unanswered { detail },
             },
-            RedLockError::Rejected { name, .. } => Self::Rejected {
-                name,
-                rejection: Rejection::Other { detail },
-            },
+            // A client that is shut down is not asked, and refuses for good.
+            RedLockError::Rejected { name, nodes } => {
+                let of = |is: fn(&Self) -> bool| {
+                    let mut nodes = nodes.iter();
+                    nodes.any(|node| matches!(&node.outcome, NodeOutcome::Failed(why) if is(why)))
+                };
+                let refused = of(|why| matches!(why, Self::Rejected { .. }));
+                if of(|why| matches!(why, Self::Shutdown { .. })) && !refused {
+                    return Self::Shutdown { name };
+                }
+                let rejection = Rejection::Other { detail };
+                Self::Rejected { name, rejection }
+            }
             RedLockError::InvalidOption { name, rule } => Self::Rejected {
                 name,
                 rejection: Rejection::InvalidOption { rule },

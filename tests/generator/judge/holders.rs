@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::keys::Seen;
 use crate::program::What;
 use crate::spot::{Family, Side, Spot, Tokens, Use};
-use crate::state::{Actor, Held, Op, State};
+use crate::state::{Actor, Held, Op, OpKind, State};
 use crate::things::Thing;
 
 pub(crate) fn look(state: &mut State, seen: &BTreeMap<Spot, Seen>) {
@@ -99,7 +99,11 @@ fn ghosts(state: &mut State, seen: &BTreeMap<Spot, Seen>) {
                 (Family::Permits, Thing::Permit(permit)) => seen.has(permit.owner().as_str()),
                 _ => true,
             };
-            if !known {
+            // A call about it may have done its work, and not told yet.
+            let managed = state.ops.values().any(|op| {
+                op.kind == OpKind::Manage && op.uses.iter().any(|other| other.spot == used.spot)
+            });
+            if !known && !managed {
                 broken = Some(format!(
                     "P1: guard {id} ({:?}) says that it is held, and {:?} is not its on the server: {:?}",
                     held.what, used.spot, seen.holders

@@ -47,7 +47,10 @@ fn counts(state: &mut State, spot: Spot, seen: &Seen) {
         .collect();
     let odd = held
         .iter()
-        .any(|held| held.tainted || held.forgotten || !held.thing.is_held());
+        .any(|held| held.tainted || held.forgotten || !held.thing.is_held())
+        || held
+            .iter()
+            .any(|held| held.uses.iter().any(|used| is_closing(state, used.client)));
     // A multi-lock may hold one name more than once, through several clients of its owner.
     let counts = held.iter().flat_map(|held| &held.uses);
     let guards = counts.filter(|used| used.spot == spot).count();
@@ -200,4 +203,9 @@ fn after_shutdowns(state: &mut State) {
             state.report("Unclean", text);
         }
     }
+}
+
+fn is_closing(state: &State, client: u8) -> bool {
+    let process = state.processes.get(usize::from(client));
+    process.is_none_or(|process| process.closing)
 }

@@ -95,7 +95,7 @@ pub(crate) fn released(
         let place = state.places.get(&used.spot);
         place.is_some_and(|place| place.tainted.is_some_and(|at| at >= op.started))
     });
-    if was_held && !taken && fair(state, op) {
+    if was_held && !taken && !op.was_parked && fair(state, op) {
         let text = format!(
             "P8: a held guard in fair weather: {}: {}",
             op.label,

@@ -37,6 +37,7 @@ pub(crate) fn look(state: &mut State, seen: &BTreeMap<Spot, Seen>) {
 
 /// P9: calls that outlive what bounds them.
 fn late(state: &mut State) {
+    hinder(state);
     let mut broken = None;
     for op in state.ops.values().filter(|op| !op.was_parked) {
         let age = op.started.elapsed();
@@ -52,7 +53,7 @@ fn late(state: &mut State) {
             ));
         }
         let calm = state.calm(&op.uses) >= age + Duration::from_secs(3);
-        if op.kind == OpKind::Try && age > PROMPT && calm {
+        if op.kind == OpKind::Try && age > PROMPT && calm && op.hindered.is_none() {
             broken = Some((
                 "TryWaits",
                 format!(
@@ -65,10 +66,9 @@ fn late(state: &mut State) {
         if op.kind == OpKind::Wait
             && op.ask.timeout.is_none()
             && single
-            && !state.parked_at(op.uses[0].spot, op.client)
             && let Some(dark) = state.dark_since(op.uses[0].spot.server, op.client)
         {
-            let since = dark.max(op.started).elapsed();
+            let since = dark.max(op.hindered.unwrap_or(op.started)).elapsed();
             if since > TOLERANCE + Duration::from_secs(4) {
                 broken = Some((
                     "OutageTolerance",
@@ -82,6 +82,24 @@ fn late(state: &mut State) {
     }
     if let Some((rule, text)) = broken {
         state.report(rule, text);
+    }
+}
+
+/// Notes whose way a call that nobody polls is in.
+fn hinder(state: &mut State) {
+    let hindered: Vec<u64> = state
+        .ops
+        .iter()
+        .filter(|(_, op)| {
+            let mut uses = op.uses.iter();
+            uses.any(|used| state.parked_at(used.spot, op.client))
+        })
+        .map(|(id, _)| *id)
+        .collect();
+    for id in hindered {
+        if let Some(op) = state.ops.get_mut(&id) {
+            op.hindered = Some(Instant::now());
+        }
     }
 }
 
@@ -107,7 +125,12 @@ fn starved(state: &mut State) {
                     .iter()
                     .any(|used| used.side == Side::Together && op.uses[0].spot == used.spot)
             });
-        if documented || op.uses.iter().any(|used| is_kept(state, *used)) {
+        // Fair locks and others exclude, and do not wake, each other.
+        let mixed = op.uses.iter().any(|used| {
+            let place = state.places.get(&used.spot);
+            place.is_some_and(|place| place.mixed)
+        });
+        if documented || mixed || op.uses.iter().any(|used| is_kept(state, *used)) {
             counted.push((*id, None));
             continue;
         }
@@ -239,13 +262,14 @@ fn asleep(state: &mut State, spot: Spot, seen: &Seen) {
         .processes
         .get(usize::from(sleeper.client))
         .is_some_and(|process| process.seat.hears == Hears::Polls);
-    // Signs of the dead, and of futures that nobody polls, hold others off for a few seconds.
-    let signs = state.deaths || state.ops.values().any(|op| op.parked);
+    // Signs of the dead, of what a shutdown could not finish, and of futures that nobody polls hold others off for a few seconds.
+    let signs = state.deaths || state.left || state.ops.values().any(|op| op.parked);
     let now = Instant::now();
     let place = state.place(spot);
     let alone = !place.mixed;
     let since = *place.asleep.get_or_insert(now);
-    let told = since.saturating_duration_since(place.released) < Duration::from_millis(500)
+    // Otherwise a lease has ended, which nobody tells.
+    let told = since.saturating_duration_since(place.released) < Duration::from_millis(150)
         || place.released >= since;
     let limit = match queue {
         // P7: what died at the head costs the grace.
