@@ -269,7 +269,7 @@ fn asleep(state: &mut State, spot: Spot, seen: &Seen) {
     let alone = !place.mixed;
     let since = *place.asleep.get_or_insert(now);
     // Otherwise a lease has ended, which nobody tells.
-    let told = since.saturating_duration_since(place.released) < Duration::from_millis(150)
+    let told = since.saturating_duration_since(place.released) < Duration::from_millis(60)
         || place.released >= since;
     let limit = match queue {
         // P7: what died at the head costs the grace.
