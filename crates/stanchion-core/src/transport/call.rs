@@ -9,8 +9,8 @@ use crate::slot::slot;
 /// A Lua script whose header documents its keys and arguments. `K` keys and `A` arguments are checked against the
 /// header when the program is compiled; a call passes arrays of exactly these lengths.
 ///
-/// Header lines start with `-- KEYS[` and `-- ARGV[`. A script for many documents one of them, after the argument that
-/// is common to all, and is given [items](Script::item).
+/// Header lines start with `-- KEYS[` and `-- ARGV[`. A script that does the same to many [items](Script::item) documents
+/// the argument that all items share, then the keys and arguments of one item.
 #[derive(Debug)]
 pub struct Script<const K: usize, const A: usize> {
     source: Source,
@@ -35,7 +35,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
     /// Declares a script: `name` for logs, `text` usually from `include_str!`.
     ///
     /// # Panics
-    /// At compile time, when the header documents another number of keys or arguments.
+    /// At compile time, if the header documents a different number of keys or arguments.
     #[must_use]
     pub const fn new(name: &'static str, text: &'static str) -> Self {
         assert!(
@@ -55,7 +55,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
         }
     }
 
-    /// One invocation.
+    /// Returns one invocation.
     #[must_use]
     pub fn call(&'static self, keys: [&[u8]; K], args: [Arg<'_>; A]) -> Call {
         let mut call = Call::start(&self.source, K);
@@ -68,7 +68,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
         call
     }
 
-    /// One invocation of a script whose numbers of keys and arguments vary.
+    /// Returns one invocation of a script whose numbers of keys and arguments vary.
     #[must_use]
     pub fn batch<'a>(&'static self, keys: &[&[u8]], args: impl Iterator<Item = Arg<'a>>) -> Call {
         let mut call = Call::start(&self.source, keys.len());
@@ -81,7 +81,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
         call
     }
 
-    /// One item of a script that does the same to many: its keys, and its arguments after the common first one.
+    /// Returns one item of a script that does the same to many: its keys, and its arguments after the shared first one.
     #[must_use]
     pub fn item<const B: usize>(&'static self, keys: [Vec<u8>; K], args: [Vec<u8>; B]) -> Item {
         const { assert!(B + 1 == A, "one argument is common to all items") };
@@ -151,17 +151,18 @@ impl From<u64> for Arg<'_> {
     }
 }
 
-/// What a script for many does to one of them. See [`Script::item`].
+/// The keys and arguments of one item of a script that does the same to many. See [`Script::item`].
 #[derive(Clone, Debug)]
 pub struct Item {
     source: &'static Source,
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
+    /// The items to send instead while the keys are on two nodes; empty if there are none.
     parts: Vec<Self>,
 }
 
 impl Item {
-    /// The same for each of its keys by itself, in this order, where the keys are on two nodes at the moment.
+    /// Adds items, usually one for each key, that are sent instead, in this order, while the keys are on two nodes.
     #[must_use]
     pub fn or_in_parts(mut self, parts: impl Into<Vec<Self>>) -> Self {
         self.parts = parts.into();
@@ -172,12 +173,13 @@ impl Item {
         &self.parts
     }
 
-    /// The script's name: items of one script may go together.
+    /// Returns the script's name: items of the same script can share a call.
     pub(crate) fn script(&self) -> &'static str {
         self.source.name
     }
 
-    /// One invocation for `items`, which are of one script, with `first` as the argument they have in common.
+    /// Returns one invocation for `items`, which are of one script, with `first` as the argument that they share. `None` if
+    /// there are no items.
     pub(crate) fn call_all(first: u64, items: &[&Self]) -> Option<Call> {
         let source = items.first()?.source;
         let keys = items.iter().map(|item| item.keys.len()).sum();
@@ -208,7 +210,7 @@ impl Call {
         Self { source, cmd }
     }
 
-    /// The slot of its keys; 0 when it has none.
+    /// Returns the slot of its first key; 0 if it has none.
     pub(super) fn slot(&self) -> u16 {
         match self.cmd.args_iter().nth(3) {
             Some(redis::Arg::Simple(key)) => slot(key),
@@ -216,7 +218,7 @@ impl Call {
         }
     }
 
-    /// The same call with the script's text, for a server that does not know the script yet.
+    /// Returns the same call with the script's text, for a server that does not know the script yet.
     ///
     /// EVAL runs it and caches it in one step; SCRIPT LOAD + EVALSHA would be two more round trips.
     pub(super) fn with_text(&self) -> Cmd {

@@ -1,8 +1,18 @@
-//! A cluster: which master has which slot, and calls that follow the slots when they move.
+//! A cluster: the map from slots to masters, and calls that follow slots when they move.
 //!
-//! The map is asked for when it is in doubt (a node refers elsewhere, or is out of reach), never by the clock. Of two
-//! maps the one with the higher epoch is right: every failover raises it, so a master that was cut off and replaced
-//! cannot bring its old map back.
+//! # Life of the map
+//! 1. **Connect**: all seeds are asked at once; the first answer with slots becomes the map, and the client connects to each
+//!    master in it.
+//! 2. **Correct**: `MOVED` changes one slot at once; the call is retried at the new node. `ASK` changes nothing: only this
+//!    call goes to the other node.
+//! 3. **Doubt**: `MOVED`, an outage or an unanswered call puts the map in doubt. It is never reloaded by the clock.
+//! 4. **Reload**: one task ([`Cluster::serve`]) waits for doubt, asks a few masters in parallel, and adopts the best answer.
+//!    If that brings nothing new, the next reload also asks nodes without a connection: masters that are down, replicas,
+//!    and seeds. Reloads are at least 50 ms apart, up to 250 ms while they bring nothing new.
+//! 5. **Adopt**: the map with the higher epoch wins. Every failover raises the epoch, so a master that was cut off and
+//!    replaced cannot bring its old map back. After 20 rejected answers in a row an older map is adopted all the same: the
+//!    cluster was created again.
+//! 6. **Retire**: a master without slots keeps its connections for one response timeout, for the calls under way there.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,29 +33,35 @@ use crate::error::{ConnectError, Outage, Rejection};
 use crate::server::ServerInfo;
 use crate::slot::SLOTS;
 
-/// How often one call follows a reference to another node.
+/// The number of times that one call is sent, the first included, before it gives up following redirects.
 const REDIRECTS: u32 = 5;
 
-/// How many nodes are asked for the map at once.
+/// The number of nodes that are asked for the map at once.
 const ASKED: usize = 4;
 
-/// Between two looks at the map: at least this, and twice as long after each that brought nothing new.
+/// The pause between two reloads of the map: `SHORT`, doubled up to `LONG` after each reload that brought nothing new.
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_millis(250);
 
-/// A call whose node is out of reach is held back until something changes, at most this long.
+/// The longest a call waits for a change before it fails because its node is unreachable.
 const OUT_OF_REACH: Duration = Duration::from_millis(250);
 
-/// Maps of an older epoch are believed after this many looks that brought no other: the cluster was made anew.
+/// The number of older maps that are rejected in a row before one is adopted: the cluster was created again.
 const STUBBORN: u32 = 20;
 
+/// The nodes of a cluster. See the module.
 pub(crate) struct Cluster {
     dialer: Arc<Dialer>,
+    /// The URL without credentials.
     name: String,
     seeds: Vec<Place>,
     tls: bool,
+    /// The current map. Every call reads it; redirects and [`Cluster::adopt`] write it. The lock is held only to look up or
+    /// to change the map, which may create nodes, but never while a reply is awaited.
     view: RwLock<View>,
+    /// Wakes the task that reloads the map. Set by calls and subscriptions.
     doubt: Notify,
+    /// The number of older maps that were rejected in a row. Changed under the write lock of `view`.
     outdated: AtomicU32,
 }
 
@@ -55,27 +71,29 @@ struct Member {
     node: Node,
 }
 
-/// What is believed of the cluster.
+/// The current map of the cluster, and the connections that belong to it.
 #[derive(Default)]
 struct View {
     epoch: u64,
     members: Vec<Arc<Member>>,
-    /// For each slot the number of its member.
+    /// The index into `members` of each slot's owner.
     owners: Vec<Option<u16>>,
+    /// Nodes to ask for the map when the masters do not answer.
     replicas: Vec<Place>,
 }
 
-/// What a node says of the cluster.
+/// The map as one node reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Layout {
     epoch: u64,
+    /// The first slot, the last slot and the master of each range.
     ranges: Vec<(u16, u16, Place)>,
     replicas: Vec<Place>,
 }
 
 impl Cluster {
-    /// Reads the map from the first seed that answers and connects to the masters; the first that answers tells what
-    /// servers these are.
+    /// Reads the map from the first seed that answers and connects to the masters. The first master to answer provides the
+    /// [`ServerInfo`].
     pub(super) async fn connect(
         dialer: Arc<Dialer>,
         to: &ClusterTarget,
@@ -141,12 +159,12 @@ impl Cluster {
         view.members.get(usize::from(number)).cloned()
     }
 
-    /// The node that has `slot`, as far as is known.
+    /// Returns the node that owns `slot`, by the current map.
     pub(super) fn owner(&self, slot: u16) -> Option<impl std::ops::Deref<Target = Node> + use<>> {
         self.member(slot).map(Owner)
     }
 
-    /// The clock of the node that has `slot`, or another's until that one has been read.
+    /// Returns the clock of the node that owns `slot`, or another node's until that one has been read.
     pub(super) fn clock(&self, slot: u16) -> Arc<ServerClock> {
         let owner = self.member(slot);
         let clock = owner.as_ref().map(|member| member.node.clock());
@@ -158,7 +176,7 @@ impl Cluster {
         other.cloned().unwrap_or_default()
     }
 
-    /// What the clock that is most behind reads then. That of a node that was never reached is not known, and says nothing.
+    /// Returns the earliest of the nodes' times at that moment. Nodes whose clock has not been read are left out.
     pub(super) fn earliest(&self, client_micros: u64) -> u64 {
         let view = self.view();
         let read = view.clocks().map(|clock| clock.at(client_micros));
@@ -175,13 +193,13 @@ impl Cluster {
         }
     }
 
-    /// The map may be wrong: it is asked for again, soon.
+    /// Reports that the map may be wrong. It is reloaded soon.
     pub(super) fn doubt(&self) {
         self.doubt.notify_one();
     }
 
-    /// Runs a script on the node that has the slot of its keys, and follows the slot where it goes. A node that refers
-    /// elsewhere has not run it.
+    /// Runs a script on the node that owns the slot of its keys, and follows redirects. A node that redirects has not run
+    /// the script.
     pub(super) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
         let slot = call.slot();
         let Some(mut member) = self.member(slot) else {
@@ -189,7 +207,7 @@ impl Cluster {
         };
         let mut asking = false;
         for _ in 0..REDIRECTS {
-            // A link that has just been made comes up, or fails within the connect timeout.
+            // The link may be new: wait until it is up, or fails within the connect timeout.
             if member.node.link(path).settled().await.is_err() {
                 self.doubt();
             }
@@ -233,7 +251,7 @@ impl Cluster {
         }))
     }
 
-    /// Nothing was sent. Waits a little for a change, so that a caller that tries again and again is not too busy.
+    /// Fails a call that was not sent. Waits first, at most [`OUT_OF_REACH`], so that a caller that retries does not spin.
     async fn out_of_reach<T>(&self, outage: Outage) -> Result<T, Failure> {
         let changes = self.stir().comes_up();
         self.doubt();
@@ -245,7 +263,7 @@ impl Cluster {
         Err(Failure::NotNow(outage))
     }
 
-    /// A node said that `slot` is at `place` now.
+    /// Changes the owner of `slot` to `place`, as a node reported by `MOVED`. Returns the new owner.
     fn moved(&self, slot: u16, place: &Place) -> Option<Arc<Member>> {
         let member = {
             let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
@@ -266,14 +284,14 @@ impl Cluster {
         self.enter(&mut view, place).map(|(_, member)| member)
     }
 
-    /// The member at `place`, made if it is new.
+    /// Returns the member at `place` and its index; adds it if it is new.
     fn enter(&self, view: &mut View, place: &Place) -> Option<(u16, Arc<Member>)> {
         let known = view.members.iter().position(|m| m.place == *place);
         let number = known.unwrap_or(view.members.len());
         if known.is_none() {
             let address = self.address(place)?;
             let node = Node::new(&self.dialer, address);
-            // A guess until it has been read: when all masters are replaced at once, none has been.
+            // A guess until its own clock is read: when all masters are replaced at once, no clock would be known.
             if let Some(other) = view.clocks().next() {
                 node.clock().assume(other);
             }
@@ -302,7 +320,7 @@ impl Cluster {
         }
     }
 
-    /// Asks for the map whenever it is in doubt, until the client is closed.
+    /// Reloads the map whenever it is in doubt, until the client is closed.
     async fn serve(self: Arc<Self>) {
         let mut pause = SHORT;
         let mut thorough = false;
@@ -336,7 +354,7 @@ impl Cluster {
         }
     }
 
-    /// Returns whether the map has changed. A thorough look also goes to nodes there is no connection to.
+    /// Reloads the map. Returns whether it has changed. If `thorough`, also asks nodes without a connection.
     async fn refresh(&self, thorough: bool) -> bool {
         let (mut up, mut others) = {
             let view = self.view();
@@ -366,7 +384,7 @@ impl Cluster {
         best.is_some_and(|layout| self.adopt(layout))
     }
 
-    /// The map as the first of `places` to answer tells it.
+    /// Returns the map from the first of `places` to answer.
     async fn visit_any(&self, places: &[Place]) -> Result<Layout, ConnectError> {
         let mut visits: FuturesUnordered<_> =
             places.iter().map(|place| self.visit(place)).collect();
@@ -384,7 +402,7 @@ impl Cluster {
         Err(failure.unwrap_or_else(|| self.unreachable("no node is known")))
     }
 
-    /// Asks a node there is no connection to.
+    /// Asks a node without a connection, on a connection of its own that is closed afterwards.
     async fn visit(&self, place: &Place) -> Result<Layout, ConnectError> {
         let config = &self.dialer.config;
         let plan = Plan {
@@ -415,7 +433,7 @@ impl Cluster {
             })
     }
 
-    /// Believes `layout` unless it is older than what is believed. Returns whether that changes anything.
+    /// Makes `layout` the current map unless it is older. Returns whether the owner of any slot has changed.
     fn adopt(&self, layout: Layout) -> bool {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         if layout.ranges.is_empty()
@@ -454,7 +472,7 @@ impl Cluster {
         changed
     }
 
-    /// Ends connections to former masters, once what is under way there has been answered.
+    /// Closes the connections to former masters, after the time that calls under way there may take.
     fn retire(&self, members: Vec<Arc<Member>>) {
         if members.is_empty() {
             return;
@@ -470,13 +488,13 @@ impl Cluster {
 }
 
 impl View {
-    /// The clocks that have been read.
+    /// Returns the clocks that have been read.
     fn clocks(&self) -> impl Iterator<Item = &Arc<ServerClock>> {
         let clocks = self.members.iter().map(|member| member.node.clock());
         clocks.filter(|clock| clock.is_known())
     }
 
-    /// The owner of each slot.
+    /// Returns the owner of each slot.
     fn places(&self) -> Vec<Option<Place>> {
         let place = |number: &Option<u16>| {
             let member = self.members.get(usize::from((*number)?))?;
@@ -485,7 +503,7 @@ impl View {
         self.owners.iter().map(place).collect()
     }
 
-    /// Keeps the members that own a slot.
+    /// Removes the members that own no slot.
     fn forget_unused(&mut self) {
         let mut used = vec![false; self.members.len()];
         for owner in self.owners.iter().flatten() {
@@ -526,7 +544,7 @@ fn unserved(slot: u16) -> Outage {
     }
 }
 
-/// Whether a failure may mean that the map is wrong. A slot that is being moved is not.
+/// Returns whether a failure may mean that the map is wrong. `TRYAGAIN`, from a slot that is being moved, does not.
 fn is_doubtful(failure: &Failure) -> bool {
     match failure {
         Failure::Unanswered(_) => true,
@@ -536,17 +554,17 @@ fn is_doubtful(failure: &Failure) -> bool {
     }
 }
 
-/// Where a node refers to. It has not run the command.
+/// A redirect to another node. The node that sent it has not run the command.
 #[derive(Debug, PartialEq, Eq)]
 enum Redirect {
-    /// For good.
+    /// From now on.
     Moved(Place),
-    /// For this key, this time.
+    /// For this call only.
     Ask(Place),
 }
 
 impl Redirect {
-    /// Reads `MOVED 12182 host:port`. An empty host is the one that was asked.
+    /// Reads `MOVED 12182 host:port` or `ASK …`. An empty host stands for the host that was asked.
     fn read(failure: &Failure, asked: &str) -> Option<Self> {
         let Failure::Rejected(Rejection::Cluster { detail }) = failure else {
             return None;
@@ -566,7 +584,7 @@ impl Redirect {
     }
 }
 
-/// Asks one node what it knows of the cluster.
+/// Asks one node for its map of the cluster.
 async fn layout(link: &Link, host: &str) -> Result<Layout, ConnectError> {
     let failed = |failure| match failure {
         Failure::Rejected(rejection) => ConnectError::Rejected {
@@ -579,7 +597,7 @@ async fn layout(link: &Link, host: &str) -> Result<Layout, ConnectError> {
         },
     };
     let slots = link.command(&["CLUSTER", "SLOTS"]).await.map_err(failed)?;
-    // Without the right to ask, every map counts as equally new.
+    // Without permission for CLUSTER INFO every map counts as equally new.
     let info = link.command(&["CLUSTER", "INFO"]).await.ok();
     let mut lines = info.iter().filter_map(Reply::as_text).flat_map(str::lines);
     let epoch = lines.find_map(|line| line.trim_end().strip_prefix("cluster_current_epoch:"));
@@ -594,7 +612,7 @@ async fn layout(link: &Link, host: &str) -> Result<Layout, ConnectError> {
 }
 
 impl Layout {
-    /// Adds `[from, to, master, replica…]`, a node being `[host, port, …]`. Nodes of unknown host are left out.
+    /// Adds a range `[from, to, master, replica…]`, where a node is `[host, port, …]`. Leaves out nodes of unknown host.
     fn read(&mut self, range: &Reply, asked: &str) {
         let place = |node: &Reply| {
             let node = node.as_array()?;

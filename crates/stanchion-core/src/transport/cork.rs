@@ -1,8 +1,8 @@
 //! One write for each wake: the stream between the redis crate and the socket.
 //!
-//! With `TCP_NODELAY` every flush is a packet and a system call. Tasks that become ready together would each cause one.
-//! [`Corked`] gives them one turn of the scheduler to add their commands before it writes; alone, a command waits for
-//! nothing: not even for that turn, which on a runtime with several threads wakes one of them for nothing.
+//! With `TCP_NODELAY` every flush is a packet and a system call, so tasks that become ready together would each cause one.
+//! While several calls are in flight, [`Corked`] yields to the scheduler once before it writes, so that the others can add
+//! their commands. A single call is written at once: on a multi-threaded runtime the yield would wake a thread for nothing.
 
 use std::io;
 use std::pin::Pin;
@@ -12,16 +12,18 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Larger batches are written at once.
+/// The size in bytes from which a batch is written without yielding.
 const FULL: usize = 4 * 1024;
 
+/// A stream that joins small writes. Only the connection's driver uses it.
 pub(super) struct Corked<S> {
     stream: S,
     buffer: Vec<u8>,
+    /// The number of bytes at the start of `buffer` that the stream has taken.
     written: usize,
-    /// The turn has been given since the buffer was last empty.
+    /// True when it has yielded since the buffer was last empty.
     yielded: bool,
-    /// Calls that are sent or about to be.
+    /// The number of calls that are sent or about to be. Changed by callers; a stale value costs a yield or a packet.
     in_flight: Arc<AtomicUsize>,
 }
 

@@ -1,7 +1,11 @@
-//! What a connection owes: an answer counts when it arrives, whether or not anybody fetches it.
+//! The count of replies that a connection owes, by which the supervisor notices a silent server.
 //!
-//! A future that was polled once and left (in a `select!` whose other arm is busy) has its answer and does not know. If
-//! it counted itself, it would look like a connection that does not answer.
+//! A reply counts when it arrives, not when its caller polls again. A caller may poll once and then be busy for long (in a
+//! `select!` whose other arm runs): its reply is there, but its future does not know. If only polls were counted, the
+//! connection would look silent and would be dropped.
+//!
+//! The arrival is noticed by the wake: [`Books::enter`] hands the redis crate a waker of its own, which counts the reply and
+//! then wakes the caller. A wake without a reply is corrected at the next poll.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,7 +15,8 @@ use std::task::{Context, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// The requests and answers of one connection.
+/// The requests and replies of one connection. Calls change the counters, the supervisor reads them. `Relaxed` suffices: they
+/// order nothing else, and the supervisor looks again after a tick.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     owed: AtomicUsize,
@@ -19,17 +24,17 @@ pub(super) struct Books {
 }
 
 impl Books {
-    /// Whether an answer is missing.
+    /// Returns whether a reply is owed.
     pub(super) fn owes(&self) -> bool {
         self.owed.load(Ordering::Relaxed) > 0
     }
 
-    /// How many answers have come.
+    /// Returns the number of replies that have arrived.
     pub(super) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// One request and its answer.
+    /// Runs `exchange`, a request and its reply, and counts it from the first poll on.
     pub(super) async fn enter<T>(self: &Arc<Self>, exchange: impl Future<Output = T>) -> T {
         let entry = Arc::new(Entry {
             books: Arc::clone(self),
@@ -43,7 +48,7 @@ impl Books {
         poll_fn(|cx| {
             let entry = &dropped.0;
             entry.caller.register(cx.waker());
-            // Also after a wake that brought no answer.
+            // Opened again after a wake without a reply.
             let counted = entry.open() && std::mem::replace(&mut polled, true);
             let answer = exchange.as_mut().poll(&mut Context::from_waker(&waker));
             if answer.is_ready() && counted {
@@ -57,9 +62,10 @@ impl Books {
     }
 }
 
-/// One request. It is woken by whoever has the answer.
+/// One request, as the waker that the redis crate wakes when the reply arrives.
 struct Entry {
     books: Arc<Books>,
+    /// True while it is counted in [`Books::owed`].
     open: AtomicBool,
     caller: AtomicWaker,
 }
@@ -101,7 +107,7 @@ impl Wake for Entry {
     }
 }
 
-/// A request whose future is dropped is waited for no longer.
+/// Closes the entry when the caller's future is dropped: nobody waits for that reply any longer.
 struct Closing(Arc<Entry>);
 
 impl Drop for Closing {

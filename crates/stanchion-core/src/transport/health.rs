@@ -1,4 +1,9 @@
-//! Tells the log when a server is lost and when it is back: once each, however many connections there are to it.
+//! Reports to the log that a server is lost and that it is back: once each, for all connections to it together.
+//!
+//! A node has up to three links, and all of them lose a server that stops. The first loss is logged at once, without a
+//! reason. An outage that lasts is logged again with its reason, after 5 s and then every minute. The last link to reconnect
+//! logs the end and the length. A server that is lost again within 10 s of a message is not logged at once, so a flapping
+//! server does not fill the log.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,26 +11,28 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::error::ConnectError;
 
-/// A server that is lost again so soon after it was told is told by its first reminder only.
+/// A loss within this time of the last message is not logged at once, only by the first reminder.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// An outage of this length is told with its reason,
+/// The time into an outage at which it is logged with its reason.
 const FIRST_REMINDER: Duration = Duration::from_secs(5);
 
-/// and so often from then on.
+/// The interval of later reminders.
 const REMINDERS: Duration = Duration::from_secs(60);
 
-/// The state of a server, by all connections to it.
+/// The state of a server, shared by the supervisors of all links to it. The lock is held for the update only.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Connections that are missing.
+    /// The number of links without a connection.
     down: u32,
+    /// The start of the outage, while `down` is not 0.
     since: Moment,
-    /// The log knows that the server is lost.
+    /// True when this outage has been logged, so its end will be too.
     told: bool,
+    /// The time of the last message about an outage, of this one or an earlier one.
     told_at: Option<Moment>,
     remind_at: Moment,
 }
@@ -47,7 +54,7 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection has ended.
+    /// Records that a connection has ended.
     pub(super) fn lost(&self, server: &str, now: Moment) {
         let mut state = self.state();
         if !state.one_more_down(now) {
@@ -60,12 +67,12 @@ impl Health {
         }
     }
 
-    /// A connection could not be made at the first try.
+    /// Records that a link has failed to connect at its first attempt.
     pub(super) fn never_up(&self, now: Moment) {
         self.state().one_more_down(now);
     }
 
-    /// Another try to connect has failed.
+    /// Records another failed attempt to connect.
     pub(super) fn failed(&self, server: &str, error: &ConnectError, now: Moment) {
         tracing::debug!(server, %error, "connecting failed");
         let mut state = self.state();
@@ -77,14 +84,14 @@ impl Health {
         }
     }
 
-    /// A connection that was missing is there.
+    /// Records that a link has reconnected.
     pub(super) fn back(&self, server: &str, now: Moment) {
         if let Some(after) = self.state().one_less_down(now) {
             tracing::info!(server, after = %whole(after), "connected again");
         }
     }
 
-    /// A connection that was missing is not needed any more.
+    /// Records that a link without a connection is not needed any more.
     pub(super) fn given_up(&self, server: &str, now: Moment) {
         if let Some(after) = self.state().one_less_down(now) {
             tracing::info!(server, after = %whole(after), "not used any more");
@@ -93,7 +100,7 @@ impl Health {
 }
 
 impl State {
-    /// Returns whether it is the first.
+    /// Returns whether it is the first link to be down.
     fn one_more_down(&mut self, now: Moment) -> bool {
         self.down += 1;
         let first = self.down == 1;
@@ -104,7 +111,7 @@ impl State {
         first
     }
 
-    /// How long the outage was, when this ends one that was told.
+    /// Returns the length of the outage, if this ends one that was logged.
     fn one_less_down(&mut self, now: Moment) -> Option<Duration> {
         self.down = self.down.saturating_sub(1);
         let over = self.down == 0 && std::mem::take(&mut self.told);
@@ -117,7 +124,7 @@ impl State {
     }
 }
 
-/// A duration for people.
+/// Formats a duration in whole milliseconds.
 fn whole(duration: Duration) -> humantime::FormattedDuration {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     humantime::format_duration(Duration::from_millis(millis))

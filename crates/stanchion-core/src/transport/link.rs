@@ -1,10 +1,18 @@
-//! A link: one multiplexed connection that is watched and made anew for ever.
+//! A link: one multiplexed connection to one server, reopened until the client is closed.
+//!
+//! # Life of a link
+//! 1. [`Link::new`] is not connected: phase [`Phase::Starting`]. A [supervisor](super::supervise) task takes over.
+//! 2. The supervisor connects and [installs](Link::install) the connection ([`Live`]). Calls can be sent from here on. Then
+//!    it enters [`Phase::Up`] with the number of the connection, and subscriptions can be made.
+//! 3. Each call clones the [`Live`] that it finds and sends on it. A call has no timer of its own: it ends with its reply or
+//!    with its connection.
+//! 4. The connection ends: the peer closes it, the supervisor drops it for its silence, or a caller [leaves](Link::leave) a
+//!    master that answers `READONLY`. Every call on it fails at once, as ambiguous. The link enters [`Phase::Down`] and
+//!    returns to step 2 after a pause. Calls made in between fail without being sent.
+//! 5. The client closes or the runtime of the connection ends: [`Phase::Ended`], for good.
 //!
 //! The redis crate's own reconnecting connections are not used: they never reconnect after a timeout, stop after six
-//! tries, and leave an idle subscriber deaf. Here a [supervisor](super::supervise) connects with backoff until the client is
-//! closed, drops a connection that owes an answer for longer than the response timeout, and probes an idle one.
-//!
-//! No call has a timer of its own: a call ends with its reply or with its connection.
+//! tries, and do not resubscribe an idle subscriber.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,39 +36,42 @@ use crate::config::ClientConfig;
 use crate::endpoint::Login;
 use crate::error::{ConnectError, Outage};
 
-/// Is told channel and payload of every message, on the driver's thread; must not block.
+/// A callback for the channel and payload of every message. Runs on the thread of the connection's driver; must not block.
 pub(crate) type OnPush = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 
-/// Where a link is in its life.
+/// The phase of a link's life; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The first try has not ended.
+    /// The first attempt to connect has not ended.
     Starting,
-    /// Connected for the n-th time.
+    /// Connected; the number counts the connections of this link, from 1.
     Up(u64),
-    /// Not connected; trying again.
+    /// Not connected, and about to try again. Carries the last error.
     Down(ConnectError),
-    /// The runtime it lived on has ended, or the client was closed. Final.
+    /// The runtime of the connection has ended, or the client was closed. Final.
     Ended,
 }
 
-/// Who is at the other end of a link.
+/// The kind of server that a link accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// A server, whatever its role.
+    /// A server in any role.
     Server,
-    /// The master of a set whose roles change: anybody else is left.
+    /// The master of a set whose roles change: the link drops a server in another role.
     Master,
     /// A sentinel.
     Sentinel,
 }
 
-/// Tells of every change of a link, and of the connections that come up.
+/// The notifications that the links of a client share. Supervisors send them; callers that retry, subscriptions and other
+/// supervisors wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Stir {
+    /// Counts the changes of phase and of the cluster map.
     changes: watch::Sender<u64>,
-    /// Wakes in order of arrival, which `watch` does not.
+    /// Fires when a connection comes up. A `Notify`, as it wakes in order of arrival, which `watch` does not.
     up: Notify,
+    /// Fires when links that pause between attempts should try at once.
     hurry: Notify,
 }
 
@@ -69,17 +80,17 @@ impl Stir {
         self.changes.subscribe()
     }
 
-    /// Resolves when something comes up the next time.
+    /// Resolves the next time that a connection comes up or the cluster map changes.
     pub(crate) fn comes_up(&self) -> Notified<'_> {
         self.up.notified()
     }
 
-    /// A server that was out of reach may be in reach now: links that pause try at once.
+    /// Makes links that pause between attempts try at once: a server that was out of reach may be reachable now.
     pub(super) fn hurry(&self) {
         self.hurry.notify_waiters();
     }
 
-    /// Resolves at the next such time.
+    /// Resolves at the next [`Stir::hurry`].
     pub(super) fn hurried(&self) -> Notified<'_> {
         self.hurry.notified()
     }
@@ -94,14 +105,14 @@ impl Stir {
     }
 }
 
-/// One connection of one link: what a subscription belongs to.
+/// The identity of one connection of one link. A subscription belongs to it and ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
     link: u64,
     connection: u64,
 }
 
-/// What a link is to be.
+/// The settings of a link.
 pub(crate) struct Plan {
     /// The server, without credentials, for messages.
     pub(crate) server: String,
@@ -112,11 +123,11 @@ pub(crate) struct Plan {
     pub(crate) server_clock: Arc<ServerClock>,
     pub(crate) stir: Arc<Stir>,
     pub(crate) health: Arc<Health>,
-    /// With it the link speaks RESP3.
+    /// The receiver of messages. With it the link speaks RESP3, without it RESP2.
     pub(crate) on_push: Option<OnPush>,
 }
 
-/// See the module.
+/// A handle to one supervised connection; clones share it. See the module.
 #[derive(Clone)]
 pub(crate) struct Link(pub(super) Arc<Inner>);
 
@@ -126,32 +137,41 @@ pub(super) struct Inner {
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     pub(super) seed: Option<u64>,
+    /// The connection that calls are sent on. Every call reads it. The supervisor sets it; the supervisor, [`Link::leave`]
+    /// and [`Link::end`] clear it. The lock is held only to clone or to replace the `Arc`.
     current: RwLock<Option<Arc<Live>>>,
+    /// Changed by the supervisor and by [`Link::end`]. It follows `current`: [`Phase::Up`] after a connection is set,
+    /// [`Phase::Down`] after it is cleared.
     phase: watch::Sender<Phase>,
-    /// Calls that are sent or about to be, for [`Corked`](super::cork::Corked).
+    /// The number of calls that are sent or about to be, read by [`Corked`](super::cork::Corked).
     pub(super) in_flight: Arc<AtomicUsize>,
 }
 
+/// One open connection. Calls that began on it keep it until they end, also after the link has dropped it.
 pub(super) struct Live {
     pub(super) connection: MultiplexedConnection,
+    /// The task that moves bytes, on the runtime of the connection.
     pub(super) driver: AbortHandle,
-    /// Ends the calls on it also when the runtime that drives it stands still.
+    /// Cancelled when the link drops the connection. It ends the calls even while the driver's runtime is blocked.
     pub(super) over: CancellationToken,
     pub(super) stops: Arc<Stops>,
     pub(super) books: Arc<Books>,
-    /// A script has been answered on it.
+    /// True once a script has been answered on it. Set by calls, read by the supervisor.
     pub(super) served: AtomicBool,
-    /// How long its login lasts.
+    /// The length of its login, if the login ends.
     pub(super) login_ends: Option<Duration>,
 }
 
-/// The ends of shard subscriptions that were asked for on a connection.
+/// The shard channels that this client has unsubscribed from and whose confirmation is due.
 ///
-/// A server that gives a slot away ends the subscriptions of its channels by itself, and the redis crate takes that for
-/// the answer to the oldest request: from then on every answer goes to the wrong one. So the connection is given up.
+/// A server that gives a slot away ends the subscriptions of its channels by itself. The redis crate takes that message for
+/// the reply to the oldest request, and from then on every reply reaches the wrong request. The supervisor therefore drops
+/// a connection with an end of subscription that was not requested.
 #[derive(Debug, Default)]
 pub(super) struct Stops {
+    /// One entry for each `SUNSUBSCRIBE` under way: added before it is sent, removed by the driver when it is confirmed.
     asked: Mutex<Vec<Vec<u8>>>,
+    /// Fires when a subscription ended that nobody asked to end.
     pub(super) unasked: Notify,
 }
 
@@ -179,7 +199,7 @@ impl Live {
         self.answered(connection.send_packed_command(cmd)).await
     }
 
-    /// ASKING and the command, with nothing of anybody else in between.
+    /// Sends `ASKING` and the command as one pipeline, so that no other command comes between them.
     async fn send_asking(&self, cmd: &Cmd) -> Result<redis::Value, redis::RedisError> {
         let mut both = redis::pipe();
         both.cmd("ASKING").add_command(cmd.clone());
@@ -188,7 +208,7 @@ impl Live {
         Ok(replies.await?.pop().unwrap_or(redis::Value::Nil))
     }
 
-    /// What `asking` brings, or an error when the connection is over.
+    /// Waits for the reply to `asking`; fails when the link drops the connection.
     async fn answered<T>(
         &self,
         asking: impl Future<Output = Result<T, redis::RedisError>>,
@@ -201,7 +221,7 @@ impl Live {
     }
 }
 
-/// Counts a call in and out, also when its future is dropped.
+/// Counts a call in [`Inner::in_flight`] for as long as its future lives.
 struct Flight<'a>(&'a Inner);
 
 impl<'a> Flight<'a> {
@@ -218,7 +238,7 @@ impl Drop for Flight<'_> {
 }
 
 impl Link {
-    /// A link that is not connected yet; [`Link::supervise`] does that.
+    /// Returns a link that is not connected yet; [`Link::supervise`] connects it.
     pub(crate) fn new(config: &ClientConfig, plan: Plan) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(Arc::new(Inner {
@@ -237,7 +257,7 @@ impl Link {
         self.0.phase.subscribe()
     }
 
-    /// Waits until the first try to connect has ended.
+    /// Waits until the first attempt to connect has ended.
     pub(crate) async fn settled(&self) -> Result<(), ConnectError> {
         let mut phase = self.phase();
         // OK: the sender lives in the link, which is borrowed here.
@@ -255,7 +275,7 @@ impl Link {
         }
     }
 
-    /// The current connection, while there is one.
+    /// Returns the identity of the current connection, while the link is up.
     pub(crate) fn seat(&self) -> Option<Seat> {
         match &*self.0.phase.borrow() {
             Phase::Up(connection) => Some(Seat {
@@ -296,7 +316,7 @@ impl Link {
             .clone()
     }
 
-    /// Why there is no connection.
+    /// Returns the reason why there is no connection.
     pub(crate) fn outage(&self) -> Outage {
         let detail = match &*self.0.phase.borrow() {
             Phase::Down(error) => error.to_string(),
@@ -309,9 +329,9 @@ impl Link {
         }
     }
 
-    /// Runs a script: EVALSHA, and EVAL when the server does not know it.
+    /// Runs a script: EVALSHA, then EVAL if the server does not know it.
     ///
-    /// Dropping the future does not unsend: the script may run all the same.
+    /// Dropping the future does not cancel the script: the server may still run it.
     pub(crate) async fn call(&self, call: &Call) -> Result<Reply, Failure> {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
@@ -335,7 +355,7 @@ impl Link {
         })
     }
 
-    /// [`Link::call`] on a node that is about to get the slot.
+    /// Runs a script, as [`Link::call`], on a node that is importing the slot.
     pub(crate) async fn call_asking(&self, call: &Call) -> Result<Reply, Failure> {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
@@ -357,7 +377,7 @@ impl Link {
         plain(&live, parts).await
     }
 
-    /// Subscribes to, or unsubscribes from, a channel; returns when the server has confirmed.
+    /// Subscribes to a channel, or unsubscribes from it. Returns when the server has confirmed.
     pub(crate) async fn subscribe(
         &self,
         channel: &[u8],
@@ -383,18 +403,19 @@ impl Link {
         answer.map(|_| ()).map_err(|(_, failure)| failure)
     }
 
+    /// Drops the connection for good.
     pub(crate) fn end(&self) {
         self.drop_connection();
         self.enter(Phase::Ended);
     }
 
-    /// Gives the current connection up, and connects anew: the server is not the right one any more.
+    /// Drops the current connection because its server is no longer the right one. The supervisor reconnects.
     pub(crate) fn leave(&self) {
         tracing::debug!(server = self.0.plan.server, "leaving the server");
         self.drop_connection();
     }
 
-    /// Calls go to `live` from now on.
+    /// Makes `live` the connection that calls are sent on.
     pub(super) fn install(&self, live: Live) {
         *self
             .0
@@ -407,7 +428,7 @@ impl Link {
         &self.0.plan.login
     }
 
-    /// How long the current connection is logged in for, if that ends.
+    /// Returns the length of the current connection's login, if the login ends.
     pub(super) fn login_ends(&self) -> Option<Duration> {
         self.live()?.login_ends
     }
@@ -420,7 +441,7 @@ impl Link {
         self.0.plan.clock.now()
     }
 
-    /// Ends the current connection: every call on it fails now.
+    /// Drops the current connection. Every call on it fails at once.
     pub(super) fn drop_connection(&self) {
         let live = self
             .0
@@ -434,7 +455,7 @@ impl Link {
         }
     }
 
-    /// Reads the server's clock now, after a request was refused as late.
+    /// Reads the server's clock, after the server refused a request as late.
     pub(crate) async fn synchronise(&self) {
         let asked = self.now();
         if let Ok(reply) = self.command(&["TIME"]).await {
@@ -443,14 +464,14 @@ impl Link {
     }
 }
 
-/// Whether to start or to stop listening.
+/// The two directions of [`Link::subscribe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subscribe {
     Start,
     Stop,
 }
 
-/// Ends a link that nobody supervises.
+/// A link without a supervisor; ends when this is dropped.
 pub(super) struct OnceConnected(pub(super) Link);
 
 impl Drop for OnceConnected {
@@ -459,7 +480,7 @@ impl Drop for OnceConnected {
     }
 }
 
-/// How messages are sent: to everybody, or by the slot of their channel.
+/// The two kinds of messages: sent by any node, or only by the owner of the channel's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Messages {
     /// `PUBLISH`.

@@ -1,4 +1,11 @@
 //! Logging in: at the handshake, and again before the login ends.
+//!
+//! At each connect the supervisor asks for the credentials and sends them in the handshake. If they have a lifetime
+//! ([`Credentials::valid_for`]), it asks again when four fifths of that have passed and sends `AUTH` on the same connection:
+//! requests under way and subscriptions are not disturbed. When that fails, the connection is kept and the login retried;
+//! the server ends the connection if it insists.
+//!
+//! No error or log message may contain the password, including the text that a server sends back ([`refused`]).
 
 use std::time::Duration;
 
@@ -12,15 +19,15 @@ use crate::endpoint::Login;
 use crate::error::{ConnectError, Rejection};
 use crate::secret::{Credentials, Secret};
 
-/// A login is renewed when this part of it has passed, or up to a twentieth of it earlier.
+/// The part of a login's length after which it is renewed; a random twentieth of the length or less is subtracted.
 const RENEW_AT: f64 = 0.8;
 
-/// Between two tries to log in anew: a twentieth of the login, but not less and not more than this.
+/// Bounds on the pause between two attempts to renew a login, which is a twentieth of its length.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
 
 impl Login {
-    /// What to log in with now.
+    /// Returns the credentials to log in with now: the provider's, or the configured ones.
     pub(super) async fn now(&self, server: &str) -> Result<Option<Credentials>, ConnectError> {
         let Some(provider) = &self.provider else {
             let password = self.password.clone();
@@ -61,7 +68,8 @@ impl Login {
     }
 }
 
-/// What a handshake that failed means. Some servers repeat the arguments of a command that they do not know.
+/// Returns the error for a handshake that failed, without the password: some servers repeat the arguments of a command
+/// that they do not know.
 pub(super) fn refused(
     server: &str,
     error: &redis::RedisError,
@@ -91,15 +99,16 @@ pub(super) fn refused(
     }
 }
 
+/// Returns `text` without the password.
 fn hidden(text: &str, password: Option<&Secret>) -> String {
-    // The list of arguments may be cut off within the password.
+    // The server may cut off the list of arguments within the password, so the whole list is removed.
     let text = text.split(", with args beginning with").next();
     let text = text.unwrap_or_default();
     password.map_or_else(|| text.to_owned(), |password| password.hidden_in(text))
 }
 
 impl Link {
-    /// Logs in again and again, each time before the login ends. Never returns.
+    /// Renews the login each time before it ends. Never returns.
     pub(super) async fn stay_logged_in(&self, home: &Handle) {
         let mut login = self.login_ends();
         while let Some(valid_for) = login {
@@ -124,7 +133,7 @@ impl Link {
         std::future::pending::<()>().await;
     }
 
-    /// On the connection's runtime, as at the connect. The error is for the log.
+    /// Renews the login on the connection's runtime, where the provider also ran at the connect. The error is for the log.
     async fn log_in_again_on(&self, home: &Handle) -> Result<Option<Duration>, String> {
         let link = self.clone();
         let limit = self.connect_timeout();
@@ -164,7 +173,7 @@ impl Link {
     }
 }
 
-/// Why a task of a connection has no result.
+/// Returns the reason why a task of a connection has no result.
 pub(super) fn broken(error: &tokio::task::JoinError) -> String {
     if error.is_panic() {
         "the connector or the provider of credentials panicked".into()

@@ -1,10 +1,19 @@
-//! The way to the server. Nothing outside this folder names the redis crate.
+//! The transport: connections to the servers. Nothing outside this folder names the redis crate.
 //!
-//! * [`Connector`] opens byte streams; [`stream`] has the ones for URLs.
-//! * [`link`] sends calls over one connection, which [`supervise`] keeps alive for ever: [`login`] says who we are,
-//!   [`exchange`] knows what it owes, [`health`] tells the log.
-//! * [`servers`] are what calls go to: one server, the master that [`sentinel`]s name, or the nodes of a [`cluster`].
-//! * [`call`] is a script invocation, [`reply`] what comes back, [`verdict`] what an error means.
+//! A [`Call`] passes through these layers:
+//!
+//! 1. [`Servers`] picks the node: the only server, the master that the sentinels name ([`sentinel`]), or the owner of the
+//!    key's slot ([`cluster`]).
+//! 2. The node picks a link: the one on the caller's runtime or the one on the client's own thread ([`servers`]).
+//! 3. The link sends on its current connection and waits for the [`Reply`] ([`link`]). [`exchange`] records that a reply is
+//!    owed, and [`cork`] joins the writes of calls that are sent together.
+//! 4. [`verdict`] sorts an error: not sent or not executed, refused for good, or ambiguous.
+//!
+//! Each link has one supervisor task ([`supervise`]). It opens byte streams through a [`Connector`] ([`stream`] has the ones
+//! for URLs), logs in and renews the login ([`login`]), drops a connection that stops answering, reads the server's clock
+//! ([`server_clock`]), and reports outages to the log ([`health`]). It runs until the client is closed.
+//!
+//! No lock in this folder is held across an `.await`.
 
 pub(crate) mod call;
 mod cluster;
@@ -39,12 +48,12 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for S {}
 
-/// Opens byte streams to one server. The seam for simulated networks.
+/// Opens byte streams to one server. Simulated networks implement it.
 #[async_trait]
 pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// Opens one stream. Called again after every disconnect.
     ///
     /// # Errors
-    /// Any; the caller tries again with backoff.
+    /// Any error; the link tries again with backoff.
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>>;
 }

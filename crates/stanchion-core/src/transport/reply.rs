@@ -1,4 +1,4 @@
-//! What scripts answer.
+//! The replies of scripts.
 
 /// The parts of RESP that scripts use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,12 +10,12 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// No value.
     Nil,
-    /// Several.
+    /// Several values.
     Array(Vec<Self>),
 }
 
 impl Reply {
-    /// The number, if it is one. Redis answers `GET` of a counter as text, so text that reads as a number counts.
+    /// Returns the number, if it is one. Text that parses as a number counts: Redis answers `GET` of a counter as text.
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
         match self {
@@ -25,7 +25,7 @@ impl Reply {
         }
     }
 
-    /// The text, if it is UTF-8.
+    /// Returns the text, if it is bytes in UTF-8.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -34,7 +34,7 @@ impl Reply {
         }
     }
 
-    /// The elements, if there are several.
+    /// Returns the elements, if it is an array.
     #[must_use]
     pub fn as_array(&self) -> Option<&[Self]> {
         match self {

@@ -1,4 +1,18 @@
-//! The master that sentinels name: asked for at every connect, and left when they name another.
+//! The master that the sentinels name.
+//!
+//! [`Sentinels`] is a [`Connector`], so the links above it do not know of sentinels.
+//!
+//! # Life of the sentinels' word
+//! 1. **Ask**: each connect asks all sentinels at once and takes the answer with the highest epoch. A sentinel that was cut
+//!    off names an old master with a lower epoch. Connects at the same time share one answer ([`Asked`]).
+//! 2. **Dial**: a stream to that master is opened and recorded in [`Open`]. The supervisor then verifies with `ROLE` that the
+//!    server is a master.
+//! 3. **Listen**: one link to each sentinel subscribes to `+promoted-slave` and `+switch-master`. A message that names the new
+//!    master ends all streams to other servers, and makes pausing links connect at once.
+//! 4. **Overtake**: a message may arrive while a stream is being dialled. The dial compares [`Open::times`] before and after,
+//!    and starts again if it would end at the old master.
+//! 5. **Missed messages**: when the link to a sentinel reconnects, the sentinels are asked again. Where subscribing is not
+//!    permitted, the old master is noticed by `READONLY` or by the probe of an idle connection.
 
 use std::io;
 use std::pin::Pin;
@@ -22,14 +36,14 @@ use crate::config::ClientConfig;
 use crate::endpoint::{Login, Place, SentinelTarget};
 use crate::error::{ConfigError, ConnectError, Rejection};
 
-/// How long other sentinels may take once one has answered: they may know of a later failover.
+/// The time that the other sentinels have after one has answered: they may know of a later failover.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Connections that are made at the same time share the sentinels' answer.
+/// The time for which connects share one question to the sentinels.
 const SHARED: Duration = Duration::from_millis(100);
 
-/// What sentinels tell of a failover: the one that leads it as soon as the new master takes writes, and each of them
-/// when it has heard. Between the two the old master takes writes as well, which are lost.
+/// The messages about a failover. The sentinel that leads it sends the first as soon as the new master accepts writes; every
+/// sentinel sends the second once it knows. In between the old master may still accept writes, which will be lost.
 const PROMOTED: &str = "+promoted-slave";
 const SWITCHED: &str = "+switch-master";
 
@@ -38,38 +52,42 @@ pub(super) struct Sentinels {
     panel: Arc<Panel>,
     routes: Arc<Routes>,
     tls: bool,
-    /// Where the sentinels are asked: a caller's runtime that stands still must not stop the other connections.
+    /// The runtime on which sentinels are asked, the client's own: a blocked caller's runtime must not delay the others
+    /// that share the answer.
     home: Handle,
+    /// Changed by connects and by the messages of sentinels, on their driver's thread. Never held while `asked` is taken.
     open: Mutex<Open>,
+    /// The last question, shared by connects that come within [`SHARED`] of it.
     asked: Mutex<Option<Asked>>,
 }
 
-/// The connections to masters.
+/// The streams to masters, and the last message about a failover.
 #[derive(Default)]
 struct Open {
-    /// Where to, and how to end them.
+    /// The address of each open stream, and the token that ends it.
     streams: Vec<(Place, CancellationToken)>,
-    /// The master that we were last told of, and how often we have been told.
+    /// The master that the last message named.
     told: Option<Place>,
+    /// The number of messages so far: a change means that an earlier answer may be outdated.
     times: u64,
 }
 
 /// A question to the sentinels.
 struct Asked {
     at: Moment,
-    /// [`Open::times`] then: what was told later may be news.
+    /// [`Open::times`] at that time. A later message makes the answer outdated.
     times: u64,
     answer: watch::Receiver<Option<Result<Master, ConnectError>>>,
 }
 
-/// A master, and the number of the failover that made it one: of two answers the higher is right.
+/// A master and the epoch of the failover that promoted it. Of two answers the one with the higher epoch is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Master {
     place: Place,
     epoch: u64,
 }
 
-/// The sentinels, and how to ask them.
+/// The sentinels, and the means to ask them.
 struct Panel {
     service: String,
     config: ClientConfig,
@@ -104,7 +122,7 @@ impl Sentinels {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the sentinels, or waits for the answer to a question that was asked just now.
+    /// Returns the master, by a new question to the sentinels or by one that was asked within [`SHARED`].
     async fn master(&self) -> Result<Master, ConnectError> {
         let mut answer = self.ask_once();
         let answer = answer.wait_for(Option::is_some).await;
@@ -143,7 +161,7 @@ impl Sentinels {
         answer
     }
 
-    /// A stream to the master, which ends when we are told of another.
+    /// Opens a stream to the master.
     async fn dial(&self, master: &Place) -> io::Result<Box<dyn ByteStream>> {
         let connector = self.routes.connector(&master.route(self.tls));
         let connector = connector.map_err(|e| io::Error::other(ConnectError::from(e)))?;
@@ -183,8 +201,8 @@ impl Panel {
         }
     }
 
-    /// Asks all sentinels at once. One that was cut off from the others names a master of old: the answer with the
-    /// highest epoch is taken.
+    /// Asks all sentinels at once and returns the answer with the highest epoch. A sentinel that was cut off from the others
+    /// names an old master.
     async fn master(&self) -> Result<Master, ConnectError> {
         let mut answers: FuturesUnordered<_> = self
             .sentinels
@@ -223,7 +241,7 @@ impl Panel {
         connector: &Arc<dyn Connector>,
     ) -> Result<Master, ConnectError> {
         let server = || format!("the sentinel {place}");
-        // Half of the time that connecting to the master may take in all.
+        // Leaves half of the connect timeout for the master itself.
         let limit = self.config.connect_timeout / 2;
         let asking = async {
             let plan = self.plan(place, connector, None);
@@ -258,7 +276,7 @@ impl Panel {
                 detail: format!("no master is known by the name {:?}", self.service),
             }))
         };
-        // During a failover this is the new master before the other command says so.
+        // During a failover this command names the new master earlier than SENTINEL MASTER does.
         let address = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.service];
         let address = link.command(&address).await.map_err(failed)?;
         let Some([host, port]) = address.as_array() else {
@@ -284,7 +302,7 @@ impl Panel {
 }
 
 impl Sentinels {
-    /// Listens to every sentinel, so that a master that is replaced is left at once, even one that does not know.
+    /// Listens to every sentinel, so that the client leaves a replaced master at once, even one that still accepts writes.
     pub(super) fn watch(self: &Arc<Self>, dialer: &Arc<Dialer>) {
         for (place, connector) in &self.panel.sentinels {
             let (this, stir) = (Arc::clone(self), Arc::clone(&dialer.stir));
@@ -320,7 +338,7 @@ impl Sentinels {
                         );
                     }
                 }
-                // It may have happened while this one could not tell.
+                // Messages may have been missed while this sentinel was disconnected.
                 if std::mem::replace(&mut earlier, true)
                     && let Ok(master) = self.master().await
                 {
@@ -335,6 +353,7 @@ impl Sentinels {
         }
     }
 
+    /// Ends the streams to all servers but `master`, as a message or an answer of the sentinels demands.
     fn leave_all_but(&self, master: &Place) {
         let mut left = None;
         let mut open = self.open();
@@ -354,7 +373,7 @@ impl Sentinels {
     }
 }
 
-/// The new master, if a message is about ours: `slave <name> <host> <port> @ <service> <old host> <port>` and
+/// Returns the new master, if the message is about service `ours`: `slave <name> <host> <port> @ <service> <old host> <port>` and
 /// `<service> <old host> <port> <new host> <port>`.
 fn new_master(ours: &str, channel: &str, payload: &str) -> Option<Place> {
     let words: Vec<&str> = payload.split(' ').collect();
@@ -369,7 +388,7 @@ fn new_master(ours: &str, channel: &str, payload: &str) -> Option<Place> {
     })
 }
 
-/// Of two reasons why a connection failed, the one that helps more: a refusal tells more than silence.
+/// Returns the more helpful of two connection errors: a refusal says more than silence.
 pub(super) fn more_telling(earlier: Option<ConnectError>, later: ConnectError) -> ConnectError {
     match earlier {
         Some(earlier) if !matches!(earlier, ConnectError::Unreachable { .. }) => earlier,
@@ -387,7 +406,7 @@ impl Connector for Sentinels {
             let over = CancellationToken::new();
             let mut open = self.open();
             if open.times != before && open.told.as_ref() != Some(&master) {
-                // Those told of it have left this one already.
+                // A message named another master during the dial, and did not see this stream.
                 continue;
             }
             open.streams.retain(|(_, over)| !over.is_cancelled());
@@ -410,10 +429,11 @@ impl std::fmt::Debug for Sentinels {
     }
 }
 
-/// A stream that can be ended from elsewhere: it then reads as closed.
+/// A stream that another task can end; it then reads as closed.
 struct Leashed {
     stream: Box<dyn ByteStream>,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Also cancelled by the drop, so that [`Open`] can forget the stream.
     over: CancellationToken,
 }
 
@@ -480,7 +500,7 @@ mod tests {
         assert_eq!(read("+sdown", &promoted), None);
     }
 
-    /// A sentinel that names `master`, and how often it has been asked.
+    /// A sentinel that names `master` and counts the questions.
     #[derive(Debug, Default)]
     struct Fake {
         master: Mutex<&'static str>,
@@ -521,7 +541,7 @@ mod tests {
         }
     }
 
-    /// The way to all masters, which opens when it is told.
+    /// The connector to all masters: a dial waits for a permit.
     #[derive(Debug)]
     struct Gate(Arc<Semaphore>, AtomicU32);
 
@@ -605,7 +625,7 @@ mod tests {
         let (a, b, c) = three().await;
         assert!(a.is_ok() && b.is_ok() && c.is_ok());
         assert_eq!(fake.asked.load(Ordering::SeqCst), 1);
-        // What was told since is asked for.
+        // After a message the sentinels are asked again.
         sentinels.leave_all_but(&place("old"));
         let _again = three().await;
         assert_eq!(fake.asked.load(Ordering::SeqCst), 2);

@@ -1,29 +1,33 @@
-//! The server's clock, seen from ours.
+//! The offset between a server's clock and the client's.
+//!
+//! The supervisors of a node's links read the server's clock with `TIME`, at every connect and whenever a link is idle. Calls
+//! use the last reading to turn a moment of the client's clock into server time, which scripts compare with the server's
+//! own clock.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What the server's clock says, by the last time it was read.
+/// A server's clock, by its last reading. Shared by all links of a node.
 ///
-/// One value behind a mutex: the offset of one reading with the uncertainty of another is true of neither.
+/// Offset and round trip are read and replaced together, under one lock: those of two different readings do not match.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(Mutex<Reading>);
 
-/// One look at the server's clock.
+/// One reading of the server's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Reading {
-    /// Server µs − client µs, measured from *before* the question was sent: never less than the truth.
+    /// The server's time minus the client's time from *before* `TIME` was sent, in µs: never less than the true offset.
     offset: i64,
-    /// How long the answer took, µs: the offset is too high by at most this.
+    /// The time until the reply, in µs: the offset is too high by at most this.
     round_trip: u64,
 }
 
-/// An instant of ours on the server's clock.
+/// A moment of the client's clock, in server time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
-    /// Server time in µs that the server's clock has not passed before ours reads that instant.
+    /// The server time in µs. The server's clock does not pass it before the client's clock reads the moment.
     pub(crate) server_micros: u64,
-    /// It has passed it so long after, at the latest.
+    /// The longest it may take after that moment until the server's clock has passed it.
     pub(crate) within: Duration,
 }
 
@@ -32,6 +36,7 @@ impl ServerClock {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Records a reading. All times in µs; `asked_at` and `answered_at` are on the client's clock.
     pub(crate) fn observe(
         &self,
         server_micros: u64,
@@ -47,27 +52,27 @@ impl ServerClock {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reading;
     }
 
-    /// Takes what is known of `other` for what is known of this one.
+    /// Copies the reading of `other`, as a guess for a clock that has not been read.
     pub(super) fn assume(&self, other: &Self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = other.reading();
     }
 
-    /// Whether it has been read, or assumed.
+    /// Returns whether it has been read, or assumed.
     pub(super) fn is_known(&self) -> bool {
         self.reading() != Reading::default()
     }
 
-    /// Our clock when the server's read `server_micros`, or a little earlier.
+    /// Returns the time on the client's clock when the server's clock read `server_micros`, or a little earlier.
     pub(crate) fn back(&self, server_micros: u64) -> u64 {
         server_micros.saturating_add_signed(self.reading().offset.saturating_neg())
     }
 
-    /// What the server's clock reads when ours reads `client_micros`.
+    /// Returns the server time when the client's clock reads `client_micros`; not less than the true one.
     pub(crate) fn at(&self, client_micros: u64) -> u64 {
         self.reach(client_micros).server_micros
     }
 
-    /// As [`ServerClock::at`], with how far that may be off.
+    /// Returns the server time as [`ServerClock::at`], with the bound on its error.
     pub(crate) fn reach(&self, client_micros: u64) -> Reached {
         let reading = self.reading();
         Reached {

@@ -1,4 +1,16 @@
-//! What calls go to: one server, or the nodes of a cluster.
+//! The servers of a client: one server, the master that sentinels name, or the nodes of a cluster.
+//!
+//! A [`Node`] is one server with up to three links, so that one blocked runtime or a flood of messages does not delay the
+//! rest:
+//!
+//! | link | runs on | carries |
+//! |---|---|---|
+//! | `direct` | the caller's runtime | acquires and other calls of the user's tasks |
+//! | `background` | the client's own thread | renewals, heartbeats of waiters, releases of dropped guards |
+//! | `subscriber` | the client's own thread | subscriptions, over RESP3 |
+//!
+//! With `Background::CurrentRuntime` all run on the caller's runtime, and `direct` and `background` are the same link. A call
+//! uses the other of the two when its own is down.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,7 +37,7 @@ use crate::owner::Realm;
 use crate::runner::Runner;
 use crate::server::ServerInfo;
 
-/// What all connections of a client have in common.
+/// The parts that all connections of a client share.
 pub(crate) struct Dialer {
     pub(crate) config: ClientConfig,
     pub(crate) routes: Arc<Routes>,
@@ -35,12 +47,13 @@ pub(crate) struct Dialer {
     /// The runtime of the caller's own connections.
     pub(crate) user: Handle,
     pub(crate) on_push: OnPush,
+    /// Cancelled when the client is closed or dropped. Ends all links.
     pub(crate) closed: CancellationToken,
     pub(crate) stir: Arc<Stir>,
 }
 
 impl Dialer {
-    /// A link that is being connected; it ends with `closed`.
+    /// Returns a link and starts its supervisor; it ends with `closed`.
     pub(super) fn link(&self, plan: Plan, home: &Handle, closed: &CancellationToken) -> Link {
         let link = Link::new(&self.config, plan);
         let supervision = link.clone().supervise(home.clone(), closed.clone());
@@ -49,24 +62,26 @@ impl Dialer {
     }
 }
 
-/// How to reach one server.
+/// The way to reach one server.
 pub(super) struct Address {
-    /// Without credentials, for messages.
+    /// The server without credentials, for messages.
     pub(super) server: String,
     pub(super) peer: Peer,
     pub(super) connector: Arc<dyn Connector>,
 }
 
-/// One server, by the three ways to it.
+/// One server and the links to it. Dropping it closes them.
 pub(crate) struct Node {
     dialer: Arc<Dialer>,
     address: Address,
     direct: Link,
     background: Link,
-    /// Made when somebody waits.
+    /// Created for the first subscription, or at the connect to a single server if waiters are woken by messages.
     subscriber: OnceLock<Link>,
+    /// Written by the supervisors of all three links.
     clock: Arc<ServerClock>,
     health: Arc<Health>,
+    /// Ends this node's links. A child of [`Dialer::closed`].
     closed: CancellationToken,
 }
 
@@ -93,7 +108,7 @@ impl Node {
         }
     }
 
-    /// The link for `path`, or another that is up.
+    /// Returns the link for `path`, or the other one if only that is up.
     pub(super) fn link(&self, path: Path) -> &Link {
         let (first, second) = match path {
             Path::Direct => (&self.direct, &self.background),
@@ -106,7 +121,7 @@ impl Node {
         }
     }
 
-    /// The link for messages.
+    /// Returns the link for messages; creates it at the first use.
     pub(super) fn subscriber(&self) -> &Link {
         self.subscriber.get_or_init(|| {
             let on_push = Arc::clone(&self.dialer.on_push);
@@ -135,7 +150,7 @@ impl Node {
         self.direct.is_up() || self.background.is_up()
     }
 
-    /// Ends the connections now: the background thread may end before its supervisors have run.
+    /// Closes `direct` and `background` at once: the client's thread may end before their supervisors see `closed`.
     pub(super) fn end(&self) {
         self.closed.cancel();
         self.direct.end();
@@ -169,14 +184,14 @@ fn plan(
     }
 }
 
-/// See the module.
+/// The servers that a client's calls reach. See the module.
 pub(crate) enum Servers {
     One(Node),
     Cluster(Arc<Cluster>),
 }
 
 impl Servers {
-    /// What can be wrong with the configuration, before anything is sent.
+    /// Checks the configuration before anything is sent: features, addresses and certificate files.
     pub(crate) async fn check(routes: &Routes, endpoint: &Endpoint) -> Result<(), ConfigError> {
         let (places, tls) = match &endpoint.target {
             Target::Server(route) => return routes.check(route).await,
@@ -189,7 +204,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Connects. Whoever calls it sets the time limit.
+    /// Connects, without a time limit of its own.
     pub(crate) async fn connect(
         dialer: Arc<Dialer>,
         target: &Target,
@@ -226,18 +241,18 @@ impl Servers {
         Ok((Self::One(node), info))
     }
 
-    /// Runs a script: EVALSHA, and EVAL where the server does not know it.
+    /// Runs a script: EVALSHA, then EVAL if the server does not know it.
     ///
-    /// Dropping the future does not unsend: the script may run all the same.
+    /// Dropping the future does not cancel the script: the server may still run it.
     pub(crate) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
         match self {
             Self::One(node) => node.link(path).call(call).await,
-            // Boxed: its future is larger, and the others need not carry it.
+            // Boxed: its future is larger, and calls to a single server should not carry the size.
             Self::Cluster(cluster) => Box::pin(cluster.call(path, call)).await,
         }
     }
 
-    /// Reads the clock of the server of `slot` now, after a request was refused as late.
+    /// Reads the clock of the server of `slot`, after it refused a request as late.
     pub(crate) async fn synchronise(&self, path: Path, slot: u16) {
         match self {
             Self::One(node) => node.link(path).synchronise().await,
@@ -249,7 +264,7 @@ impl Servers {
         }
     }
 
-    /// The clock of the server of `slot`.
+    /// Returns the clock of the server of `slot`.
     pub(crate) fn clock(&self, slot: u16) -> Arc<ServerClock> {
         match self {
             Self::One(node) => Arc::clone(node.clock()),
@@ -257,7 +272,8 @@ impl Servers {
         }
     }
 
-    /// An instant that no server's clock has passed when ours reads `client_micros`, as far as they are known.
+    /// Returns the earliest of the servers' times, in µs, when the client's clock reads `client_micros`, as far as the
+    /// servers' clocks are known.
     pub(crate) fn earliest(&self, client_micros: u64) -> u64 {
         match self {
             Self::One(node) => node.clock().at(client_micros),
@@ -265,7 +281,7 @@ impl Servers {
         }
     }
 
-    /// Whether a request may find a connection now.
+    /// Returns whether a connection to any of the servers is up.
     pub(crate) fn is_up(&self) -> bool {
         match self {
             Self::One(node) => node.is_up(),
@@ -273,7 +289,7 @@ impl Servers {
         }
     }
 
-    /// Where to subscribe to the channels of `slot`.
+    /// Returns the link for subscriptions to the channels of `slot`; `None` if no node is known to own it.
     pub(crate) fn subscriber(&self, slot: u16) -> Option<Link> {
         match self {
             Self::One(node) => Some(node.subscriber().clone()),
@@ -281,7 +297,7 @@ impl Servers {
         }
     }
 
-    /// A subscription was refused: the server may have changed.
+    /// Reports that a subscription was refused: in a cluster the slot may have another owner now.
     pub(crate) fn doubt(&self) {
         if let Self::Cluster(cluster) = self {
             cluster.doubt();
@@ -295,17 +311,17 @@ impl Servers {
         }
     }
 
-    /// Resolves when something comes up the next time.
+    /// Resolves the next time that a connection comes up or the cluster map changes.
     pub(crate) fn comes_up(&self) -> Notified<'_> {
         self.stir().comes_up()
     }
 
-    /// Tells of every change of a connection or of who owns what.
+    /// Returns a receiver that fires on every change of a connection and of the cluster map.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.stir().changes()
     }
 
-    /// Ends the connections now.
+    /// Closes the connections at once.
     pub(crate) fn end(&self) {
         match self {
             Self::One(node) => node.end(),
@@ -313,8 +329,9 @@ impl Servers {
         }
     }
 
-    /// What tells the keys of these servers from those of others. Two clients have it in common only if both meant, or
-    /// met, the same: a cluster by the same seeds, a server by its process and database.
+    /// Returns the realm, which tells the keys of these servers from those of others. Two clients share a realm if they use
+    /// the same seeds (a cluster), or have found the same server process and use the same database. If the process is not
+    /// known, the realm is this client's alone.
     pub(crate) fn realm(&self, info: &ServerInfo, database: u32, client: &Uuid) -> Realm {
         Realm::new(match self {
             Self::Cluster(cluster) => cluster.name().to_owned(),
@@ -323,7 +340,7 @@ impl Servers {
         })
     }
 
-    /// The servers, without credentials.
+    /// Returns the URL of the servers without credentials, for messages.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::One(node) => &node.address.server,
@@ -340,7 +357,7 @@ impl Node {
     }
 }
 
-/// A cluster places keys by slot, whatever a user without `INFO` can see.
+/// Returns `info` with placement by slot, which a user without permission for `INFO` cannot see.
 pub(super) fn on_cluster(info: ServerInfo) -> ServerInfo {
     ServerInfo {
         placement: Placement::Slots,

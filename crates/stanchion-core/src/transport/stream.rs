@@ -13,7 +13,7 @@ use crate::config::ClientConfig;
 use crate::endpoint::Route;
 use crate::error::ConfigError;
 
-/// Makes connectors. Reads no file: that is done when they connect.
+/// Creates the connectors for URLs. Certificate files are read when they connect, not before.
 #[derive(Debug)]
 pub(crate) struct Routes {
     config: ClientConfig,
@@ -30,7 +30,7 @@ impl Routes {
         }
     }
 
-    /// What can be wrong with the certificates, if `route` needs them.
+    /// Checks that `route` is supported and, if it uses TLS, that the certificates can be read.
     pub(super) async fn check(&self, route: &Route) -> Result<(), ConfigError> {
         drop(self.connector(route)?);
         #[cfg(feature = "tls")]
@@ -40,7 +40,7 @@ impl Routes {
         Ok(())
     }
 
-    /// The connector of the configuration: the injected one, or the one for `route`.
+    /// Returns the connector for `route`, or the one that the configuration injects.
     pub(super) fn connector(&self, route: &Route) -> Result<Arc<dyn Connector>, ConfigError> {
         if let Some(connector) = &self.config.seams.connector {
             return Ok(Arc::clone(connector));
@@ -84,7 +84,7 @@ impl Routes {
     }
 }
 
-/// Plain TCP, without Nagle's delay (the redis crate's own connections have it) and with dead peers noticed.
+/// Plain TCP without Nagle's delay, which the redis crate's own connections have, and with keepalive to notice dead peers.
 #[derive(Clone, Debug)]
 pub(super) struct Tcp {
     host: String,
@@ -103,7 +103,7 @@ impl Tcp {
                 .with_time(Duration::from_secs(15))
                 .with_interval(Duration::from_secs(5)),
         )?;
-        // Unacknowledged data for this long ends the connection, also when no RST arrives.
+        // Data that stays unacknowledged for this long ends the connection, even if no RST arrives.
         #[cfg(target_os = "linux")]
         socket.set_tcp_user_timeout(Some(self.response_timeout * 2))?;
         Ok(stream)

@@ -1,4 +1,22 @@
-//! What keeps a [`Link`] connected: connecting, pausing, watching.
+//! The supervisor of a [`Link`]: connects, watches, pauses, and connects again.
+//!
+//! # One round
+//! 1. **Connect** on the runtime `home`, within the connect timeout: open a stream, get the credentials, shake hands, check
+//!    that the server is the right one (`ROLE`, for a master), and read its clock (`TIME`). The connection is installed in
+//!    the link.
+//! 2. **Watch** until one of these ends the connection:
+//!    * the driver stops: the peer closed the stream, or an I/O error;
+//!    * the connection owes a reply and none has come for the response timeout;
+//!    * nothing was sent for the response timeout and the probe fails;
+//!    * a shard subscription ended unasked (see `Stops`).
+//!
+//!    Meanwhile [`login`](super::login) renews the login.
+//! 3. **Drop** the connection: every call on it fails as ambiguous.
+//! 4. **Pause** with backoff and jitter. The backoff starts over after a connection that has proved itself (`STEADY`), and
+//!    when a sentinel announces a new master.
+//!
+//! The supervisor runs on the client's own thread if there is one, apart from `home`: a caller that blocks its runtime
+//! does not stop the watch.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +38,8 @@ use super::{Failure, Reply};
 use crate::error::ConnectError;
 
 impl Link {
-    /// Keeps the link connected until `closed`. The connection lives on `home`; this future should live elsewhere.
+    /// Keeps the link connected until `closed`, or until `home` ends. The connection is driven by `home`; this future should
+    /// run elsewhere.
     pub(crate) async fn supervise(self, home: Handle, closed: CancellationToken) {
         let mut generation = 0;
         let mut pauses = pauses(self.0.seed);
@@ -67,7 +86,7 @@ impl Link {
                 tokio::select! {
                     biased;
                     () = closed.cancelled() => break,
-                    // Whoever hears of it hears at the same time: they need not all come in the same instant.
+                    // All clients get the announcement at once: the first pause spreads their attempts.
                     () = plan.stir.hurried() => pauses = self::pauses(self.0.seed),
                     () = tokio::time::sleep(pauses.next().unwrap_or(MAX_PAUSE)) => break,
                 }
@@ -79,7 +98,8 @@ impl Link {
         self.end();
     }
 
-    /// Returns when the connection has ended, or ends it because it owes an answer for too long.
+    /// Returns when the connection has ended or has to be dropped; see the module. Silence is measured in quarters of the
+    /// response timeout.
     async fn watch_over(&self, mut ended: oneshot::Receiver<()>) {
         let Some(live) = self.live() else {
             return;
@@ -125,13 +145,13 @@ impl Link {
         }
     }
 
-    /// Whether the connection is still the right one. TIME rather than PING: it answers whether the link lives and
-    /// what the server's clock reads.
+    /// Returns whether the server answers and is still the right one. `TIME` rather than `PING`: one round trip also reads
+    /// the server's clock.
     async fn probe(&self) -> bool {
         let Some(live) = self.live() else {
             return false;
         };
-        // What the server refuses, calls will be told too.
+        // A refusal is an answer too: the connection works. Calls will get the same refusal and report it.
         let asked = self.now();
         if let Ok(reply) = plain(&live, self.greeting()).await {
             self.observe_time(&reply, asked.micros());
@@ -158,7 +178,7 @@ impl Link {
         }
     }
 
-    /// One try to connect. `None` when `home` no longer runs anything.
+    /// Makes one attempt to connect, on `home`. Returns `None` when `home` has ended.
     async fn connect_on(
         &self,
         home: &Handle,
@@ -192,7 +212,7 @@ impl Link {
         )
     }
 
-    /// Connects for a few questions, without supervision: the connection ends when what is returned is dropped.
+    /// Connects without supervision, for a few commands. The connection ends when the returned value is dropped.
     pub(super) async fn connect_once(&self) -> Result<OnceConnected, ConnectError> {
         drop(self.connect().await?);
         Ok(OnceConnected(self.clone()))
@@ -276,14 +296,14 @@ impl Link {
                     rejection,
                 });
             }
-            // LOADING and the like: connected, and calls will say so.
+            // LOADING and the like: connected; calls will report it.
             Err(_) => {}
         }
         Ok(())
     }
 
     fn unreachable(&self, error: &io::Error) -> ConnectError {
-        // A connector that has to ask its way knows better what went wrong.
+        // The connector for sentinels has a more precise error of its own.
         let told = error
             .get_ref()
             .and_then(|inner| inner.downcast_ref::<ConnectError>());
@@ -299,7 +319,7 @@ impl Link {
     }
 }
 
-/// Whether the server says it is a master; otherwise what it says. A user who may not ask is believed.
+/// Checks that the server is a master; the error says what it is instead. Without permission for `ROLE` it passes.
 async fn is_master(live: &Live) -> Result<(), String> {
     match plain(live, &["ROLE"]).await {
         Ok(reply) => {
@@ -311,22 +331,23 @@ async fn is_master(live: &Live) -> Result<(), String> {
             }
         }
         Err(Failure::Unanswered(outage)) => Err(outage.to_string()),
-        // A master that is loading says so; a refused ROLE shows later, as READONLY.
+        // A server that is loading may be the master. Where ROLE is not permitted, a replica shows later by READONLY.
         Err(Failure::NotNow(_) | Failure::Rejected(_)) => Ok(()),
     }
 }
 
-/// A connection that lasted this long, or on which a script was answered, was a good one: after it the pauses are short
-/// again. Another is made anew as if it had failed, or a peer that hangs up after the handshake would be dialled without
-/// end.
+/// A connection that lasted this long, or on which a script was answered, resets the backoff. Any other counts as a failed
+/// attempt; otherwise a peer that hangs up after each handshake would be dialled in a tight loop.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// Clients that have lost the same server do not come back in the same instant: the first pause is a part of this.
+/// The first pause is a random part of this, so that clients that lost the same server do not all reconnect at once.
 const SPREAD: Duration = Duration::from_millis(20);
 
+/// The longest pause, before jitter.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// A part of [`SPREAD`]; then 50 ms, doubling to 2 s, each with as much again at most; without end.
+/// Returns the pauses between attempts, without end: a random part of [`SPREAD`], then 50 ms doubling to 2 s, each with
+/// jitter of up to its own length added.
 fn pauses(seed: Option<u64>) -> impl Iterator<Item = Duration> {
     let mut builder = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))

@@ -1,4 +1,4 @@
-//! TLS by rustls. The provider is chosen here and never looked up in the process, where its absence would panic.
+//! TLS by rustls. The crypto provider is chosen here, not taken from the process default, whose absence would panic.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,17 @@ use super::stream::Tcp;
 use super::{ByteStream, Connector};
 use crate::error::{ConfigError, ConnectError};
 
-/// Whom a client trusts, and what it shows of itself. The files are read at every connect, where they stop nobody, and
-/// taken up when they have changed.
+/// The authorities that a client trusts and its own certificate. The files are read at every connect, on a blocking thread;
+/// changed files take effect then.
 pub(super) struct Trust {
     authorities: Option<PathBuf>,
-    /// A certificate and its key.
+    /// The files of the client's own certificate and its key.
     own: Option<(PathBuf, PathBuf)>,
+    /// The last usable files and the configuration made from them. All connects share it; locked only to compare or replace.
     last: Mutex<Option<(Files, Arc<ClientConfig>)>>,
 }
 
-/// What the files said.
+/// The contents of the files.
 #[derive(PartialEq, Eq)]
 struct Files {
     authorities: Option<Vec<u8>>,
@@ -40,7 +41,7 @@ impl Trust {
         }
     }
 
-    /// The files as they are now; what they said before, if they cannot be used now.
+    /// Returns the configuration by the files as they are now, or by the last usable ones if these cannot be used.
     pub(super) async fn now(self: &Arc<Self>) -> Result<Arc<ClientConfig>, ConfigError> {
         let this = Arc::clone(self);
         let read = tokio::task::spawn_blocking(move || this.read()).await;
@@ -148,7 +149,7 @@ fn certificates(
     Ok(certificates)
 }
 
-/// Read once in a process: there are many.
+/// Returns the platform's authorities, read once in a process: there are many.
 fn platform_roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let read = || {
@@ -195,14 +196,14 @@ impl Connector for Tls {
     }
 }
 
-/// Whether an error of a connect came from TLS.
+/// Returns whether an error of a connect came from TLS.
 pub(super) fn is_tls(error: &io::Error) -> bool {
     error
         .get_ref()
         .is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
-/// Whether an error of a connection came from TLS: a server may refuse a client's certificate after the handshake.
+/// Returns whether an error of a connection came from TLS: a server may refuse a client certificate after the handshake.
 pub(super) fn is_alert(error: &redis::RedisError) -> bool {
     type Shared = Arc<dyn std::error::Error + Send + Sync>;
     std::error::Error::source(error)

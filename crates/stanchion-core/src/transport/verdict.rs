@@ -1,4 +1,4 @@
-//! What an error of the server or of the connection means: the one table everybody uses.
+//! The meaning of an error of the server or of the connection. All callers use this one table.
 
 use redis::{RedisError, Value};
 
@@ -8,21 +8,21 @@ use crate::error::{Outage, Rejection};
 /// A call that brought no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It was sent and may have been executed, now or later (P8: ambiguous).
+    /// The call was sent; it may have been executed, or may still be (P8: ambiguous).
     Unanswered(Outage),
-    /// It was not executed; another time it may be.
+    /// The call was not executed; a later attempt may succeed.
     NotNow(Outage),
-    /// It was not executed and will not be.
+    /// The call was not executed, and a later attempt would be refused too.
     Rejected(Rejection),
 }
 
-/// The server does not know the script: not executed.
+/// The code for a script that the server does not know: not executed.
 pub(super) const NO_SCRIPT: &str = "NOSCRIPT";
 
-/// The server is a replica: not executed.
+/// The code for a write to a replica: not executed.
 pub(super) const READ_ONLY: &str = "READONLY";
 
-/// Sorts what redis-rs gave back. `Err` holds the error code beside the failure.
+/// Sorts a result of the redis crate. `Err` holds the error code, empty if there is none, and the failure.
 pub(super) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String, Failure)> {
     // The low-level call reports error replies as values.
     match result.and_then(Value::extract_error) {
@@ -42,7 +42,8 @@ pub(super) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String,
     }
 }
 
-/// Error replies: our scripts are ordered so that an error is raised before their first write.
+/// Returns the failure for an error reply. No error reply is ambiguous: stanchion's scripts raise errors before their first
+/// write.
 pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
     let text = format!("{code} {detail}");
     match code {
