@@ -1,4 +1,4 @@
-//! How to reach the server and how to behave towards it.
+//! The configuration of a client: the servers, the timeouts, and the seams for tests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,45 +12,50 @@ use crate::error::ConfigError;
 use crate::secret::{CredentialsProvider, MASKED, Provider, Secret, ServerUrl};
 use crate::transport::Connector;
 
-/// Where renewals, releases of dropped guards and messages are handled.
+/// The place where renewals, releases of dropped guards and messages are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Background {
-    /// A thread of the client's own: renewal goes on while the caller's executor is blocked, and guards dropped with a
-    /// runtime are still released.
+    /// A thread of the client's own. Renewal continues while the caller's executor is blocked, and guards dropped with a
+    /// runtime are still released. Costs a thread and, for each server, a second connection.
     #[default]
     OwnThread,
-    /// The runtime that connects. For virtual time and simulation; a runtime that shuts down leaves its holds to their leases.
+    /// The runtime that connects. For virtual time and simulation. When that runtime is blocked, leases are not renewed; when
+    /// it shuts down, its locks stay held until their leases end.
     CurrentRuntime,
 }
 
-/// How waiters learn of a release.
+/// The way in which waiters learn of a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Wake {
-    /// By message, with a poll behind it.
+    /// By message, with a poll at [`ClientConfig::poll_interval`](ClientConfig#structfield.poll_interval) as a fallback.
     #[default]
     Messages,
-    /// By asking again and again: after 1 ms, then twice as long each time, up to 128 ms, as Redisson's spin lock. For
-    /// servers or proxies without pub/sub, and for users without the right to it. Releases still publish, for others.
+    /// By polling: after 1 ms, then twice as long each time, up to 128 ms, as Redisson's spin lock. For servers or proxies
+    /// without pub/sub, and for users without permission for it. Costs requests for as long as anybody waits. Releases still
+    /// publish, for other clients.
     Poll,
 }
 
-/// The configuration of a [`crate::Client`]: a URL and what the URL does not say. `serde` reads and writes all but the
-/// seams for tests; durations are texts such as `"750ms"`.
+/// The configuration of a [`crate::Client`]: a URL and the settings that the URL does not carry.
+///
+/// `serde` reads and writes everything but the seams for tests and the provider of credentials; durations are texts such as
+/// `"750ms"`. Durations from 10 ms to 1 h are accepted, except for
+/// [`subscription_linger`](#structfield.subscription_linger), which has no bounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// How to reach the server, or the servers:
+    /// The server, or the servers:
     ///
-    /// | URL | what it names |
+    /// | URL | names |
     /// |---|---|
     /// | `redis://[user[:password]@]host[:port][/database]` | one server, port 6379 if none is given |
-    /// | `redis+sentinel://[user[:password]@]host[:port][,host[:port]…]/service[/database]` | the master that these sentinels (port 26379) call `service`, whoever that is at the time |
-    /// | `redis+cluster://[user[:password]@]host[:port][,host[:port]…]` | the cluster that these nodes belong to; some are enough |
+    /// | `redis+sentinel://[user[:password]@]host[:port][,host[:port]…]/service[/database]` | the current master of `service`, by these sentinels (port 26379) |
+    /// | `redis+cluster://[user[:password]@]host[:port][,host[:port]…]` | the cluster that these nodes belong to; a few nodes suffice |
     /// | `rediss://…`, `rediss+sentinel://…`, `rediss+cluster://…` | the same over TLS, to sentinels too |
     /// | `unix:///path[?db=n&user=…&pass=…]` | one server, by its socket |
     /// | `memory://[namespace]` | the engine in this process |
@@ -58,52 +63,73 @@ pub struct ClientConfig {
     /// `valkey` may be written for `redis`. User, password and database are those of the servers; sentinels have
     /// [their own](#structfield.sentinel_password).
     pub url: ServerUrl,
-    /// Overrides the URL's user.
+    /// The user; overrides the URL's.
     pub username: Option<String>,
-    /// Overrides the URL's password.
+    /// The password; overrides the URL's. Not written by `serde` or `Debug`, which show `***`.
     pub password: Option<Secret>,
-    /// Overrides the URL's database.
+    /// The number of the database; overrides the URL's. A cluster has database 0 only.
     pub database: Option<u32>,
-    /// The user for the sentinels, if they want one.
+    /// The user for the sentinels, if they require one.
     pub sentinel_username: Option<String>,
-    /// The password for the sentinels, if they want one.
+    /// The password for the sentinels, if they require one.
     pub sentinel_password: Option<Secret>,
-    /// Put in front of every name, as Redisson's `NameMapper` does.
+    /// The prefix of every name, as with Redisson's `NameMapper`. At most 256 bytes, no braces. Clients with different
+    /// prefixes share no locks; longer prefixes are sent with every key. Default empty.
     pub key_prefix: String,
-    /// How this client calls itself to the server (`CLIENT SETNAME` is not sent; the embedded engine aims faults by it).
+    /// The label of this client's connections in the embedded engine, by which faults are aimed. Not sent to other servers
+    /// (no `CLIENT SETNAME`). Default `stanchion`.
     pub name: String,
     /// A PEM file with the certificate authorities to trust instead of the platform's (TLS only).
     ///
-    /// This file and the next two are read at every connect, so renewed ones are taken up without a restart. If one cannot be
-    /// read then, what was read last is used, and a warning is logged.
+    /// This file and the next two are read at every connect, so renewed files take effect without a restart. If one cannot be
+    /// read or used then, the last usable contents are used and a warning is logged.
     pub tls_ca_file: Option<PathBuf>,
-    /// A PEM file with the client's own certificate and what leads from it to its authority, for servers that ask for
-    /// one (TLS only). Goes with [`tls_key_file`](#structfield.tls_key_file).
+    /// A PEM file with the client's own certificate and the intermediate certificates up to its authority, for servers that
+    /// ask for one (TLS only). Requires [`tls_key_file`](#structfield.tls_key_file).
     pub tls_cert_file: Option<PathBuf>,
-    /// A PEM file with the private key of that certificate: PKCS #8, PKCS #1 or SEC 1, not encrypted.
+    /// A PEM file with the private key of that certificate: PKCS #8, PKCS #1 or SEC 1, not encrypted. Requires
+    /// [`tls_cert_file`](#structfield.tls_cert_file).
     pub tls_key_file: Option<PathBuf>,
-    /// Bound on one try to connect, handshake included. Default 2 s.
+    /// The longest that one attempt to connect may take, with credentials, TLS and login. Default 2 s.
+    ///
+    /// Sentinels, and cluster nodes that are only asked for the map, have half of it. If it is too short, a slow handshake or
+    /// provider of credentials never succeeds; if it is long, an unreachable server is noticed late.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
-    /// A connection that owes an answer for this long is dropped and made anew. Default 1 s.
+    /// The longest that a connection may owe a reply while no reply arrives; then it is dropped and reopened. An idle
+    /// connection is probed after the same time. Default 1 s.
+    ///
+    /// Short: a dead server is noticed early. Long: a server that stalls, on a slow script or command of somebody else, keeps
+    /// its connections. Every call on a dropped connection is ambiguous: it may have been executed.
     #[serde(with = "humantime_serde")]
     pub response_timeout: Duration,
-    /// Bound on every call that has no deadline of its own: try, release, renew, re-enter, status. Default 5 s.
+    /// The longest that a call without a deadline of its own may take: try, release, renew, re-enter, status. Default 5 s.
+    ///
+    /// Until then a call is repeated through outages where that is safe. Long: calls survive a failover. Short:
+    /// callers learn of an outage early.
     #[serde(with = "humantime_serde")]
     pub operation_timeout: Duration,
-    /// An acquire without a deadline gives up when the server has been out of reach for this long, since the first request of
-    /// a waiter of this name in this process that was not answered, or since the call if that came later. Default 30 s.
+    /// The length of an outage after which an acquire without a deadline gives up. Default 30 s.
+    ///
+    /// The outage begins with the first unanswered request of any waiter for the same name in this process, or with the call
+    /// if that came later. Long: waiters survive long outages. Short: callers learn of an outage early.
     #[serde(with = "humantime_serde")]
     pub outage_tolerance: Duration,
-    /// A waiter that was told nothing asks again after this long. Default 5 s.
+    /// The longest that a waiter goes without a message before it asks the server; up to a tenth less, at random. Default 5 s.
+    ///
+    /// Short: less delay after a lost message. Long: fewer requests while nothing changes. The end of a lease that the waiter
+    /// knows of does not wait for it.
     #[serde(with = "humantime_serde")]
     pub poll_interval: Duration,
-    /// A subscription stays this long after its last waiter. Default 3 s.
+    /// The time that a subscription is kept after its last waiter. Default 3 s.
+    ///
+    /// Long: the next waiter for the name saves a subscribe and its round trip. Short: names that are used once leave fewer
+    /// subscriptions behind.
     #[serde(with = "humantime_serde")]
     pub subscription_linger: Duration,
-    /// Where background work runs.
+    /// The place where background work runs. The default costs a thread and keeps renewal independent of the caller's runtime.
     pub background: Background,
-    /// How waiters learn of a release.
+    /// The way in which waiters learn of a release. Messages cost a connection for each server, polls cost requests.
     pub wake: Wake,
     #[serde(skip)]
     pub(crate) provider: Option<Provider>,
@@ -111,7 +137,7 @@ pub struct ClientConfig {
     pub(crate) seams: Seams,
 }
 
-/// What tests and simulations replace.
+/// The parts that tests and simulations replace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seams {
     pub(crate) clock: Option<Arc<dyn Clock>>,
@@ -157,7 +183,7 @@ macro_rules! setters {
 }
 
 impl ClientConfig {
-    /// The defaults for `url`. Nothing is checked before [`crate::Client::connect_with`].
+    /// Returns the defaults for `url`. Nothing is checked before [`crate::Client::connect_with`].
     pub fn new(url: impl Into<ServerUrl>) -> Self {
         Self {
             url: url.into(),
@@ -204,14 +230,14 @@ impl ClientConfig {
         wake: Wake,
     }
 
-    /// Ask `provider` what to log in with, at every connect and before it ends, instead of a password.
+    /// Asks `provider` for the credentials, at every connect and before a login ends, instead of using a password.
     #[must_use]
     pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
         self.provider = Some(Provider(Arc::new(provider)));
         self
     }
 
-    /// A client of `engine`, which the engine's faults call by [`name`](#structfield.name).
+    /// Returns the configuration of a client of `engine`, at which faults are aimed by [`name`](#structfield.name).
     #[cfg(feature = "embedded")]
     #[must_use]
     pub fn embedded(engine: &stanchion_embedded::Engine) -> Self {
@@ -220,36 +246,36 @@ impl ClientConfig {
         config
     }
 
-    /// Lives in tokio's time, which `tokio::time::pause` makes virtual: tokio's clock, and no thread of its own.
+    /// Uses tokio's clock, which `tokio::time::pause` makes virtual, and no thread of its own.
     #[must_use]
     pub fn virtual_time(self) -> Self {
         self.clock(crate::clock::TokioClock::start())
             .background(Background::CurrentRuntime)
     }
 
-    /// Measure with `clock` instead of the boot clock.
+    /// Measures time with `clock` instead of the boot clock.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.seams.clock = Some(Arc::new(clock));
         self
     }
 
-    /// Connect through `connector` instead of the URL's transport (the URL still gives user, password, database).
+    /// Connects through `connector` instead of the URL's transport. The URL still provides user, password and database.
     #[must_use]
     pub fn connector(mut self, connector: impl Connector) -> Self {
         self.seams.connector = Some(Arc::new(connector));
         self
     }
 
-    /// Make jitter reproducible.
+    /// Makes jitter reproducible.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seams.seed = Some(seed);
         self
     }
 
-    /// Make the client's identity reproducible. **No two clients may ever have the same one**: they would hold each
-    /// other's locks.
+    /// Makes the client's identity reproducible. **WARNING: no two clients may ever have the same identity**: they would hold
+    /// each other's locks.
     #[must_use]
     pub fn identity(mut self, identity: u128) -> Self {
         self.seams.identity = Some(identity);

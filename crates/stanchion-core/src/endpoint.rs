@@ -1,4 +1,4 @@
-//! A URL taken apart: what it names, how bytes get there, and who we say we are.
+//! Parsing of URLs into the servers they name, the transport to them, and the login.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,24 +10,24 @@ use crate::secret::{Provider, Secret, mask};
 
 const SCHEMES: &str = "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, unix://, memory://";
 
-/// A URL taken apart.
+/// A parsed URL.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) target: Target,
     pub(crate) login: Login,
 }
 
-/// What a server is told by a new connection.
+/// The login and the database of a new connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Login {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
-    /// Is asked instead, if there is one.
+    /// The provider of credentials, used instead of `password` if there is one.
     pub(crate) provider: Option<Provider>,
     pub(crate) database: u32,
 }
 
-/// How bytes get there.
+/// The transport to one server, and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Tcp { host: String, port: u16 },
@@ -36,7 +36,7 @@ pub(crate) enum Route {
     Memory { namespace: String },
 }
 
-/// What a URL names.
+/// The servers that a URL names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Server(Route),
@@ -87,7 +87,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Several, with commas between them.
+/// Displays several places with commas between them.
 struct List<'a>(&'a [Place]);
 
 impl fmt::Display for List<'_> {
@@ -126,7 +126,8 @@ impl fmt::Display for Target {
     }
 }
 
-/// The schemes whose authority lists several hosts, which no URL library reads.
+/// Splits a URL whose authority lists several hosts, which no URL library reads. Returns its kind, whether it asks for TLS,
+/// and the rest after `://`.
 fn several(text: &str) -> Option<(Several, bool, &str)> {
     let (scheme, rest) = text.split_once("://")?;
     let (server, kind) = scheme.split_once('+')?;
@@ -157,7 +158,7 @@ impl Several {
         }
     }
 
-    /// Takes `[user[:password]@]host[:port][,…][/path]` apart.
+    /// Parses `[user[:password]@]host[:port][,…][/path]`.
     fn parse(self, tls: bool, rest: &str) -> Result<Endpoint, String> {
         if rest.contains('?') {
             return Err("parameters are not known here".into());
@@ -270,7 +271,7 @@ impl Endpoint {
                         }
                         "user" => username = Some(value.into_owned()),
                         "pass" | "password" => password = Some(value.into_owned()),
-                        // Not named: it may be the rest of a password with an &.
+                        // The error does not name the parameter: it may be the rest of a password that contains an &.
                         _ => {
                             return Err(invalid(
                                 "it has an unknown parameter; db, user and pass are known, and an & in them is written as %26".into(),
@@ -347,8 +348,8 @@ impl Endpoint {
     }
 }
 
-/// Whether an `@` comes after the authority, where no URL of a server has one: what seemed to be the authority was a part
-/// of the login, up to a character that ended it.
+/// Returns whether an `@` comes after the authority, where no URL of a server has one. Then the login contains an unescaped
+/// `/`, `?` or `#`, at which the parser would cut it.
 fn has_stray_at(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;
@@ -357,7 +358,7 @@ fn has_stray_at(text: &str) -> bool {
     !scheme.contains("unix") && rest[end..].contains('@')
 }
 
-/// The text behind percent escapes; `None` for an empty one.
+/// Decodes percent escapes; returns `None` for an empty text.
 fn decoded(text: &str) -> Option<String> {
     let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy();
     (!text.is_empty()).then(|| text.into_owned())

@@ -1,4 +1,4 @@
-//! What nobody else is to read, and who says it: passwords, URLs that carry them, providers of credentials.
+//! Secrets and their sources: passwords, URLs that carry them, providers of credentials.
 
 use std::fmt;
 use std::path::Path;
@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::ConfigError;
 
-/// What stands where a secret was.
+/// The text shown in place of a secret.
 pub(crate) const MASKED: &str = "***";
 
 /// A text that is never shown: `Debug` and `serde` write `***`.
 ///
-/// It is read in clear. A configuration that was written out needs its secrets again: [`crate::Client::connect_with`]
+/// `serde` reads it in clear. A configuration that was written out needs its secrets again: [`crate::Client::connect_with`]
 /// refuses `***` as a password, with a [`ConfigError`].
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps it.
+    /// Wraps `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -31,7 +31,7 @@ impl Secret {
         &self.0
     }
 
-    /// `text` without this secret, for messages that others wrote.
+    /// Returns `text` with this secret masked, for messages of the server.
     pub(crate) fn hidden_in(&self, text: &str) -> String {
         if self.0.is_empty() {
             text.to_owned()
@@ -53,18 +53,17 @@ impl Serialize for Secret {
     }
 }
 
-/// A URL that may carry a password: `Display`, `Debug` and `serde` mask it. It is read in clear, see [`Secret`].
+/// A URL that may carry a password: `Display`, `Debug` and `serde` mask it. `serde` reads it in clear, see [`Secret`].
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// The URL in a file: its first line, without the space around it. So a URL with a password need not stand on a
-    /// command line or in the environment.
+    /// Reads the URL from the first line of a file, without the space around it. A URL with a password can thus stay out of
+    /// command lines and the environment.
     ///
     /// # Errors
-    /// [`ConfigError::InvalidSetting`] when the file cannot be read or its first line is empty. Reads at once; the file is
-    /// not looked at again.
+    /// [`ConfigError::InvalidSetting`] when the file cannot be read or its first line is empty. The file is read once, now.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let invalid = |rule: String| ConfigError::InvalidSetting {
@@ -122,20 +121,20 @@ impl Serialize for ServerUrl {
     }
 }
 
-/// What a connection logs in with.
+/// The credentials that a connection logs in with.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Credentials {
-    /// The user; without one that of the configuration, or the server's default user.
+    /// The user. `None` for the user of the configuration or, without one, the server's default user.
     pub username: Option<String>,
-    /// The password, or the token that stands for one.
+    /// The password, or a token used as one.
     pub password: Secret,
-    /// How long a login with them lasts, from the moment the provider answers; without it for as long as the connection.
+    /// The time that a login with them lasts, from the provider's answer. `None` if it lasts as long as the connection.
     pub valid_for: Option<Duration>,
 }
 
 impl Credentials {
-    /// A password, or a token that stands for one.
+    /// Returns credentials of a password, or of a token used as one.
     #[must_use]
     pub fn new(password: Secret) -> Self {
         Self {
@@ -160,36 +159,37 @@ impl Credentials {
     }
 }
 
-/// Says what to log in with, where passwords change: tokens that end, secrets that are rotated. Given to
+/// A source of credentials for passwords that change: tokens that expire, secrets that are rotated. Pass it to
 /// [`ClientConfig::credentials`](crate::ClientConfig::credentials).
 ///
 /// # When it is asked
 /// For each connection, at every connect, and again when four fifths of [`Credentials::valid_for`] have passed: the
-/// connection then logs in anew in its place (`AUTH`). Requests under way, subscriptions and holds are not touched. A client has
-/// three connections to each server, so a provider that has to ask somebody else should remember the answer. Sentinels
-/// are not asked for: they have [a password of their own](crate::ClientConfig#structfield.sentinel_password).
+/// connection then logs in again without reconnecting (`AUTH`). Requests under way, subscriptions and holds are not affected.
+/// A client has up to three connections to each server, so a provider that asks a remote service should cache the answer. It
+/// is not asked for sentinels, which have [a password of their own](crate::ClientConfig#structfield.sentinel_password).
 ///
 /// # When it fails
-/// At a connect: [`ConnectError::Credentials`](crate::ConnectError::Credentials), and another try after the usual pause. Later: the
-/// connection is kept as it is, a warning is logged, and it is asked again, until the server ends the connection. The same when the
-/// server refuses what it said.
+/// At a connect: [`ConnectError::Credentials`](crate::ConnectError::Credentials), and another attempt after the usual pause.
+/// At a renewal: the connection is kept, a warning is logged, and the provider is asked again, until the server ends the
+/// connection. The same applies when the server refuses the credentials.
 ///
 /// # What it may do
-/// It runs on the client's own thread, where leases are renewed: it must not block. Its answer is waited for within
-/// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout), and dropped after. What it answers is never shown;
-/// the text of its errors is.
+/// The provider runs on the runtime of the connection, which may be the client's own thread, where leases are renewed: it
+/// must not block. Its future is dropped when it has not finished within
+/// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout). Its credentials are never shown; the
+/// text of its errors is.
 #[async_trait]
 pub trait CredentialsProvider: Send + Sync + 'static {
-    /// What to log in with now.
+    /// Returns the credentials to log in with now.
     ///
     /// # Errors
-    /// Any; its text goes to errors and logs, so it must not contain a secret.
+    /// Any error. Its text appears in errors and logs, so it must not contain a secret.
     async fn credentials(
         &self,
     ) -> Result<Credentials, Box<dyn std::error::Error + Send + Sync + 'static>>;
 }
 
-/// A provider that nobody looks into.
+/// A provider whose `Debug` output is masked.
 #[derive(Clone)]
 pub(crate) struct Provider(pub(crate) Arc<dyn CredentialsProvider>);
 
@@ -199,8 +199,8 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// A URL without what may be a secret, for messages: whatever stands before the last `@`, but a user, and all
-/// parameters but those that are known to be none.
+/// Masks everything in a URL that may be a secret, for messages: the text before the last `@` except the user, and all
+/// parameters except those known to be harmless.
 pub(crate) fn mask(text: &str) -> String {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
@@ -230,7 +230,7 @@ pub(crate) fn mask(text: &str) -> String {
 fn mask_login(rest: &str, scheme: &str) -> String {
     match rest.rsplit_once('@') {
         None => rest.to_owned(),
-        // Without a colon, and in what is no URL of ours, the user may be the secret.
+        // Without a colon, or without a scheme, the user may be the secret.
         Some((login, host)) => match login.split_once(':') {
             Some((user, _)) if !scheme.is_empty() => format!("{user}:{MASKED}@{host}"),
             _ => format!("{MASKED}@{host}"),

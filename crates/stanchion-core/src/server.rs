@@ -1,4 +1,4 @@
-//! What the client learns about the server when it connects.
+//! The facts that a client learns about the server when it connects.
 
 use crate::error::{ConnectError, Rejection};
 use crate::name::Placement;
@@ -9,13 +9,13 @@ use crate::transport::link::Link;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerInfo {
-    /// `redis 7.0.15`, `valkey 8.1.0`; `unknown` where `INFO` is not permitted.
+    /// The product and version: `redis 7.0.15`, `valkey 8.1.0`; `unknown` where `INFO` is not permitted.
     pub version: String,
-    /// Whether keys have slots.
+    /// The placement of keys: by slot on a cluster.
     pub placement: Placement,
-    /// What the server does when memory is full. Anything but `noeviction` can evict locks.
+    /// The server's policy for full memory. Any other than `noeviction` may evict locks.
     pub eviction_policy: String,
-    /// `master` or `slave`.
+    /// The server's role: `master` or `slave`.
     pub role: String,
     /// The server process's identity, new with every start; empty where `INFO` is not permitted.
     pub run_id: String,
@@ -34,7 +34,7 @@ impl Default for ServerInfo {
 }
 
 impl ServerInfo {
-    /// Whether memory pressure can take locks away.
+    /// Returns whether the server may evict locks when its memory is full.
     #[must_use]
     pub fn may_evict(&self) -> bool {
         !matches!(self.eviction_policy.as_str(), "noeviction" | "unknown" | "")
@@ -105,7 +105,8 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// The version if it is below 7: no `PEXPIRE … GT`. Valkey reports the Redis version it is compatible with.
+/// Returns the version if it is below 7, which has no `PEXPIRE … GT`. Valkey reports the Redis version it is compatible
+/// with.
 fn too_old(text: &str) -> Option<String> {
     let version = field(text, "redis_version")?;
     let major: u32 = version.split('.').next()?.parse().ok()?;
