@@ -1,6 +1,6 @@
 //! Sentinel: the master is found, followed, and left in time.
 
-use stanchion::{ConnectError, Rejection, Secret};
+use stanchion::{ConnectError, Secret, ServerRejection};
 use stanchion_testkit::{RedisServer, SentinelSet, eventually};
 
 use crate::support::*;
@@ -126,7 +126,7 @@ async fn sentinels_that_cannot_help_are_told_by_type_and_in_time() {
     let unknown = set.url().replace(SentinelSet::SERVICE, "nobody");
     let error = refused(config(unknown)).await;
     assert!(
-        matches!(&error, ConnectError::Rejected { rejection: Rejection::Other { detail }, .. } if detail.contains("\"nobody\"")),
+        matches!(&error, ConnectError::Rejected { rejection: ServerRejection::Other { detail }, .. } if detail.contains("\"nobody\"")),
         "{error:?}"
     );
 
@@ -159,7 +159,7 @@ async fn sentinels_that_cannot_help_are_told_by_type_and_in_time() {
         matches!(
             error,
             ConnectError::Rejected {
-                rejection: Rejection::Unauthenticated { .. },
+                rejection: ServerRejection::Unauthenticated { .. },
                 ..
             }
         ),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stanchion::{Client, ConnectError, Rejection};
+use stanchion::{Client, ConnectError, ServerRejection};
 use stanchion_testkit::{Certificate, RedisServer};
 
 use crate::support::*;
@@ -75,7 +75,7 @@ async fn sentinels_are_asked_over_tls() {
     let server = RedisServer::builder().tls().start();
     let error = refused(config(url(&server, "sentinel", "x")).tls_ca_file(ca_file(&server))).await;
     assert!(
-        matches!(&error, ConnectError::Rejected { rejection: Rejection::Other { detail }, .. } if detail.contains("SENTINEL")),
+        matches!(&error, ConnectError::Rejected { rejection: ServerRejection::Other { detail }, .. } if detail.contains("SENTINEL")),
         "{error:?}"
     );
     // A port that does not speak TLS.

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::MutexGuard;
 
-use crate::client::{Core, Path};
-use crate::clock::{Moment, micros};
-use crate::error::{AcquireError, Brief, Outage, Rejection};
+use crate::client::Core;
+use crate::error::{AcquireError, Brief, Rejection};
 use crate::hold::{Grant, Hold, HoldState, as_acquire_error, reenter};
 use crate::lease::Lease;
 use crate::options::{AcquireOptions, HoldTerms, Reentry};
@@ -16,10 +15,12 @@ use crate::primitive::{
     Hint, Request, Sharing, Subject, Synchronizer, Tenure, Verdict, now_of, rest_of,
 };
 use crate::release::Leftover;
-use crate::runner::{Busy, Persistent};
 use crate::token::FencingToken;
-use crate::transport::Failure;
 use crate::waiting::{Applicant, Entries, Entry, Ticket, Turn};
+use stanchion_transport::Failure;
+use stanchion_transport::{Busy, Persistent};
+use stanchion_transport::{Moment, micros};
+use stanchion_transport::{Outage, Path};
 
 /// What one request brought.
 enum Attempt {
@@ -237,7 +238,7 @@ impl Asking {
                 Attempt::Unanswered(outage)
             }
             Err(Failure::NotNow(outage)) => Attempt::NotNow(outage),
-            Err(Failure::Rejected(rejection)) => Attempt::Rejected(rejection),
+            Err(Failure::Rejected(rejection)) => Attempt::Rejected(rejection.into()),
         }
     }
 

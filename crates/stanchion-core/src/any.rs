@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::ended::Ended;
 use crate::error::{AcquireError, LeaseLost, LostReason, Rejection, ReleaseError, RenewError};
 use crate::hold::Hold;
@@ -14,6 +13,7 @@ use crate::name::Name;
 use crate::options::AcquireOptions;
 use crate::primitive::{Lockable, Sharing};
 use crate::token::FencingToken;
+use stanchion_transport::Moment;
 
 /// An acquire under way. `'static`: it can be spawned, and outlives the handle it came from.
 pub type Acquiring<T> = Pin<Box<dyn Future<Output = Result<T, AcquireError>> + Send>>;

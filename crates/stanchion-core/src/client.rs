@@ -5,33 +5,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::acquire;
-use crate::clock::{BootClock, Clock, Moment, micros};
-use crate::config::{ClientConfig, Wake};
-use crate::error::{AcquireError, ConnectError, LostReason, Outage, QueryError};
+use crate::error::{AcquireError, LostReason, QueryError};
 use crate::hold::{Hold, HoldState};
 use crate::lease::Lease;
-use crate::name::{InvalidName, Name, NameRule, Placement};
+use crate::name::{InvalidName, Name, NameRule};
 use crate::observe::{self, span};
 use crate::options::AcquireOptions;
-use crate::owner::{Owner, Realm, WireOwner};
+use crate::owner::{Owner, WireOwner};
 use crate::primitive::{Call, Reply, Synchronizer};
-use crate::runner::Runner;
-use crate::secret::ServerUrl;
-use crate::server::ServerInfo;
 use crate::timetable::{self, Timetable};
-use crate::transport::Failure;
-use crate::transport::Servers;
-use crate::transport::link::Messages;
-use crate::transport::server_clock::ServerClock;
-use crate::transport::servers::Dialer;
-use crate::transport::stream::Routes;
 use crate::waiting::{Entries, Subscriptions};
+use stanchion_transport::Destination;
+use stanchion_transport::Failure;
+use stanchion_transport::Messages;
+use stanchion_transport::Runner;
+use stanchion_transport::ServerClock;
+use stanchion_transport::ServerInfo;
+use stanchion_transport::ServerUrl;
+use stanchion_transport::Servers;
+use stanchion_transport::{BootClock, Clock, Moment, micros};
+use stanchion_transport::{ClientConfig, Wake};
+use stanchion_transport::{ConnectError, Outage, Placement};
+use stanchion_transport::{Path, Realm};
 
 /// A connection to one Redis or Valkey, shared by all synchronizers made from it. Cheap to clone.
 ///
@@ -78,15 +78,6 @@ pub(crate) struct Limit {
     pub(crate) sent: u64,
 }
 
-/// Which connection a request takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
-    /// Straight from the caller's runtime.
-    Direct,
-    /// Where the caller's runtime cannot stop it.
-    Background,
-}
-
 /// What the parts of a client share.
 pub(crate) struct Core {
     id: Uuid,
@@ -123,41 +114,29 @@ impl Client {
     /// [`ConnectError`]: a bad configuration before anything is sent, an unreachable or refusing server within
     /// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout).
     pub async fn connect_with(config: ClientConfig) -> Result<Self, ConnectError> {
-        let endpoint = config.endpoint()?;
-        let routes = Arc::new(Routes::new(&config));
-        Servers::check(&routes, &endpoint).await?;
+        let destination = Destination::of(&config).await?;
         let clock = config
-            .seams
+            .seams()
             .clock
             .clone()
             .unwrap_or_else(|| Arc::new(BootClock));
         let closed = CancellationToken::new();
         // Whatever fails from here on ends what has been started.
         let guard = closed.clone().drop_guard();
-        let target = endpoint.target;
-        let database = endpoint.login.database;
-        let unreachable = |detail| ConnectError::Unreachable {
-            server: target.to_string(),
-            detail,
-        };
+        let unreachable = |detail| destination.unreachable(detail);
         let runner = Runner::start(config.background, closed.clone())
             .await
             .map_err(|e| unreachable(format!("cannot start the background thread: {e}")))?;
         let runner = Arc::new(runner);
         let subscriptions =
             Subscriptions::new(Arc::clone(&clock), config.subscription_linger, config.wake);
-        let dialer = Dialer {
-            config: config.clone(),
-            routes,
-            login: endpoint.login,
-            clock: Arc::clone(&clock),
-            runner: Arc::clone(&runner),
-            user: Handle::current(),
-            on_push: subscriptions.on_push(),
-            closed: closed.clone(),
-            stir: Arc::default(),
-        };
-        let connecting = Servers::connect(Arc::new(dialer), &target);
+        let connecting = destination.connect(
+            &config,
+            Arc::clone(&clock),
+            Arc::clone(&runner),
+            subscriptions.on_push(),
+            closed.clone(),
+        );
         // P9: one bound on everything, not one for each step.
         let (servers, server) = tokio::time::timeout(config.connect_timeout, connecting)
             .await
@@ -174,13 +153,13 @@ impl Client {
             ));
         }
         let rng = config
-            .seams
+            .seams()
             .seed
             .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let id = identity(config.seams.identity);
+        let id = identity(config.seams().identity);
         let core = Arc::new(Core {
             id,
-            realm: servers.realm(&server, database, &id),
+            realm: servers.realm(&server, destination.database(), &id),
             next_owner: AtomicU64::new(1),
             config,
             clock,
@@ -421,9 +400,9 @@ impl Client {
     #[must_use]
     pub fn publish_command(&self) -> &'static str {
         // As Redisson: sharded messages on a cluster, plain ones everywhere else.
-        match self.core.server().placement {
-            Placement::Slots => "SPUBLISH",
-            Placement::Anywhere => "PUBLISH",
+        match messages(self.core.server().placement) {
+            Messages::Sharded => "SPUBLISH",
+            Messages::Plain => "PUBLISH",
         }
     }
 
@@ -447,7 +426,9 @@ impl Client {
                 match core.call(Path::Direct, call).await {
                     Ok(reply) => return Ok(reply),
                     Err(Failure::Rejected(rejection)) => {
-                        return Err(QueryError::Rejected { rejection });
+                        return Err(QueryError::Rejected {
+                            rejection: rejection.into(),
+                        });
                     }
                     Err(Failure::Unanswered(outage)) if resend == Resend::Never => {
                         return Err(QueryError::Unanswered { outage });
@@ -529,10 +510,11 @@ fn identity(given: Option<u128>) -> Uuid {
 }
 
 /// As Redisson: sharded messages on a cluster, plain ones everywhere else.
-const fn messages(placement: Placement) -> Messages {
-    match placement {
-        Placement::Slots => Messages::Sharded,
-        Placement::Anywhere => Messages::Plain,
+fn messages(placement: Placement) -> Messages {
+    if placement == Placement::Slots {
+        Messages::Sharded
+    } else {
+        Messages::Plain
     }
 }
 
@@ -592,9 +574,10 @@ impl Core {
     }
 
     pub(crate) fn slot_of(&self, name: &Name) -> u16 {
-        match self.server().placement {
-            Placement::Anywhere => 0,
-            Placement::Slots => name.slot(),
+        if self.server().placement == Placement::Slots {
+            name.slot()
+        } else {
+            0
         }
     }
 

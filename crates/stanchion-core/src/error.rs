@@ -13,34 +13,7 @@ use std::time::Duration;
 use crate::lease::InvalidLease;
 use crate::name::{InvalidName, Name};
 use crate::owner::WireOwner;
-
-/// Why the server could not be reached, or could not answer, for now.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Outage {
-    /// No connection, and reconnecting has not succeeded yet.
-    #[error("no connection to {server}: {detail}")]
-    Disconnected {
-        /// The server, without credentials.
-        server: String,
-        /// What the last try said.
-        detail: String,
-    },
-    /// The request was sent and its answer never came.
-    #[error("no answer: {detail}")]
-    Unanswered {
-        /// What happened to the connection.
-        detail: String,
-    },
-    /// The server refused for now (`LOADING`, `READONLY`, `CLUSTERDOWN`, …). The request was not executed.
-    #[error("the server refuses for now: {code} {detail}")]
-    Refused {
-        /// The error code.
-        code: String,
-        /// The rest of the server's message.
-        detail: String,
-    },
-}
+use stanchion_transport::{ConnectError, Outage, ServerRejection};
 
 /// The server understood and said no. Retrying will not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +73,22 @@ pub enum Rejection {
         /// The option, its value and the rule.
         rule: String,
     },
+}
+
+impl From<ServerRejection> for Rejection {
+    fn from(rejection: ServerRejection) -> Self {
+        match rejection {
+            ServerRejection::WrongType { detail } => Self::WrongType { detail },
+            ServerRejection::Unauthenticated { detail } => Self::Unauthenticated { detail },
+            ServerRejection::NotPermitted { detail } => Self::NotPermitted { detail },
+            ServerRejection::OutOfMemory { detail } => Self::OutOfMemory { detail },
+            ServerRejection::Cluster { detail } => Self::Cluster { detail },
+            ServerRejection::Other { detail } => Self::Other { detail },
+            other => Self::Other {
+                detail: other.to_string(),
+            },
+        }
+    }
 }
 
 /// Why a hold ended before it was released.
@@ -284,97 +273,6 @@ pub enum QueryError {
     Rejected {
         /// Why.
         rejection: Rejection,
-    },
-}
-
-/// A configuration that cannot be used. Nothing was sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The URL cannot be understood.
-    #[error("invalid URL {url:?}: {rule}")]
-    InvalidUrl {
-        /// The URL, its password masked.
-        url: String,
-        /// What is wrong with it.
-        rule: String,
-    },
-    /// The URL's scheme is none of ours.
-    #[error("unknown scheme {scheme:?} in {url:?}: use one of {known}")]
-    UnknownScheme {
-        /// The scheme.
-        scheme: String,
-        /// The URL, its password masked.
-        url: String,
-        /// The schemes of this build.
-        known: &'static str,
-    },
-    /// The scheme is ours, but this build has no support for it.
-    #[error("{url:?} needs the crate feature `{feature}`")]
-    MissingFeature {
-        /// The URL, its password masked.
-        url: String,
-        /// The feature.
-        feature: &'static str,
-    },
-    /// A setting is out of its range.
-    #[error("invalid {setting} {value}: {rule}")]
-    InvalidSetting {
-        /// Its name in [`crate::ClientConfig`].
-        setting: &'static str,
-        /// As given.
-        value: String,
-        /// The rule.
-        rule: String,
-    },
-}
-
-/// A client that could not be connected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The configuration is wrong; nothing was sent.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The server cannot be reached, or does not answer as a Redis server.
-    #[error("cannot reach {server}: {detail}")]
-    Unreachable {
-        /// The server, without credentials.
-        server: String,
-        /// What happened.
-        detail: String,
-    },
-    /// TLS failed: the certificate, its name or its issuer is not accepted, or the port does not speak TLS.
-    #[error("TLS with {server} failed: {detail}")]
-    Tls {
-        /// The server.
-        server: String,
-        /// What happened.
-        detail: String,
-    },
-    /// The server refused this client.
-    #[error("{server} rejected this client: {rejection}")]
-    Rejected {
-        /// The server, without credentials.
-        server: String,
-        /// Why.
-        rejection: Rejection,
-    },
-    /// The provider of credentials has none. It is asked again at the next try.
-    #[error("no credentials for {server}: {detail}")]
-    Credentials {
-        /// The server, without credentials.
-        server: String,
-        /// What the provider said.
-        detail: String,
-    },
-    /// The server is too old: `PEXPIRE … GT` needs Redis ≥ 7.0 or Valkey ≥ 7.2.
-    #[error("{server} runs {version}; Redis 7.0 or Valkey 7.2 is the oldest that works")]
-    UnsupportedServer {
-        /// The server.
-        server: String,
-        /// Its version.
-        version: String,
     },
 }
 

@@ -11,12 +11,9 @@ use std::time::Duration;
 use tokio::sync::{MutexGuard, Notify};
 use tracing::Instrument as _;
 
-use crate::client::{Core, Path};
-use crate::clock::Moment;
+use crate::client::Core;
 use crate::ended::{Ended, ended, lost};
-use crate::error::{
-    AcquireError, LeaseLost, LostReason, Outage, Rejection, ReleaseError, RenewError,
-};
+use crate::error::{AcquireError, LeaseLost, LostReason, Rejection, ReleaseError, RenewError};
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::observe::{self, span};
@@ -24,12 +21,14 @@ use crate::options::{HoldTerms, Renewal};
 use crate::owner::{Owner, Seat, WireOwner};
 use crate::primitive::{Request, Sharing, Subject, Synchronizer, Tenure, Verdict};
 use crate::release;
-use crate::runner::Persistent;
 use crate::timetable::{Item, Slot};
 use crate::token::FencingToken;
-use crate::transport::Failure;
 use crate::waiting::{Entry, Rivals};
 use crate::watchdog;
+use stanchion_transport::Failure;
+use stanchion_transport::Moment;
+use stanchion_transport::Persistent;
+use stanchion_transport::{Outage, Path};
 
 /// The state of one hold of one owner, however many guards count on it.
 pub(crate) struct HoldState {
@@ -650,7 +649,7 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
             Err(Failure::Rejected(rejection)) => {
                 return Err(RenewError::Rejected {
                     name: name(),
-                    rejection,
+                    rejection: rejection.into(),
                 });
             }
             Err(_) => {}
@@ -723,7 +722,7 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
             Err(Failure::Rejected(rejection)) => {
                 return Err(RenewError::Rejected {
                     name: state.sync.name().clone(),
-                    rejection,
+                    rejection: rejection.into(),
                 });
             }
             Err(_) => {}

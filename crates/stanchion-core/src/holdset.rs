@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use crate::clock::Moment;
 use crate::ended::{Ended, lost};
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
 use crate::hold::Hold;
 use crate::name::Name;
+use stanchion_transport::Moment;
 
 /// Holds of which at least `needed` must last: all of a multi-lock's, a quorum of a RedLock's.
 ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use stanchion_transport::Moment;
 
 /// The length of a lease: 10 ms to 30 days, whole milliseconds. The default is 30 s, as Redisson's watchdog timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

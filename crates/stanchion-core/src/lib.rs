@@ -6,10 +6,7 @@
 mod acquire;
 mod any;
 mod client;
-mod clock;
-mod config;
 mod ended;
-mod endpoint;
 mod error;
 mod guard;
 mod hold;
@@ -21,31 +18,27 @@ mod options;
 mod owner;
 pub mod primitive;
 mod release;
-mod runner;
-mod secret;
-mod server;
-pub mod slot;
 mod timetable;
 mod token;
-mod transport;
 mod waiting;
 mod watchdog;
 
 pub use any::{Acquire, Acquiring, Guard};
 pub use client::{AbandonedHold, Client, ShutdownReport};
-pub use clock::{BootClock, Clock, Moment, TokioClock};
-pub use config::{Background, ClientConfig, Wake};
 pub use ended::Ended;
 pub use error::{
-    AcquireError, ConfigError, ConnectError, Error, LeaseLost, LostReason, Outage, QueryError,
-    Rejection, ReleaseError, RenewError,
+    AcquireError, Error, LeaseLost, LostReason, QueryError, Rejection, ReleaseError, RenewError,
 };
 pub use lease::{InvalidLease, Lease};
-pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule, Placement};
+pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
 pub use options::{AcquireOptions, Reentry, Renewal};
 pub use owner::{Owner, WireOwner};
 pub use primitive::Lockable;
-pub use secret::{Credentials, CredentialsProvider, Secret, ServerUrl};
-pub use server::ServerInfo;
 pub use token::{Fencing, FencingToken};
-pub use transport::{ByteStream, Connector};
+
+pub use stanchion_transport::slot;
+pub use stanchion_transport::{
+    Background, BootClock, ByteStream, ClientConfig, Clock, ConfigError, ConnectError, Connector,
+    Credentials, CredentialsProvider, Moment, Outage, Placement, Secret, ServerInfo,
+    ServerRejection, ServerUrl, TokioClock, Wake,
+};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::slot::{slot, tag_of};
+use stanchion_transport::Placement;
+use stanchion_transport::slot::{slot, tag_of};
 
 /// The longest name, in bytes, prefix included.
 pub const MAX_NAME_BYTES: usize = 512;
@@ -54,16 +55,6 @@ pub enum NameRule {
         "the name of a fair lock is not wholly in braces: it would share the queue of the name inside them"
     )]
     SharesQueue,
-}
-
-/// How the server places keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Placement {
-    /// One server (or one replicated set): every key is at home everywhere.
-    Anywhere,
-    /// A cluster: one script may touch one slot.
-    Slots,
 }
 
 impl Name {

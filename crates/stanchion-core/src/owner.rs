@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::hold::HoldState;
 use crate::primitive::{Sharing, Subject};
+use stanchion_transport::Realm;
 
 /// What Redis stores as the holder: `<client uuid>:<number>`.
 ///
@@ -68,17 +69,6 @@ struct Inner {
     name: WireOwner,
     /// What this owner holds of each subject of each realm. The async mutex makes two acquires by one owner take turns.
     seats: Mutex<HashMap<(Realm, Subject), Arc<Seat>>>,
-}
-
-/// A set of keys: a server (or a set of servers with one content) and a database. Clients of equal realms share it, as far
-/// as they could tell when they connected; the server has the last word (see `as_owner`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Realm(Arc<str>);
-
-impl Realm {
-    pub(crate) fn new(text: String) -> Self {
-        Self(text.into())
-    }
 }
 
 /// An owner's place at one subject. Whoever has it may acquire there.

@@ -18,9 +18,9 @@ use crate::token::FencingToken;
 pub use crate::client::{Operation, Resend};
 pub use crate::hold::Hold;
 pub use crate::holdset::HoldSet;
-pub use crate::transport::call::{Arg, Item};
-pub use crate::transport::{Call, Reply, Script};
 pub use crate::watchdog::renew_field;
+pub use stanchion_transport::{Arg, Item};
+pub use stanchion_transport::{Call, Reply, Script};
 
 /// Who asks, for how long, and until when the request may run.
 #[derive(Clone, Copy, Debug)]

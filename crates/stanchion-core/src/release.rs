@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Core, Path};
-use crate::clock::Moment;
-use crate::error::{LostReason, Outage, Rejection, ReleaseError};
+use crate::client::Core;
+use crate::error::{LostReason, Rejection, ReleaseError};
 use crate::hold::{Grant, Hold, HoldState};
 use crate::lease::Lease;
 use crate::observe;
@@ -14,8 +13,10 @@ use crate::owner::{Owner, WireOwner};
 use crate::primitive::{
     Call, Reply, Request, Sharing, Synchronizer, Tenure, Verdict, code_of, rest_of,
 };
-use crate::transport::Failure;
 use crate::waiting::{Rivals, Successor};
+use stanchion_transport::Failure;
+use stanchion_transport::Moment;
+use stanchion_transport::{Outage, Path};
 
 /// The release said that its owner holds nothing.
 const GONE: i64 = -2;
@@ -360,7 +361,7 @@ fn unreleased(state: &HoldState, failure: Failure) -> ReleaseError {
     match failure {
         Failure::Rejected(rejection) => ReleaseError::Rejected {
             name: state.sync.name().clone(),
-            rejection,
+            rejection: rejection.into(),
         },
         Failure::Unanswered(_) | Failure::NotNow(_) => ambiguous(state),
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::client::Core;
-use crate::clock::Moment;
 use crate::hold::HoldState;
 use crate::waiting::Entry;
 use crate::watchdog;
+use stanchion_transport::Moment;
 
 /// The longest sleep between two looks at the clock. Timers stand still while the machine is suspended, the clock does not:
 /// without this a lease that could still be renewed would be lost, and a loss be told late.

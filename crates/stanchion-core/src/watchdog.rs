@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::client::{Core, Path};
-use crate::error::Outage;
+use crate::client::Core;
 use crate::hold::HoldState;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::observe;
 use crate::primitive::{Item, Reply, Script};
-use crate::transport::Failure;
+use stanchion_transport::Failure;
+use stanchion_transport::{Outage, Path};
 
 /// Renewals in one script: large enough to amortise the call, small enough not to keep the server (about 1 us each).
 const BATCH: usize = 256;

@@ -33,7 +33,8 @@ mod scripts;
 pub use latch::CountDownLatch;
 pub use stanchion_core::{
     AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, InvalidName,
-    Name, NameRule, Outage, QueryError, Rejection, Secret, ServerInfo, ServerUrl, ShutdownReport,
+    Name, NameRule, Outage, QueryError, Rejection, Secret, ServerInfo, ServerRejection, ServerUrl,
+    ShutdownReport,
 };
 
 /// The program of the README runs.

@@ -30,7 +30,7 @@ pub use stanchion_core::{
     ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
     InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner,
     QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret, ServerInfo,
-    ServerUrl, ShutdownReport, WireOwner,
+    ServerRejection, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{Holder, LockStatus};
 

@@ -36,7 +36,7 @@ pub use stanchion_core::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
     ConfigError, ConnectError, Ended, Error, Guard, InvalidLease, InvalidName, Lease, LeaseLost,
     LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError,
-    Renewal, Secret, ServerInfo, ServerUrl, ShutdownReport,
+    Renewal, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
 };
 
 /// The program of the README runs.

@@ -39,7 +39,7 @@ pub use stanchion_core::{
     ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
     InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment, Name, NameRule,
     Outage, Owner, QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret,
-    ServerInfo, ServerUrl, ShutdownReport, WireOwner,
+    ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{RwLockHolder, RwLockStatus};
 

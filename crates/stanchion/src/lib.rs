@@ -31,7 +31,7 @@ pub use stanchion_core::{
     CredentialsProvider, Ended, Error, Fencing, FencingToken, Guard, InvalidLease, InvalidName,
     Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name, NameRule, Outage, Owner,
     Placement, QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret,
-    ServerInfo, ServerUrl, ShutdownReport, TokioClock, Wake, WireOwner,
+    ServerInfo, ServerRejection, ServerUrl, ShutdownReport, TokioClock, Wake, WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]

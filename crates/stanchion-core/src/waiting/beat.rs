@@ -6,12 +6,13 @@ use std::time::Duration;
 use super::entry::Entry;
 use super::queue::{Queue, Room, Wakers};
 use super::ticket::after_expiry;
-use crate::client::{Core, Path};
-use crate::clock::Moment;
+use crate::client::Core;
 use crate::lease::Lease;
 use crate::owner::WireOwner;
 use crate::primitive::{Reply, Request, Synchronizer, Verdict, now_of, rest_of};
-use crate::transport::Failure;
+use stanchion_transport::Failure;
+use stanchion_transport::Moment;
+use stanchion_transport::Path;
 
 impl Entry {
     /// Sends a sign of life from the background, where no executor of a user's can delay it, and plans the next.

@@ -26,7 +26,6 @@ use dashmap::DashMap;
 use super::queue::{Queue, Room, Turn, Waiter, Wakers};
 use super::ticket::{Applicant, Ticket, Visit};
 use crate::client::Core;
-use crate::clock::Moment;
 use crate::hold::{Grant, Hold, HoldState};
 use crate::name::Name;
 use crate::options::HoldTerms;
@@ -34,6 +33,7 @@ use crate::owner::WireOwner;
 use crate::primitive::{Heard, Sharing, Subject, Synchronizer};
 use crate::release::Leftover;
 use crate::timetable::{Item, Timetable};
+use stanchion_transport::Moment;
 
 /// Hand-offs in a row before the lock is released in public.
 ///

@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::error::Outage;
 use crate::hold::{Hold, HoldState};
 use crate::options::HoldTerms;
 use crate::owner::WireOwner;
 use crate::primitive::{Hint, Sharing, Synchronizer};
 use crate::timetable::Slot;
+use stanchion_transport::Moment;
+use stanchion_transport::Outage;
 
 /// What a waiter is told.
 #[derive(Debug)]

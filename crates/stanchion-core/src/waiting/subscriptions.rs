@@ -15,13 +15,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::Entry;
-use crate::clock::{Clock, Moment};
-use crate::config::Wake;
 use crate::owner::WireOwner;
 use crate::primitive::Subject;
-use crate::slot::slot;
-use crate::transport::Servers;
-use crate::transport::link::{Link, Messages, OnPush, Seat, Subscribe};
+use stanchion_transport::Servers;
+use stanchion_transport::Wake;
+use stanchion_transport::slot::slot;
+use stanchion_transport::{Clock, Moment};
+use stanchion_transport::{Link, Messages, OnPush, Seat, Subscribe};
 
 pub(crate) struct Subscriptions {
     topics: Mutex<Topics>,

@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::entry::Entry;
 use super::queue::{Queue, Room, Turn, Wakers};
 use crate::client::Core;
-use crate::config::Wake;
-use crate::error::Outage;
 use crate::hold::Hold;
 use crate::options::HoldTerms;
 use crate::owner::WireOwner;
 use crate::primitive::{Hint, Sharing, Synchronizer};
+use stanchion_transport::Outage;
+use stanchion_transport::Wake;
 
 /// Without a confirmed subscription nothing wakes a waiter but its own asking.
 const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);

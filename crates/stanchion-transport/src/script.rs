@@ -25,7 +25,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(super) fn sha(&self) -> &str {
+    pub(crate) fn sha(&self) -> &str {
         self.sha
             .get_or_init(|| sha1_smol::Sha1::from(self.text).digest().to_string())
     }
@@ -169,18 +169,20 @@ impl Item {
         self
     }
 
-    pub(crate) fn parts(&self) -> &[Self] {
+    /// The parts that may be sent instead, one by one.
+    #[must_use]
+    pub fn parts(&self) -> &[Self] {
         &self.parts
     }
 
     /// Returns the script's name: items of the same script can share a call.
-    pub(crate) fn script(&self) -> &'static str {
+    pub fn script(&self) -> &'static str {
         self.source.name
     }
 
     /// Returns one invocation for `items`, which are of one script, with `first` as the argument that they share. `None` if
     /// there are no items.
-    pub(crate) fn call_all(first: u64, items: &[&Self]) -> Option<Call> {
+    pub fn call_all(first: u64, items: &[&Self]) -> Option<Call> {
         let source = items.first()?.source;
         let keys = items.iter().map(|item| item.keys.len()).sum();
         let mut call = Call::start(source, keys);
@@ -198,8 +200,8 @@ impl Item {
 /// A script with its keys and arguments, ready to be sent as often as needed.
 #[derive(Clone)]
 pub struct Call {
-    pub(super) source: &'static Source,
-    pub(super) cmd: Cmd,
+    pub(crate) source: &'static Source,
+    pub(crate) cmd: Cmd,
 }
 
 impl Call {
@@ -211,7 +213,7 @@ impl Call {
     }
 
     /// Returns the slot of its first key; 0 if it has none.
-    pub(super) fn slot(&self) -> u16 {
+    pub(crate) fn slot(&self) -> u16 {
         match self.cmd.args_iter().nth(3) {
             Some(redis::Arg::Simple(key)) => slot(key),
             _ => 0,
@@ -221,7 +223,7 @@ impl Call {
     /// Returns the same call with the script's text, for a server that does not know the script yet.
     ///
     /// EVAL runs it and caches it in one step; SCRIPT LOAD + EVALSHA would be two more round trips.
-    pub(super) fn with_text(&self) -> Cmd {
+    pub(crate) fn with_text(&self) -> Cmd {
         let mut cmd = Cmd::new();
         cmd.arg("EVAL").arg(self.source.text);
         for arg in self.cmd.args_iter().skip(2) {

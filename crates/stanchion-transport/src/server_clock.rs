@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// Offset and round trip are read and replaced together, under one lock: those of two different readings do not match.
 #[derive(Debug, Default)]
-pub(crate) struct ServerClock(Mutex<Reading>);
+pub struct ServerClock(Mutex<Reading>);
 
 /// One reading of the server's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,11 +24,11 @@ struct Reading {
 
 /// A moment of the client's clock, in server time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reached {
+pub struct Reached {
     /// The server time in µs. The server's clock does not pass it before the client's clock reads the moment.
-    pub(crate) server_micros: u64,
+    pub server_micros: u64,
     /// The longest it may take after that moment until the server's clock has passed it.
-    pub(crate) within: Duration,
+    pub within: Duration,
 }
 
 impl ServerClock {
@@ -36,13 +36,8 @@ impl ServerClock {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a reading. All times in µs; `asked_at` and `answered_at` are on the client's clock.
-    pub(crate) fn observe(
-        &self,
-        server_micros: u64,
-        asked_at_micros: u64,
-        answered_at_micros: u64,
-    ) {
+    /// Takes in a reading of the server's clock, and when it was asked for and answered by ours.
+    pub fn observe(&self, server_micros: u64, asked_at_micros: u64, answered_at_micros: u64) {
         let reading = Reading {
             offset: server_micros
                 .cast_signed()
@@ -53,17 +48,17 @@ impl ServerClock {
     }
 
     /// Copies the reading of `other`, as a guess for a clock that has not been read.
-    pub(super) fn assume(&self, other: &Self) {
+    pub(crate) fn assume(&self, other: &Self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = other.reading();
     }
 
     /// Returns whether it has been read, or assumed.
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.reading() != Reading::default()
     }
 
     /// Returns the time on the client's clock when the server's clock read `server_micros`, or a little earlier.
-    pub(crate) fn back(&self, server_micros: u64) -> u64 {
+    pub fn back(&self, server_micros: u64) -> u64 {
         server_micros.saturating_add_signed(self.reading().offset.saturating_neg())
     }
 
@@ -73,7 +68,7 @@ impl ServerClock {
     }
 
     /// Returns the server time as [`ServerClock::at`], with the bound on its error.
-    pub(crate) fn reach(&self, client_micros: u64) -> Reached {
+    pub fn reach(&self, client_micros: u64) -> Reached {
         let reading = self.reading();
         Reached {
             server_micros: client_micros.wrapping_add_signed(reading.offset),

@@ -8,17 +8,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::net::TcpStream;
 
-use super::{ByteStream, Connector};
 use crate::config::ClientConfig;
-use crate::endpoint::Route;
 use crate::error::ConfigError;
+use crate::url::Route;
+use crate::{ByteStream, Connector};
 
 /// Creates the connectors for URLs. Certificate files are read when they connect, not before.
 #[derive(Debug)]
 pub(crate) struct Routes {
     config: ClientConfig,
     #[cfg(feature = "tls")]
-    trust: Arc<super::tls::Trust>,
+    trust: Arc<crate::tls::Trust>,
 }
 
 impl Routes {
@@ -26,12 +26,12 @@ impl Routes {
         Self {
             config: config.clone(),
             #[cfg(feature = "tls")]
-            trust: Arc::new(super::tls::Trust::new(config)),
+            trust: Arc::new(crate::tls::Trust::new(config)),
         }
     }
 
     /// Checks that `route` is supported and, if it uses TLS, that the certificates can be read.
-    pub(super) async fn check(&self, route: &Route) -> Result<(), ConfigError> {
+    pub(crate) async fn check(&self, route: &Route) -> Result<(), ConfigError> {
         drop(self.connector(route)?);
         #[cfg(feature = "tls")]
         if matches!(route, Route::Tls { .. }) && self.config.seams.connector.is_none() {
@@ -41,7 +41,7 @@ impl Routes {
     }
 
     /// Returns the connector for `route`, or the one that the configuration injects.
-    pub(super) fn connector(&self, route: &Route) -> Result<Arc<dyn Connector>, ConfigError> {
+    pub(crate) fn connector(&self, route: &Route) -> Result<Arc<dyn Connector>, ConfigError> {
         if let Some(connector) = &self.config.seams.connector {
             return Ok(Arc::clone(connector));
         }
@@ -55,7 +55,7 @@ impl Routes {
             #[cfg(feature = "tls")]
             Route::Tls { host, port } => {
                 let trust = Arc::clone(&self.trust);
-                Arc::new(super::tls::Tls::new(tcp(host, *port), host, trust)?)
+                Arc::new(crate::tls::Tls::new(tcp(host, *port), host, trust)?)
             }
             Route::Unix { path } => Arc::new(Unix { path: path.clone() }),
             #[cfg(feature = "embedded")]
@@ -86,14 +86,14 @@ impl Routes {
 
 /// Plain TCP without Nagle's delay, which the redis crate's own connections have, and with keepalive to notice dead peers.
 #[derive(Clone, Debug)]
-pub(super) struct Tcp {
+pub(crate) struct Tcp {
     host: String,
     port: u16,
     response_timeout: Duration,
 }
 
 impl Tcp {
-    pub(super) async fn open(&self) -> io::Result<TcpStream> {
+    pub(crate) async fn open(&self) -> io::Result<TcpStream> {
         // Names are resolved again for every connection: addresses change.
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;

@@ -13,8 +13,10 @@ use std::time::Duration;
 pub struct Moment(u64);
 
 impl Moment {
-    pub(crate) const ZERO: Self = Self(0);
-    pub(crate) const FAR: Self = Self(u64::MAX);
+    /// The clock's origin.
+    pub const ZERO: Self = Self(0);
+    /// Later than any other: never.
+    pub const FAR: Self = Self(u64::MAX);
 
     /// The moment `since_origin` after the clock's origin.
     #[must_use]
@@ -35,21 +37,27 @@ impl Moment {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    pub(crate) const fn nanos(self) -> u64 {
+    /// Nanoseconds since the clock's origin.
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+    /// The moment so many nanoseconds after the clock's origin.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    pub(crate) const fn micros(self) -> u64 {
+    /// Whole microseconds since the clock's origin.
+    #[must_use]
+    pub const fn micros(self) -> u64 {
         self.0 / 1_000
     }
 }
 
 /// Whole microseconds.
-pub(crate) fn micros(length: Duration) -> u64 {
+pub fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 

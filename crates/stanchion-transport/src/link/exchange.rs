@@ -18,24 +18,24 @@ use futures_util::task::AtomicWaker;
 /// The requests and replies of one connection. Calls change the counters, the supervisor reads them. `Relaxed` suffices: they
 /// order nothing else, and the supervisor looks again after a tick.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(crate) struct Books {
     owed: AtomicUsize,
     answered: AtomicU64,
 }
 
 impl Books {
     /// Returns whether a reply is owed.
-    pub(super) fn owes(&self) -> bool {
+    pub(crate) fn owes(&self) -> bool {
         self.owed.load(Ordering::Relaxed) > 0
     }
 
     /// Returns the number of replies that have arrived.
-    pub(super) fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
     /// Runs `exchange`, a request and its reply, and counts it from the first poll on.
-    pub(super) async fn enter<T>(self: &Arc<Self>, exchange: impl Future<Output = T>) -> T {
+    pub(crate) async fn enter<T>(self: &Arc<Self>, exchange: impl Future<Output = T>) -> T {
         let entry = Arc::new(Entry {
             books: Arc::clone(self),
             open: AtomicBool::new(false),

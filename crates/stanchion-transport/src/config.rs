@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Connector;
 use crate::clock::Clock;
-use crate::endpoint::{Endpoint, Target};
 use crate::error::ConfigError;
 use crate::secret::{CredentialsProvider, MASKED, Provider, Secret, ServerUrl};
-use crate::transport::Connector;
+use crate::url::{Endpoint, Target};
 
 /// The place where renewals, releases of dropped guards and messages are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,11 +139,16 @@ pub struct ClientConfig {
 
 /// The parts that tests and simulations replace.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seams {
-    pub(crate) clock: Option<Arc<dyn Clock>>,
-    pub(crate) connector: Option<Arc<dyn Connector>>,
-    pub(crate) seed: Option<u64>,
-    pub(crate) identity: Option<u128>,
+#[non_exhaustive]
+pub struct Seams {
+    /// Leases are measured with it.
+    pub clock: Option<Arc<dyn Clock>>,
+    /// Opens the byte streams.
+    pub connector: Option<Arc<dyn Connector>>,
+    /// Of all jitter.
+    pub seed: Option<u64>,
+    /// The first part of every wire owner.
+    pub identity: Option<u128>,
     #[cfg(feature = "embedded")]
     pub(crate) engine: Option<stanchion_embedded::Engine>,
 }
@@ -183,7 +188,14 @@ macro_rules! setters {
 }
 
 impl ClientConfig {
-    /// Returns the defaults for `url`. Nothing is checked before [`crate::Client::connect_with`].
+    /// For `stanchion-core`.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn seams(&self) -> &Seams {
+        &self.seams
+    }
+
+    /// The defaults for `url`. Nothing is checked before [`crate::Client::connect_with`].
     pub fn new(url: impl Into<ServerUrl>) -> Self {
         Self {
             url: url.into(),

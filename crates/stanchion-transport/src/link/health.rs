@@ -55,7 +55,7 @@ impl Health {
     }
 
     /// Records that a connection has ended.
-    pub(super) fn lost(&self, server: &str, now: Moment) {
+    pub(crate) fn lost(&self, server: &str, now: Moment) {
         let mut state = self.state();
         if !state.one_more_down(now) {
             return;
@@ -68,12 +68,12 @@ impl Health {
     }
 
     /// Records that a link has failed to connect at its first attempt.
-    pub(super) fn never_up(&self, now: Moment) {
+    pub(crate) fn never_up(&self, now: Moment) {
         self.state().one_more_down(now);
     }
 
     /// Records another failed attempt to connect.
-    pub(super) fn failed(&self, server: &str, error: &ConnectError, now: Moment) {
+    pub(crate) fn failed(&self, server: &str, error: &ConnectError, now: Moment) {
         tracing::debug!(server, %error, "connecting failed");
         let mut state = self.state();
         if state.down > 0 && now >= state.remind_at {
@@ -85,14 +85,14 @@ impl Health {
     }
 
     /// Records that a link has reconnected.
-    pub(super) fn back(&self, server: &str, now: Moment) {
+    pub(crate) fn back(&self, server: &str, now: Moment) {
         if let Some(after) = self.state().one_less_down(now) {
             tracing::info!(server, after = %whole(after), "connected again");
         }
     }
 
     /// Records that a link without a connection is not needed any more.
-    pub(super) fn given_up(&self, server: &str, now: Moment) {
+    pub(crate) fn given_up(&self, server: &str, now: Moment) {
         if let Some(after) = self.state().one_less_down(now) {
             tracing::info!(server, after = %whole(after), "not used any more");
         }

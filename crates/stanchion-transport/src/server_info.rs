@@ -1,9 +1,18 @@
 //! The facts that a client learns about the server when it connects.
 
-use crate::error::{ConnectError, Rejection};
-use crate::name::Placement;
-use crate::transport::Failure;
-use crate::transport::link::Link;
+use crate::Failure;
+use crate::error::{ConnectError, ServerRejection};
+use crate::link::Link;
+
+/// How the server places keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Placement {
+    /// One server (or one replicated set): every key is at home everywhere.
+    Anywhere,
+    /// A cluster: one script may touch one slot.
+    Slots,
+}
 
 /// Facts about the server, read once with `INFO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +52,7 @@ impl ServerInfo {
     pub(crate) async fn ask(link: &Link) -> Result<Self, ConnectError> {
         let text = match link.command(&["INFO"]).await {
             Ok(reply) => reply.as_text().unwrap_or_default().to_owned(),
-            Err(Failure::Rejected(Rejection::NotPermitted { detail })) => {
+            Err(Failure::Rejected(ServerRejection::NotPermitted { detail })) => {
                 tracing::warn!(
                     detail,
                     "INFO is not permitted: version, placement and eviction policy are not checked"
@@ -111,6 +120,14 @@ fn too_old(text: &str) -> Option<String> {
     let version = field(text, "redis_version")?;
     let major: u32 = version.split('.').next()?.parse().ok()?;
     (major < 7).then(|| format!("redis {version}"))
+}
+
+/// Returns `info` with placement by slot, which a user without permission for `INFO` cannot see.
+pub(crate) fn on_cluster(info: ServerInfo) -> ServerInfo {
+    ServerInfo {
+        placement: Placement::Slots,
+        ..info
+    }
 }
 
 #[cfg(test)]

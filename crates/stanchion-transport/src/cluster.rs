@@ -22,16 +22,17 @@ use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::Notify;
 
-use super::link::{Link, Peer, Plan, Stir};
-use super::sentinel::more_telling;
-use super::server_clock::ServerClock;
-use super::servers::{Address, Dialer, Node, on_cluster};
-use super::{Call, Failure, Reply};
-use crate::client::Path;
-use crate::endpoint::{ClusterTarget, Place, Target};
-use crate::error::{ConnectError, Outage, Rejection};
-use crate::server::ServerInfo;
+use crate::error::more_telling;
+use crate::error::{ConnectError, Outage, ServerRejection};
+use crate::link::{Link, Peer, Plan, Stir};
+use crate::node::Path;
+use crate::node::{Address, Dialer, Node};
+use crate::server_clock::ServerClock;
+use crate::server_info::ServerInfo;
+use crate::server_info::on_cluster;
 use crate::slot::SLOTS;
+use crate::url::{ClusterTarget, Place, Target};
+use crate::{Call, Failure, Reply};
 
 /// The number of times that one call is sent, the first included, before it gives up following redirects.
 const REDIRECTS: u32 = 5;
@@ -94,7 +95,7 @@ struct Layout {
 impl Cluster {
     /// Reads the map from the first seed that answers and connects to the masters. The first master to answer provides the
     /// [`ServerInfo`].
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         dialer: Arc<Dialer>,
         to: &ClusterTarget,
     ) -> Result<(Arc<Self>, ServerInfo), ConnectError> {
@@ -145,11 +146,11 @@ impl Cluster {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(super) fn stir(&self) -> &Stir {
+    pub(crate) fn stir(&self) -> &Stir {
         &self.dialer.stir
     }
 
@@ -160,12 +161,12 @@ impl Cluster {
     }
 
     /// Returns the node that owns `slot`, by the current map.
-    pub(super) fn owner(&self, slot: u16) -> Option<impl std::ops::Deref<Target = Node> + use<>> {
+    pub(crate) fn owner(&self, slot: u16) -> Option<impl std::ops::Deref<Target = Node> + use<>> {
         self.member(slot).map(Owner)
     }
 
     /// Returns the clock of the node that owns `slot`, or another node's until that one has been read.
-    pub(super) fn clock(&self, slot: u16) -> Arc<ServerClock> {
+    pub(crate) fn clock(&self, slot: u16) -> Arc<ServerClock> {
         let owner = self.member(slot);
         let clock = owner.as_ref().map(|member| member.node.clock());
         if let Some(clock) = clock.filter(|clock| clock.is_known()) {
@@ -177,30 +178,30 @@ impl Cluster {
     }
 
     /// Returns the earliest of the nodes' times at that moment. Nodes whose clock has not been read are left out.
-    pub(super) fn earliest(&self, client_micros: u64) -> u64 {
+    pub(crate) fn earliest(&self, client_micros: u64) -> u64 {
         let view = self.view();
         let read = view.clocks().map(|clock| clock.at(client_micros));
         read.min().unwrap_or(0)
     }
 
-    pub(super) fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.view().members.iter().any(|member| member.node.is_up())
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         for member in &self.view().members {
             member.node.end();
         }
     }
 
     /// Reports that the map may be wrong. It is reloaded soon.
-    pub(super) fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         self.doubt.notify_one();
     }
 
     /// Runs a script on the node that owns the slot of its keys, and follows redirects. A node that redirects has not run
     /// the script.
-    pub(super) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
+    pub(crate) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
         let slot = call.slot();
         let Some(mut member) = self.member(slot) else {
             return self.out_of_reach(unserved(slot)).await;
@@ -566,7 +567,7 @@ enum Redirect {
 impl Redirect {
     /// Reads `MOVED 12182 host:port` or `ASK …`. An empty host stands for the host that was asked.
     fn read(failure: &Failure, asked: &str) -> Option<Self> {
-        let Failure::Rejected(Rejection::Cluster { detail }) = failure else {
+        let Failure::Rejected(ServerRejection::Cluster { detail }) = failure else {
             return None;
         };
         let mut words = detail.split_ascii_whitespace();
@@ -654,7 +655,7 @@ mod tests {
     #[test]
     fn references_are_read() {
         let read = |detail: &str| {
-            let failure = Failure::Rejected(Rejection::Cluster {
+            let failure = Failure::Rejected(ServerRejection::Cluster {
                 detail: detail.into(),
             });
             Redirect::read(&failure, "asked")

@@ -27,14 +27,14 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::link::{Link, Messages, OnPush, Peer, Phase, Plan, Subscribe};
-use super::servers::Dialer;
-use super::stream::Routes;
-use super::{ByteStream, Connector, Failure};
 use crate::clock::{Clock, Moment};
 use crate::config::ClientConfig;
-use crate::endpoint::{Login, Place, SentinelTarget};
-use crate::error::{ConfigError, ConnectError, Rejection};
+use crate::error::{ConfigError, ConnectError, ServerRejection, more_telling};
+use crate::link::{Link, Messages, OnPush, Peer, Phase, Plan, Subscribe};
+use crate::node::Dialer;
+use crate::stream::Routes;
+use crate::url::{Login, Place, SentinelTarget};
+use crate::{ByteStream, Connector, Failure};
 
 /// The time that the other sentinels have after one has answered: they may know of a later failover.
 const GRACE: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ const PROMOTED: &str = "+promoted-slave";
 const SWITCHED: &str = "+switch-master";
 
 /// The connector to the master of a service.
-pub(super) struct Sentinels {
+pub(crate) struct Sentinels {
     panel: Arc<Panel>,
     routes: Arc<Routes>,
     tls: bool,
@@ -96,7 +96,7 @@ struct Panel {
 }
 
 impl Sentinels {
-    pub(super) fn new(dialer: &Dialer, to: &SentinelTarget) -> Result<Arc<Self>, ConfigError> {
+    pub(crate) fn new(dialer: &Dialer, to: &SentinelTarget) -> Result<Arc<Self>, ConfigError> {
         let connector = |place: &Place| {
             let connector = dialer.routes.connector(&place.route(to.tls))?;
             Ok((place.clone(), connector))
@@ -167,7 +167,7 @@ impl Sentinels {
         let connector = connector.map_err(|e| io::Error::other(ConnectError::from(e)))?;
         connector.connect().await.map_err(|error| {
             #[cfg(feature = "tls")]
-            if super::tls::is_tls(&error) {
+            if crate::tls::is_tls(&error) {
                 return error;
             }
             io::Error::other(ConnectError::Unreachable {
@@ -272,7 +272,7 @@ impl Panel {
             },
         };
         let unknown = || {
-            failed(Failure::Rejected(Rejection::Other {
+            failed(Failure::Rejected(ServerRejection::Other {
                 detail: format!("no master is known by the name {:?}", self.service),
             }))
         };
@@ -303,7 +303,7 @@ impl Panel {
 
 impl Sentinels {
     /// Listens to every sentinel, so that the client leaves a replaced master at once, even one that still accepts writes.
-    pub(super) fn watch(self: &Arc<Self>, dialer: &Arc<Dialer>) {
+    pub(crate) fn watch(self: &Arc<Self>, dialer: &Arc<Dialer>) {
         for (place, connector) in &self.panel.sentinels {
             let (this, stir) = (Arc::clone(self), Arc::clone(&dialer.stir));
             let on_push = move |channel: &[u8], payload: &[u8]| {
@@ -386,14 +386,6 @@ fn new_master(ours: &str, channel: &str, payload: &str) -> Option<Place> {
         host: (*host).to_owned(),
         port: port.parse().ok()?,
     })
-}
-
-/// Returns the more helpful of two connection errors: a refusal says more than silence.
-pub(super) fn more_telling(earlier: Option<ConnectError>, later: ConnectError) -> ConnectError {
-    match earlier {
-        Some(earlier) if !matches!(earlier, ConnectError::Unreachable { .. }) => earlier,
-        _ => later,
-    }
 }
 
 #[async_trait]

@@ -10,13 +10,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-use super::stream::Tcp;
-use super::{ByteStream, Connector};
 use crate::error::{ConfigError, ConnectError};
+use crate::stream::Tcp;
+use crate::{ByteStream, Connector};
 
 /// The authorities that a client trusts and its own certificate. The files are read at every connect, on a blocking thread;
 /// changed files take effect then.
-pub(super) struct Trust {
+pub(crate) struct Trust {
     authorities: Option<PathBuf>,
     /// The files of the client's own certificate and its key.
     own: Option<(PathBuf, PathBuf)>,
@@ -32,7 +32,7 @@ struct Files {
 }
 
 impl Trust {
-    pub(super) fn new(config: &crate::config::ClientConfig) -> Self {
+    pub(crate) fn new(config: &crate::config::ClientConfig) -> Self {
         let own = config.tls_cert_file.clone();
         Self {
             authorities: config.tls_ca_file.clone(),
@@ -42,7 +42,7 @@ impl Trust {
     }
 
     /// Returns the configuration by the files as they are now, or by the last usable ones if these cannot be used.
-    pub(super) async fn now(self: &Arc<Self>) -> Result<Arc<ClientConfig>, ConfigError> {
+    pub(crate) async fn now(self: &Arc<Self>) -> Result<Arc<ClientConfig>, ConfigError> {
         let this = Arc::clone(self);
         let read = tokio::task::spawn_blocking(move || this.read()).await;
         let error = match read {
@@ -170,14 +170,14 @@ fn invalid(setting: &'static str, value: &Path, rule: String) -> ConfigError {
 }
 
 #[derive(Debug)]
-pub(super) struct Tls {
+pub(crate) struct Tls {
     tcp: Tcp,
     name: ServerName<'static>,
     trust: Arc<Trust>,
 }
 
 impl Tls {
-    pub(super) fn new(tcp: Tcp, host: &str, trust: Arc<Trust>) -> Result<Self, ConfigError> {
+    pub(crate) fn new(tcp: Tcp, host: &str, trust: Arc<Trust>) -> Result<Self, ConfigError> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|e| invalid("url", Path::new(host), e.to_string()))?;
         Ok(Self { tcp, name, trust })
@@ -197,14 +197,14 @@ impl Connector for Tls {
 }
 
 /// Returns whether an error of a connect came from TLS.
-pub(super) fn is_tls(error: &io::Error) -> bool {
+pub(crate) fn is_tls(error: &io::Error) -> bool {
     error
         .get_ref()
         .is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 /// Returns whether an error of a connection came from TLS: a server may refuse a client certificate after the handshake.
-pub(super) fn is_alert(error: &redis::RedisError) -> bool {
+pub(crate) fn is_alert(error: &redis::RedisError) -> bool {
     type Shared = Arc<dyn std::error::Error + Send + Sync>;
     std::error::Error::source(error)
         .and_then(|source| source.downcast_ref::<Shared>())

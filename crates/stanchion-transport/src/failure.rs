@@ -2,28 +2,28 @@
 
 use redis::{RedisError, Value};
 
-use super::Reply;
-use crate::error::{Outage, Rejection};
+use crate::Reply;
+use crate::error::{Outage, ServerRejection};
 
 /// A call that brought no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The call was sent; it may have been executed, or may still be (P8: ambiguous).
     Unanswered(Outage),
     /// The call was not executed; a later attempt may succeed.
     NotNow(Outage),
     /// The call was not executed, and a later attempt would be refused too.
-    Rejected(Rejection),
+    Rejected(ServerRejection),
 }
 
 /// The code for a script that the server does not know: not executed.
-pub(super) const NO_SCRIPT: &str = "NOSCRIPT";
+pub(crate) const NO_SCRIPT: &str = "NOSCRIPT";
 
 /// The code for a write to a replica: not executed.
-pub(super) const READ_ONLY: &str = "READONLY";
+pub(crate) const READ_ONLY: &str = "READONLY";
 
 /// Sorts a result of the redis crate. `Err` holds the error code, empty if there is none, and the failure.
-pub(super) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String, Failure)> {
+pub(crate) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String, Failure)> {
     // The low-level call reports error replies as values.
     match result.and_then(Value::extract_error) {
         Ok(value) => Ok(Reply::from_value(value)),
@@ -54,12 +54,16 @@ pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
                 detail: detail.into(),
             })
         }
-        "OOM" => Failure::Rejected(Rejection::OutOfMemory { detail: text }),
-        "WRONGTYPE" => Failure::Rejected(Rejection::WrongType { detail: text }),
-        "NOPERM" => Failure::Rejected(Rejection::NotPermitted { detail: text }),
-        "NOAUTH" | "WRONGPASS" => Failure::Rejected(Rejection::Unauthenticated { detail: text }),
-        "MOVED" | "ASK" | "CROSSSLOT" => Failure::Rejected(Rejection::Cluster { detail: text }),
-        _ => Failure::Rejected(Rejection::Other { detail: text }),
+        "OOM" => Failure::Rejected(ServerRejection::OutOfMemory { detail: text }),
+        "WRONGTYPE" => Failure::Rejected(ServerRejection::WrongType { detail: text }),
+        "NOPERM" => Failure::Rejected(ServerRejection::NotPermitted { detail: text }),
+        "NOAUTH" | "WRONGPASS" => {
+            Failure::Rejected(ServerRejection::Unauthenticated { detail: text })
+        }
+        "MOVED" | "ASK" | "CROSSSLOT" => {
+            Failure::Rejected(ServerRejection::Cluster { detail: text })
+        }
+        _ => Failure::Rejected(ServerRejection::Other { detail: text }),
     }
 }
 
@@ -73,15 +77,15 @@ mod tests {
         assert!(matches!(by_code("READONLY", "x"), Failure::NotNow(_)));
         assert!(matches!(
             by_code("OOM", "x"),
-            Failure::Rejected(Rejection::OutOfMemory { .. })
+            Failure::Rejected(ServerRejection::OutOfMemory { .. })
         ));
         assert!(matches!(
             by_code("WRONGTYPE", "x"),
-            Failure::Rejected(Rejection::WrongType { .. })
+            Failure::Rejected(ServerRejection::WrongType { .. })
         ));
         assert!(matches!(
             by_code("ERR", "x"),
-            Failure::Rejected(Rejection::Other { .. })
+            Failure::Rejected(ServerRejection::Other { .. })
         ));
     }
 

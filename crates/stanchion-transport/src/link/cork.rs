@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const FULL: usize = 4 * 1024;
 
 /// A stream that joins small writes. Only the connection's driver uses it.
-pub(super) struct Corked<S> {
+pub(crate) struct Corked<S> {
     stream: S,
     buffer: Vec<u8>,
     /// The number of bytes at the start of `buffer` that the stream has taken.
@@ -28,7 +28,7 @@ pub(super) struct Corked<S> {
 }
 
 impl<S> Corked<S> {
-    pub(super) fn new(stream: S, in_flight: Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(stream: S, in_flight: Arc<AtomicUsize>) -> Self {
         Self {
             stream,
             buffer: Vec::with_capacity(4096),

@@ -43,7 +43,7 @@ impl Reply {
         }
     }
 
-    pub(super) fn from_value(value: redis::Value) -> Self {
+    pub(crate) fn from_value(value: redis::Value) -> Self {
         use redis::Value;
         match value {
             Value::Int(n) => Self::Int(n),

@@ -14,6 +14,12 @@
 //! The redis crate's own reconnecting connections are not used: they never reconnect after a timeout, stop after six
 //! tries, and do not resubscribe an idle subscriber.
 
+mod cork;
+mod exchange;
+pub(crate) mod health;
+mod login;
+mod supervise;
+
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -26,18 +32,18 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::exchange::Books;
-use super::health::Health;
-use super::server_clock::ServerClock;
-use super::verdict::{NO_SCRIPT, READ_ONLY, judge};
-use super::{Call, Connector, Failure, Reply};
 use crate::clock::{Clock, Moment};
 use crate::config::ClientConfig;
-use crate::endpoint::Login;
 use crate::error::{ConnectError, Outage};
+use crate::failure::{NO_SCRIPT, READ_ONLY, judge};
+use crate::link::exchange::Books;
+use crate::link::health::Health;
+use crate::server_clock::ServerClock;
+use crate::url::Login;
+use crate::{Call, Connector, Failure, Reply};
 
 /// A callback for the channel and payload of every message. Runs on the thread of the connection's driver; must not block.
-pub(crate) type OnPush = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
+pub type OnPush = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 
 /// The phase of a link's life; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,12 +92,12 @@ impl Stir {
     }
 
     /// Makes links that pause between attempts try at once: a server that was out of reach may be reachable now.
-    pub(super) fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         self.hurry.notify_waiters();
     }
 
     /// Resolves at the next [`Stir::hurry`].
-    pub(super) fn hurried(&self) -> Notified<'_> {
+    pub(crate) fn hurried(&self) -> Notified<'_> {
         self.hurry.notified()
     }
 
@@ -107,7 +113,7 @@ impl Stir {
 
 /// The identity of one connection of one link. A subscription belongs to it and ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub struct Seat {
     link: u64,
     connection: u64,
 }
@@ -129,14 +135,14 @@ pub(crate) struct Plan {
 
 /// A handle to one supervised connection; clones share it. See the module.
 #[derive(Clone)]
-pub(crate) struct Link(pub(super) Arc<Inner>);
+pub struct Link(pub(crate) Arc<Inner>);
 
-pub(super) struct Inner {
+pub(crate) struct Inner {
     id: u64,
-    pub(super) plan: Plan,
-    pub(super) connect_timeout: Duration,
-    pub(super) response_timeout: Duration,
-    pub(super) seed: Option<u64>,
+    pub(crate) plan: Plan,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) seed: Option<u64>,
     /// The connection that calls are sent on. Every call reads it. The supervisor sets it; the supervisor, [`Link::leave`]
     /// and [`Link::end`] clear it. The lock is held only to clone or to replace the `Arc`.
     current: RwLock<Option<Arc<Live>>>,
@@ -144,22 +150,22 @@ pub(super) struct Inner {
     /// [`Phase::Down`] after it is cleared.
     phase: watch::Sender<Phase>,
     /// The number of calls that are sent or about to be, read by [`Corked`](super::cork::Corked).
-    pub(super) in_flight: Arc<AtomicUsize>,
+    pub(crate) in_flight: Arc<AtomicUsize>,
 }
 
 /// One open connection. Calls that began on it keep it until they end, also after the link has dropped it.
-pub(super) struct Live {
-    pub(super) connection: MultiplexedConnection,
+pub(crate) struct Live {
+    pub(crate) connection: MultiplexedConnection,
     /// The task that moves bytes, on the runtime of the connection.
-    pub(super) driver: AbortHandle,
+    pub(crate) driver: AbortHandle,
     /// Cancelled when the link drops the connection. It ends the calls even while the driver's runtime is blocked.
-    pub(super) over: CancellationToken,
-    pub(super) stops: Arc<Stops>,
-    pub(super) books: Arc<Books>,
+    pub(crate) over: CancellationToken,
+    pub(crate) stops: Arc<Stops>,
+    pub(crate) books: Arc<Books>,
     /// True once a script has been answered on it. Set by calls, read by the supervisor.
-    pub(super) served: AtomicBool,
+    pub(crate) served: AtomicBool,
     /// The length of its login, if the login ends.
-    pub(super) login_ends: Option<Duration>,
+    pub(crate) login_ends: Option<Duration>,
 }
 
 /// The shard channels that this client has unsubscribed from and whose confirmation is due.
@@ -168,11 +174,11 @@ pub(super) struct Live {
 /// the reply to the oldest request, and from then on every reply reaches the wrong request. The supervisor therefore drops
 /// a connection with an end of subscription that was not requested.
 #[derive(Debug, Default)]
-pub(super) struct Stops {
+pub(crate) struct Stops {
     /// One entry for each `SUNSUBSCRIBE` under way: added before it is sent, removed by the driver when it is confirmed.
     asked: Mutex<Vec<Vec<u8>>>,
     /// Fires when a subscription ended that nobody asked to end.
-    pub(super) unasked: Notify,
+    pub(crate) unasked: Notify,
 }
 
 impl Stops {
@@ -184,7 +190,7 @@ impl Stops {
         self.asked().push(channel.to_vec());
     }
 
-    pub(super) fn stopped(&self, channel: &[u8]) {
+    pub(crate) fn stopped(&self, channel: &[u8]) {
         let mut asked = self.asked();
         match asked.iter().position(|other| other == channel) {
             Some(at) => drop(asked.swap_remove(at)),
@@ -276,7 +282,7 @@ impl Link {
     }
 
     /// Returns the identity of the current connection, while the link is up.
-    pub(crate) fn seat(&self) -> Option<Seat> {
+    pub fn seat(&self) -> Option<Seat> {
         match &*self.0.phase.borrow() {
             Phase::Up(connection) => Some(Seat {
                 link: self.0.id,
@@ -286,7 +292,7 @@ impl Link {
         }
     }
 
-    pub(super) fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: Phase) {
         let up = matches!(phase, Phase::Up(_));
         self.0.phase.send_replace(phase);
         if up {
@@ -308,7 +314,7 @@ impl Link {
         &self.0.plan.server
     }
 
-    pub(super) fn live(&self) -> Option<Arc<Live>> {
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
         self.0
             .current
             .read()
@@ -378,7 +384,7 @@ impl Link {
     }
 
     /// Subscribes to a channel, or unsubscribes from it. Returns when the server has confirmed.
-    pub(crate) async fn subscribe(
+    pub async fn subscribe(
         &self,
         channel: &[u8],
         on: Subscribe,
@@ -416,7 +422,7 @@ impl Link {
     }
 
     /// Makes `live` the connection that calls are sent on.
-    pub(super) fn install(&self, live: Live) {
+    pub(crate) fn install(&self, live: Live) {
         *self
             .0
             .current
@@ -424,25 +430,25 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(live));
     }
 
-    pub(super) fn login(&self) -> &Login {
+    pub(crate) fn login(&self) -> &Login {
         &self.0.plan.login
     }
 
     /// Returns the length of the current connection's login, if the login ends.
-    pub(super) fn login_ends(&self) -> Option<Duration> {
+    pub(crate) fn login_ends(&self) -> Option<Duration> {
         self.live()?.login_ends
     }
 
-    pub(super) fn connect_timeout(&self) -> Duration {
+    pub(crate) fn connect_timeout(&self) -> Duration {
         self.0.connect_timeout
     }
 
-    pub(super) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         self.0.plan.clock.now()
     }
 
     /// Drops the current connection. Every call on it fails at once.
-    pub(super) fn drop_connection(&self) {
+    pub(crate) fn drop_connection(&self) {
         let live = self
             .0
             .current
@@ -466,13 +472,15 @@ impl Link {
 
 /// The two directions of [`Link::subscribe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subscribe {
+pub enum Subscribe {
+    /// To start.
     Start,
+    /// To stop.
     Stop,
 }
 
 /// A link without a supervisor; ends when this is dropped.
-pub(super) struct OnceConnected(pub(super) Link);
+pub(crate) struct OnceConnected(pub(crate) Link);
 
 impl Drop for OnceConnected {
     fn drop(&mut self) {
@@ -482,14 +490,14 @@ impl Drop for OnceConnected {
 
 /// The two kinds of messages: sent by any node, or only by the owner of the channel's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Messages {
+pub enum Messages {
     /// `PUBLISH`.
     Plain,
     /// `SPUBLISH`, on a cluster.
     Sharded,
 }
 
-pub(super) async fn plain(live: &Live, parts: &[&str]) -> Result<Reply, Failure> {
+pub(crate) async fn plain(live: &Live, parts: &[&str]) -> Result<Reply, Failure> {
     let mut cmd = Cmd::new();
     for part in parts {
         cmd.arg(*part);

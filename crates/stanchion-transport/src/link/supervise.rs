@@ -30,12 +30,12 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::cork::Corked;
-use super::exchange::Books;
-use super::link::{Link, Live, OnceConnected, Peer, Phase, Stops, plain};
-use super::login::{broken, refused};
-use super::{Failure, Reply};
 use crate::error::ConnectError;
+use crate::link::cork::Corked;
+use crate::link::exchange::Books;
+use crate::link::login::{broken, refused};
+use crate::link::{Link, Live, OnceConnected, Peer, Phase, Stops, plain};
+use crate::{Failure, Reply};
 
 impl Link {
     /// Keeps the link connected until `closed`, or until `home` ends. The connection is driven by `home`; this future should
@@ -166,7 +166,7 @@ impl Link {
         }
     }
 
-    pub(super) fn observe_time(&self, reply: &Reply, asked_at: u64) {
+    pub(crate) fn observe_time(&self, reply: &Reply, asked_at: u64) {
         if let Some([secs, micros]) = reply.as_array()
             && let (Some(secs), Some(micros)) = (secs.as_int(), micros.as_int())
         {
@@ -213,7 +213,7 @@ impl Link {
     }
 
     /// Connects without supervision, for a few commands. The connection ends when the returned value is dropped.
-    pub(super) async fn connect_once(&self) -> Result<OnceConnected, ConnectError> {
+    pub(crate) async fn connect_once(&self) -> Result<OnceConnected, ConnectError> {
         drop(self.connect().await?);
         Ok(OnceConnected(self.clone()))
     }
@@ -312,7 +312,7 @@ impl Link {
         }
         let (server, detail) = (self.0.plan.server.clone(), error.to_string());
         #[cfg(feature = "tls")]
-        if super::tls::is_tls(error) {
+        if crate::tls::is_tls(error) {
             return ConnectError::Tls { server, detail };
         }
         ConnectError::Unreachable { server, detail }

@@ -12,12 +12,12 @@ use std::time::Duration;
 use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo};
 use tokio::runtime::Handle;
 
-use super::Failure;
-use super::link::Link;
-use super::verdict::by_code;
-use crate::endpoint::Login;
-use crate::error::{ConnectError, Rejection};
+use crate::Failure;
+use crate::error::{ConnectError, ServerRejection};
+use crate::failure::by_code;
+use crate::link::Link;
 use crate::secret::{Credentials, Secret};
+use crate::url::Login;
 
 /// The part of a login's length after which it is renewed; a random twentieth of the length or less is subtracted.
 const RENEW_AT: f64 = 0.8;
@@ -28,7 +28,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 impl Login {
     /// Returns the credentials to log in with now: the provider's, or the configured ones.
-    pub(super) async fn now(&self, server: &str) -> Result<Option<Credentials>, ConnectError> {
+    pub(crate) async fn now(&self, server: &str) -> Result<Option<Credentials>, ConnectError> {
         let Some(provider) = &self.provider else {
             let password = self.password.clone();
             return Ok(password.map(|password| Credentials {
@@ -48,7 +48,7 @@ impl Login {
         }
     }
 
-    pub(super) fn handshake(
+    pub(crate) fn handshake(
         &self,
         credentials: Option<&Credentials>,
         protocol: ProtocolVersion,
@@ -70,7 +70,7 @@ impl Login {
 
 /// Returns the error for a handshake that failed, without the password: some servers repeat the arguments of a command
 /// that they do not know.
-pub(super) fn refused(
+pub(crate) fn refused(
     server: &str,
     error: &redis::RedisError,
     credentials: Option<&Credentials>,
@@ -83,11 +83,11 @@ pub(super) fn refused(
     {
         return ConnectError::Rejected {
             server,
-            rejection: Rejection::Unauthenticated { detail },
+            rejection: ServerRejection::Unauthenticated { detail },
         };
     }
     #[cfg(feature = "tls")]
-    if super::tls::is_alert(error) {
+    if crate::tls::is_alert(error) {
         return ConnectError::Tls { server, detail };
     }
     match error
@@ -109,7 +109,7 @@ fn hidden(text: &str, password: Option<&Secret>) -> String {
 
 impl Link {
     /// Renews the login each time before it ends. Never returns.
-    pub(super) async fn stay_logged_in(&self, home: &Handle) {
+    pub(crate) async fn stay_logged_in(&self, home: &Handle) {
         let mut login = self.login_ends();
         while let Some(valid_for) = login {
             let early = fastrand::f64() / 20.0;
@@ -174,7 +174,7 @@ impl Link {
 }
 
 /// Returns the reason why a task of a connection has no result.
-pub(super) fn broken(error: &tokio::task::JoinError) -> String {
+pub(crate) fn broken(error: &tokio::task::JoinError) -> String {
     if error.is_panic() {
         "the connector or the provider of credentials panicked".into()
     } else {

@@ -1,5 +1,6 @@
 //! Where background work runs, and futures that outlive whoever stopped waiting for them.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -17,7 +18,7 @@ use crate::config::Background;
 
 /// Runs background work on the client's own thread, or on the runtime that connected.
 #[derive(Clone, Debug)]
-pub(crate) struct Runner {
+pub struct Runner {
     handle: Handle,
     /// Work that a shutdown waits for.
     tracker: TaskTracker,
@@ -25,10 +26,7 @@ pub(crate) struct Runner {
 
 impl Runner {
     /// Starts the thread if one is wanted. It ends when `closed` is cancelled.
-    pub(crate) async fn start(
-        background: Background,
-        closed: CancellationToken,
-    ) -> io::Result<Self> {
+    pub async fn start(background: Background, closed: CancellationToken) -> io::Result<Self> {
         let tracker = TaskTracker::new();
         let handle = match background {
             Background::CurrentRuntime => Handle::current(),
@@ -64,7 +62,7 @@ impl Runner {
     }
 
     /// Work that must end before the client does. Never blocks, never panics; on a runtime that has ended it is dropped.
-    pub(crate) fn finish(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn finish(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn_on(work, &self.handle);
     }
 
@@ -74,12 +72,12 @@ impl Runner {
     }
 
     /// Work for the client's life.
-    pub(crate) fn serve(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn serve(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(work);
     }
 
     /// Sleeps on the runner's timers, so that the caller needs none.
-    pub(crate) async fn sleep(&self, pause: Duration) {
+    pub async fn sleep(&self, pause: Duration) {
         let slept = self
             .handle
             .spawn(async move { tokio::time::sleep(pause).await })
@@ -91,7 +89,7 @@ impl Runner {
     }
 
     /// How many pieces of work have not ended after `grace`.
-    pub(crate) async fn drain(&self, grace: Duration) -> usize {
+    pub async fn drain(&self, grace: Duration) -> usize {
         self.tracker.close();
         let drained = tokio::time::timeout(grace, self.tracker.wait()).await;
         self.tracker.reopen();
@@ -107,21 +105,27 @@ impl Runner {
 ///
 /// This is the one answer to "what does a dropped future leave behind": what has been sent is waited for, and the
 /// outcome, dropped there, cleans up after itself.
-pub(crate) struct Persistent<T: Send + 'static> {
+pub struct Persistent<T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     runner: Arc<Runner>,
     /// Once it has begun: a shutdown waits for it.
     busy: Option<Busy>,
 }
 
+impl<T: Send + 'static> fmt::Debug for Persistent<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Persistent")
+            .field("begun", &self.busy.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
 /// Something under way that a shutdown waits for.
-pub(crate) type Busy = TaskTrackerToken;
+pub type Busy = TaskTrackerToken;
 
 impl<T: Send + 'static> Persistent<T> {
-    pub(crate) fn new(
-        runner: &Arc<Runner>,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Self {
+    /// Work that begins when this is first polled.
+    pub fn new(runner: &Arc<Runner>, work: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
             work: Some(Box::pin(work)),
             runner: Arc::clone(runner),
@@ -130,10 +134,7 @@ impl<T: Send + 'static> Persistent<T> {
     }
 
     /// Work that must be done even if nobody ever polls this.
-    pub(crate) fn begun(
-        runner: &Arc<Runner>,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Self {
+    pub fn begun(runner: &Arc<Runner>, work: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
             work: Some(Box::pin(work)),
             runner: Arc::clone(runner),
@@ -142,7 +143,7 @@ impl<T: Send + 'static> Persistent<T> {
     }
 
     /// For a caller that has to deal with the outcome before a shutdown may go on.
-    pub(crate) fn take_busy(&mut self) -> Option<Busy> {
+    pub fn take_busy(&mut self) -> Option<Busy> {
         self.busy.take()
     }
 }

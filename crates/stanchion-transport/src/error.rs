@@ -1,0 +1,170 @@
+//! Errors of the way to a server: configuration, connection, and the server's own answers.
+
+/// Why the server could not be reached, or could not answer, for now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Outage {
+    /// No connection, and reconnecting has not succeeded yet.
+    #[error("no connection to {server}: {detail}")]
+    Disconnected {
+        /// The server, without credentials.
+        server: String,
+        /// What the last try said.
+        detail: String,
+    },
+    /// The request was sent and its answer never came.
+    #[error("no answer: {detail}")]
+    Unanswered {
+        /// What happened to the connection.
+        detail: String,
+    },
+    /// The server refused for now (`LOADING`, `READONLY`, `CLUSTERDOWN`, …). The request was not executed.
+    #[error("the server refuses for now: {code} {detail}")]
+    Refused {
+        /// The error code.
+        code: String,
+        /// The rest of the server's message.
+        detail: String,
+    },
+}
+
+/// A refusal by the server. A retry will not help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerRejection {
+    /// The key exists and belongs to something else. It was not touched.
+    #[error("the key holds another kind of value and was left untouched: {detail}")]
+    WrongType {
+        /// The server's message.
+        detail: String,
+    },
+    /// `NOAUTH`, `WRONGPASS`: credentials are missing or wrong.
+    #[error("not authenticated: {detail}")]
+    Unauthenticated {
+        /// The server's message.
+        detail: String,
+    },
+    /// `NOPERM`: the user lacks a right. `docs/operations.md` lists the rights that are needed.
+    #[error("not permitted: {detail}")]
+    NotPermitted {
+        /// The server's message.
+        detail: String,
+    },
+    /// `maxmemory` is reached. Nothing was written; releases and renewals still work.
+    #[error("the server is out of memory: {detail}")]
+    OutOfMemory {
+        /// The server's message.
+        detail: String,
+    },
+    /// The server is one of a cluster and this client was not told so, or keys fell into different slots.
+    #[error("the server is part of a cluster: {detail}")]
+    Cluster {
+        /// The server's message.
+        detail: String,
+    },
+    /// Another error of the server.
+    #[error("the server answered: {detail}")]
+    Other {
+        /// The server's message, or what was wrong with its answer.
+        detail: String,
+    },
+}
+
+/// A configuration that cannot be used. Nothing was sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The URL cannot be understood.
+    #[error("invalid URL {url:?}: {rule}")]
+    InvalidUrl {
+        /// The URL, its password masked.
+        url: String,
+        /// What is wrong with it.
+        rule: String,
+    },
+    /// The URL's scheme is none of ours.
+    #[error("unknown scheme {scheme:?} in {url:?}: use one of {known}")]
+    UnknownScheme {
+        /// The scheme.
+        scheme: String,
+        /// The URL, its password masked.
+        url: String,
+        /// The schemes of this build.
+        known: &'static str,
+    },
+    /// The scheme is ours, but this build has no support for it.
+    #[error("{url:?} needs the crate feature `{feature}`")]
+    MissingFeature {
+        /// The URL, its password masked.
+        url: String,
+        /// The feature.
+        feature: &'static str,
+    },
+    /// A setting is out of its range.
+    #[error("invalid {setting} {value}: {rule}")]
+    InvalidSetting {
+        /// Its name in [`crate::ClientConfig`].
+        setting: &'static str,
+        /// As given.
+        value: String,
+        /// The rule.
+        rule: String,
+    },
+}
+
+/// A client that could not be connected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The configuration is wrong; nothing was sent.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The server cannot be reached, or does not answer as a Redis server.
+    #[error("cannot reach {server}: {detail}")]
+    Unreachable {
+        /// The server, without credentials.
+        server: String,
+        /// What happened.
+        detail: String,
+    },
+    /// TLS failed: the certificate, its name or its issuer is not accepted, or the port does not speak TLS.
+    #[error("TLS with {server} failed: {detail}")]
+    Tls {
+        /// The server.
+        server: String,
+        /// What happened.
+        detail: String,
+    },
+    /// The server refused this client.
+    #[error("{server} rejected this client: {rejection}")]
+    Rejected {
+        /// The server, without credentials.
+        server: String,
+        /// Why.
+        rejection: ServerRejection,
+    },
+    /// The provider of credentials has none. It is asked again at the next try.
+    #[error("no credentials for {server}: {detail}")]
+    Credentials {
+        /// The server, without credentials.
+        server: String,
+        /// What the provider said.
+        detail: String,
+    },
+    /// The server is too old: `PEXPIRE … GT` needs Redis ≥ 7.0 or Valkey ≥ 7.2.
+    #[error("{server} runs {version}; Redis 7.0 or Valkey 7.2 is the oldest that works")]
+    UnsupportedServer {
+        /// The server.
+        server: String,
+        /// Its version.
+        version: String,
+    },
+}
+
+/// Of two reasons why a connection failed, the one that helps more: a refusal tells more than silence.
+pub(crate) fn more_telling(earlier: Option<ConnectError>, later: ConnectError) -> ConnectError {
+    match earlier {
+        Some(earlier) if !matches!(earlier, ConnectError::Unreachable { .. }) => earlier,
+        _ => later,
+    }
+}

@@ -1,0 +1,56 @@
+//! The way to the server: a script goes out, a reply comes back.
+//!
+//! This crate knows scripts, servers and connections. It knows no hold, no owner and no waiter: those are `stanchion-core`'s.
+//! Only this crate names the redis crate.
+//!
+//! A [`Call`] passes through these layers:
+//!
+//! 1. [`Servers`] picks the node: the only server, the master that the sentinels name (`sentinel.rs`), or the owner of the
+//!    key's slot (`cluster.rs`).
+//! 2. The node picks a link: the one on the caller's runtime or the one on the client's own thread (`node.rs`).
+//! 3. The [`Link`] sends on its current connection and waits for the [`Reply`]. `exchange.rs` records that a reply is owed,
+//!    and `cork.rs` joins the writes of calls that are sent together.
+//! 4. `failure.rs` sorts an error: not sent or not executed, refused for good, or ambiguous.
+//!
+//! Each link has one supervisor task (`supervise.rs`). It opens byte streams through a [`Connector`] (`stream.rs` has the ones
+//! for URLs), logs in and renews the login (`login.rs`), drops a connection that stops answering, reads the server's clock
+//! ([`ServerClock`]), and reports outages to the log (`health.rs`). It runs until the client is closed.
+//!
+//! No blocking lock of this crate is held across an `.await`.
+
+mod clock;
+mod cluster;
+mod config;
+mod connector;
+mod error;
+mod failure;
+mod link;
+mod node;
+mod reply;
+mod runner;
+mod script;
+mod secret;
+mod sentinel;
+mod server_clock;
+mod server_info;
+mod servers;
+pub mod slot;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod url;
+
+pub use clock::{BootClock, Clock, Moment, TokioClock, micros};
+pub use config::{Background, ClientConfig, Seams, Wake};
+pub use connector::{ByteStream, Connector};
+pub use error::{ConfigError, ConnectError, Outage, ServerRejection};
+pub use failure::Failure;
+pub use link::{Link, Messages, OnPush, Seat, Subscribe};
+pub use node::Path;
+pub use reply::Reply;
+pub use runner::{Busy, Persistent, Runner};
+pub use script::{Arg, Call, Item, Script};
+pub use secret::{Credentials, CredentialsProvider, Secret, ServerUrl};
+pub use server_clock::{Reached, ServerClock};
+pub use server_info::{Placement, ServerInfo};
+pub use servers::{Destination, Realm, Servers};

@@ -1,0 +1,192 @@
+//! One server, and the connections to it.
+//!
+//! A [`Node`] is one server with up to three links, so that one blocked runtime or a flood of messages does not delay the
+//! rest:
+//!
+//! | link | runs on | carries |
+//! |---|---|---|
+//! | `direct` | the caller's runtime | acquires and other calls of the user's tasks |
+//! | `background` | the client's own thread | renewals, heartbeats of waiters, releases of dropped guards |
+//! | `subscriber` | the client's own thread | subscriptions, over RESP3 |
+//!
+//! With `Background::CurrentRuntime` all run on the caller's runtime, and `direct` and `background` are the same link. A call
+//! uses the other of the two when its own is down.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::Connector;
+use crate::clock::Clock;
+use crate::config::{Background, ClientConfig, Wake};
+use crate::link::health::Health;
+use crate::link::{Link, OnPush, Peer, Plan, Stir};
+use crate::runner::Runner;
+use crate::server_clock::ServerClock;
+use crate::stream::Routes;
+use crate::url::Login;
+
+/// Which connection a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Straight from the caller's runtime.
+    Direct,
+    /// Where the caller's runtime cannot stop it.
+    Background,
+}
+
+/// The parts that all connections of a client share.
+pub(crate) struct Dialer {
+    pub(crate) config: ClientConfig,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) login: Login,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) runner: Arc<Runner>,
+    /// The runtime of the caller's own connections.
+    pub(crate) user: Handle,
+    pub(crate) on_push: OnPush,
+    /// Cancelled when the client is closed or dropped. Ends all links.
+    pub(crate) closed: CancellationToken,
+    pub(crate) stir: Arc<Stir>,
+}
+
+impl Dialer {
+    /// Returns a link and starts its supervisor; it ends with `closed`.
+    pub(crate) fn link(&self, plan: Plan, home: &Handle, closed: &CancellationToken) -> Link {
+        let link = Link::new(&self.config, plan);
+        let supervision = link.clone().supervise(home.clone(), closed.clone());
+        self.runner.serve(supervision);
+        link
+    }
+}
+
+/// The way to reach one server.
+pub(crate) struct Address {
+    /// The server without credentials, for messages.
+    pub(crate) server: String,
+    pub(crate) peer: Peer,
+    pub(crate) connector: Arc<dyn Connector>,
+}
+
+/// One server and the links to it. Dropping it closes them.
+pub(crate) struct Node {
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) address: Address,
+    pub(crate) direct: Link,
+    background: Link,
+    /// Created for the first subscription, or at the connect to a single server if waiters are woken by messages.
+    subscriber: OnceLock<Link>,
+    /// Written by the supervisors of all three links.
+    clock: Arc<ServerClock>,
+    health: Arc<Health>,
+    /// Ends this node's links. A child of [`Dialer::closed`].
+    closed: CancellationToken,
+}
+
+impl Node {
+    pub(crate) fn new(dialer: &Arc<Dialer>, address: Address) -> Self {
+        let clock = Arc::new(ServerClock::default());
+        let closed = dialer.closed.child_token();
+        let health = Arc::default();
+        let plan = || plan(dialer, &address, &clock, &health, None);
+        let background = dialer.link(plan(), dialer.runner.handle(), &closed);
+        let direct = match dialer.config.background {
+            Background::OwnThread => dialer.link(plan(), &dialer.user, &closed),
+            Background::CurrentRuntime => background.clone(),
+        };
+        Self {
+            dialer: Arc::clone(dialer),
+            direct,
+            background,
+            subscriber: OnceLock::new(),
+            clock,
+            health,
+            closed,
+            address,
+        }
+    }
+
+    /// Returns the link for `path`, or the other one if only that is up.
+    pub(crate) fn link(&self, path: Path) -> &Link {
+        let (first, second) = match path {
+            Path::Direct => (&self.direct, &self.background),
+            Path::Background => (&self.background, &self.direct),
+        };
+        if !first.is_up() && second.is_up() {
+            second
+        } else {
+            first
+        }
+    }
+
+    /// Returns the link for messages; creates it at the first use.
+    pub(crate) fn subscriber(&self) -> &Link {
+        self.subscriber.get_or_init(|| {
+            let on_push = Arc::clone(&self.dialer.on_push);
+            let dialer = &self.dialer;
+            let plan = plan(
+                dialer,
+                &self.address,
+                &self.clock,
+                &self.health,
+                Some(on_push),
+            );
+            dialer.link(plan, dialer.runner.handle(), &self.closed)
+        })
+    }
+
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
+        let both = [&self.direct, &self.background];
+        both.into_iter().chain(self.subscriber.get())
+    }
+
+    pub(crate) const fn clock(&self) -> &Arc<ServerClock> {
+        &self.clock
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.direct.is_up() || self.background.is_up()
+    }
+
+    /// Closes `direct` and `background` at once: the client's thread may end before their supervisors see `closed`.
+    pub(crate) fn end(&self) {
+        self.closed.cancel();
+        self.direct.end();
+        self.background.end();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+fn plan(
+    dialer: &Dialer,
+    address: &Address,
+    clock: &Arc<ServerClock>,
+    health: &Arc<Health>,
+    on_push: Option<OnPush>,
+) -> Plan {
+    Plan {
+        server: address.server.clone(),
+        peer: address.peer,
+        connector: Arc::clone(&address.connector),
+        login: dialer.login.clone(),
+        clock: Arc::clone(&dialer.clock),
+        server_clock: Arc::clone(clock),
+        stir: Arc::clone(&dialer.stir),
+        health: Arc::clone(health),
+        on_push,
+    }
+}
+
+impl Node {
+    pub(crate) fn subscriber_if_wanted(&self) {
+        if self.dialer.config.wake == Wake::Messages {
+            self.subscriber();
+        }
+    }
+}

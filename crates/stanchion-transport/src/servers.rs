@@ -1,0 +1,277 @@
+//! The servers of a client: one server, the master that sentinels name, or the nodes of a cluster.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::futures::Notified;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::config::ClientConfig;
+use crate::error::{ConfigError, ConnectError};
+use crate::link::{Link, OnPush, Peer, Stir};
+use crate::node::{Address, Dialer, Node, Path};
+use crate::runner::Runner;
+use crate::script::Call;
+use crate::sentinel::Sentinels;
+use crate::server_clock::ServerClock;
+use crate::server_info::ServerInfo;
+use crate::stream::Routes;
+use crate::url::{Endpoint, Target};
+use crate::{Connector, Failure, Reply};
+
+/// A set of keys: a server (or a set of servers with one content) and a database. Clients of equal realms share it, as far
+/// as they could tell when they connected; the server has the last word.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Realm(Arc<str>);
+
+impl Realm {
+    pub(crate) fn new(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+/// A configuration taken apart and checked: a destination that can be connected to.
+#[derive(Debug)]
+pub struct Destination {
+    endpoint: Endpoint,
+    routes: Arc<Routes>,
+}
+
+impl Destination {
+    /// Checks the configuration before anything is sent: features, addresses and certificate files.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the setting and the rule.
+    pub async fn of(config: &ClientConfig) -> Result<Self, ConfigError> {
+        let endpoint = config.endpoint()?;
+        let routes = Arc::new(Routes::new(config));
+        let (places, tls) = match &endpoint.target {
+            Target::Server(route) => {
+                routes.check(route).await?;
+                return Ok(Self { endpoint, routes });
+            }
+            Target::Sentinel(to) => (&to.sentinels, to.tls),
+            Target::Cluster(to) => (&to.seeds, to.tls),
+        };
+        for place in places {
+            routes.check(&place.route(tls)).await?;
+        }
+        Ok(Self { endpoint, routes })
+    }
+
+    /// The number of the database.
+    #[must_use]
+    pub const fn database(&self) -> u32 {
+        self.endpoint.login.database
+    }
+
+    /// The error of a connection that failed before a server could say why.
+    #[must_use]
+    pub fn unreachable(&self, detail: String) -> ConnectError {
+        ConnectError::Unreachable {
+            server: self.endpoint.target.to_string(),
+            detail,
+        }
+    }
+
+    /// Connects, and reads what the server says of itself. The caller sets the time limit.
+    ///
+    /// The connections belong to `runner` and to the runtime of the caller. They end with `closed`. `on_push` hears every message.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub async fn connect(
+        &self,
+        config: &ClientConfig,
+        clock: Arc<dyn Clock>,
+        runner: Arc<Runner>,
+        on_push: OnPush,
+        closed: CancellationToken,
+    ) -> Result<(Servers, ServerInfo), ConnectError> {
+        let dialer = Dialer {
+            config: config.clone(),
+            routes: Arc::clone(&self.routes),
+            login: self.endpoint.login.clone(),
+            clock,
+            runner,
+            user: Handle::current(),
+            on_push,
+            closed,
+            stir: Arc::default(),
+        };
+        let (kind, info) = Kind::connect(Arc::new(dialer), &self.endpoint.target).await?;
+        Ok((Servers { kind }, info))
+    }
+}
+
+/// The servers that a client's calls reach. See the module.
+#[derive(Debug)]
+pub struct Servers {
+    kind: Kind,
+}
+
+enum Kind {
+    One(Node),
+    Cluster(Arc<Cluster>),
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(node) => f.debug_tuple("One").field(&node.address.server).finish(),
+            Self::Cluster(cluster) => f.debug_tuple("Cluster").field(&cluster.name()).finish(),
+        }
+    }
+}
+
+impl Kind {
+    async fn connect(
+        dialer: Arc<Dialer>,
+        target: &Target,
+    ) -> Result<(Self, ServerInfo), ConnectError> {
+        let one = |peer, connector| {
+            let server = target.to_string();
+            Node::new(
+                &dialer,
+                Address {
+                    server,
+                    peer,
+                    connector,
+                },
+            )
+        };
+        let node = match target {
+            Target::Server(route) => one(Peer::Server, dialer.routes.connector(route)?),
+            Target::Sentinel(to) => {
+                let sentinels = Sentinels::new(&dialer, to)?;
+                let node = one(Peer::Master, Arc::clone(&sentinels) as Arc<dyn Connector>);
+                sentinels.watch(&dialer);
+                node
+            }
+            Target::Cluster(to) => {
+                let (cluster, info) = Cluster::connect(Arc::clone(&dialer), to).await?;
+                return Ok((Self::Cluster(cluster), info));
+            }
+        };
+        node.subscriber_if_wanted();
+        for link in node.links() {
+            link.settled().await?;
+        }
+        let info = ServerInfo::ask(&node.direct).await?;
+        Ok((Self::One(node), info))
+    }
+}
+
+impl Servers {
+    /// Runs a script: EVALSHA, then EVAL if the server does not know it.
+    ///
+    /// Dropping the future does not cancel the script: the server may still run it.
+    pub async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
+        match &self.kind {
+            Kind::One(node) => node.link(path).call(call).await,
+            // Boxed: its future is larger, and calls to a single server should not carry the size.
+            Kind::Cluster(cluster) => Box::pin(cluster.call(path, call)).await,
+        }
+    }
+
+    /// Reads the clock of the server of `slot`, after it refused a request as late.
+    pub async fn synchronise(&self, path: Path, slot: u16) {
+        match &self.kind {
+            Kind::One(node) => node.link(path).synchronise().await,
+            Kind::Cluster(cluster) => {
+                if let Some(node) = cluster.owner(slot) {
+                    node.link(path).synchronise().await;
+                }
+            }
+        }
+    }
+
+    /// Returns the clock of the server of `slot`.
+    pub fn clock(&self, slot: u16) -> Arc<ServerClock> {
+        match &self.kind {
+            Kind::One(node) => Arc::clone(node.clock()),
+            Kind::Cluster(cluster) => cluster.clock(slot),
+        }
+    }
+
+    /// Returns the earliest of the servers' times, in µs, when the client's clock reads `client_micros`, as far as the
+    /// servers' clocks are known.
+    pub fn earliest(&self, client_micros: u64) -> u64 {
+        match &self.kind {
+            Kind::One(node) => node.clock().at(client_micros),
+            Kind::Cluster(cluster) => cluster.earliest(client_micros),
+        }
+    }
+
+    /// Returns whether a connection to any of the servers is up.
+    pub fn is_up(&self) -> bool {
+        match &self.kind {
+            Kind::One(node) => node.is_up(),
+            Kind::Cluster(cluster) => cluster.is_up(),
+        }
+    }
+
+    /// Returns the link for subscriptions to the channels of `slot`; `None` if no node is known to own it.
+    pub fn subscriber(&self, slot: u16) -> Option<Link> {
+        match &self.kind {
+            Kind::One(node) => Some(node.subscriber().clone()),
+            Kind::Cluster(cluster) => Some(cluster.owner(slot)?.subscriber().clone()),
+        }
+    }
+
+    /// Reports that a subscription was refused: in a cluster the slot may have another owner now.
+    pub fn doubt(&self) {
+        if let Kind::Cluster(cluster) = &self.kind {
+            cluster.doubt();
+        }
+    }
+
+    fn stir(&self) -> &Stir {
+        match &self.kind {
+            Kind::One(node) => &node.dialer.stir,
+            Kind::Cluster(cluster) => cluster.stir(),
+        }
+    }
+
+    /// Resolves the next time that a connection comes up or the cluster map changes.
+    pub fn comes_up(&self) -> Notified<'_> {
+        self.stir().comes_up()
+    }
+
+    /// Returns a receiver that fires on every change of a connection and of the cluster map.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.stir().changes()
+    }
+
+    /// Closes the connections at once.
+    pub fn end(&self) {
+        match &self.kind {
+            Kind::One(node) => node.end(),
+            Kind::Cluster(cluster) => cluster.end(),
+        }
+    }
+
+    /// Returns the realm, which tells the keys of these servers from those of others. Two clients share a realm if they use
+    /// the same seeds (a cluster), or have found the same server process and use the same database. If the process is not
+    /// known, the realm is this client's alone.
+    pub fn realm(&self, info: &ServerInfo, database: u32, client: &Uuid) -> Realm {
+        Realm::new(match &self.kind {
+            Kind::Cluster(cluster) => cluster.name().to_owned(),
+            Kind::One(_) if info.run_id.is_empty() => client.to_string(),
+            Kind::One(_) => format!("{}/{database}", info.run_id),
+        })
+    }
+
+    /// Returns the URL of the servers without credentials, for messages.
+    pub fn name(&self) -> &str {
+        match &self.kind {
+            Kind::One(node) => &node.address.server,
+            Kind::Cluster(cluster) => cluster.name(),
+        }
+    }
+}
