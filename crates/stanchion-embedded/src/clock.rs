@@ -8,7 +8,7 @@ pub(crate) struct Clock {
     stepped_ms: i64,
 }
 
-/// One reading of the clock. A command sees one reading, and so does a whole script.
+/// One reading of the clock. A command sees one reading, and a whole script too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Now {
     pub(crate) micros: i64,

@@ -1,4 +1,4 @@
-//! One connection's bytes: what came in and is not executed yet, what goes out and is not read yet.
+//! The bytes of one connection: input that is not executed yet, and output that is not read yet.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,23 +12,23 @@ use crate::locked;
 use crate::reply::{Protocol, Reply};
 use crate::resp::{Parsed, Request, parse};
 
-/// How a connection is doing.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Open,
-    /// The server has closed it: the reader gets what is left, then the end.
+    /// Closed by one side: the reader gets the remaining output, then the end.
     Closing,
-    /// Cut: nothing more is read, not even what was already sent.
+    /// Cut: nothing more is read, not even output that was already sent.
     Dead,
 }
 
-/// Whether bytes move at all.
+/// The flow of bytes on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Moving,
-    /// A black hole until it is thawed.
+    /// Stopped until it is thawed: bytes are kept.
     Frozen,
-    /// A black hole for good.
+    /// Stopped for good: bytes are lost.
     Lost,
 }
 
@@ -36,22 +36,23 @@ pub(crate) enum Flow {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection(Arc<Mutex<Pipe>>);
 
-/// What is behind the connection's lock.
+/// The state behind a connection's lock. Last in the lock order of [`Core`](crate::engine::Core).
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) life: Life,
     pub(crate) flow: Flow,
-    /// Every reply and message takes this much longer.
+    /// The delay of every reply and message.
     pub(crate) delay: Duration,
-    /// A whole command waits for the end of `CLIENT PAUSE`.
+    /// True while a whole command waits for the end of `CLIENT PAUSE`.
     pub(crate) is_held_back: bool,
     input: Vec<u8>,
+    /// The number of bytes at the start of `input` that are taken.
     parsed: usize,
-    /// The length of the command taken last.
+    /// The length of the last command taken.
     taken: usize,
     output: Vec<u8>,
     read: usize,
-    /// Output that is delayed, in order; the reader sets the instant when it first sees the bytes.
+    /// Delayed output, in order. The reader sets `due` when it first sees the bytes, as only it runs on a tokio clock.
     late: VecDeque<Late>,
     reader: Option<Waker>,
 }
@@ -63,13 +64,13 @@ struct Late {
     bytes: Vec<u8>,
 }
 
-/// What a reader finds.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Readable {
-    /// Some were copied.
+    /// Bytes were copied.
     Bytes,
     End,
-    /// Nothing yet; with an instant, look again then.
+    /// Nothing yet. With an instant, read again then.
     Later(Option<Instant>),
 }
 
@@ -104,7 +105,7 @@ impl Pipe {
         !self.input.is_empty()
     }
 
-    /// Whether the server may read the next command.
+    /// Returns whether the server may read the next command.
     pub(crate) fn is_readable_by_server(&self) -> bool {
         self.life == Life::Open && self.flow == Flow::Moving
     }
@@ -133,7 +134,7 @@ impl Pipe {
         false
     }
 
-    /// Gives the command taken last back: it has to wait.
+    /// Puts the last command taken back: it has to wait.
     pub(crate) fn hold_back(&mut self) {
         self.parsed -= self.taken;
         self.input.drain(..self.parsed);
@@ -141,7 +142,7 @@ impl Pipe {
         self.is_held_back = true;
     }
 
-    /// Gives the command taken last back: it is still on its way, and so is what comes after it.
+    /// Puts the last command taken back and freezes the connection: that command and all later ones have not arrived yet.
     pub(crate) fn delay_requests(&mut self) {
         self.hold_back();
         self.is_held_back = false;
@@ -161,7 +162,7 @@ impl Pipe {
         }
     }
 
-    /// Where new output goes. Behind delayed output everything waits, so that order is kept.
+    /// Returns the buffer for new output. While older output is delayed, new output queues behind it.
     fn output_buffer(&mut self) -> &mut Vec<u8> {
         if self.delay.is_zero() && self.late.is_empty() {
             return &mut self.output;
@@ -184,7 +185,8 @@ impl Pipe {
         self.late.clear();
     }
 
-    /// The client writes no more: no command comes, and the reader gets the end after what is left.
+    /// Ends the client's side: no more commands, and the reader gets the end after the remaining output. Returns the reader
+    /// to wake.
     pub(crate) fn finish(&mut self) -> Option<Waker> {
         if self.life == Life::Open {
             self.life = Life::Closing;
@@ -192,14 +194,14 @@ impl Pipe {
         self.take_reader()
     }
 
-    /// The server goes black for this connection: nothing comes out of it ever again.
+    /// Silences the connection: the server never sends anything on it again.
     pub(crate) fn silence(&mut self) {
         self.flow = Flow::Lost;
         self.input.clear();
         self.parsed = 0;
     }
 
-    /// Copies what has arrived.
+    /// Copies the output that has arrived.
     pub(crate) fn read(&mut self, target: &mut ReadBuf<'_>) -> Readable {
         if self.life == Life::Dead {
             return Readable::End;
@@ -229,7 +231,7 @@ impl Pipe {
         Readable::Bytes
     }
 
-    /// Moves delayed output that is due to the ready output; says when the next is due.
+    /// Moves delayed output that is due to the ready output. Returns the time at which the next is due.
     fn promote(&mut self, now: Instant) -> Option<Instant> {
         for late in &mut self.late {
             late.due.get_or_insert(now + late.delay);
@@ -251,7 +253,7 @@ impl Pipe {
         }
     }
 
-    /// The task to wake; the caller wakes it when it holds no lock.
+    /// Takes the waker of the reader. The caller wakes it when it holds no lock.
     pub(crate) fn take_reader(&mut self) -> Option<Waker> {
         self.reader.take()
     }

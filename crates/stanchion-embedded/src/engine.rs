@@ -1,4 +1,4 @@
-//! The engine's handle, and the one place where commands meet the lock.
+//! The handle of an engine, and the locks under which its commands run.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,12 +19,12 @@ use crate::server::{ADMIN, Server, SessionId};
 use crate::stats::Stats;
 use crate::stream::EngineStream;
 
-/// A Redis server in this process. Handles are cheap to clone and share one server; it ends with its last
+/// A Redis server in this process. Handles are cheap to clone and share one server, which ends with its last
 /// handle and stream.
 #[derive(Clone, Debug)]
 pub struct Engine(Arc<Core>);
 
-/// What handles and streams share.
+/// The state that handles and streams share.
 ///
 /// Lock order: `executor`, then `server`, then a connection's pipe. Wakers run when none is held.
 #[derive(Debug)]
@@ -44,29 +44,29 @@ struct Executor {
 static NAMED: LazyLock<Mutex<HashMap<String, Weak<Core>>>> = LazyLock::new(Mutex::default);
 
 impl Engine {
-    /// A new, empty server that follows the machine's wall clock.
+    /// Starts an empty server that follows the machine's wall clock.
     #[must_use]
     pub fn new() -> Self {
         Self::start(Clock::wall())
     }
 
-    /// A new, empty server. `clock` gives its wall clock as the time since the Unix epoch; it is read under
+    /// Starts an empty server. `clock` returns its wall clock as the time since the Unix epoch; it is called under
     /// the engine's locks and must not use the engine.
     #[must_use]
     pub fn with_clock(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self::start(Clock::new(clock))
     }
 
-    /// An engine that lives in tokio's time, which `tokio::time::pause` makes virtual. Make it inside the runtime.
+    /// Starts a server on tokio's clock, which `tokio::time::pause` makes virtual. Call it inside the runtime.
     #[must_use]
     pub fn in_virtual_time() -> Self {
         let origin = tokio::time::Instant::now();
-        // Any date will do; this one has as many digits in microseconds as those of our time.
+        // Any date will do; this one has as many digits in microseconds as present dates.
         Self::with_clock(move || Duration::from_secs(1_800_000_000) + origin.elapsed())
     }
 
-    /// As [`Engine::in_virtual_time`], for simulations that must come out the same each time: the server's run id depends on
-    /// `number` alone, and not on how many engines this process has made before.
+    /// Starts a server as [`Engine::in_virtual_time`], for simulations that must be reproducible: its run id depends on
+    /// `number` alone, not on the number of engines that this process has started.
     #[must_use]
     pub fn numbered(number: u64) -> Self {
         let engine = Self::in_virtual_time();
@@ -86,7 +86,7 @@ impl Engine {
         }))
     }
 
-    /// The server of this name in this process: the same for all who ask while any of them still has it.
+    /// Returns the server of this name in this process. All callers share it while any handle or stream of it exists.
     #[must_use]
     pub fn named(namespace: &str) -> Self {
         let mut named = locked(&NAMED);
@@ -126,7 +126,7 @@ impl Engine {
         Ok(EngineStream::new(self.clone(), id, connection))
     }
 
-    /// Serves a byte stream that comes from elsewhere, such as a TCP connection, until either end closes it.
+    /// Serves a byte stream from elsewhere, such as a TCP connection, until either end closes it.
     ///
     /// # Errors
     /// Those of the stream, and those of [`Engine::connect`].
@@ -138,15 +138,15 @@ impl Engine {
             result = tokio::io::copy(&mut commands, &mut to_engine) => result,
             result = tokio::io::copy(&mut from_engine, &mut replies) => return result.map(drop),
         };
-        // The client has said all it will; it still gets the replies.
+        // The client writes no more, but still gets the replies.
         ended?;
         tokio::io::AsyncWriteExt::shutdown(&mut to_engine).await?;
         tokio::io::copy(&mut from_engine, &mut replies).await?;
         tokio::io::AsyncWriteExt::shutdown(&mut replies).await
     }
 
-    /// Runs one command as an administrator on the spot: not counted in [`Stats`], and no fault hits it. The
-    /// reply is typed as RESP3 types it. Cannot subscribe.
+    /// Runs one command at once, as an administrator: it is not counted in [`Stats`], and no fault applies. The
+    /// reply has the types of RESP3. Cannot subscribe.
     pub fn execute<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
         let mut request = Request::default();
         for argument in args {
@@ -165,19 +165,19 @@ impl Engine {
         }
     }
 
-    /// The switches that make this server misbehave.
+    /// Returns the switches that make this server misbehave.
     #[must_use]
     pub fn faults(&self) -> Faults {
         Faults::new(self.clone())
     }
 
-    /// What connections have had this server do.
+    /// Returns the counters of the work done for connections.
     #[must_use]
     pub fn stats(&self) -> Stats {
         locked(&self.0.server).stats()
     }
 
-    /// The live keys of database 0, sorted.
+    /// Returns the live keys of database 0, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<Vec<u8>> {
         let mut server = locked(&self.0.server);
@@ -257,7 +257,7 @@ impl Core {
         result
     }
 
-    /// Executes what was kept back in these connections.
+    /// Executes the commands that were held back in these connections.
     pub(crate) fn resume(&self, sessions: &[SessionId]) {
         for &id in sessions {
             let (connection, is_orphan) = match locked(&self.server).sessions.get(&id) {
@@ -275,7 +275,7 @@ impl Core {
         locked(&self.executor).scripts.flush();
     }
 
-    /// How long `CLIENT PAUSE` still lasts.
+    /// Returns the remaining time of `CLIENT PAUSE`.
     pub(crate) fn pause_left(&self) -> Option<Duration> {
         let mut server = locked(&self.server);
         let pause = server.pause_now()?;
@@ -285,7 +285,8 @@ impl Core {
         ))
     }
 
-    /// The client is gone. Bytes it had sent into a black hole are still under way.
+    /// Closes the session of a client that has disconnected. Bytes that it sent into a frozen connection stay under way, and
+    /// the session stays as an orphan until they are executed.
     pub(crate) fn disconnect(&self, id: SessionId) {
         let mut server = locked(&self.server);
         let Some(session) = server.sessions.get(&id) else {

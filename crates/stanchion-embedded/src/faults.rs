@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::server::{Server, Session};
 
-/// Whether a fault is in force.
+/// The position of a fault's switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// In force.
+    /// The fault is in force.
     On,
-    /// Not in force.
+    /// The fault is not in force.
     Off,
 }
 
-/// What a restart does to the data.
+/// The fate of the data at a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// As with a fully synchronous append-only file.
+    /// The data survives, as with a fully synchronous append-only file.
     Kept,
-    /// As without persistence.
+    /// The data is lost, as without persistence.
     Lost,
 }
 
-/// The faults of one engine. All take effect at once, also on connections that are open.
+/// The faults of one engine. All take effect at once, also on open connections.
 ///
 /// A label aims a fault at the connections opened with
 /// [`Engine::connect_as`](crate::Engine::connect_as); `None` aims at all of them.
@@ -33,7 +33,7 @@ pub struct Faults {
     engine: Engine,
 }
 
-/// What happens instead of a reply.
+/// The event in place of a lost reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     Close,
@@ -48,7 +48,7 @@ struct Counted<T> {
     fault: T,
 }
 
-/// The switches as they stand.
+/// The current state of the switches. Changed and read under the server's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Switches {
     pub(crate) refuse_connections: bool,
@@ -95,7 +95,7 @@ impl Switches {
     }
 }
 
-/// Uses up one of the faults that wait for `command`.
+/// Takes one of the faults that wait for `command`.
 fn take<T: Clone>(waiting: &mut Vec<Counted<T>>, command: &[u8]) -> Option<T> {
     let fits = |counted: &Counted<T>| {
         counted.command == "*" || counted.command.as_bytes().eq_ignore_ascii_case(command)
@@ -114,12 +114,12 @@ impl Faults {
         Self { engine }
     }
 
-    /// Changes the server under its lock, then wakes the readers that have news.
+    /// Changes the server under its lock, then wakes the readers with new output.
     fn change<T>(&self, change: impl FnOnce(&mut Server) -> T) -> T {
         self.engine.core().change(change)
     }
 
-    /// New connections are refused; open ones stay.
+    /// Refuses new connections; open ones stay.
     pub fn refuse_connections(&self, on: Switch) {
         self.change(|server| server.switches.refuse_connections = on == Switch::On);
     }
@@ -139,8 +139,8 @@ impl Faults {
         self.change(|server| server.kill(|session| session.subscriptions() > 0));
     }
 
-    /// A black hole, also for connections made later: what is written is accepted and kept but not
-    /// executed, and nothing arrives. Bytes stay under way even if their connection is dropped.
+    /// Freezes connections, also those opened later: bytes written are accepted and kept but not executed, and
+    /// no reply or message arrives. Kept bytes stay under way even if their connection is dropped.
     pub fn freeze(&self, label: Option<&str>) {
         self.change(|server| {
             match label {
@@ -153,8 +153,8 @@ impl Faults {
         });
     }
 
-    /// Ends [`Faults::freeze`]: the kept bytes are executed now, late, and replies flow again. `None`
-    /// thaws everything; a label does not end the freezing of all.
+    /// Ends [`Faults::freeze`]: the kept bytes are executed now and replies flow again. `None` thaws everything;
+    /// a label does not end a freeze of all connections.
     pub fn thaw(&self, label: Option<&str>) {
         let thawed = self.change(|server| {
             match label {
@@ -171,8 +171,8 @@ impl Faults {
         self.engine.core().resume(&thawed);
     }
 
-    /// Every reply and message arrives this much later, on the reader's tokio clock. Zero ends it.
-    /// A label's own delay goes before the common one.
+    /// Delays every reply and message by `delay`, on the reader's tokio clock. Zero ends the delay. A label's own
+    /// delay overrides the common one.
     pub fn delay(&self, label: Option<&str>, delay: Duration) {
         self.change(|server| {
             match label {
@@ -188,13 +188,13 @@ impl Faults {
         });
     }
 
-    /// The next `n` commands of this name (`*`: of any) are executed, but instead of the reply the
-    /// connection ends.
+    /// Executes the next `n` commands of this name (`*`: of any name) and closes their connection instead of
+    /// sending the reply.
     pub fn lose_replies(&self, command: &str, n: usize) {
         self.lose(command, n, Loss::Close);
     }
 
-    /// As [`Faults::lose_replies`], but the connection stays open and silent for good.
+    /// Executes commands without a reply, as [`Faults::lose_replies`], but leaves the connection open and silent for good.
     pub fn lose_replies_silently(&self, command: &str, n: usize) {
         self.lose(command, n, Loss::Silence);
     }
@@ -203,13 +203,13 @@ impl Faults {
         self.change(|server| push(&mut server.switches.lost_replies, command, n, loss));
     }
 
-    /// The next `n` commands of this name (`*`: of any) stay on their way, and with each whatever its connection sends after
-    /// it, until [`Faults::deliver`]: also beyond the end of the connection, as with bytes in a network.
+    /// Holds back the next `n` commands of this name (`*`: of any name), and everything that their connection sends after
+    /// them, until [`Faults::deliver`]. As with bytes in a network, they stay under way after the connection has ended.
     pub fn hold_requests(&self, command: &str, n: usize) {
         self.change(|server| push(&mut server.switches.delayed_requests, command, n, ()));
     }
 
-    /// What [`Faults::hold_requests`] has kept back arrives now, and nothing more is kept back.
+    /// Delivers the commands that [`Faults::hold_requests`] has held back, and holds back no more.
     pub fn deliver(&self) {
         let thawed = self.change(|server| {
             server.switches.delayed_requests.clear();
@@ -221,30 +221,30 @@ impl Faults {
         self.engine.core().resume(&thawed);
     }
 
-    /// The next `n` published messages reach nobody. Their publishers are told the usual count.
+    /// Drops the next `n` published messages. Their publishers get the usual count of receivers.
     pub fn lose_messages(&self, n: usize) {
         self.change(|server| server.switches.lost_messages = n);
     }
 
-    /// The next `n` commands of this name (`*`: of any) that a connection sends are answered with this
-    /// error and not executed. Calls inside of scripts are not looked at.
+    /// Answers the next `n` commands of this name (`*`: of any name) that a connection sends with this error,
+    /// without executing them. Calls inside scripts are not affected.
     pub fn fail_next(&self, command: &str, error: &str, n: usize) {
         let failure = error.trim_start_matches('-').to_owned();
         self.change(|server| push(&mut server.switches.failures, command, n, failure));
     }
 
-    /// As if `maxmemory` were reached under `noeviction`. A script is refused at its first command that
-    /// needs memory, unless it has called a write command before.
+    /// Refuses commands that need memory, as if `maxmemory` were reached under `noeviction`. A script fails at its
+    /// first such command, unless it has called a write command before.
     pub fn out_of_memory(&self, on: Switch) {
         self.change(|server| server.switches.out_of_memory = on == Switch::On);
     }
 
-    /// As a replica: writes are refused, in scripts at the first write.
+    /// Refuses writes, as a replica does; in scripts at the first write.
     pub fn read_only(&self, on: Switch) {
         self.change(|server| server.switches.read_only = on == Switch::On);
     }
 
-    /// As while the data set is loading: most commands are refused.
+    /// Refuses most commands, as while the data set is loading.
     pub fn loading(&self, on: Switch) {
         self.change(|server| server.switches.loading = on == Switch::On);
     }
@@ -259,12 +259,12 @@ impl Faults {
         self.change(Server::flush_all);
     }
 
-    /// The server's wall clock jumps by this many milliseconds, forward or back.
+    /// Moves the server's wall clock by this many milliseconds, forward or back.
     pub fn step_clock(&self, millis: i64) {
         self.change(|server| server.clock.step(millis));
     }
 
-    /// A new server process: connections and scripts are gone, and with [`Data::Lost`] the keys.
+    /// Restarts the server as a new process: connections and scripts are gone, and with [`Data::Lost`] the keys.
     pub fn restart(&self, data: Data) {
         self.engine.core().flush_scripts();
         self.change(|server| {
@@ -275,12 +275,12 @@ impl Faults {
         });
     }
 
-    /// The password that connections made from now on have to give; `None`: none.
+    /// Requires this password of new connections; `None` requires none.
     pub fn password(&self, password: Option<&str>) {
         self.change(|server| server.switches.password = password.map(str::to_owned));
     }
 
-    /// Ends all faults. What has happened stays: cut connections, deleted keys, the stepped clock.
+    /// Ends all faults. Their effects stay: cut connections, deleted keys, the stepped clock.
     pub fn clear(&self) {
         let thawed = self.change(|server| {
             server.switches = Switches::default();
@@ -306,7 +306,7 @@ fn push<T>(waiting: &mut Vec<Counted<T>>, command: &str, left: usize, fault: T) 
 }
 
 impl Server {
-    /// Brings all connections in line with the freeze switches. Returns those that were thawed.
+    /// Applies the freeze switches to all connections. Returns the sessions that were thawed.
     fn apply_freezing(&mut self) -> Vec<u64> {
         use crate::connection::Flow;
         let mut thawed = Vec::new();

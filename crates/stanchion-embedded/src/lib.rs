@@ -1,10 +1,10 @@
-//! A Redis server inside of the process, for `memory://` URLs: the same commands, the same Lua scripts, the
+//! A Redis server inside the process, for `memory://` URLs: the same commands, the same Lua scripts, the
 //! same bytes on the wire as Redis 7.0, without a server to install.
 //!
-//! An [`Engine`] is a server; [`Engine::connect`] gives a byte stream that an unmodified Redis client speaks
-//! RESP2 or RESP3 over. Nothing is spawned: a command runs when its bytes are written, on the writer's thread.
-//! [`Engine::with_clock`] puts the server into virtual time, and [`Engine::faults`] makes it, or the network
-//! in front of it, misbehave.
+//! An [`Engine`] is a server; [`Engine::connect`] returns a byte stream over which an unmodified Redis client
+//! speaks RESP2 or RESP3. Nothing is spawned: a command runs when its bytes are written, on the writer's thread.
+//! [`Engine::with_clock`] puts the server into virtual time, and [`Engine::faults`] makes the server, or the
+//! network in front of it, misbehave.
 //!
 //! ```
 //! use stanchion_embedded::{Engine, Reply};
@@ -14,8 +14,8 @@
 //! assert_eq!(engine.execute(&["GET", "greeting"]), Reply::Bulk(b"hello".to_vec()));
 //! ```
 //!
-//! It holds what locks, semaphores and latches need: strings, hashes, lists, sorted sets, expiry, publish and
-//! subscribe, scripts. There are no transactions, no persistence, no replication.
+//! Supported is the part of Redis that locks, semaphores and latches need: strings, hashes, lists, sorted sets,
+//! expiry, publish and subscribe, scripts. There are no transactions, no persistence, no replication.
 
 mod clock;
 mod commands;
@@ -39,12 +39,12 @@ pub use reply::Reply;
 pub use stats::Stats;
 pub use stream::EngineStream;
 
-/// Locks. A panic in another thread, such as in a caller's clock, does not take the server down for everybody.
+/// Locks `mutex`, also after a panic in another thread: a panic in one caller's clock must not stop the server for all.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The program of the README runs.
+/// Runs the program of the README as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

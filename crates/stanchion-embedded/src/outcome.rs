@@ -1,4 +1,4 @@
-//! How a command ends: with a reply, or with an error reply.
+//! The outcome of a command: a reply or an error reply.
 
 use std::borrow::Cow;
 

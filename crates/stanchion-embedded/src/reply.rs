@@ -1,4 +1,4 @@
-//! The replies of the engine, and how they look on the wire in RESP2 and RESP3.
+//! The replies of the engine, and their encoding in RESP2 and RESP3.
 
 use crate::keyspace::number::format_double;
 
@@ -14,7 +14,7 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// No value.
     Nil,
-    /// No value where an array was asked for: RESP2 tells it apart from [`Reply::Nil`].
+    /// No value in place of an array: RESP2 distinguishes it from [`Reply::Nil`].
     NilArray,
     /// A list of replies.
     Array(Vec<Self>),
@@ -24,7 +24,7 @@ pub enum Reply {
     Double(f64),
     /// Human readable text, such as the answer to `INFO`.
     Text(String),
-    /// Data nobody asked for at this moment: a message, or a subscription's confirmation.
+    /// Data that is not the reply to a request: a message, or the confirmation of a subscription.
     Push(Vec<Self>),
     /// An error; the text starts with its code (`WRONGTYPE …`).
     Error(String),
@@ -38,7 +38,7 @@ pub(crate) enum Protocol {
 }
 
 impl Reply {
-    /// The status `OK`.
+    /// Returns the status `OK`.
     pub(crate) fn ok() -> Self {
         Self::Status("OK".to_owned())
     }
@@ -47,7 +47,7 @@ impl Reply {
         Self::Bulk(bytes.as_ref().to_vec())
     }
 
-    /// A count of things in memory.
+    /// Returns a count as an integer reply.
     pub(crate) fn count(n: usize) -> Self {
         Self::Int(i64::try_from(n).unwrap_or(i64::MAX))
     }
@@ -56,7 +56,7 @@ impl Reply {
         Self::Int(i64::from(yes))
     }
 
-    /// Appends this reply to `out` as `protocol` spells it.
+    /// Appends this reply to `out` in the encoding of `protocol`.
     pub(crate) fn encode(&self, protocol: Protocol, out: &mut Vec<u8>) {
         let resp3 = protocol == Protocol::Resp3;
         match self {
@@ -107,7 +107,7 @@ fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A one-line reply: a line break inside would end it early, so it becomes a space as in Redis.
+/// Appends a one-line reply. A line break inside would end it early, so it becomes a space, as in Redis.
 fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
     out.push(kind);
     out.extend(text.iter().map(|&b| match b {

@@ -2,7 +2,7 @@
 
 use std::ops::Index;
 
-/// The arguments of one command, kept in one buffer that is used again for the next command.
+/// The arguments of one command, in one buffer that is reused for the next command.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
     bytes: Vec<u8>,
@@ -55,7 +55,7 @@ impl<'a> Args<'a> {
         Some(&self.bytes[start..end])
     }
 
-    /// The arguments from `first` on.
+    /// Returns the arguments from `first` on.
     pub(crate) fn skip(&self, first: usize) -> Self {
         let first = first.min(self.ends.len());
         Self {
@@ -72,7 +72,7 @@ impl<'a> Args<'a> {
         (0..self.len()).filter_map(move |i| self.get(i))
     }
 
-    /// Whether argument `index` is `word`, in any case.
+    /// Returns whether argument `index` is `word`, in any case.
     pub(crate) fn is(&self, index: usize, word: &str) -> bool {
         self.get(index)
             .is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()))
@@ -82,20 +82,20 @@ impl<'a> Args<'a> {
 impl Index<usize> for Args<'_> {
     type Output = [u8];
 
-    /// Argument `index`. Callers have checked the count, by the command's arity or by `len`.
+    /// Returns argument `index`. Callers have checked the count, by the command's arity or by `len`.
     fn index(&self, index: usize) -> &[u8] {
         self.get(index).unwrap_or_default()
     }
 }
 
-/// What the start of a byte stream holds.
+/// The result of parsing the start of a byte stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// A whole command, now in the request, took this many bytes. No arguments: an empty line.
+    /// A whole command of this many bytes, now in the request. Without arguments it was an empty line.
     Command(usize),
-    /// The command goes on in bytes that are not here yet.
+    /// A command whose end has not arrived yet.
     Incomplete,
-    /// Not RESP; the text is Redis' error.
+    /// Not RESP; the text is the error of Redis.
     Broken(String),
 }
 
@@ -146,7 +146,7 @@ fn parse_array(input: &[u8], request: &mut Request) -> Parsed {
     Parsed::Command(at)
 }
 
-/// The number on the line that starts at `at` (`None` if it is none), and where the next line starts.
+/// Reads the line that starts at `at` as a number (`None` if it is not one). Returns it with the start of the next line.
 fn number_line(input: &[u8], at: usize) -> Option<(Option<i64>, usize)> {
     let rest = input.get(at..)?;
     let end = rest.iter().position(|&b| b == b'\r')?;
@@ -155,7 +155,7 @@ fn number_line(input: &[u8], at: usize) -> Option<(Option<i64>, usize)> {
     Some((number, at + end + 2))
 }
 
-/// An inline command, as typed into telnet: words between spaces, no quoting.
+/// Parses an inline command, as typed into telnet: words between spaces, no quoting.
 fn parse_inline(input: &[u8], request: &mut Request) -> Parsed {
     let Some(end) = input.iter().position(|&b| b == b'\n') else {
         return match input.len() > 64 * 1024 {

@@ -1,16 +1,16 @@
-//! What the engine has done so far, for tests that count round trips and messages.
+//! Counters of an engine's work, for tests that count round trips and messages.
 
 use std::collections::BTreeMap;
 
-/// Counters of one engine since it was made. [`Engine::execute`](crate::Engine::execute) is not counted.
+/// Counters of one engine since it was created. [`Engine::execute`](crate::Engine::execute) is not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Commands that connections had executed. A script counts once, whatever it calls.
+    /// Commands executed for connections. A script counts once, with all commands that it calls.
     pub commands: u64,
-    /// The same by command name, in small letters.
+    /// The same number by command name, in lower case.
     pub by_command: BTreeMap<String, u64>,
-    /// Messages published by connections and their scripts, whether or not anybody received them.
+    /// Messages published by connections and their scripts, including those without a receiver.
     pub published: u64,
     /// Connections open now.
     pub connections: usize,
@@ -19,7 +19,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// How often `command` was executed; the name in any case.
+    /// Returns the number of times `command` was executed; the name in any case.
     #[must_use]
     pub fn count(&self, command: &str) -> u64 {
         let name = command.to_ascii_lowercase();

@@ -14,8 +14,8 @@ use crate::server::SessionId;
 
 /// A connection to an [`Engine`]. Dropping it disconnects.
 ///
-/// Writing executes whole commands at once, on the writer's thread; reading takes their replies. There is
-/// no task behind it. A runtime's timer is needed only while replies are delayed or clients are paused.
+/// Writing executes whole commands at once, on the writer's thread; reading takes their replies. No task runs
+/// behind it. It needs a runtime's timer only while replies are delayed or clients are paused.
 #[derive(Debug)]
 pub struct EngineStream {
     engine: Engine,
@@ -34,7 +34,7 @@ impl EngineStream {
         }
     }
 
-    /// Waits on the timer; ready if it is over.
+    /// Polls the timer for `at`.
     fn poll_timer(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let timer = match &mut self.timer {
             Some(timer) => {
@@ -48,7 +48,7 @@ impl EngineStream {
         timer.as_mut().poll(cx)
     }
 
-    /// When commands held back by `CLIENT PAUSE` may go on. Runs them if that is now.
+    /// Returns the time at which commands held back by `CLIENT PAUSE` may run. Runs them if that is now.
     fn resume_at(&self) -> Option<Instant> {
         if !self.connection.lock().is_held_back {
             return None;
@@ -117,7 +117,7 @@ impl AsyncWrite for EngineStream {
         Poll::Ready(Ok(()))
     }
 
-    /// The client has said all it will: the reader still gets the replies, then the end.
+    /// Ends the client's side: the reader still gets the replies, then the end.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let reader = self.connection.lock().finish();
         if let Some(reader) = reader {

@@ -1,11 +1,11 @@
-//! The server as a whole: what it is, how it is set up.
+//! Commands about the server as a whole: information and configuration.
 
 use super::keys::glob;
 use super::{Context, Failure, LOADING, NO_SCRIPT, Outcome, Spec, int, timeout};
 use crate::reply::Reply;
 use crate::resp::Args;
 
-/// The Redis this engine behaves as.
+/// The version of Redis whose behaviour this engine has.
 pub(super) const VERSION: &str = "7.0.15";
 
 pub(super) const COMMANDS: &[Spec] = &[
@@ -116,7 +116,7 @@ fn config(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
 }
 
-/// Client libraries ask for this list and can do without it.
+/// Answers `COMMAND` with an empty list: client libraries ask for it but do not need it.
 fn command(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
     match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
         None | Some(b"DOCS" | b"INFO" | b"LIST") => Ok(Reply::Array(Vec::new())),
@@ -133,7 +133,7 @@ fn role(_: &mut Context<'_>, _: Args<'_>) -> Outcome {
     ]))
 }
 
-/// There are no replicas, so none ever acknowledges.
+/// Answers `WAIT` with 0: there are no replicas to acknowledge.
 fn wait(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
     int(&args[1])?;
     timeout(&args[2])?;

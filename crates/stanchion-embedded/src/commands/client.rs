@@ -1,4 +1,4 @@
-//! `CLIENT`: what the server knows about its clients, and how to be rid of them.
+//! `CLIENT`: the list of clients, their names, pausing and killing them.
 
 use super::connection::client_name;
 use super::{Context, Failure, LOADING, NO_SCRIPT, Outcome, Spec, int, timeout};
@@ -76,7 +76,7 @@ fn client(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
 }
 
-/// Redis knows this only since 7.2; every recent client library says it on connect.
+/// Answers `CLIENT SETINFO`, which Redis has only since 7.2: every recent client library sends it on connect.
 fn set_info(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let value = client_name(&args[3])?;
     let session = ctx.session_mut()?;

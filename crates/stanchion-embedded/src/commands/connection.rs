@@ -1,4 +1,4 @@
-//! The connection itself: handshake, login, database, farewell.
+//! Commands about the connection: handshake, login, database, quit.
 
 use super::{Context, Failure, LOADING, NO_AUTH, NO_SCRIPT, Outcome, Spec};
 use crate::connection::Life;
@@ -94,7 +94,7 @@ fn hello(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(Reply::Map(facts.into()))
 }
 
-/// A client's name goes into lines of text, so it has no spaces in it.
+/// Checks the name of a client. Spaces are refused, as the name appears in lines of text.
 pub(super) fn client_name(bytes: &[u8]) -> Outcome<String> {
     match String::from_utf8(bytes.to_vec()) {
         Ok(name) if name.bytes().all(|b| b.is_ascii_graphic() || !b.is_ascii()) => Ok(name),
@@ -181,7 +181,7 @@ fn select(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         .ok()
         .filter(|&index| index < DATABASES)
         .ok_or_else(|| Failure::new("ERR DB index is out of range"))?;
-    // In a script the choice ends with the script.
+    // In a script the selection ends with the script.
     match &mut ctx.server.script {
         Some(script) => script.db = index,
         None => ctx.session_mut()?.db = index,

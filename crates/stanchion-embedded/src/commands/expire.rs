@@ -28,7 +28,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("persist", 2, WRITE, persist),
 ];
 
-/// How a number given by a client becomes an instant.
+/// The unit and origin of a time given by a client.
 #[derive(Clone, Copy)]
 pub(super) struct TimeForm {
     pub(super) command: &'static str,
@@ -57,7 +57,7 @@ impl TimeForm {
         ))
     }
 
-    /// The instant in milliseconds since the epoch.
+    /// Returns the instant in milliseconds since the epoch.
     pub(super) fn instant(self, number: i64, now_ms: i64) -> Outcome<i64> {
         let scale = if self.seconds { 1000 } else { 1 };
         let base = if self.relative { now_ms } else { 0 };
@@ -105,7 +105,7 @@ impl Conditions {
         Ok(on)
     }
 
-    /// Whether a key that ends at `old` may end at `new`. No end is later than any.
+    /// Returns whether a key that ends at `old` may end at `new`. A key without an end counts as the latest.
     fn allow(&self, old: Option<i64>, new: i64) -> bool {
         !(self.nx && old.is_some()
             || self.xx && old.is_none()
@@ -133,7 +133,7 @@ fn expire(ctx: &mut Context<'_>, args: Args<'_>, form: TimeForm) -> Outcome {
     Ok(Reply::Int(1))
 }
 
-/// The end of a key, or the reply for a key that has none (-1) or is not there (-2).
+/// Returns the end of a key, or the reply for a key that has none (-1) or does not exist (-2).
 fn end(ctx: &mut Context<'_>, args: Args<'_>) -> Result<i64, Reply> {
     match ctx.keyspace().get(&args[1]) {
         None => Err(Reply::Int(-2)),
@@ -141,7 +141,7 @@ fn end(ctx: &mut Context<'_>, args: Args<'_>) -> Result<i64, Reply> {
     }
 }
 
-/// Rounded to the nearest second, also at the very end of time.
+/// Rounds to the nearest second, without overflow.
 fn seconds(ms: i64) -> i64 {
     ms / 1000 + (ms % 1000 + 500) / 1000
 }

@@ -114,7 +114,7 @@ fn hvals(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     ))
 }
 
-/// Some fields, chosen at random: different ones for a positive count, perhaps the same again for a negative one.
+/// Returns random fields: distinct ones for a positive count, possibly repeated ones for a negative count.
 fn hrandfield(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let with_values = args.len() > 3;
     if args.len() > 4 || (with_values && !args.is(3, "WITHVALUES")) {
@@ -141,7 +141,7 @@ fn hrandfield(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let chosen: Vec<_> = if count < 0 {
         (0..wanted).map(|_| fields[pick(fields.len())]).collect()
     } else {
-        // Whoever asks for all of them gets them in their order.
+        // A request for all fields gets them in their order.
         if wanted < fields.len() {
             for at in 0..wanted {
                 let other = at + pick(fields.len() - at);
@@ -159,7 +159,7 @@ fn hrandfield(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(Reply::Array(chosen.into_iter().flat_map(pair).collect()))
 }
 
-/// The next of a series that looks random (splitmix64).
+/// Returns the next number of a pseudo-random sequence (splitmix64).
 fn scramble(seed: u64) -> u64 {
     let mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -45,7 +45,7 @@ fn keys(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(Reply::Array(matching.map(Reply::Bulk).collect()))
 }
 
-/// All keys come in one page: the cursor is always 0. Redis promises no page size either.
+/// Returns all keys in one page, so the cursor is always 0. Redis promises no page size either.
 fn scan(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let cursor = std::str::from_utf8(&args[1]).ok();
     if cursor.and_then(|c| c.parse::<u64>().ok()).is_none() {
@@ -113,7 +113,7 @@ fn time(ctx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     ]))
 }
 
-/// Glob matching as Redis does it: `*`, `?`, `[a-c]`, `[^a]` and backslash.
+/// Matches a glob as Redis does: `*`, `?`, `[a-c]`, `[^a]` and backslash.
 pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match pattern {
         [] => text.is_empty(),
@@ -132,7 +132,7 @@ pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Whether `byte` is in the set whose pattern starts after the bracket, and the pattern after it.
+/// Returns whether `byte` is in the set whose pattern starts after the bracket, and the pattern after the set.
 fn in_set(pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     let (negated, mut rest) = match pattern {
         [b'^', rest @ ..] => (true, rest),

@@ -1,4 +1,4 @@
-//! The commands: what each is called, takes and may do, and the functions that run them.
+//! The table of commands: names, arguments, flags, and the functions that run them.
 
 mod admin;
 mod client;
@@ -23,9 +23,9 @@ use crate::reply::{Protocol, Reply};
 use crate::resp::Args;
 use crate::server::{Server, SessionId};
 
-/// What a command does to the server; as in Redis' `COMMAND INFO`.
+/// A flag for commands that write. The flags are those of `COMMAND INFO` in Redis.
 pub(crate) const WRITE: u8 = 1;
-/// Needs memory, so `maxmemory` refuses it.
+/// Refused when `maxmemory` is reached, as it needs memory.
 pub(crate) const DENY_OOM: u8 = 1 << 1;
 /// Allowed while the data set is loading.
 pub(crate) const LOADING: u8 = 1 << 2;
@@ -33,10 +33,10 @@ pub(crate) const LOADING: u8 = 1 << 2;
 pub(crate) const NO_SCRIPT: u8 = 1 << 3;
 /// Allowed before `AUTH`.
 pub(crate) const NO_AUTH: u8 = 1 << 4;
-/// Replicated though it is no write, so `CLIENT PAUSE … WRITE` holds it back.
+/// Replicated without being a write, so `CLIENT PAUSE … WRITE` holds it back.
 pub(crate) const REPLICATED: u8 = 1 << 5;
 
-/// What a command runs in: the server, who asked, which database, at what time.
+/// The context of a command: the server, the session, the database and the time.
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) server: &'a mut Server,
@@ -58,14 +58,14 @@ impl Context<'_> {
     }
 }
 
-/// How a command is run.
+/// The kind of function that runs a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Run {
-    /// One command, one reply.
+    /// A command with one reply.
     Plain(fn(&mut Context<'_>, Args<'_>) -> Outcome),
-    /// One confirmation for each channel.
+    /// A command with one confirmation for each channel.
     Many(fn(&mut Context<'_>, Args<'_>) -> Outcome<Vec<Reply>>),
-    /// Needs the Lua interpreter, which lives outside of the server's state.
+    /// A command that needs the Lua interpreter, which lives outside the server's state.
     Script(ScriptCommand),
 }
 
@@ -80,9 +80,9 @@ pub(crate) enum ScriptCommand {
 /// One command.
 #[derive(Debug)]
 pub(crate) struct Spec {
-    /// In small letters, as errors print it.
+    /// The name in lower case, as errors print it.
     pub(crate) name: &'static str,
-    /// Number of arguments with the name; negative: at least that many.
+    /// The number of arguments with the name; if negative, the least number.
     pub(crate) arity: i8,
     pub(crate) flags: u8,
     pub(crate) run: Run,
@@ -173,7 +173,7 @@ pub(crate) fn count() -> usize {
     TABLE.len()
 }
 
-/// The error for a command that does not exist, with the start of its arguments as Redis prints it.
+/// Returns the error for a command that does not exist, with the start of its arguments as Redis prints it.
 pub(crate) fn unknown(args: Args<'_>) -> Failure {
     let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned();
     let mut rest = String::new();
@@ -195,7 +195,7 @@ fn int(text: &[u8]) -> Outcome<i64> {
     parse_int(text).ok_or_else(Failure::not_an_integer)
 }
 
-/// A time to wait in milliseconds.
+/// Parses a timeout in milliseconds.
 fn timeout(text: &[u8]) -> Outcome<i64> {
     match parse_int(text) {
         None => Err(Failure::new(
@@ -210,7 +210,7 @@ fn float(text: &[u8]) -> Outcome<f64> {
     parse_double(text).ok_or_else(Failure::not_a_float)
 }
 
-/// The range of list or rank positions `start..=stop`, negative ones counted from the end.
+/// Returns the range of list or rank positions `start..=stop`; negative ones count from the end.
 fn positions(start: i64, stop: i64, len: usize) -> Option<std::ops::Range<usize>> {
     let len = i64::try_from(len).ok()?;
     let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };

@@ -1,4 +1,4 @@
-//! Channels: publish, subscribe, look at.
+//! Channels: publish, subscribe, inspect.
 
 use super::keys::glob;
 use super::{Context, Failure, LOADING, NO_SCRIPT, Outcome, REPLICATED, Run, Spec};
@@ -71,7 +71,8 @@ fn subscribe(ctx: &mut Context<'_>, args: Args<'_>, family: Family) -> Outcome<V
     Ok(confirmations)
 }
 
-/// Without a channel: all of them, and one confirmation without a channel if there is none.
+/// Unsubscribes from the given channels, or from all of them if none is given. Without any subscription it sends one
+/// confirmation without a channel.
 fn unsubscribe(ctx: &mut Context<'_>, args: Args<'_>, family: Family) -> Outcome<Vec<Reply>> {
     let mut channels: Vec<Vec<u8>> = args.skip(1).iter().map(<[u8]>::to_vec).collect();
     if channels.is_empty()

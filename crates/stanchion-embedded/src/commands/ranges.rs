@@ -13,7 +13,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("zcount", 4, 0, zcount),
 ];
 
-/// The options behind the two ends of a range.
+/// The options after the two ends of a range.
 #[derive(Default)]
 struct RangeOptions {
     by_score: bool,
@@ -45,7 +45,7 @@ impl RangeOptions {
             }
             at += 1;
         }
-        // -1, for all, is the same as no limit, even here.
+        // A count of -1 means all, which counts as no limit.
         if options.limit.is_some_and(|(_, count)| count != -1) && !options.by_score {
             return Err(Failure::new(
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
@@ -166,7 +166,7 @@ fn limit(text: &[u8]) -> Outcome<Limit> {
         [b'(', rest @ ..] => (true, rest),
         _ => (false, text),
     };
-    // Nothing is zero here, as it is to strtod.
+    // An empty text is zero here, as for strtod.
     let score = match number {
         [] => Some(0.0),
         _ => parse_double(number),

@@ -25,7 +25,7 @@ struct AddOptions {
     incr: bool,
 }
 
-/// What `ZADD` did with one member.
+/// The effect of `ZADD` on one member.
 enum Added {
     New(f64),
     Changed(f64),
@@ -34,7 +34,7 @@ enum Added {
 }
 
 impl AddOptions {
-    /// The options, and where the scores start.
+    /// Parses the options. Returns them with the index of the first score.
     fn parse(args: Args<'_>) -> Outcome<(Self, usize)> {
         let mut on = Self::default();
         let mut at = 2;
@@ -120,7 +120,7 @@ fn add(ctx: &mut Context<'_>, args: Args<'_>, options: AddOptions, first: usize)
     let keyspace = ctx.keyspace();
     let mut counted = 0;
     let mut last = Added::Refused;
-    // With XX a missing key stays missing.
+    // With XX a key that does not exist is not created.
     if !options.xx || keyspace.zset(&args[1])?.is_some() {
         let zset = keyspace.zset_or_new(&args[1])?;
         for (score, member) in pairs {

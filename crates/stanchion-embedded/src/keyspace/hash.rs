@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Up to this many fields a scan is faster than hashing, and most lock hashes have one field.
+/// The number of fields up to which a scan is faster than hashing. Most hashes of locks have one field.
 const SCAN_LIMIT: usize = 12;
 
 /// A map from field to value that remembers insertion order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hash {
     entries: BTreeMap<u64, (Vec<u8>, Vec<u8>)>,
-    /// Field to position; empty while the hash is small.
+    /// The position of each field; empty while the hash is small.
     index: HashMap<Vec<u8>, u64>,
     next: u64,
 }
@@ -39,7 +39,7 @@ impl Hash {
         self.entries.get(&at).map(|(_, value)| value.as_slice())
     }
 
-    /// Sets a field; true if it is new.
+    /// Sets a field. Returns whether it is new.
     pub(crate) fn set(&mut self, field: &[u8], value: &[u8]) -> bool {
         if let Some((_, old)) = self
             .position(field)

@@ -1,4 +1,4 @@
-//! One database: keys, their values, and when they expire.
+//! One database: keys, their values and their expiry.
 
 pub(crate) mod hash;
 pub(crate) mod number;
@@ -29,7 +29,7 @@ impl Value {
         }
     }
 
-    /// A collection without elements does not exist in Redis.
+    /// Returns whether it is a collection without elements, which does not exist in Redis.
     fn is_empty_collection(&self) -> bool {
         match self {
             Self::Str(_) => false,
@@ -51,11 +51,11 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Keyspace {
     entries: HashMap<Vec<u8>, Entry>,
-    /// The time this command sees. A script sets it once, so that nothing expires half way.
+    /// The time that this command sees. A script sets it once, so that no key expires while it runs.
     pub(crate) now_ms: i64,
 }
 
-/// Makes the typed accessors: `None` if the key is absent, `WRONGTYPE` if it holds another type.
+/// Defines the typed accessors: `None` if the key is absent, `WRONGTYPE` if it holds another type.
 macro_rules! typed {
     ($get:ident, $get_mut:ident, $or_new:ident, $variant:ident, $type:ty) => {
         pub(crate) fn $get(&mut self, key: &[u8]) -> Outcome<Option<&$type>> {
@@ -80,7 +80,7 @@ macro_rules! typed {
             }
         }
 
-        /// The value, made empty if the key is absent: the caller puts something in.
+        /// Returns the value, created empty if the key is absent. The caller must add an element.
         pub(crate) fn $or_new(&mut self, key: &[u8]) -> Outcome<&mut $type> {
             self.drop_if_expired(key);
             if !self.entries.contains_key(key) {
@@ -131,13 +131,13 @@ impl Keyspace {
         }
     }
 
-    /// Removes a key; true if it was there.
+    /// Removes a key. Returns whether it existed.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         self.drop_if_expired(key);
         self.entries.remove(key).is_some()
     }
 
-    /// Called after an element was taken out: the last one takes the key with it.
+    /// Removes the key if its collection is empty. Called after an element was removed.
     pub(crate) fn remove_if_empty(&mut self, key: &[u8]) {
         if self
             .entries
@@ -152,7 +152,7 @@ impl Keyspace {
         self.entries.clear();
     }
 
-    /// The live keys, sorted, after dropping all that have expired.
+    /// Removes the expired keys and returns the others, sorted.
     pub(crate) fn keys(&mut self) -> Vec<Vec<u8>> {
         let now = self.now_ms;
         self.entries

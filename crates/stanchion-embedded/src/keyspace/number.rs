@@ -1,6 +1,6 @@
-//! Numbers as Redis reads and writes them.
+//! Numbers in the formats of Redis.
 
-/// A 64 bit integer in its one canonical spelling: no plus sign, no leading zero, no space.
+/// Parses a 64 bit integer in its canonical spelling: no plus sign, no leading zero, no space.
 pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let canonical = match digits {
@@ -14,14 +14,14 @@ pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A floating point number as `strtod` reads it; not a number is refused.
+/// Parses a floating point number as `strtod` does; refuses NaN.
 pub(crate) fn parse_double(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     let number: f64 = text.parse().ok()?;
     (!number.is_nan()).then_some(number)
 }
 
-/// A double the way C prints it with `%.17g`.
+/// Formats a double as C does with `%.17g`.
 pub(crate) fn format_double(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
@@ -45,14 +45,14 @@ pub(crate) fn format_double(number: f64) -> String {
     format!("{}e{sign}{:02}", trim_zeros(mantissa), exponent.abs())
 }
 
-/// `number` as an integer, if it is one that `%.17g` prints plainly. Minus zero is not.
+/// Returns `number` as an integer if `%.17g` prints it as one. Minus zero is not an integer.
 pub(crate) fn as_whole(number: f64) -> Option<i64> {
     let plain = number.fract() == 0.0 && number.abs() < 1e17;
     let minus_zero = number == 0.0 && number.is_sign_negative();
     (plain && !minus_zero).then(|| truncate(number))
 }
 
-/// The integer part, as C converts a double (out of range values saturate).
+/// Returns the integer part, as C converts a double; out of range values saturate.
 pub(crate) fn truncate(number: f64) -> i64 {
     #[expect(
         clippy::cast_possible_truncation,

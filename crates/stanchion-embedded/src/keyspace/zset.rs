@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 
-/// A score with a total order. Not a number never gets here: parsing and adding refuse it.
+/// A score with a total order. Never NaN: parsing and adding refuse it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Score(pub(crate) f64);
 
@@ -24,7 +24,7 @@ impl PartialOrd for Score {
 
 impl Ord for Score {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Not total_cmp: to Redis 0 and -0 are one score.
+        // Not total_cmp: in Redis 0 and -0 are the same score.
         self.0.partial_cmp(&other.0).unwrap_or(Ordering::Equal)
     }
 }
@@ -76,14 +76,14 @@ impl Zset {
         Some(self.order.range(..key).count())
     }
 
-    /// All members, lowest score first.
+    /// Returns all members, lowest score first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], f64)> {
         self.order
             .iter()
             .map(|(score, member)| (member.as_slice(), score.0))
     }
 
-    /// The members between two scores, lowest first. Costs what lies between, not the whole set.
+    /// Returns the members between two scores, lowest first. Costs as much as the result is long, not the whole set.
     pub(crate) fn between(&self, min: Limit, max: Limit) -> impl Iterator<Item = (&[u8], f64)> {
         // An empty member sorts before all others of its score.
         let start = (Score(min.score), Vec::new());

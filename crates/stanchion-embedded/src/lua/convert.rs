@@ -1,4 +1,4 @@
-//! Values between Lua and the server, with the conversions of Redis.
+//! Conversion of values between Lua and the server, by the rules of Redis.
 
 use mlua::{Lua, MultiValue, Table, Value};
 
@@ -6,10 +6,10 @@ use crate::keyspace::number::{format_double, truncate};
 use crate::reply::Reply;
 use crate::resp::Request;
 
-/// Deeper tables are refused, as Redis refuses what does not fit Lua's stack.
+/// The deepest table that is converted. Redis refuses tables that do not fit Lua's stack.
 const MAX_DEPTH: usize = 200;
 
-/// The arguments of `redis.call` as a command. False if one is neither a string nor a number.
+/// Writes the arguments of `redis.call` into `request`. Returns false if one is neither a string nor a number.
 pub(super) fn to_request(values: &MultiValue, request: &mut Request) -> bool {
     request.clear();
     for value in values {
@@ -23,7 +23,7 @@ pub(super) fn to_request(values: &MultiValue, request: &mut Request) -> bool {
     true
 }
 
-/// Lua 5.1 has doubles only; the integers are mlua's view of them.
+/// Converts an integer back to a double: Lua 5.1 has doubles only, mlua shows whole ones as integers.
 fn i64_to_f64(n: i64) -> f64 {
     #[expect(
         clippy::cast_precision_loss,
@@ -37,7 +37,7 @@ fn number(n: f64) -> String {
     format_double(n)
 }
 
-/// A reply as scripts see it: RESP2 types, nil as false, a status as a table.
+/// Converts a reply for scripts: RESP2 types, nil as false, a status as a table.
 pub(super) fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
     Ok(match reply {
         Reply::Int(n) => Value::Integer(n),
@@ -65,14 +65,14 @@ pub(super) fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
     })
 }
 
-/// A table with one field, as `redis.status_reply` and `redis.error_reply` make it.
+/// Creates a table with one field, as `redis.status_reply` and `redis.error_reply` do.
 pub(super) fn single(lua: &Lua, field: &str, value: &[u8]) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(0, 1)?;
     table.raw_set(field, lua.create_string(value)?)?;
     Ok(table)
 }
 
-/// What a script returned as a reply: floats lose their fraction, arrays end at the first nil.
+/// Converts the result of a script to a reply: floats lose their fraction, arrays end at the first nil.
 pub(super) fn to_reply(value: Value, depth: usize) -> mlua::Result<Reply> {
     Ok(match value {
         Value::Integer(n) => Reply::Int(n),

@@ -1,4 +1,4 @@
-//! The Lua interpreter: what scripts may call, and how they fail.
+//! The Lua interpreter, its sandbox, and the errors of scripts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,11 +14,11 @@ use crate::reply::Reply;
 use crate::resp::{Args, Request};
 use crate::server::Server;
 
-/// The name of scripts in messages, as Redis has it.
+/// The name of scripts in error messages, as in Redis.
 const SCRIPT: &str = "@user_script";
 const PRELUDE: &str = "@prelude";
 
-/// An error of `redis.call` on its way up through a script.
+/// An error of `redis.call` that propagates through a script.
 #[derive(Debug)]
 struct Raised(String);
 
@@ -34,11 +34,11 @@ impl std::error::Error for Raised {}
 #[derive(Debug)]
 pub(super) struct Interpreter {
     lua: Lua,
-    /// What scripts see as their globals.
+    /// The globals of scripts.
     environment: Table,
-    /// Holds `KEYS` and `ARGV` behind the environment.
+    /// The table behind the environment that holds `KEYS` and `ARGV`.
     scope: Table,
-    /// Runs a script and says where it failed.
+    /// The function that runs a script and reports the line where it failed.
     protect: Function,
     random: Random,
 }
@@ -46,7 +46,7 @@ pub(super) struct Interpreter {
 impl Interpreter {
     pub(super) fn new(server: &Arc<Mutex<Server>>) -> mlua::Result<Self> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
-        // The plain pcall of Lua: no code of this crate panics on purpose, and scripts get plain errors.
+        // The plain pcall of Lua suffices: no code of this crate panics on purpose.
         let options = LuaOptions::new().catch_rust_panics(false);
         let lua = Lua::new_with(libraries, options)?;
         let random = Random::default();
@@ -88,7 +88,7 @@ impl Interpreter {
         args: Args<'_>,
         keys: usize,
     ) -> Outcome {
-        // Redis goes on where the last script stopped; here a script's numbers depend on nothing else.
+        // Redis continues the sequence of the last script; here the numbers of a script depend on nothing else.
         self.random.seed(0);
         self.try_call(script, digest, args, keys)
             .unwrap_or_else(|error| Err(Failure::new(format!("ERR {error}"))))
@@ -109,7 +109,7 @@ impl Interpreter {
             return Ok(Ok(to_reply(value, 0)?));
         }
         let Value::Table(failure) = value else {
-            // Raised where no handler runs any more, such as out of memory.
+            // Raised where no handler runs, such as out of memory.
             let text = value.to_string()?;
             return Ok(Err(Failure::new(format!("ERR {text}"))));
         };
@@ -135,7 +135,7 @@ impl Interpreter {
     }
 }
 
-/// The functions the prelude builds the sandbox from.
+/// Returns the functions from which the prelude builds the sandbox.
 fn host_functions(lua: &Lua, server: &Arc<Mutex<Server>>, random: &Random) -> mlua::Result<Table> {
     let host = lua.create_table()?;
     let caller = Caller::new(server);
@@ -175,11 +175,11 @@ fn host_functions(lua: &Lua, server: &Arc<Mutex<Server>>, random: &Random) -> ml
     Ok(host)
 }
 
-/// Runs commands for `redis.call` and `redis.pcall`.
+/// The runner of commands for `redis.call` and `redis.pcall`.
 #[derive(Clone)]
 struct Caller {
     server: Arc<Mutex<Server>>,
-    /// Used again by each call, so that arguments need no new memory.
+    /// Reused by each call, to save allocations.
     request: Arc<Mutex<Request>>,
 }
 
@@ -207,7 +207,7 @@ impl Caller {
     }
 }
 
-/// What a script catches: an error of `redis.call` as a table with its text, anything else as it is.
+/// Converts an error for a script that catches it: an error of `redis.call` to a table with its text, others unchanged.
 fn tidy(lua: &Lua, problem: Value) -> mlua::Result<Value> {
     match &problem {
         Value::Error(error) => Ok(Value::Table(single(
@@ -237,7 +237,7 @@ fn root(error: &mlua::Error) -> &mlua::Error {
     }
 }
 
-/// The handler of a script's last error: a table with its text and the script's line.
+/// Converts the error that ends a script to a table with its text and the script's line.
 fn locate(lua: &Lua, problem: Value) -> mlua::Result<Table> {
     let failure = match tidy(lua, problem)? {
         Value::Table(table) => table,
@@ -291,7 +291,7 @@ fn status_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Table> {
     }
 }
 
-/// The error `text`; one word alone gets the code `ERR` in front.
+/// Returns an error with this text. A single word gets the code `ERR` in front.
 fn error_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Table> {
     let Some(text) = one_string(&values) else {
         return single(lua, "err", b"ERR wrong number or type of arguments");
@@ -305,7 +305,7 @@ fn error_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Table> {
     }
 }
 
-/// There is no log file: the arguments are checked as Redis does, and that is all.
+/// Checks the arguments of `redis.log` as Redis does, and does nothing else: there is no log file.
 fn log(_: &Lua, values: MultiValue) -> mlua::Result<()> {
     if values.len() < 2 {
         return Err(raise("ERR redis.log() requires two arguments or more."));
@@ -327,7 +327,7 @@ impl Random {
         self.0.store(low << 16 | 0x330e, Ordering::Relaxed);
     }
 
-    /// A number in `0.0..1.0`.
+    /// Draws a number in `0.0..1.0`.
     fn draw(&self) -> f64 {
         let state = self.0.load(Ordering::Relaxed);
         let next = state.wrapping_mul(0x5_deec_e66d).wrapping_add(11) & 0xffff_ffff_ffff;

@@ -17,11 +17,11 @@ use crate::resp::Args;
 use crate::server::{Server, SessionId};
 use interpreter::Interpreter;
 
-/// The scripts a server knows.
+/// The scripts that a server knows.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     server: Arc<Mutex<Server>>,
-    /// Made when the first script comes: many engines never see one.
+    /// Created for the first script: many engines never run one.
     interpreter: Option<Interpreter>,
     compiled: HashMap<[u8; 40], Function>,
 }
@@ -35,7 +35,7 @@ impl Scripts {
         }
     }
 
-    /// Forgets all scripts, and with the interpreter whatever they left behind.
+    /// Removes all scripts, and the interpreter with everything that they left in it.
     pub(crate) fn flush(&mut self) {
         self.compiled.clear();
         self.interpreter = None;
@@ -142,7 +142,7 @@ fn no_script() -> Failure {
     Failure::new("NOSCRIPT No matching script. Please use EVAL.")
 }
 
-/// The lower case hexadecimal SHA-1 of a script.
+/// Returns the SHA-1 of a script in lower case hexadecimal.
 fn digest(source: &[u8]) -> [u8; 40] {
     let bytes = sha1_smol::Sha1::from(source).digest().bytes();
     let mut hex = [0; 40];
@@ -153,7 +153,7 @@ fn digest(source: &[u8]) -> [u8; 40] {
     hex
 }
 
-/// The number of keys that a script call announces.
+/// Returns the number of keys that a script call announces.
 fn key_count(args: Args<'_>) -> Outcome<usize> {
     let count = parse_int(&args[2]).ok_or_else(Failure::not_an_integer)?;
     let Ok(count) = usize::try_from(count) else {

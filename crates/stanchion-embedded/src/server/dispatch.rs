@@ -1,4 +1,4 @@
-//! The way of a command to its function: the checks of Redis, in the order of Redis.
+//! Dispatch of commands to their functions, with the checks of Redis in the order of Redis.
 
 use super::{ADMIN, Server, SessionId};
 use crate::clock::Now;
@@ -9,13 +9,13 @@ use crate::commands::{
 use crate::reply::{Protocol, Reply};
 use crate::resp::Args;
 
-/// Redis' words when `maxmemory` is reached and nothing may be evicted.
+/// The error of Redis when `maxmemory` is reached and nothing may be evicted.
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 const NOW_LOADING: &str = "LOADING Redis is loading the dataset in memory";
 const NO_LOGIN: &str = "NOAUTH Authentication required.";
 
-/// What became of a command.
+/// The result of dispatching a command.
 #[derive(Debug)]
 pub(crate) enum Dispatched {
     Done(Reply),
@@ -102,7 +102,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether `CLIENT PAUSE` holds this command back now.
+    /// Returns whether `CLIENT PAUSE` holds this command back now.
     pub(crate) fn is_held_back(&mut self, args: Args<'_>) -> bool {
         let Some(pause) = self.pause_now() else {
             return false;
@@ -110,14 +110,14 @@ impl Server {
         let Some(spec) = commands::find(&args[0]) else {
             return false;
         };
-        // An administrator must be able to end what an administrator began.
+        // CLIENT UNPAUSE must get through.
         if spec.name == "client" {
             return false;
         }
         !pause.writes_only || spec.is(WRITE | REPLICATED)
     }
 
-    /// Runs `redis.call`: one command inside of the running script.
+    /// Runs `redis.call`: one command inside the running script.
     pub(crate) fn call_from_script(&mut self, args: Args<'_>) -> Outcome {
         let Some(mut script) = self.script else {
             return Err(Failure::new("ERR no script is running"));
@@ -141,7 +141,7 @@ impl Server {
         if spec.is(DENY_OOM) && self.switches.out_of_memory && !script.has_written {
             return Err(Failure::new(OUT_OF_MEMORY));
         }
-        // Even a write without effect counts, and one that fails.
+        // A write without effect counts too, and one that fails.
         script.has_written |= spec.is(WRITE);
         self.script = Some(script);
         let mut context = Context {
@@ -154,7 +154,7 @@ impl Server {
         run(&mut context, args)
     }
 
-    /// Starts a script: from here on time stands still for it.
+    /// Starts a script. It sees this time until it ends.
     pub(crate) fn begin_script(&mut self, session: SessionId) -> Now {
         let now = self.clock.now();
         let db = self.sessions.get(&session).map_or(0, |s| s.db);

@@ -16,10 +16,10 @@ use crate::stats::Stats;
 use pubsub::Subscriptions;
 pub(crate) use session::{Session, SessionId};
 
-/// How many servers this process has started.
+/// The number of servers that this process has started.
 static SERVERS: AtomicU64 = AtomicU64::new(0);
 
-/// Databases a client can `SELECT`.
+/// The number of databases that a client can `SELECT`.
 pub(crate) const DATABASES: usize = 16;
 
 /// The session of [`Engine::execute`](crate::Engine::execute): always there, never counted.
@@ -32,17 +32,17 @@ pub(crate) struct Pause {
     pub(crate) writes_only: bool,
 }
 
-/// How far a running script has come.
+/// The state of a running script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScriptRun {
     pub(crate) session: SessionId,
     pub(crate) db: usize,
     pub(crate) now: Now,
-    /// It has called a write command: from now on running out of memory stops nothing.
+    /// True once it has called a write command: running out of memory no longer stops it.
     pub(crate) has_written: bool,
 }
 
-/// Everything but the Lua interpreter.
+/// The whole server except the Lua interpreter, which calls back into it.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) databases: Vec<Keyspace>,
@@ -57,12 +57,12 @@ pub(crate) struct Server {
     pub(crate) pause: Option<Pause>,
     pub(crate) script: Option<ScriptRun>,
     pub(crate) stats: Stats,
-    /// Readers with news, to be woken once no lock is held.
+    /// Readers with new output, to be woken once no lock is held.
     pub(crate) to_wake: Vec<Waker>,
     next_session: SessionId,
     restarts: u64,
     draws: u64,
-    /// Among the servers of this process.
+    /// The number of this server among those of the process.
     number: u64,
 }
 
@@ -111,7 +111,8 @@ impl Server {
         self.sessions.insert(ADMIN, admin);
     }
 
-    /// A run id differs from server to server and from run to run; a digest of which, when and how often is enough.
+    /// Creates a run id that differs between servers and between their restarts: a digest of the server's number, its start
+    /// time and its restarts.
     fn new_run_id(&mut self) {
         let seed = format!("{}:{}:{}", self.number, self.started.micros, self.restarts);
         self.run_id = sha1_smol::Sha1::from(seed).digest().to_string();
@@ -123,7 +124,7 @@ impl Server {
         self.new_run_id();
     }
 
-    /// Whether this command of a connection is to stay on its way.
+    /// Returns whether a fault holds this command of a connection back, and marks the session if so.
     pub(crate) fn delays(&mut self, id: SessionId, command: &[u8]) -> bool {
         let delays = self.switches.take_delayed_request(command);
         if let Some(session) = self.sessions.get_mut(&id).filter(|_| delays) {
@@ -132,7 +133,7 @@ impl Server {
         delays
     }
 
-    /// A seed for one random choice: another one each time, and the same ones in every run.
+    /// Returns a seed for one random choice: a new one each time, but the same sequence in every run.
     pub(crate) fn random(&mut self) -> u64 {
         self.draws += 1;
         self.draws
@@ -146,28 +147,28 @@ impl Server {
         self.sessions.entry(id).or_insert(session)
     }
 
-    /// Forgets a session and its subscriptions.
+    /// Removes a session and its subscriptions.
     pub(crate) fn close(&mut self, id: SessionId) {
         self.channels.remove_session(id);
         self.shard_channels.remove_session(id);
         self.sessions.remove(&id);
     }
 
-    /// Sessions of connections that are open, without the administrator's.
+    /// Returns the sessions of open connections, without the administrator's.
     pub(crate) fn open_sessions(&self) -> impl Iterator<Item = &Session> {
         self.sessions
             .values()
             .filter(|s| s.id != ADMIN && s.is_open())
     }
 
-    /// Remembers to wake all readers: each looks whether its commands may go on.
+    /// Marks all readers to be woken. Each checks whether its commands may run now.
     pub(crate) fn wake_all(&mut self) {
         for session in self.sessions.values() {
             self.to_wake.extend(session.connection.lock().take_reader());
         }
     }
 
-    /// Cuts the connections that `chosen` picks: their subscriptions are gone, their readers see the end.
+    /// Cuts the connections that `chosen` picks: their subscriptions end, their readers see the end. Returns their number.
     pub(crate) fn kill(&mut self, chosen: impl Fn(&Session) -> bool) -> usize {
         let doomed: Vec<_> = self
             .open_sessions()
@@ -191,8 +192,8 @@ impl Server {
         }
     }
 
-    /// Brings the switches in line with the configuration. There is always more than a limit of less than a
-    /// megabyte in use, as in Redis.
+    /// Applies the configuration to the switches. A `maxmemory` below a megabyte counts as exceeded: an empty Redis
+    /// uses about that much.
     pub(crate) fn apply_config(&mut self) {
         let value = |name: &str| self.config.get(name).cloned().unwrap_or_default();
         let limit = value("maxmemory").parse::<u64>().unwrap_or_default();
@@ -201,10 +202,10 @@ impl Server {
         self.switches.password = (!password.is_empty()).then_some(password);
     }
 
-    /// A new process: nobody is connected any more. The data is the caller's business.
+    /// Restarts as a new process, without connections. The caller keeps or deletes the data.
     pub(crate) fn restart(&mut self) {
         self.kill(|_| true);
-        // Bytes kept back in frozen connections whose client is gone die with the process, too.
+        // Also drops orphans: bytes kept in frozen connections end with the process.
         self.sessions.clear();
         self.open_admin();
         self.restarts += 1;
@@ -213,7 +214,7 @@ impl Server {
         self.new_run_id();
     }
 
-    /// The pause in force now, if any.
+    /// Returns the pause in force now, if any.
     pub(crate) fn pause_now(&mut self) -> Option<Pause> {
         let now = self.clock.now().micros;
         self.pause = self.pause.filter(|pause| pause.until.micros > now);

@@ -1,11 +1,11 @@
-//! Who listens to which channel, and delivery of messages.
+//! The listeners of each channel, and delivery of messages.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Server, SessionId};
 use crate::reply::{Protocol, Reply};
 
-/// The two families of channels. A name means nothing across them.
+/// The two families of channels. The same name in both is two channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Plain,
@@ -13,7 +13,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// The word in front of `message`, `subscribe` and `unsubscribe` on the wire.
+    /// Returns the prefix of `message`, `subscribe` and `unsubscribe` on the wire.
     pub(crate) fn prefix(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -69,7 +69,7 @@ impl Server {
         }
     }
 
-    /// Subscribes and returns how many channels the confirmation counts.
+    /// Subscribes. Returns the number of channels for the confirmation.
     pub(crate) fn subscribe(&mut self, id: SessionId, family: Family, channel: &[u8]) -> usize {
         let Some(session) = self.sessions.get_mut(&id) else {
             return 0;
@@ -96,7 +96,7 @@ impl Server {
         own.len()
     }
 
-    /// Hands a message to every listener and returns how many there are.
+    /// Sends a message to every listener. Returns their number.
     pub(crate) fn publish(&mut self, family: Family, channel: &[u8], message: &[u8]) -> usize {
         let is_lost = self.switches.take_lost_message();
         let Self {

@@ -1,4 +1,4 @@
-//! A session: what the server knows about one connection.
+//! A session: the server's state of one connection.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use crate::connection::{Connection, Flow, Life};
 use crate::faults::Switches;
 use crate::reply::Protocol;
 
-/// Names a session; never used twice in one engine. Clients see it as `CLIENT ID`.
+/// The id of a session, never used twice in one engine. Clients see it as `CLIENT ID`.
 pub(crate) type SessionId = u64;
 
-/// One client's side of the server.
+/// The server's state of one connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
-    /// What the caller named the connection, so that a fault can be aimed at it.
+    /// The caller's name for the connection, by which faults are aimed at it.
     pub(crate) label: Option<String>,
     pub(crate) connection: Connection,
     pub(crate) protocol: Protocol,
@@ -25,9 +25,9 @@ pub(crate) struct Session {
     pub(crate) since: Now,
     pub(crate) channels: BTreeSet<Vec<u8>>,
     pub(crate) shard_channels: BTreeSet<Vec<u8>>,
-    /// The client is gone, but bytes it had sent are still under way in a black hole.
+    /// True when the client is gone but bytes that it sent are still kept in the frozen connection.
     pub(crate) is_orphan: bool,
-    /// A request of it stays on its way, and with it all that was sent later.
+    /// True while a fault holds back one of its requests, and everything sent later.
     pub(crate) is_delayed: bool,
 }
 
@@ -62,7 +62,7 @@ impl Session {
         self.channels.len() + self.shard_channels.len()
     }
 
-    /// A RESP2 connection with subscriptions takes no other commands.
+    /// Returns whether only commands about subscriptions are accepted: RESP2 with at least one subscription.
     pub(crate) fn is_subscriber_only(&self) -> bool {
         self.protocol == Protocol::Resp2 && self.subscriptions() > 0
     }
