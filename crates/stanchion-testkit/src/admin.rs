@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a one-off command may take before the test fails.
+/// The longest that a one-off command may take before the test fails.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A reply in RESP2.
@@ -26,10 +26,10 @@ pub enum Value {
 }
 
 impl Value {
-    /// The integer; also one written as a string, as `GET` of a counter gives it.
+    /// Returns the integer. A string that is an integer counts too, as in the reply to `GET` of a counter.
     ///
     /// # Panics
-    /// When the reply is something else.
+    /// If the reply is something else.
     #[must_use]
     pub fn as_int(&self) -> i64 {
         match self {
@@ -41,10 +41,10 @@ impl Value {
         }
     }
 
-    /// The text of a bulk string, a status or an error.
+    /// Returns the text of a bulk string, a status or an error.
     ///
     /// # Panics
-    /// When the reply is something else, or not UTF-8.
+    /// If the reply is something else, or not UTF-8.
     #[must_use]
     pub fn as_text(&self) -> &str {
         match self {
@@ -54,10 +54,10 @@ impl Value {
         }
     }
 
-    /// The elements of an array.
+    /// Returns the elements of an array.
     ///
     /// # Panics
-    /// When the reply is something else.
+    /// If the reply is something else.
     #[must_use]
     pub fn as_array(&self) -> &[Self] {
         match self {
@@ -66,7 +66,7 @@ impl Value {
         }
     }
 
-    /// The texts of an array's elements; integers as decimals.
+    /// Returns the texts of an array's elements; integers as decimals.
     #[must_use]
     pub fn as_texts(&self) -> Vec<String> {
         let text = |v: &Self| match v {
@@ -76,13 +76,13 @@ impl Value {
         self.as_array().iter().map(text).collect()
     }
 
-    /// Whether the server answered with an error.
+    /// Returns whether the server answered with an error.
     #[must_use]
     pub const fn is_error(&self) -> bool {
         matches!(self, Self::Error(_))
     }
 
-    /// Whether the reply is a null.
+    /// Returns whether the reply is a null.
     #[must_use]
     pub const fn is_nil(&self) -> bool {
         matches!(self, Self::Nil)
@@ -101,7 +101,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Where and how to reach a server for administration: always plain TCP, also when clients use TLS.
+/// The address and login of a server for administration: always plain TCP, also when clients use TLS.
 #[derive(Debug, Clone)]
 pub(crate) struct Admin {
     pub(crate) addr: SocketAddr,
@@ -118,7 +118,7 @@ impl Admin {
         };
         if let Some(password) = &self.password {
             let reply = connection.call(&[b"AUTH", password.as_bytes()])?;
-            // A server started with a password answers an error while it is being reconfigured: let the caller see it.
+            // A server with a password answers with an error while it is being reconfigured; the caller sees it.
             if let Value::Error(text) = reply {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
             }
@@ -126,7 +126,7 @@ impl Admin {
         Ok(connection)
     }
 
-    /// One command on a connection of its own.
+    /// Runs one command on a connection of its own.
     pub(crate) fn call(&self, args: &[&[u8]]) -> io::Result<Value> {
         self.connect()?.call(args)
     }
@@ -181,7 +181,7 @@ impl Connection {
         }
     }
 
-    /// The socket itself, for a reader that waits longer than a command may take.
+    /// Returns the socket itself, for a reader that waits longer than a command may take.
     pub(crate) fn socket(&self) -> &TcpStream {
         self.reader.get_ref()
     }

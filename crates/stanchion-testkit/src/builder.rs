@@ -1,4 +1,4 @@
-//! How a private server is configured.
+//! The configuration of a private server.
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::servers::RedisServer;
 use crate::tls::Certificate;
 
-/// What a process is in the set of servers it belongs to.
+/// The role of a process in its set of servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// A server for itself.
+    /// A standalone server.
     #[default]
     Alone,
     /// A cluster of one node.
     WholeCluster,
-    /// A node of a cluster that is put together later.
+    /// A node of a cluster that is formed later.
     Node,
     /// A sentinel with this id.
     Sentinel(String),
 }
 
-/// Settings of a [`RedisServer`]; made by [`RedisServer::builder`].
+/// Settings of a [`RedisServer`]; created by [`RedisServer::builder`].
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing runs before `start`"]
 pub struct RedisServerBuilder {
@@ -47,7 +47,7 @@ impl RedisServerBuilder {
         self.arg("appendonly", "yes").arg("appendfsync", "always")
     }
 
-    /// Asks clients for this password; [`RedisServer::url`] contains it.
+    /// Requires this password of clients; [`RedisServer::url`] contains it.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
@@ -70,12 +70,12 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Asks TLS clients for a certificate of the server's authority; see [`RedisServer::client_certificate`].
+    /// Requires of TLS clients a certificate of the server's authority; see [`RedisServer::client_certificate`].
     pub fn client_certificates(self) -> Self {
         self.arg("tls-auth-clients", "yes")
     }
 
-    /// A cluster of one node that owns every slot.
+    /// Makes the server a cluster of one node that owns every slot.
     pub fn cluster_enabled(mut self) -> Self {
         self.part = Part::WholeCluster;
         self
@@ -101,13 +101,13 @@ impl RedisServerBuilder {
     /// Starts the server and waits until it answers.
     ///
     /// # Panics
-    /// When it does not come up; the message contains its log.
+    /// If the server does not start; the message contains its log.
     #[must_use]
     pub fn start(self) -> RedisServer {
         RedisServer::launch(self)
     }
 
-    /// The text of `redis.conf`. Later lines win, so the caller's directives come last.
+    /// Returns the text of `redis.conf`. Later lines win, so the caller's directives come last.
     pub(crate) fn config(&self, dir: &Path, ports: &Ports) -> String {
         let path = |name: &str| dir.join(name).display().to_string();
         let mut lines = vec![
@@ -173,14 +173,14 @@ pub(crate) struct Ports {
     pub(crate) bus: Option<u16>,
 }
 
-/// A free port below those that the system gives to outgoing connections.
+/// Returns a free port below the range that the system uses for outgoing connections.
 ///
-/// From that range, the port of a killed server could be taken before its restart, even by a client that connects to
-/// itself while it retries.
+/// A port within that range could be taken between the kill of a server and its restart, even by a client that retries and
+/// connects to itself.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
-        // Test binaries that run side by side begin at different places.
+        // Test binaries that run in parallel begin at different ports.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         assert!(number < 100_000, "no free port");
         let offset = std::process::id().wrapping_mul(97).wrapping_add(number) % 15_000;

@@ -27,7 +27,7 @@ pub async fn cancel_after<F: Future>(f: F, polls: usize) -> Option<F::Output> {
     let mut left = polls;
     let mut flag: Option<Arc<WakeFlag>> = None;
     poll_fn(move |cx| {
-        // A poll caused by a neighbour in the same task must not count, so `f` gets its own waker.
+        // Polls caused by other futures of the same task must not count, so `f` gets its own waker.
         let woken = flag
             .as_ref()
             .is_none_or(|f| f.woken.swap(false, Ordering::AcqRel));
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Yields twice; `steps` counts how far it came.
+    /// Yields twice; `steps` counts the steps done.
     async fn two_awaits(steps: &Cell<u32>) -> u32 {
         for _ in 0..2 {
             steps.set(steps.get() + 1);

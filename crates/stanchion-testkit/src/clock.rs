@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Time since boot on the clock that all processes of this machine share (`CLOCK_MONOTONIC`).
+/// Returns the time since boot on the clock that all processes of this machine share (`CLOCK_MONOTONIC`).
 ///
 /// Events that several processes stamp with it can be compared directly: there is no skew.
 #[must_use]
@@ -15,7 +15,7 @@ pub fn machine_clock() -> Duration {
     Duration::new(secs, nanos)
 }
 
-/// Microseconds since 1970 on this machine's wall clock.
+/// Returns the microseconds since 1970 on this machine's wall clock.
 pub(crate) fn wall_micros() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1000

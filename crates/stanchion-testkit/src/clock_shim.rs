@@ -52,9 +52,9 @@ impl ClockShim {
 
     /// Moves the clock by `millis` from where it is.
     ///
-    /// The server maps the same page, but Valkey 9.1 asks the system for the time only once in a while and counts the
-    /// processor's ticks in between. So this waits until `server_time`, in microseconds, shows the step; `None`, of a
-    /// server that does not answer, is not waited for.
+    /// The server maps the same page, but Valkey 9.1 asks the system for the time only now and then and counts processor
+    /// ticks in between. The call therefore waits until `server_time`, in microseconds, shows the step. It does not wait for
+    /// a server that does not answer (`None`).
     pub(crate) fn step(&self, millis: i64, server_time: impl Fn() -> Option<i64>) {
         let mut total_us = self.total_us.lock().unwrap();
         *total_us += millis * 1000;
@@ -68,7 +68,7 @@ impl ClockShim {
                 return true;
             };
             let took = wall_micros() - sent;
-            // Nearer to where the clock was moved to than to where it was.
+            // True when the time shown is nearer to the new time than to the old one.
             (shown - *total_us - sent - took / 2).abs() < step / 2 - took || step == 0
         });
     }

@@ -18,11 +18,11 @@ const MASTERS: usize = 3;
 const NODES: usize = 2 * MASTERS;
 const SLOTS: usize = 16_384;
 
-/// A silent node counts as failing after this many milliseconds.
+/// The milliseconds of silence after which a node counts as failing.
 const NODE_TIMEOUT: &str = "1500";
 
 impl Cluster {
-    /// A fresh cluster, or `None` with a loud line when there is no server to start.
+    /// Starts a fresh cluster. Returns `None`, with a line on stderr, when no server is installed.
     #[must_use]
     pub fn or_skip(test: &str) -> Option<Self> {
         if RedisServer::available() {
@@ -32,11 +32,11 @@ impl Cluster {
         None
     }
 
-    /// Starts the nodes, joins them and waits until they agree and every replica is in step. About 3 s: a node takes no
-    /// writes in its first two seconds.
+    /// Starts the nodes, joins them and waits until they agree and every replica is in sync. Takes about 3 s: a node accepts
+    /// no writes in its first two seconds.
     ///
     /// # Panics
-    /// When that takes more than 10 s.
+    /// If it takes more than 10 s.
     #[must_use]
     pub fn start() -> Self {
         let node = || {
@@ -59,7 +59,7 @@ impl Cluster {
 
     fn join(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
-            // Of nodes that claim the same, the one with the higher epoch is believed: none here, so none may be equal.
+            // A conflict between nodes is resolved by the higher epoch, so no two may be equal.
             node.done(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
             if number < MASTERS {
                 let (from, to) = (number * SLOTS / MASTERS, (number + 1) * SLOTS / MASTERS - 1);
@@ -95,14 +95,14 @@ impl Cluster {
         }
     }
 
-    /// Waits until all running nodes serve, agree on every slot's master, and running replicas are in step.
+    /// Waits until all running nodes serve and agree on every slot's master, and running replicas are in sync.
     pub fn settle(&self) {
         eventually_blocking("the cluster agrees", || {
             self.agrees() && self.running().all(in_step)
         });
     }
 
-    /// Whether all running nodes serve and agree on every slot's master.
+    /// Returns whether all running nodes serve and agree on every slot's master.
     fn agrees(&self) -> bool {
         let mut views = self.running().map(|node| {
             let info = node.done(&["CLUSTER", "INFO"]);
@@ -127,7 +127,7 @@ impl Cluster {
         self.ids.iter().position(|other| other == id)
     }
 
-    /// The URL for clients: `redis+cluster://…`, with the first three nodes.
+    /// Returns the URL for clients: `redis+cluster://…`, with the first three nodes.
     #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.nodes[..MASTERS]
@@ -137,32 +137,32 @@ impl Cluster {
         format!("redis+cluster://{}/", hosts.join(","))
     }
 
-    /// The node with this number.
+    /// Returns the node with this number.
     #[must_use]
     pub fn node(&self, number: usize) -> &RedisServer {
         &self.nodes[number]
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     #[must_use]
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     ///
     /// # Panics
-    /// When no node runs.
+    /// If no node runs.
     #[must_use]
     pub fn slot(&self, key: &str) -> u16 {
         let node = self.running().next().expect("a node runs");
         u16::try_from(node.done(&["CLUSTER", "KEYSLOT", key]).as_int()).expect("a slot")
     }
 
-    /// The number of the master that owns `slot`, when all running nodes have agreed.
+    /// Waits until all running nodes agree on the master that owns `slot`, and returns its number.
     ///
     /// # Panics
-    /// When they do not agree within 10 s.
+    /// If they do not agree within 10 s.
     #[must_use]
     pub fn master_of(&self, slot: u16) -> usize {
         eventually_blocking("the cluster agrees", || self.agrees());
@@ -175,16 +175,16 @@ impl Cluster {
         self.number(id).expect("an owner of ours")
     }
 
-    /// The number of the master that owns a key's slot.
+    /// Waits for agreement as [`Cluster::master_of`], and returns the number of the master that owns a key's slot.
     #[must_use]
     pub fn master_of_key(&self, key: &str) -> usize {
         self.master_of(self.slot(key))
     }
 
-    /// A running replica of a master.
+    /// Returns a running replica of a master.
     ///
     /// # Panics
-    /// When it has none.
+    /// If it has none.
     #[must_use]
     pub fn replica_of(&self, master: usize) -> usize {
         let port = self.nodes[master].addr().port().to_string();
@@ -198,7 +198,7 @@ impl Cluster {
             .expect("a running replica")
     }
 
-    /// Makes the replica of `master` the master of its slots, with nothing lost; returns it.
+    /// Promotes the replica of `master`, without losing writes. Returns the new master.
     #[must_use]
     pub fn fail_over(&self, master: usize) -> usize {
         let replica = self.replica_of(master);
@@ -206,13 +206,13 @@ impl Cluster {
         self.await_promotion(replica)
     }
 
-    /// Has `replica` take the slots of its master at once, with the data it has, asking nobody.
+    /// Makes `replica` take over the slots of its master at once, with the data it has, without a vote.
     pub fn take_over(&self, replica: usize) {
         self.nodes[replica].done(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
         let _ = self.await_promotion(replica);
     }
 
-    /// Waits until `replica` is a master and all running nodes know.
+    /// Waits until `replica` is a master and all running nodes know it.
     fn await_promotion(&self, replica: usize) -> usize {
         let id = &self.ids[replica];
         eventually_blocking("the replica is promoted", || {
@@ -234,8 +234,8 @@ impl Cluster {
         self.nodes[number].restart();
     }
 
-    /// Stops the replica of `master` and its connection: what the master is told from now on reaches nobody else.
-    /// Returns the replica; [`RedisServer::cont`] lets it go on.
+    /// Stops the replica of `master` and its connection: later writes to the master are not replicated. Returns the replica;
+    /// [`RedisServer::cont`] resumes it.
     #[must_use]
     pub fn hold_replication(&self, master: usize) -> usize {
         let replica = self.replica_of(master);
@@ -244,10 +244,10 @@ impl Cluster {
         replica
     }
 
-    /// Begins to move `slot` to another master: from now on its owner sends askers for missing keys there (`ASK`).
+    /// Begins to move `slot` to another master: from now on its owner redirects requests for missing keys there (`ASK`).
     ///
     /// # Panics
-    /// When `to` owns it already.
+    /// If `to` owns it already.
     #[must_use]
     pub fn migrate(&self, slot: u16, to: usize) -> Migration<'_> {
         let from = self.master_of(slot);
@@ -263,14 +263,14 @@ impl Cluster {
         }
     }
 
-    /// Moves `slot` with its keys to another master: its old owner sends askers there for good (`MOVED`).
+    /// Moves `slot` with its keys to another master: from now on its old owner redirects requests there (`MOVED`).
     pub fn move_slot(&self, slot: u16, to: usize) {
         let migration = self.migrate(slot, to);
         migration.move_keys();
         migration.finish();
     }
 
-    /// Every key of the cluster, sorted.
+    /// Returns every key of the cluster, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let is_master =
@@ -285,14 +285,14 @@ impl Cluster {
         keys
     }
 
-    /// How many connections are subscribed to `channel`, on all nodes together.
+    /// Returns the number of connections that are subscribed to `channel`, on all nodes together.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         self.running().map(|node| node.subscribers(channel)).sum()
     }
 }
 
-/// A slot on its way from one master to another. Dropped before [`Migration::finish`], it stays so.
+/// A slot that is being moved from one master to another. If dropped before [`Migration::finish`], it stays half moved.
 #[derive(Debug)]
 pub struct Migration<'a> {
     cluster: &'a Cluster,
@@ -302,13 +302,13 @@ pub struct Migration<'a> {
 }
 
 impl Migration<'_> {
-    /// The node that the slot leaves.
+    /// Returns the node that the slot leaves.
     #[must_use]
     pub const fn from(&self) -> usize {
         self.from
     }
 
-    /// The slot's keys that have not been moved.
+    /// Returns the slot's keys that have not been moved.
     #[must_use]
     pub fn keys_left(&self) -> Vec<String> {
         let keys = ["CLUSTER", "GETKEYSINSLOT", &self.slot.to_string(), "1000"];
@@ -321,19 +321,19 @@ impl Migration<'_> {
         self.cluster.nodes[self.from].done(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
     }
 
-    /// Moves all keys there are.
+    /// Moves all keys that are left.
     pub fn move_keys(&self) {
         for key in self.keys_left() {
             self.move_key(&key);
         }
     }
 
-    /// Gives the slot to its new owner, keys that appeared meanwhile included, and waits until all nodes know.
+    /// Gives the slot with all remaining keys to its new owner, and waits until all nodes know it.
     pub fn finish(self) {
         let (slot, id) = (self.slot.to_string(), &self.cluster.ids[self.to]);
         let assign = ["CLUSTER", "SETSLOT", &slot, "NODE", id];
         self.cluster.nodes[self.to].done(&assign);
-        // Refused while a key is left.
+        // Refused while the old owner still has a key.
         eventually_blocking("the old owner lets the slot go", || {
             self.move_keys();
             !self.cluster.nodes[self.from].cli(&assign).is_error()
@@ -353,7 +353,7 @@ fn known(node: &RedisServer) -> usize {
         .count()
 }
 
-/// The masters by the first slot of each of their ranges, as a node sees it; empty unless every slot has one.
+/// Returns the masters by the first slot of each of their ranges, as a node sees it; empty unless every slot has one.
 fn masters(node: &RedisServer) -> BTreeMap<u16, String> {
     let slots = node.done(&["CLUSTER", "SLOTS"]);
     let mut covered = 0;

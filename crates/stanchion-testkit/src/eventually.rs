@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::{Deadline, pause};
 
-/// How long any condition may take before the test fails.
+/// The longest that any condition may take before the test fails.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(1);
 
@@ -13,7 +13,7 @@ pub async fn eventually(what: &str, mut cond: impl FnMut() -> bool) {
     eventually_async(what, async || cond()).await;
 }
 
-/// [`eventually`] for a condition that awaits.
+/// Waits as [`eventually`], for an async condition.
 pub async fn eventually_async(what: &str, mut cond: impl AsyncFnMut() -> bool) {
     let deadline = Deadline::after(LIMIT);
     while !cond().await {
@@ -22,12 +22,12 @@ pub async fn eventually_async(what: &str, mut cond: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// [`eventually`] for a plain thread.
+/// Waits as [`eventually`], blocking the thread.
 pub fn eventually_blocking(what: &str, cond: impl FnMut() -> bool) {
     assert!(within(LIMIT, cond), "not within {LIMIT:?}: {what}");
 }
 
-/// Whether `cond` came to hold within `limit`.
+/// Waits until `cond` holds, at most for `limit`. Returns whether it does.
 pub(crate) fn within(limit: Duration, mut cond: impl FnMut() -> bool) -> bool {
     let deadline = Deadline::after(limit);
     loop {

@@ -2,11 +2,11 @@
 //!
 //! * [`RedisServer`]: a private server per test, with TLS, a unix socket, a steppable clock, kill and restart.
 //! * [`Proxy`]: a TCP proxy that delays, freezes, resets, swallows one reply or holds one request back.
-//! * [`History`] and [`check`]: a log of what lock users did, and a checker for exclusion, fencing and liveness.
+//! * [`History`] and [`check`]: a log of the acquires and releases of locks, and a checker for exclusion, fencing and liveness.
 //! * [`Process`]: a child process whose output a test can wait for.
 //! * [`cancel_after`] and [`eventually`]: drop a future at its n-th await; wait for a condition.
 //!
-//! Everything here fails by panicking with a message that names what was waited for.
+//! All tools fail by panicking, with a message that names the unmet condition.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

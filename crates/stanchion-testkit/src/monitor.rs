@@ -1,4 +1,4 @@
-//! Watching every command a server executes.
+//! Observation of every command that a server executes.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use crate::admin::{Admin, Value};
 use crate::eventually::eventually_blocking;
 
-/// Collects `MONITOR` lines on a thread of its own until dropped; made by [`crate::RedisServer::monitor`].
+/// A collector of `MONITOR` lines, on a thread of its own until dropped; created by [`crate::RedisServer::monitor`].
 #[derive(Debug)]
 pub struct Monitor {
     admin: Admin,
@@ -41,9 +41,9 @@ impl Monitor {
         }
     }
 
-    /// Every line so far: `<time> [<db> <client>] "COMMAND" "arg" …`, also commands of scripts (client `lua`).
+    /// Returns every line so far: `<time> [<db> <client>] "COMMAND" "arg" …`, with the commands of scripts (client `lua`).
     ///
-    /// Complete up to the call: it waits for a command of its own to come through.
+    /// The lines are complete up to the call, which waits until a command of its own appears.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let number = self.marks.fetch_add(1, Ordering::Relaxed);

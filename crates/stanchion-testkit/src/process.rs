@@ -1,4 +1,4 @@
-//! Child processes whose output a test waits for.
+//! Child processes whose output a test can wait for.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -11,25 +11,25 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, waitid};
 use crate::clock::Deadline;
 use crate::eventually::within;
 
-/// What can be sent to a child process.
+/// A signal to a child process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// Stops it where it is, as a long pause does.
+    /// Stops the process, as a long pause does (SIGSTOP).
     Stop,
-    /// Lets it go on.
+    /// Resumes the process (SIGCONT).
     Cont,
-    /// Ends it at once.
+    /// Ends the process at once (SIGKILL).
     Kill,
-    /// Asks it to end.
+    /// Asks the process to end (SIGTERM).
     Term,
-    /// Asks it to end, as Ctrl-C does. A child of a background job ignores it unless it has a handler.
+    /// Asks the process to end, as Ctrl-C does (SIGINT). A child of a background job ignores it unless it has a handler.
     Int,
 }
 
 /// Sends `signal` to a child of this process that has not been reaped.
 ///
 /// # Panics
-/// When it cannot be sent.
+/// If it cannot be sent.
 pub fn send(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     let number = match signal {
@@ -40,7 +40,7 @@ pub fn send(child: &Child, signal: Signal) {
         Signal::Int => rustix::process::Signal::INT,
     };
     kill_process(pid, number).expect("signal a child");
-    // Delivery is asynchronous: without this the child may still answer one more request.
+    // Delivery is asynchronous: without the wait the child may still answer one more request.
     if signal == Signal::Stop {
         waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).expect("the child stops");
     }
@@ -59,7 +59,7 @@ impl Process {
     /// Starts `program`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start(program: &str, args: &[&str]) -> Self {
         let mut command = Command::new(program);
@@ -70,14 +70,14 @@ impl Process {
     /// Starts a prepared command; its stdin and stdout become pipes, its stderr stays.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn spawn(command: &mut Command) -> Self {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
         let stdout = child.stdout.take().expect("stdout is a pipe");
         let (sender, lines) = mpsc::channel();
-        // Ends by itself with the child's output, so nobody needs to join it.
+        // The thread ends with the child's output, so it need not be joined.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -93,16 +93,16 @@ impl Process {
         }
     }
 
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line of stdout that satisfies `wanted`; lines before it are passed over.
+    /// Waits for the next line of stdout that satisfies `wanted` and returns it; skips the lines before it.
     ///
     /// # Panics
-    /// When none comes within `limit`; the message contains every line so far.
+    /// If none comes within `limit`; the message contains every line so far.
     pub fn wait_for_line(
         &mut self,
         mut wanted: impl FnMut(&str) -> bool,
@@ -125,7 +125,7 @@ impl Process {
         }
     }
 
-    /// Every line of stdout so far.
+    /// Returns every line of stdout so far.
     pub fn lines(&mut self) -> &[String] {
         self.seen.extend(self.lines.try_iter());
         &self.seen
@@ -134,7 +134,7 @@ impl Process {
     /// Writes a line to the child's stdin.
     ///
     /// # Panics
-    /// When the child has closed it.
+    /// If the child has closed it.
     pub fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin is still open");
         writeln!(stdin, "{line}").expect("the child reads its stdin");
@@ -145,18 +145,18 @@ impl Process {
         self.stdin = None;
     }
 
-    /// Sends a signal; after [`Signal::Stop`] the child has really stopped.
+    /// Sends a signal. After [`Signal::Stop`] it returns once the child has stopped.
     ///
     /// # Panics
-    /// When the child has been reaped by [`Process::wait`].
+    /// If the child has been reaped by [`Process::wait`].
     pub fn signal(&self, signal: Signal) {
         send(&self.child, signal);
     }
 
-    /// Waits for the child's end.
+    /// Waits until the child has ended.
     ///
     /// # Panics
-    /// When it still runs after `limit`.
+    /// If it still runs after `limit`.
     pub fn wait(&mut self, limit: Duration) -> ExitStatus {
         let mut status = None;
         let ended = within(limit, || {

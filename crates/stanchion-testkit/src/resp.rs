@@ -1,19 +1,19 @@
-//! Just enough RESP2 and RESP3 to tell where a request or a reply ends.
+//! A minimal parser of RESP2 and RESP3, to find the ends of requests and replies.
 
 use std::ops::Range;
 
-/// Bytes that are not RESP: the caller should stop interpreting the stream.
+/// The error for bytes that are not RESP: the caller should stop interpreting the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotResp;
 
 type Parsed<T> = Result<Option<T>, NotResp>;
 
-/// The length of the first complete value in `buf`; `None` when more bytes are needed.
+/// Returns the length of the first complete value in `buf`; `None` when more bytes are needed.
 ///
 /// An attribute (`|`) counts as a part of the value that follows it.
 pub(crate) fn value_len(buf: &[u8]) -> Parsed<usize> {
     let mut at = 0;
-    // How many values are still to be read; nesting needs no stack because only the end matters.
+    // The number of values still to be read. Nesting needs no stack, because only the end matters.
     let mut missing: usize = 1;
     while missing > 0 {
         let Some(line) = line(buf, at)? else {
@@ -48,7 +48,7 @@ pub(crate) fn value_len(buf: &[u8]) -> Parsed<usize> {
     Ok(Some(at))
 }
 
-/// The first complete request in `buf`: its arguments and its length. An empty inline line has no arguments.
+/// Returns the first complete request in `buf`: its arguments and its length. An empty inline line has no arguments.
 pub(crate) fn request(buf: &[u8]) -> Parsed<(Vec<Vec<u8>>, usize)> {
     let Some(first) = buf.first() else {
         return Ok(None);
@@ -63,7 +63,7 @@ pub(crate) fn request(buf: &[u8]) -> Parsed<(Vec<Vec<u8>>, usize)> {
     Ok(Some((args, end)))
 }
 
-/// The direct bulk strings (or simple strings) of an array; other elements come out empty.
+/// Returns the bulk or simple strings of an array, without those of nested arrays; other elements come out empty.
 pub(crate) fn texts(frame: &[u8]) -> Result<Vec<Vec<u8>>, NotResp> {
     let head = line(frame, 0)?.ok_or(NotResp)?;
     let count = length(&frame[1..head.end])?.unwrap_or(0);
@@ -87,7 +87,7 @@ fn inline(buf: &[u8]) -> Parsed<(Vec<Vec<u8>>, usize)> {
     let Some(end) = buf.iter().position(|b| *b == b'\n') else {
         return Ok(None);
     };
-    // A TLS handshake or any other binary protocol must not be taken for an inline command.
+    // A TLS handshake or another binary protocol must not pass as an inline command.
     if buf[..end]
         .iter()
         .any(|b| !b.is_ascii_graphic() && !b.is_ascii_whitespace())
@@ -102,7 +102,7 @@ fn inline(buf: &[u8]) -> Parsed<(Vec<Vec<u8>>, usize)> {
     Ok(Some((args, end + 1)))
 }
 
-/// The range of the line that starts at `at`, without its CR LF.
+/// Returns the range of the line that starts at `at`, without its CR LF.
 fn line(buf: &[u8], at: usize) -> Parsed<Range<usize>> {
     let rest = buf.get(at..).unwrap_or(&[]);
     match rest.iter().position(|b| *b == b'\r') {
@@ -110,7 +110,7 @@ fn line(buf: &[u8], at: usize) -> Parsed<Range<usize>> {
         Some(end) if end + 1 == rest.len() => Ok(None),
         Some(end) if rest[end + 1] == b'\n' => Ok(Some(at..at + end)),
         Some(_) => Err(NotResp),
-        // The first byte already tells: random bytes need not wait for a line end.
+        // The first byte decides, so that other protocols are recognized without a line end.
         None if rest.first().is_some_and(|b| !is_kind(*b)) => Err(NotResp),
         None => Ok(None),
     }
@@ -120,7 +120,7 @@ fn is_kind(byte: u8) -> bool {
     b"+-:_#,($!=*~>%|".contains(&byte)
 }
 
-/// A length header; `None` for the null of RESP2 (`-1`).
+/// Parses a length header; `None` for the null of RESP2 (`-1`).
 fn length(digits: &[u8]) -> Result<Option<usize>, NotResp> {
     if digits == b"-1" {
         return Ok(None);

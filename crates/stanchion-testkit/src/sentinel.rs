@@ -5,24 +5,24 @@ use crate::builder::Part;
 use crate::eventually::eventually_blocking;
 use crate::servers::{RedisServer, start_all};
 
-/// One master, two replicas and three sentinels: processes of their own, killed and reaped when dropped.
+/// One master, two replicas and three sentinels, each a process; killed and reaped when dropped.
 #[derive(Debug)]
 pub struct SentinelSet {
     servers: Vec<RedisServer>,
     sentinels: Vec<RedisServer>,
 }
 
-/// A silent server counts as down after this many milliseconds.
+/// The milliseconds of silence after which a server counts as down.
 const DOWN_AFTER: u32 = 1000;
 
-/// The user, and the password, that sentinels have with the servers.
+/// The name and the password of the user with which sentinels log in to the servers.
 const WATCHER: &str = "watcher";
 
 impl SentinelSet {
-    /// What the sentinels call the master.
+    /// The sentinels' name for the master.
     pub const SERVICE: &'static str = "orders-db";
 
-    /// A fresh set, or `None` with a loud line when there is no server to start.
+    /// Starts a fresh set. Returns `None`, with a line on stderr, when no server is installed.
     #[must_use]
     pub fn or_skip(test: &str) -> Option<Self> {
         if RedisServer::available() {
@@ -32,10 +32,10 @@ impl SentinelSet {
         None
     }
 
-    /// Starts everything and waits until every replica is in step and every sentinel knows all others.
+    /// Starts all processes and waits until every replica is in sync and every sentinel knows all others.
     ///
     /// # Panics
-    /// When that takes more than 10 s.
+    /// If it takes more than 10 s.
     #[must_use]
     pub fn start() -> Self {
         let server = || {
@@ -68,7 +68,7 @@ impl SentinelSet {
         let mut servers = vec![master];
         servers.extend(started);
         for sentinel in &sentinels {
-            // Redis 7.0 and later; an older one is slower.
+            // Redis 7.0 and later; an older sentinel keeps its slower periods.
             let _ = sentinel.cli(&[
                 "SENTINEL",
                 "DEBUG",
@@ -85,7 +85,7 @@ impl SentinelSet {
         set
     }
 
-    /// The URL for clients: `redis+sentinel://…`, with all sentinels.
+    /// Returns the URL for clients: `redis+sentinel://…`, with all sentinels.
     #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self
@@ -96,19 +96,20 @@ impl SentinelSet {
         format!("redis+sentinel://{}/{}", hosts.join(","), Self::SERVICE)
     }
 
-    /// The server with this number; number 0 starts as the master.
+    /// Returns the server with this number; number 0 starts as the master.
     #[must_use]
     pub fn server(&self, number: usize) -> &RedisServer {
         &self.servers[number]
     }
 
-    /// The sentinel with this number.
+    /// Returns the sentinel with this number.
     #[must_use]
     pub fn sentinel(&self, number: usize) -> &RedisServer {
         &self.sentinels[number]
     }
 
-    /// The number of the master that all running sentinels agree on and that says so itself; `None` meanwhile.
+    /// Returns the number of the server that all running sentinels name and that itself reports to be a master; `None` while
+    /// they do not agree.
     #[must_use]
     pub fn find_master(&self) -> Option<usize> {
         let mut ports = self
@@ -135,10 +136,10 @@ impl SentinelSet {
         (server.is_running() && role(server) == "master").then_some(found)
     }
 
-    /// [`SentinelSet::find_master`], waited for.
+    /// Waits until [`SentinelSet::find_master`] finds the master, and returns its number.
     ///
     /// # Panics
-    /// When there is none within 10 s.
+    /// If there is none within 10 s.
     #[must_use]
     pub fn master(&self) -> usize {
         let mut found = None;
@@ -149,7 +150,7 @@ impl SentinelSet {
         found.expect("found")
     }
 
-    /// Waits until every running server but the master is a replica in step, and every sentinel knows all others.
+    /// Waits until every running server but the master is a replica in sync, and every sentinel knows all others.
     pub fn settle(&self) {
         eventually_blocking("the replicas are in step and known", || {
             let running = self.servers.iter().filter(|s| s.is_running()).count();
@@ -176,10 +177,9 @@ impl SentinelSet {
         });
     }
 
-    /// Has the sentinels make another server the master, and waits until the old one follows it: until then it takes
-    /// writes, which are lost. What was written before is kept.
+    /// Makes the sentinels fail over, and waits until the old master follows the new one. Returns the new master.
     ///
-    /// Returns the new master.
+    /// Until it follows, the old master accepts writes, which are lost. Earlier writes are kept.
     #[must_use]
     pub fn fail_over(&self) -> usize {
         let before = self.master();
@@ -199,7 +199,7 @@ impl SentinelSet {
             .iter()
             .find(|s| s.is_running())
             .expect("a sentinel runs");
-        // Refused while it has not heard of the replicas for a moment.
+        // Refused while the sentinel's information about the replicas is too old.
         eventually_blocking("a sentinel agrees to fail over", || {
             !sentinel
                 .cli(&["SENTINEL", "FAILOVER", Self::SERVICE])
@@ -210,7 +210,7 @@ impl SentinelSet {
         new
     }
 
-    /// Waits until the master is another one than `before`; returns it.
+    /// Waits until the master is a server other than `before`, and returns it.
     #[must_use]
     pub fn another_master(&self, before: usize) -> usize {
         eventually_blocking("another master", || {
@@ -224,7 +224,7 @@ impl SentinelSet {
         self.servers[number].kill();
     }
 
-    /// Starts a killed server again, configured as at the beginning.
+    /// Starts a killed server again, with its original configuration.
     pub fn restart(&mut self, number: usize) {
         self.servers[number].restart();
     }
@@ -234,14 +234,13 @@ impl SentinelSet {
         self.sentinels[number].kill();
     }
 
-    /// Shuts the sentinels, and nobody else, out of a server: they take it for dead, and cannot tell it that it is
-    /// replaced.
+    /// Locks only the sentinels out of a server: they consider it down, and cannot tell it that it was replaced.
     pub fn hide_from_sentinels(&self, number: usize) {
-        // A user that is off would be taken for the default one.
+        // Not `off`: the sentinels would fall back to the default user.
         self.servers[number].done(&["ACL", "SETUSER", WATCHER, "-@all"]);
     }
 
-    /// Stops the replicas and their connections: what the master is told from now on reaches nobody else.
+    /// Stops the replicas and their connections: later writes to the master are not replicated.
     pub fn hold_replication(&self) {
         let master = self.master();
         for server in self.replicas(master) {
@@ -250,7 +249,7 @@ impl SentinelSet {
         self.servers[master].drop_replicas();
     }
 
-    /// Lets the replicas of `master` go on after [`SentinelSet::hold_replication`].
+    /// Resumes the replicas of `master` after [`SentinelSet::hold_replication`].
     pub fn resume_replicas(&self, master: usize) {
         for server in self.replicas(master) {
             server.cont();
@@ -273,21 +272,21 @@ fn role(server: &RedisServer) -> String {
     server.info("replication", "role").unwrap_or_default()
 }
 
-/// How many of the others, `REPLICAS` or `SENTINELS`, a sentinel believes to be well.
+/// Returns the number of `REPLICAS` or `SENTINELS` that a sentinel considers healthy.
 fn healthy(sentinel: &RedisServer, others: &str) -> usize {
     let list = sentinel.done(&["SENTINEL", others, SentinelSet::SERVICE]);
     let well = |one: &&Value| {
         let fields = one.as_texts();
         let mut pairs = fields.chunks(2);
         let flags = pairs.find_map(|pair| (pair[0] == "flags").then(|| pair[1].clone()));
-        // `master_down` is what this one last said of the master, and may stand there long after.
+        // `master_down` is not a sign: it is that sentinel's last report of the master, and may be long outdated.
         let is_bad = |flag: &str| matches!(flag, "s_down" | "o_down" | "disconnected");
         !flags.is_some_and(|flags| flags.split(',').any(is_bad))
     };
     list.as_array().iter().filter(well).count()
 }
 
-/// Forty random hexadecimal digits.
+/// Returns forty random hexadecimal digits.
 fn random_id() -> String {
     use std::hash::{BuildHasher as _, RandomState};
     let part = || format!("{:016x}", RandomState::new().hash_one(0));

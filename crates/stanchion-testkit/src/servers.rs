@@ -19,7 +19,7 @@ use crate::monitor::Monitor;
 use crate::process::{Signal, send};
 use crate::tls::write_certificates;
 
-/// The variable that names the server binary to test with.
+/// The environment variable that names the server binary to test with.
 const BINARY: &str = "STANCHION_REDIS_SERVER";
 
 /// A server of its own, in a directory of its own; killed and reaped when dropped.
@@ -35,21 +35,21 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Whether a server can be started here.
+    /// Returns whether a server can be started here.
     ///
     /// # Panics
-    /// When `STANCHION_REDIS_SERVER` names something that does not run: that is a mistake, not a reason to skip.
+    /// If `STANCHION_REDIS_SERVER` names a binary that does not run: a mistake, not a reason to skip.
     #[must_use]
     pub fn available() -> bool {
         binary().is_some()
     }
 
-    /// A fresh server, or `None` with a loud line when there is none to start.
+    /// Starts a fresh server. Returns `None`, with a line on stderr, when none is installed.
     #[must_use]
     pub fn or_skip(test: &str) -> Option<Self> {
         let found = Self::available();
         if !found {
-            // Not by `eprintln!`, which the test harness keeps to itself when a test passes.
+            // Not `eprintln!`, whose output the test harness hides when a test passes.
             let _ = writeln!(
                 io::stderr(),
                 "SKIPPED {test}: no redis-server, no valkey-server, no {BINARY}"
@@ -64,7 +64,7 @@ impl RedisServer {
         Self::builder().start()
     }
 
-    /// Settings for a server.
+    /// Returns settings for a server.
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
@@ -89,7 +89,7 @@ impl RedisServer {
         for _ in 0..10 {
             match server.spawn() {
                 Ok(()) => return server,
-                // Somebody else took the port after it was found free.
+                // Another process took the port after it was found free.
                 Err(log) if server.settings.port.is_none() && log.contains("in use") => {
                     server.ports = server.settings.ports();
                 }
@@ -104,7 +104,7 @@ impl RedisServer {
         let dir = self.dir.path();
         let is_sentinel = matches!(self.settings.part, Part::Sentinel(_));
         let config = dir.join("redis.conf");
-        // A sentinel keeps what it has learnt in this file.
+        // A sentinel stores its state in this file.
         if !is_sentinel || !config.exists() {
             fs::write(&config, self.settings.config(dir, &self.ports)).expect("the data dir");
         }
@@ -140,7 +140,7 @@ impl RedisServer {
         if let Part::Sentinel(id) = &self.settings.part {
             return call(&[b"SENTINEL", b"MYID"]) == Value::Bulk(id.clone().into_bytes());
         }
-        // A stranger's server on the same port would answer PING too, but not from our directory.
+        // Another server on the same port would answer PING too, but not with this directory.
         let dir = call(&[b"CONFIG", b"GET", b"dir"]);
         let ours = fs::canonicalize(self.dir.path()).expect("the data dir");
         let is_ours = matches!(&dir, Value::Array(pair)
@@ -157,7 +157,7 @@ impl RedisServer {
         matches!(&info, Value::Bulk(text) if text.starts_with(b"cluster_state:ok"))
     }
 
-    /// The URL for clients: `redis://` or `rediss://`, with the password if there is one.
+    /// Returns the URL for clients: `redis://` or `rediss://`, with the password if there is one.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.ports.tls.is_some() {
@@ -170,19 +170,19 @@ impl RedisServer {
         format!("{scheme}://{login}{}/", self.addr())
     }
 
-    /// The address for clients: the TLS port of a TLS server.
+    /// Returns the address for clients: the TLS port of a TLS server.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         let port = self.ports.tls.unwrap_or(self.ports.plain);
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
-    /// The port of the cluster bus.
+    /// Returns the port of the cluster bus.
     pub(crate) fn bus_port(&self) -> u16 {
         self.ports.bus.expect("started as a cluster's node")
     }
 
-    /// The URL of the unix socket.
+    /// Returns the URL of the unix socket.
     ///
     /// # Panics
     /// Without [`RedisServerBuilder::unix_socket`].
@@ -194,13 +194,13 @@ impl RedisServer {
         format!("redis+unix://{}{login}", self.unix_path().display())
     }
 
-    /// The path of the unix socket.
+    /// Returns the path of the unix socket.
     #[must_use]
     pub fn unix_path(&self) -> PathBuf {
         self.dir.path().join(SOCKET)
     }
 
-    /// The authority that TLS clients must trust.
+    /// Returns the authority that TLS clients must trust.
     ///
     /// # Panics
     /// Without [`RedisServerBuilder::tls`].
@@ -209,13 +209,13 @@ impl RedisServer {
         self.ca_pem.as_deref().expect("started without TLS")
     }
 
-    /// Files with a certificate that the server's authority has signed, and its key.
+    /// Returns the files of a certificate that the server's authority has signed, and of its key.
     #[must_use]
     pub fn client_certificate(&self) -> (PathBuf, PathBuf) {
         self.certificate("client")
     }
 
-    /// Files with a certificate that another authority has signed, and its key.
+    /// Returns the files of a certificate that another authority has signed, and of its key.
     #[must_use]
     pub fn strange_certificate(&self) -> (PathBuf, PathBuf) {
         self.certificate("stranger")
@@ -227,22 +227,22 @@ impl RedisServer {
         (file("crt"), file("key"))
     }
 
-    /// Whether the process has been started and not killed.
+    /// Returns whether the process has been started and not killed.
     #[must_use]
     pub const fn is_running(&self) -> bool {
         self.child.is_some()
     }
 
-    /// The process id.
+    /// Returns the process id.
     ///
     /// # Panics
-    /// When the server was killed.
+    /// If the server was killed.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.running().id()
     }
 
-    /// What the server wrote to its log.
+    /// Returns the server's log.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
@@ -270,7 +270,7 @@ impl RedisServer {
     /// Kills the server if it runs, and starts it again on the same port and directory.
     ///
     /// # Panics
-    /// When it does not come up; the message contains its log.
+    /// If the server does not start; the message contains its log.
     pub fn restart(&mut self) {
         self.kill();
         if let Err(log) = self.spawn() {
@@ -283,12 +283,12 @@ impl RedisServer {
         send(self.running(), Signal::Stop);
     }
 
-    /// Lets a stopped process go on (SIGCONT).
+    /// Resumes a stopped process (SIGCONT).
     pub fn cont(&self) {
         send(self.running(), Signal::Cont);
     }
 
-    /// Moves the server's wall clock by `millis`, on top of earlier steps; it stays so across restarts. Returns when a
+    /// Moves the server's wall clock by `millis`, in addition to earlier steps. The step survives restarts. Returns when a
     /// running server shows it.
     ///
     /// # Panics
@@ -307,7 +307,7 @@ impl RedisServer {
     /// Runs one command on a connection of its own. Blocks; an error reply is a value.
     ///
     /// # Panics
-    /// When the server cannot be reached or does not answer within 10 s.
+    /// If the server cannot be reached or does not answer within 10 s.
     #[must_use = "an error reply is a value"]
     pub fn cli(&self, args: &[&str]) -> Value {
         let bytes: Vec<&[u8]> = args.iter().map(|a| a.as_bytes()).collect();
@@ -315,7 +315,8 @@ impl RedisServer {
         reply.unwrap_or_else(|e| panic!("{args:?}: {e}"))
     }
 
-    /// [`RedisServer::cli`] while roles change: `None` when the connection breaks or the reply is an error.
+    /// Runs one command as [`RedisServer::cli`], for use while roles change: returns `None` when the connection breaks or the
+    /// reply is an error.
     #[must_use]
     pub fn try_cli(&self, args: &[&str]) -> Option<Value> {
         let bytes: Vec<&[u8]> = args.iter().map(|a| a.as_bytes()).collect();
@@ -325,16 +326,17 @@ impl RedisServer {
             .filter(|reply| !reply.is_error())
     }
 
-    /// [`RedisServer::cli`] for a command that must succeed.
+    /// Runs one command as [`RedisServer::cli`]; panics when the reply is an error.
     pub(crate) fn done(&self, args: &[&str]) -> Value {
         let reply = self.cli(args);
         assert!(!reply.is_error(), "{args:?}: {reply}");
         reply
     }
 
-    /// Calls per command since the last [`RedisServer::reset_stats`], in lower case (`config|get` for subcommands).
+    /// Returns the calls per command since the last [`RedisServer::reset_stats`]; names in lower case (`config|get` for
+    /// subcommands).
     ///
-    /// Counts commands inside scripts too, and those of this crate's own methods.
+    /// Commands inside scripts count too, and those of this crate's own methods.
     #[must_use]
     pub fn commands_processed(&self) -> HashMap<String, u64> {
         let info = self.done(&["INFO", "commandstats"]);
@@ -356,7 +358,7 @@ impl RedisServer {
         self.done(&["FLUSHALL"]);
     }
 
-    /// Every key, sorted.
+    /// Returns every key, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let mut keys = self.done(&["KEYS", "*"]).as_texts();
@@ -364,7 +366,7 @@ impl RedisServer {
         keys
     }
 
-    /// How many connections are subscribed to `channel`, shard subscriptions included.
+    /// Returns the number of connections that are subscribed to `channel`, shard subscriptions included.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         let count = |command: &str| self.done(&["PUBSUB", command, channel]).as_array()[1].as_int();
@@ -372,7 +374,7 @@ impl RedisServer {
         usize::try_from(total).expect("a count is not negative")
     }
 
-    /// A field of `INFO`; `None` when there is none, or when the connection breaks because roles change.
+    /// Returns a field of `INFO`; `None` when there is none, or when the connection breaks because roles change.
     #[must_use]
     pub fn info(&self, section: &str, field: &str) -> Option<String> {
         let info = self.try_cli(&["INFO", section])?;
@@ -383,12 +385,12 @@ impl RedisServer {
         })
     }
 
-    /// Ends the connections of this server's replicas, as a network that fails between them does.
+    /// Cuts the connections of this server's replicas, as a network failure between them does.
     pub(crate) fn drop_replicas(&self) {
         self.done(&["CLIENT", "KILL", "TYPE", "replica"]);
     }
 
-    /// Starts collecting every command the server executes.
+    /// Starts to collect every command that the server executes.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         Monitor::start(self.admin())
@@ -412,7 +414,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// The server to start: the one named by the environment, else the first found.
+/// Returns the server to start: the one named by the environment, else the first found.
 fn binary() -> Option<&'static str> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     let find = || {

@@ -1,4 +1,4 @@
-//! Certificates made afresh for each TLS server.
+//! Certificates, generated for each TLS server.
 
 use std::fs;
 use std::path::Path;
@@ -7,16 +7,16 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
 
-/// What is wrong, or not, with a TLS server's certificate.
+/// The kind of certificate of a TLS server: a valid one, or a specific defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certificate {
-    /// Good for `localhost` and `127.0.0.1`.
+    /// A valid certificate for `localhost` and `127.0.0.1`.
     Valid,
-    /// It expired years ago.
+    /// A certificate that expired years ago.
     Expired,
-    /// Its only name is `wrong.example`.
+    /// A certificate whose only name is `wrong.example`.
     WrongHost,
-    /// Signed by another authority than the one clients are given.
+    /// A certificate signed by an authority other than the one that clients get.
     OtherCa,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::holds::{Acquire, Acquires, Hold, Who, acquires};
 use super::{History, Mode, Rule, Rules, Violation, liveness};
 
-/// What a history that breaks no rule contains.
+/// The contents of a history that breaks no rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Events.
@@ -83,7 +83,7 @@ fn count(summary: &mut Summary, acquire: &Acquire) {
     }
 }
 
-/// A stretch of time for which somebody has a lock.
+/// A time span in which a task holds a lock.
 struct Span {
     from: Duration,
     to: Duration,
@@ -136,7 +136,7 @@ impl Checker<'_> {
         self.overlaps(Rule::CriticalSection, spans);
     }
 
-    /// Sweeps over the starts and ends; where both fall together, ends come first.
+    /// Sweeps over the starts and ends of spans; at equal times, ends come first.
     fn overlaps(&mut self, rule: Rule, spans: Vec<Span>) {
         let mut steps: Vec<(Duration, bool, usize)> = Vec::new();
         for (i, span) in spans.iter().enumerate().filter(|(_, s)| s.from < s.to) {
@@ -177,8 +177,8 @@ impl Checker<'_> {
                 let detail = format!("{token} for {other:?} and {:?}", acquire.who);
                 self.report(Rule::TokenUnique, hold.granted, detail);
             }
-            // Real exclusive holds do not overlap, so the order of their grants is the server's order. A grant that
-            // came after its own end may have been overtaken.
+            // Exclusive holds that were real do not overlap, so their grants are in the server's order. A grant that
+            // arrived after its own end may have been overtaken by a later one.
             if acquire.mode == Mode::Write && hold.is_real() {
                 if let Some((before, other)) = highest.filter(|(before, _)| before > token) {
                     let detail =
@@ -189,7 +189,7 @@ impl Checker<'_> {
             }
         }
 
-        // Whoever asks after a release was answered gets a greater token, real hold or not.
+        // A request after the answer to a release gets a greater token, whether the hold was real or not.
         let mut released: Vec<_> = grants
             .iter()
             .filter_map(|(token, _, hold)| Some((hold.released?, *token)))
@@ -222,7 +222,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The grants must be a subsequence of the arrivals.
+    /// Checks that the grants are a subsequence of the arrivals.
     fn order(&mut self, acquires: &Acquires) {
         let Some(arrivals) = self.rules.order.get(self.name) else {
             return;
@@ -277,7 +277,7 @@ impl Open {
         }
     }
 
-    /// Another open span that `new`, which was just added, is incompatible with.
+    /// Returns another open span that is incompatible with `new`, which was just added.
     fn conflict(&self, new: usize, limit: Option<u32>) -> Option<usize> {
         let others = |map: &BTreeMap<usize, ()>| map.keys().copied().find(|i| *i != new);
         if let Some(writer) = others(&self.writers) {
@@ -289,7 +289,7 @@ impl Open {
         }
         let exceeded = self.permits.contains_key(&new)
             && limit.is_some_and(|limit| self.permits_held > u64::from(limit));
-        // One request above the limit conflicts with nobody but itself.
+        // A single request above the limit conflicts with itself only.
         exceeded.then(|| {
             self.permits
                 .keys()

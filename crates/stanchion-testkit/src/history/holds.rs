@@ -1,23 +1,23 @@
-//! From events to acquires, holds and stretches of protected work.
+//! Conversion of events to acquires, holds and spans of protected work.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{Event, Kind, Mode, Rule, Rules, Violation};
 
-/// Who: process and task.
+/// The numbers of a process and its task.
 pub(super) type Who = (u32, u32);
 
-/// One acquire and what became of it.
+/// One acquire and its result.
 #[derive(Debug, Clone)]
 pub(super) struct Acquire {
     pub(super) who: Who,
     pub(super) mode: Mode,
     pub(super) invoked: Duration,
-    /// When the wait ended, whatever the result; `None` if it never did.
+    /// The end of the wait, with or without a grant; `None` if it never ended.
     pub(super) answered: Option<Duration>,
     pub(super) hold: Option<Hold>,
-    /// Until when the server may hold the lock for a failed acquire.
+    /// The time until which the server may hold the lock for a failed acquire.
     pub(super) ambiguous_until: Option<Duration>,
 }
 
@@ -30,23 +30,23 @@ pub(super) struct Hold {
     pub(super) lost: Option<Duration>,
     pub(super) release_invoked: Option<Duration>,
     pub(super) released: Option<Duration>,
-    /// Protected work: begin, and end if it did.
+    /// The spans of protected work: the begin, and the end if it ended.
     pub(super) work: Vec<(Duration, Option<Duration>)>,
 }
 
 impl Hold {
-    /// The end of the interval in which the holder may rely on its hold.
+    /// Returns the end of the interval in which the holder may rely on its hold.
     pub(super) fn safe_end(&self) -> Duration {
         let ends = [self.release_invoked, self.safe_until, self.lost];
         ends.into_iter().flatten().min().unwrap_or(Duration::MAX)
     }
 
-    /// Whether there was an instant at which the holder could rely on its hold.
+    /// Returns whether there was an instant at which the holder could rely on its hold.
     pub(super) fn is_real(&self) -> bool {
         self.granted < self.safe_end()
     }
 
-    /// The latest time at which the server may still hold the lock for this hold.
+    /// Returns the latest time at which the server may still hold the lock for this hold.
     pub(super) fn server_end(&self) -> Duration {
         let lease = self.safe_until.or(self.release_invoked).or(self.lost);
         self.released.or(lease).unwrap_or(Duration::MAX)
@@ -100,7 +100,7 @@ pub(super) fn acquires<'a>(
     names
 }
 
-/// Whether a task may not invoke again yet.
+/// Returns whether the task may not invoke again yet.
 fn is_busy(acquire: &Acquire) -> bool {
     match &acquire.hold {
         None => acquire.answered.is_none(),
@@ -153,7 +153,7 @@ fn apply(acquire: &mut Acquire, event: &Event, rules: &Rules, mut report: impl F
         Kind::Released if hold.release_invoked.is_some() && hold.released.is_none() => {
             hold.released = Some(at);
         }
-        // A release that failed: the hold's end is already known.
+        // A failed release: the hold's end is already known.
         Kind::TimedOut | Kind::Failed | Kind::Ambiguous if hold.release_invoked.is_some() => {}
         Kind::Enter if hold.work.last().is_none_or(|w| w.1.is_some()) => hold.work.push((at, None)),
         Kind::Exit if hold.work.last().is_some_and(|w| w.1.is_none()) => {
@@ -163,7 +163,7 @@ fn apply(acquire: &mut Acquire, event: &Event, rules: &Rules, mut report: impl F
         }
         _ => return report(Rule::Malformed, "out of turn"),
     }
-    // What is over cannot be renewed.
+    // A hold that has ended cannot be renewed.
     if !is_over && event.safe_until > hold.safe_until {
         hold.safe_until = event.safe_until;
     }

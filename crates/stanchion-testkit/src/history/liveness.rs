@@ -1,4 +1,4 @@
-//! Whether a lock that could be had was given to somebody.
+//! The check that an available lock is granted to a waiter.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Mode;
 use super::holds::{Acquires, Who};
 
-/// One change of who holds and who waits. At equal times the order of the variants: ends before starts.
+/// One change of the holders and waiters. At equal times sorted by variant: ends before starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Freed(usize),
@@ -15,9 +15,9 @@ enum Step {
     WaitBegan(usize),
 }
 
-/// The first time at which, for longer than `bound`, everybody who waited could have had the lock and nobody got it.
+/// Returns the first time from which, for longer than `bound`, each waiter alone could have had the lock and none got it.
 ///
-/// "Everybody could" leaves room for every policy: a queue may hold a reader back behind a writer that has to wait.
+/// Requiring it of every waiter allows every policy: a queue may hold a reader back behind a writer that has to wait.
 pub(super) fn stall(
     acquires: &Acquires,
     killed: &HashMap<u32, Duration>,
@@ -73,7 +73,7 @@ struct State {
     limit: Option<u32>,
     waiting: BTreeMap<usize, ()>,
     writers_waiting: usize,
-    /// How many wait for how many permits.
+    /// The number of waiters for each number of permits.
     permits_waiting: BTreeMap<u32, usize>,
     writers: usize,
     readers: usize,
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Whether somebody waits, and each of them alone could have the lock now.
+    /// Returns whether there are waiters, and each of them alone could have the lock now.
     fn all_can(&self) -> bool {
         let largest = self.permits_waiting.keys().next_back().copied();
         let permits_fit = largest.is_none_or(|n| {

@@ -1,4 +1,4 @@
-//! A log of what the users of locks did and saw.
+//! A log of the operations of lock users and their results.
 
 mod check;
 mod holds;
@@ -19,42 +19,42 @@ pub use rules::{Rule, Rules, Violation};
 
 /// One line of a history.
 ///
-/// A task has at most one operation or hold of a name at a time; a second one at once is another task number.
+/// A task has at most one operation or hold of a name at a time; a concurrent one needs another task number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, on the clock all recorders share.
+    /// The time, on the clock that all recorders share.
     #[serde(with = "nanos")]
     pub at: Duration,
-    /// Which process.
+    /// The number of the process.
     pub process: u32,
-    /// Which task of the process.
+    /// The number of the task in the process.
     pub task: u32,
     /// The lock's name.
     pub name: String,
-    /// What happened.
+    /// The kind of event.
     pub kind: Kind,
-    /// How the lock is, or is to be, held.
+    /// The mode in which the lock is, or will be, held.
     pub mode: Mode,
     /// The fencing token of a grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
-    /// Until when the client believes in its hold. An event that carries it renews the hold's end.
+    /// The time until which the client relies on its hold. An event that carries it moves the hold's end.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_nanos")]
     pub safe_until: Option<Duration>,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// An acquire begins.
     Invoke,
-    /// It got the lock.
+    /// The acquire got the lock.
     Granted,
-    /// It gave up in time, without the lock.
+    /// The acquire reached its time limit, without the lock.
     TimedOut,
-    /// It failed, certainly without the lock.
+    /// The acquire failed, certainly without the lock.
     Failed,
-    /// It failed, and the server may hold the lock for it until `safe_until`.
+    /// The acquire failed, and the server may hold the lock for it until `safe_until`.
     Ambiguous,
     /// The hold was renewed until `safe_until`.
     Renewed,
@@ -62,7 +62,7 @@ pub enum Kind {
     Lost,
     /// A release begins.
     ReleaseInvoke,
-    /// It is done.
+    /// The release succeeded.
     Released,
     /// The protected work begins.
     Enter,
@@ -70,14 +70,14 @@ pub enum Kind {
     Exit,
 }
 
-/// How a lock is held.
+/// The mode in which a lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mode {
-    /// Alone.
+    /// Exclusive.
     Write,
-    /// Together with other readers.
+    /// Shared with other readers.
     Read,
-    /// As so many of the name's permits.
+    /// This many of the name's permits.
     Permits(u32),
 }
 
@@ -92,21 +92,21 @@ pub struct History {
 #[derive(Default)]
 struct Log {
     events: Vec<Event>,
-    /// Where each event also goes at once, so that it survives a kill.
+    /// The file to which each event is also written at once, so that it survives a kill.
     file: Option<File>,
 }
 
 impl History {
-    /// An empty history in memory.
+    /// Returns an empty history in memory.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A history that also appends each event to a file as it happens, for a process that will be killed.
+    /// Returns a history that also appends each event to a file at once, for a process that will be killed.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn streaming(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let history = Self::new();
@@ -117,18 +117,18 @@ impl History {
     /// Adds an event.
     ///
     /// # Panics
-    /// When a streaming history's file cannot be written.
+    /// If a streaming history's file cannot be written.
     pub fn record(&self, event: Event) {
         let mut log = self.log.lock().unwrap();
         if let Some(file) = &mut log.file {
-            // One write per line: a kill between events tears nothing.
+            // One write per line: a kill between events leaves no partial line.
             file.write_all(&json_line(&event))
                 .expect("the history's file");
         }
         log.events.push(event);
     }
 
-    /// A handle that fills in who, what and when; `clock` is read at each event.
+    /// Returns a handle that fills in process, task, name, mode and time; `clock` is read at each event.
     pub fn lane<'a>(
         &'a self,
         (process, task): (u32, u32),
@@ -148,12 +148,12 @@ impl History {
 
     /// Adds the events of another history.
     pub fn merge(&self, other: &Self) {
-        // Copied first: the two locks are never held together.
+        // Copied first, so that the two locks are never held together.
         let events = other.log.lock().unwrap().events.clone();
         self.log.lock().unwrap().events.extend(events);
     }
 
-    /// The events in order of time.
+    /// Returns the events in order of time.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         let mut events = self.log.lock().unwrap().events.clone();
@@ -161,13 +161,13 @@ impl History {
         events
     }
 
-    /// How many events there are.
+    /// Returns the number of events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.log.lock().unwrap().events.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -176,7 +176,7 @@ impl History {
     /// Writes one JSON object per line.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The errors of the writer.
     pub fn to_json_lines(&self, mut out: impl Write) -> io::Result<()> {
         let log = self.log.lock().unwrap();
         log.events
@@ -184,10 +184,10 @@ impl History {
             .try_for_each(|e| out.write_all(&json_line(e)))
     }
 
-    /// Reads what [`History::to_json_lines`] or a streaming history wrote; a torn last line is left out.
+    /// Reads the output of [`History::to_json_lines`] or of a streaming history; skips an incomplete last line.
     ///
     /// # Errors
-    /// Those of the reader, and `InvalidData` for a line that is not an event.
+    /// The errors of the reader, and `InvalidData` for a line that is not an event.
     pub fn from_json_lines(input: impl BufRead) -> io::Result<Self> {
         let history = Self::new();
         for line in input.split(b'\n') {
@@ -216,7 +216,7 @@ fn json_line(event: &Event) -> Vec<u8> {
     line
 }
 
-/// Records for one task, name and mode; made by [`History::lane`].
+/// A recorder for one task, name and mode; created by [`History::lane`].
 pub struct Lane<'a> {
     history: &'a History,
     process: u32,
@@ -227,7 +227,7 @@ pub struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// Records an event without token and end.
+    /// Records an event without a token and without an end of the hold.
     pub fn record(&self, kind: Kind) {
         self.record_with(kind, None, None);
     }
@@ -280,7 +280,7 @@ mod nanos {
     }
 }
 
-/// [`nanos`] for a value that may be missing.
+/// Optional durations, as in [`nanos`].
 mod maybe_nanos {
     use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a history is checked against, and what is found.
+//! The rules for a history, and their violations.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -11,7 +11,7 @@ pub enum Rule {
     Exclusion,
     /// Protected work (`Enter` to `Exit`) of incompatible holds does not overlap.
     CriticalSection,
-    /// No fencing token of a name is given twice.
+    /// No fencing token of a name is issued twice.
     TokenUnique,
     /// A name's tokens grow: over exclusive grants, and from a released hold to a later acquire.
     TokenOrder,
@@ -19,7 +19,7 @@ pub enum Rule {
     Unfinished,
     /// `Lost` and renewals come before the hold's end.
     LostLate,
-    /// Nobody waits longer than the bound for a lock that all waiters could have.
+    /// No waiter waits longer than the bound for a lock that every waiter could have.
     Liveness,
     /// Grants follow the given order of arrival.
     Order,
@@ -40,42 +40,42 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The default checks.
+    /// Returns the default checks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Leaves a check out, for a fault that is known to break it.
+    /// Turns a check off, for a fault that is known to break it.
     pub fn without(mut self, rule: Rule) -> Self {
         self.without.insert(rule);
         self
     }
 
-    /// How many permits `name` has; without this, any number may be held.
+    /// Sets the number of permits of `name`; without it, any number may be held.
     pub fn permits(mut self, name: &str, limit: u32) -> Self {
         self.permits.insert(name.to_owned(), limit);
         self
     }
 
-    /// The process was killed then: what it had begun need not end, and its protected work ended.
+    /// Declares that the process was killed at `at`: its pending operations need not end, and its protected work ended then.
     pub fn killed(mut self, process: u32, at: Duration) -> Self {
         self.killed.insert(process, at);
         self
     }
 
-    /// How much later than the hold's end `Lost` may be recorded.
+    /// Sets the time after the hold's end within which `Lost` may still be recorded.
     pub const fn lost_slack(mut self, slack: Duration) -> Self {
         self.lost_slack = slack;
         self
     }
 
-    /// How long a lock that all its waiters could have may stay so without a grant.
+    /// Turns on [`Rule::Liveness`] and sets the longest time without a grant while every waiter could have the lock.
     pub const fn liveness(mut self, bound: Duration) -> Self {
         self.liveness = Some(bound);
         self
     }
 
-    /// The order of arrival at `name`, as (process, task). Who was never granted is passed over.
+    /// Turns on [`Rule::Order`] with the order of arrival at `name`, as (process, task). Arrivals without a grant are skipped.
     pub fn order(mut self, name: &str, arrivals: Vec<(u32, u32)>) -> Self {
         self.order.insert(name.to_owned(), arrivals);
         self
@@ -89,13 +89,13 @@ impl Rules {
 /// A rule that a history breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
-    /// Of which lock.
+    /// The lock's name.
     pub name: String,
-    /// When it became certain.
+    /// The time at which the violation became certain.
     pub at: Duration,
-    /// Who and what.
+    /// The tasks and values involved.
     pub detail: String,
 }
 

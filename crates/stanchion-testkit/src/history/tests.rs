@@ -8,7 +8,7 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// One event per line: `<ms> <process>.<task> <kind> [W|R|P<n>] [t<token>] [s<safe until>]`.
+/// Parses a history with one event per line: `<ms> <process>.<task> <kind> [W|R|P<n>] [t<token>] [s<safe until>]`.
 fn history(text: &str) -> History {
     let history = History::new();
     for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
@@ -47,7 +47,7 @@ fn accepts(rules: &Rules, text: &str) -> Summary {
     check(&history(text), rules).unwrap_or_else(|found| panic!("{found:#?}"))
 }
 
-/// Only `rule` rejects the history; so a checker without that rule fails the test.
+/// Asserts that only `rule` rejects the history, so that a checker without that rule fails the test.
 #[track_caller]
 fn rejects(rule: Rule, rules: Rules, text: &str) {
     let found = check(&history(text), &rules).expect_err("the history breaks a rule");
@@ -157,7 +157,7 @@ fn tokens_grow_over_real_grants() {
         2 1.1 Granted t9 s10
         11 2.1 Granted t8 s20";
     rejects(Rule::TokenOrder, Rules::new(), text);
-    // The first grant's answer came after its own end, so it may have been overtaken.
+    // The first grant arrived after its own end, so it may have been overtaken.
     let late = "
         0 1.1 Invoke
         1 2.1 Invoke

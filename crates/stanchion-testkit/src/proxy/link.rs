@@ -16,7 +16,7 @@ use super::rules::Fate;
 use super::tap::{Tap, Verdict};
 use super::{Shared, Then};
 
-/// What the test wants from one connection now.
+/// The switches of one connection, set by the test.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Control {
     pub(super) requests_frozen: bool,
@@ -24,13 +24,13 @@ pub(super) struct Control {
     pub(super) reset: bool,
 }
 
-/// How a connection ends.
+/// The end of a connection.
 enum End {
     Closed,
     Reset,
 }
 
-/// A piece of a stream, and when it may go on.
+/// A piece of a stream, and the time from which it may be passed on.
 enum Piece {
     Data(Instant, Vec<u8>),
     Closed,
@@ -51,7 +51,7 @@ pub(super) async fn run(
         _ = resets.wait_for(|c| c.reset) => End::Reset,
     };
     if matches!(end, End::Reset) {
-        // Makes the close that follows an RST; an error means that the client was faster.
+        // Turns the close that follows into an RST. An error means that the client closed first.
         let _ = client.set_zero_linger();
     }
 }
@@ -62,12 +62,12 @@ async fn serve(
     id: u64,
     control: watch::Receiver<Control>,
 ) -> End {
-    // A black hole hides whether the server is there at all.
+    // A frozen connection must not show whether the server is reachable.
     open(&control, |c| !c.requests_frozen).await;
     let Ok(mut server) = TcpStream::connect(shared.upstream).await else {
         return End::Reset;
     };
-    // Without this, small pieces would wait for acknowledgements. The sockets work without it too.
+    // Otherwise small pieces would wait for acknowledgements. An error only costs time.
     let _ = client.set_nodelay(true);
     let _ = server.set_nodelay(true);
     let (client_read, client_write) = client.split();
@@ -116,7 +116,7 @@ fn after(delay: Duration) -> Instant {
     Instant::now() + delay
 }
 
-/// Waits until a gate is open; the sender lives as long as the link.
+/// Waits until `is_open` holds, for good if the sender is gone.
 async fn open(control: &watch::Receiver<Control>, is_open: impl Fn(&Control) -> bool) {
     let mut control = control.clone();
     if control.wait_for(is_open).await.is_err() {
@@ -128,12 +128,12 @@ struct Link<'a> {
     shared: &'a Shared,
     id: u64,
     control: watch::Receiver<Control>,
-    /// `None` once the stream turned out not to be RESP.
+    /// The pairing of requests and replies; `None` once the stream turned out not to be RESP.
     tap: Mutex<Option<Tap>>,
 }
 
 impl Link<'_> {
-    /// Passes requests up; returns only to have the connection reset.
+    /// Passes requests to the server. Returns only if the connection is to be reset.
     async fn requests(
         &self,
         mut pieces: mpsc::UnboundedReceiver<Piece>,
@@ -144,7 +144,7 @@ impl Link<'_> {
             sleep_until(when).await;
             buffer.extend_from_slice(&bytes);
             loop {
-                // First the gate: a frozen request has not been seen by anybody.
+                // The freeze comes first: a frozen request is not recorded and no rule applies to it.
                 open(&self.control, |c| !c.requests_frozen).await;
                 let Some((args, len)) = self.next_request(&buffer) else {
                     break;
@@ -164,7 +164,7 @@ impl Link<'_> {
                         tap.sent(&args, swallow);
                     }
                 }
-                // A server that has gone is noticed by the other direction.
+                // The other direction notices a server that has gone.
                 let _ = server.write_all(&request).await;
             }
         }
@@ -174,7 +174,7 @@ impl Link<'_> {
         pending::<()>().await;
     }
 
-    /// The next complete request; everything, without arguments, if the stream is not RESP.
+    /// Returns the next complete request; the whole buffer, without arguments, if the stream is not RESP.
     fn next_request(&self, buffer: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
         let mut tap = self.tap.lock().unwrap();
         if tap.is_some() {
@@ -186,14 +186,14 @@ impl Link<'_> {
         (!buffer.is_empty()).then(|| (Vec::new(), buffer.len()))
     }
 
-    /// Passes replies and messages down until the server closes or a fault ends the connection.
+    /// Passes replies and messages to the client until the server closes or a fault ends the connection.
     async fn replies(
         &self,
         mut pieces: mpsc::UnboundedReceiver<Piece>,
         mut client: WriteHalf<'_>,
     ) -> End {
         let mut buffer = Vec::new();
-        // Confirmations of a subscription that is being swallowed.
+        // The confirmations of a subscription whose reply is to be swallowed.
         let mut kept = Vec::new();
         let end = loop {
             match pieces.recv().await {
@@ -205,7 +205,7 @@ impl Link<'_> {
                 Some(Piece::Closed) | None => break End::Closed,
             }
             while let Some((verdict, len)) = self.next_reply(&buffer) {
-                // What comes between two swallowed confirmations may not overtake the first of them.
+                // Frames between two swallowed confirmations must not overtake the first of them.
                 let waits =
                     verdict == Verdict::Swallow || (verdict == Verdict::Pass && !kept.is_empty());
                 kept.extend(buffer.drain(..len));
@@ -220,7 +220,7 @@ impl Link<'_> {
                     Verdict::Pass | Verdict::Swallow => {}
                 }
                 open(&self.control, |c| !c.replies_frozen).await;
-                // A client that has gone is noticed by the other direction.
+                // The other direction notices a client that has gone.
                 let _ = client.write_all(&kept).await;
                 kept.clear();
             }
@@ -230,7 +230,7 @@ impl Link<'_> {
         end
     }
 
-    /// The next complete reply; everything, to be passed, if the stream is not RESP.
+    /// Returns the next complete reply; the whole buffer, to be passed, if the stream is not RESP.
     fn next_reply(&self, buffer: &[u8]) -> Option<(Verdict, usize)> {
         if buffer.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Which requests a fault is for.
+//! The selection of requests for a fault.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Any request.
+    /// Matches any request.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Requests with this command, in any case.
+    /// Matches requests with this command, in any case.
     pub fn command(name: &str) -> Self {
         Self {
             command: Some(name.to_owned()),
@@ -30,7 +30,7 @@ impl Matcher {
         }
     }
 
-    /// `EVALSHA` of this script, or `EVAL` of the text that has this SHA-1.
+    /// Matches `EVALSHA` of this script, and `EVAL` of the text with this SHA-1.
     pub fn script(sha: &str) -> Self {
         Self {
             script: Some(sha.to_owned()),
@@ -38,7 +38,7 @@ impl Matcher {
         }
     }
 
-    /// Any `EVALSHA` or `EVAL`.
+    /// Matches any `EVALSHA` or `EVAL`.
     pub fn any_script() -> Self {
         Self::custom(|args| {
             let name = args.first().map(Vec::as_slice).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Matcher {
         })
     }
 
-    /// Requests for which `matches` is true; it gets the command name and its arguments.
+    /// Matches requests for which `matches` returns true; it gets the command name and its arguments.
     pub fn custom(matches: impl Fn(&[Vec<u8>]) -> bool + Send + Sync + 'static) -> Self {
         Self {
             custom: Some(Arc::new(matches)),
@@ -54,23 +54,23 @@ impl Matcher {
         }
     }
 
-    /// … and one of the arguments contains these bytes (an owner, a key).
+    /// Adds the condition that one of the arguments contains these bytes (an owner, a key).
     pub fn containing(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.contains.push(bytes.as_ref().to_vec());
         self
     }
 
-    /// Only the `nth` of those requests from now on, counted from 1 over all connections.
+    /// Limits the match to the `nth` such request from now on, counted from 1 over all connections.
     ///
     /// # Panics
-    /// When `nth` is 0.
+    /// If `nth` is 0.
     pub fn nth(mut self, nth: usize) -> Self {
         assert!(nth > 0, "requests are counted from 1");
         self.nth = Some(nth);
         self
     }
 
-    /// Whether the request fits, whatever its number.
+    /// Returns whether the request meets the conditions, without regard to [`Matcher::nth`].
     #[must_use]
     pub fn matches(&self, args: &[Vec<u8>]) -> bool {
         let Some((name, rest)) = args.split_first() else {

@@ -1,4 +1,4 @@
-//! A TCP proxy that breaks the network between a client and a server on command.
+//! A TCP proxy that breaks the network between a client and a server on demand.
 
 mod link;
 mod matcher;
@@ -22,7 +22,7 @@ pub use rules::Held;
 use link::Control;
 use rules::{HeldState, Rule};
 
-/// On or off.
+/// The position of a fault's switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switch {
     /// The fault happens.
@@ -31,19 +31,19 @@ pub enum Switch {
     Off,
 }
 
-/// What happens to a connection whose reply was swallowed.
+/// The fate of a connection whose reply was swallowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// It is reset; the reply is gone for ever.
+    /// The connection is reset; the reply is lost.
     Reset,
-    /// It is frozen both ways; the reply comes late if [`Proxy::thaw`] is called, because TCP loses nothing.
+    /// The connection is frozen both ways. The reply arrives late if [`Proxy::thaw`] is called, because TCP loses nothing.
     Freeze,
 }
 
 /// A proxy on a thread of its own, so a blocked test executor does not stop it. Ends when dropped.
 ///
-/// Replies are paired with requests by counting, in RESP2 and RESP3; `CLIENT REPLY OFF` would break that. A stream that
-/// is not RESP (TLS) is passed on as it is: all but the faults that name requests work on it.
+/// Replies are paired with requests by counting, in RESP2 and RESP3; `CLIENT REPLY OFF` would break the count. A stream that
+/// is not RESP (TLS) is passed on unchanged: the faults that select requests do not work on it, the others do.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
@@ -81,7 +81,7 @@ impl Proxy {
     /// Starts a proxy to `upstream` on a free port of 127.0.0.1.
     ///
     /// # Panics
-    /// When there is no free port or no thread.
+    /// If there is no free port or no thread.
     #[must_use]
     pub fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -115,24 +115,24 @@ impl Proxy {
         }
     }
 
-    /// The address to connect to.
+    /// Returns the address for clients.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// `redis://127.0.0.1:port/`.
+    /// Returns the URL for clients: `redis://127.0.0.1:port/`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}/", self.addr)
     }
 
-    /// Delays what is received from now on by `delay`, in both directions and in order. Zero is off.
+    /// Delays all bytes received from now on by `delay`, in both directions and in order. Zero turns it off.
     pub fn delay(&self, delay: Duration) {
         self.shared.lock().delay = delay;
     }
 
-    /// Black-holes the current connections, without closing them; new ones work.
+    /// Freezes the current connections without closing them; new ones work.
     pub fn freeze_existing(&self) {
         self.control(|c| {
             c.requests_frozen = true;
@@ -140,7 +140,7 @@ impl Proxy {
         });
     }
 
-    /// Black-holes the current connections and those to come: they are accepted and nothing flows.
+    /// Freezes the current connections and all later ones: they are accepted, but no bytes pass.
     pub fn freeze_all(&self) {
         self.shared.lock().freeze_new = true;
         self.freeze_existing();
@@ -151,7 +151,7 @@ impl Proxy {
         self.control(|c| c.replies_frozen = true);
     }
 
-    /// Ends every freeze: what was held back flows on, late, also requests whose client has gone.
+    /// Ends every freeze. Bytes that were held back are passed on late, also requests whose client has gone.
     pub fn thaw(&self) {
         self.shared.lock().freeze_new = false;
         self.control(|c| {
@@ -170,28 +170,28 @@ impl Proxy {
         self.shared.lock().refuse_new = switch == Switch::On;
     }
 
-    /// Lets the next matching request reach the server, but keeps its reply from the client; happens once.
+    /// Lets the next matching request reach the server, but drops its reply. Applies once.
     ///
-    /// Replies before it still pass. Several calls with the same matcher hit as many requests.
+    /// Earlier replies still pass. Several calls with the same matcher apply to as many requests.
     pub fn swallow_next_reply(&self, matcher: Matcher, then: Then) {
         self.shared.lock().swallows.push(Rule::new(matcher, then));
     }
 
-    /// Keeps matching requests back (with [`Matcher::nth`]: one of them) until the handle lets them go.
+    /// Holds matching requests back (with [`Matcher::nth`]: one of them) until the handle releases them.
     ///
-    /// What follows on the same connection waits behind it; other connections go on.
+    /// Later requests on the same connection wait behind them; other connections are not affected.
     #[must_use = "dropping the handle lets the requests go"]
     pub fn hold_requests(&self, matcher: Matcher) -> Held {
         Held::start(Arc::clone(&self.shared), matcher)
     }
 
-    /// Every request passed on to the server so far, in order: command name and arguments.
+    /// Returns every request passed on to the server so far, in order: command name and arguments.
     #[must_use]
     pub fn commands_seen(&self) -> Vec<Vec<Vec<u8>>> {
         self.shared.lock().seen.clone()
     }
 
-    /// How many requests passed on so far fit `matcher`, whatever its [`Matcher::nth`].
+    /// Returns the number of requests passed on so far that match `matcher`, without regard to its [`Matcher::nth`].
     #[must_use]
     pub fn count(&self, matcher: &Matcher) -> usize {
         let state = self.shared.lock();
@@ -202,24 +202,24 @@ impl Proxy {
             .count()
     }
 
-    /// Forgets the requests passed on so far.
+    /// Clears the list of requests passed on so far.
     pub fn clear_seen(&self) {
         self.shared.lock().seen.clear();
     }
 
-    /// How many replies were swallowed so far.
+    /// Returns the number of replies swallowed so far.
     #[must_use]
     pub fn swallowed(&self) -> usize {
         self.shared.lock().swallowed
     }
 
-    /// How many connections are open now, frozen ones included.
+    /// Returns the number of connections open now, frozen ones included.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.lock().links.len()
     }
 
-    /// How many connections were accepted so far, refused ones included.
+    /// Returns the number of connections accepted so far, refused ones included.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.shared.lock().accepted
@@ -233,7 +233,7 @@ impl Proxy {
         eventually(what, || condition(self)).await;
     }
 
-    /// [`Proxy::wait_for`] for a plain thread.
+    /// Waits as [`Proxy::wait_for`], blocking the thread.
     ///
     /// # Panics
     /// After 10 s, naming `what`.
@@ -250,7 +250,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Fails only when the thread has ended already.
+        // Fails only if the thread has already ended.
         let _ = self.stop.take().map(|stop| stop.send(()));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -267,7 +267,7 @@ async fn accept_all(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) ->
         let mut state = shared.lock();
         state.accepted += 1;
         if state.refuse_new {
-            // An error means that the client was faster in closing.
+            // An error means that the client closed first.
             let _ = client.set_zero_linger();
             continue;
         }

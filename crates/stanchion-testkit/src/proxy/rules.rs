@@ -26,7 +26,7 @@ impl Rule {
     }
 }
 
-/// Requests being kept back; made by [`crate::Proxy::hold_requests`]. Dropping it releases them.
+/// Requests that are held back; created by [`crate::Proxy::hold_requests`]. Dropping it releases them.
 #[derive(Debug)]
 pub struct Held {
     state: Arc<HeldState>,
@@ -46,7 +46,7 @@ struct Progress {
     fate: Option<Fate>,
 }
 
-/// What became of a request that was kept back.
+/// The fate of a request that was held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Released,
@@ -63,13 +63,13 @@ impl Held {
         Self { state, shared }
     }
 
-    /// How many requests were kept back so far.
+    /// Returns the number of requests held back so far.
     #[must_use]
     pub fn count(&self) -> usize {
         self.state.progress.borrow().held
     }
 
-    /// Waits until `n` requests are kept back.
+    /// Waits until `n` requests are held back.
     ///
     /// # Panics
     /// After 10 s.
@@ -78,12 +78,12 @@ impl Held {
         eventually(&what, || self.count() >= n).await;
     }
 
-    /// Lets the requests reach the server, also when their clients have gone; later ones pass.
+    /// Passes the requests on to the server, also those whose client has gone. Later requests pass.
     pub fn release(self) {
         self.end(Fate::Released);
     }
 
-    /// The requests never reach the server: their connections are reset; later ones pass.
+    /// Drops the requests: they never reach the server, and their connections are reset. Later requests pass.
     pub fn discard(self) {
         self.end(Fate::Discarded);
     }
@@ -93,7 +93,7 @@ impl Held {
         state.holds.retain(|h| !Arc::ptr_eq(h, &self.state));
         drop(state);
         self.state.progress.send_modify(|p| {
-            // The first word counts: `discard` is followed by a drop.
+            // The first fate counts: `discard` is followed by a drop.
             p.fate.get_or_insert(fate);
         });
     }
@@ -106,7 +106,7 @@ impl Drop for Held {
 }
 
 impl HeldState {
-    /// Waits for the end of the hold.
+    /// Waits until the requests are released or discarded.
     pub(super) async fn fate(&self) -> Fate {
         let mut progress = self.progress.subscribe();
         let ended = progress.wait_for(|p| p.fate.is_some()).await;
@@ -129,12 +129,12 @@ impl HeldState {
 }
 
 impl State {
-    /// The hold that wants this request.
+    /// Returns the hold that takes this request.
     pub(super) fn holder(&self, args: &[Vec<u8>]) -> Option<Arc<HeldState>> {
         self.holds.iter().find(|h| h.takes(args)).map(Arc::clone)
     }
 
-    /// Notes a request that goes up now, and says whether its reply is to be swallowed.
+    /// Records a request that is passed on now. Returns the fault if its reply is to be swallowed.
     pub(super) fn forward(&mut self, args: &[Vec<u8>]) -> Option<Then> {
         self.seen.push(args.to_vec());
         let hit = self.swallows.iter_mut().position(|rule| {

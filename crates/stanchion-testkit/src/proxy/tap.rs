@@ -1,4 +1,4 @@
-//! Pairs replies with requests on one connection.
+//! Pairing of replies with requests on one connection.
 
 use std::collections::VecDeque;
 
@@ -6,12 +6,12 @@ use crate::resp::{self, NotResp};
 
 use super::Then;
 
-/// What the requests sent so far still have coming.
+/// A reply that is still due.
 #[derive(Debug)]
 enum Expected {
-    /// One reply in the stream.
+    /// A single reply.
     Reply(Option<Then>),
-    /// Confirmations of a (un)subscribe command: `left` of them, or an unknown number.
+    /// The confirmations of a (un)subscribe command: `left` of them, or an unknown number.
     Confirmations {
         left: Option<usize>,
         started: bool,
@@ -19,13 +19,13 @@ enum Expected {
     },
 }
 
-/// What to do with one complete frame from the server.
+/// The treatment of one complete frame from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Pass,
-    /// Kept from the client, more of the same reply follows.
+    /// Dropped; more of the same reply follows.
     Swallow,
-    /// Kept from the client, and this happens now.
+    /// Dropped, and this happens now.
     SwallowThen(Then),
 }
 
@@ -33,12 +33,12 @@ pub(super) enum Verdict {
 #[derive(Debug, Default)]
 pub(super) struct Tap {
     expected: VecDeque<Expected>,
-    /// In RESP2, messages are plain arrays once the connection has subscribed.
+    /// True once the connection has subscribed: from then on RESP2 messages are plain arrays.
     subscribed: bool,
 }
 
 impl Tap {
-    /// Notes a request that goes up now; its reply is to be swallowed if `swallow` is given.
+    /// Records a request that is passed on now; with `swallow` its reply is to be dropped.
     pub(super) fn sent(&mut self, args: &[Vec<u8>], swallow: Option<Then>) {
         let name = args[0].to_ascii_lowercase();
         let bare = name
@@ -60,7 +60,7 @@ impl Tap {
         });
     }
 
-    /// Judges a complete frame from the server.
+    /// Decides the treatment of a complete frame from the server.
     pub(super) fn received(&mut self, frame: &[u8]) -> Result<Verdict, NotResp> {
         match self.kind(frame)? {
             Kind::Message => Ok(Verdict::Pass),
@@ -97,7 +97,7 @@ impl Tap {
             swallow,
         }) = self.expected.front_mut()
         else {
-            // The server ended a subscription by itself, as on a slot's move.
+            // The server ended a subscription by itself, as when a slot moves.
             return Verdict::Pass;
         };
         *started = true;
@@ -118,13 +118,13 @@ impl Tap {
         self.drop_finished();
         let swallow = match self.expected.pop_front() {
             Some(Expected::Reply(swallow) | Expected::Confirmations { swallow, .. }) => swallow,
-            // The stream of MONITOR.
+            // Output of MONITOR.
             None => None,
         };
         swallow.map_or(Verdict::Pass, Verdict::SwallowThen)
     }
 
-    /// An unsubscribe from everything has an unknown number of confirmations: it is over once something else comes.
+    /// Removes an unsubscribe from everything, whose number of confirmations is unknown, once another frame arrives.
     fn drop_finished(&mut self) {
         while let Some(Expected::Confirmations {
             left: None,
