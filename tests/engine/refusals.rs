@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use stanchion::embedded::Switch;
-use stanchion::{AcquireError, Client, ConnectError, Lease, Lock, Outage, Rejection};
+use stanchion::{
+    AcquireError, Client, ConnectError, Lease, Lock, Outage, Rejection, ServerRejection,
+};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 
@@ -126,7 +128,7 @@ async fn missing_and_wrong_passwords_are_told_when_connecting() {
     world.as_engine().faults().password(Some("secret"));
     let refused = async |config| match Client::connect_with(config).await.unwrap_err() {
         ConnectError::Rejected {
-            rejection: Rejection::Unauthenticated { .. },
+            rejection: ServerRejection::Unauthenticated { .. },
             ..
         } => {}
         other => panic!("{other:?}"),

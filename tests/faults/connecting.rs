@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::thread;
 
-use stanchion::{Client, ClientConfig, ConfigError, ConnectError, Rejection};
+use stanchion::{Client, ClientConfig, ConfigError, ConnectError, ServerRejection};
 use stanchion_testkit::{Certificate, Proxy, RedisServer, machine_clock};
 
 use crate::support::*;
@@ -197,7 +197,7 @@ async fn a_database_that_does_not_exist_is_a_rejection() {
         matches!(
             error,
             ConnectError::Rejected {
-                rejection: Rejection::Other { .. },
+                rejection: ServerRejection::Other { .. },
                 ..
             }
         ),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stanchion::{
     AcquireError, Client, ConfigError, ConnectError, Credentials, CredentialsProvider, LostReason,
-    Outage, Rejection, Secret,
+    Outage, Rejection, Secret, ServerRejection,
 };
 use stanchion_testkit::{RedisServer, eventually, machine_clock};
 
@@ -19,7 +19,7 @@ fn unauthenticated(error: &ConnectError) -> bool {
     matches!(
         error,
         ConnectError::Rejected {
-            rejection: Rejection::Unauthenticated { .. },
+            rejection: ServerRejection::Unauthenticated { .. },
             ..
         }
     )

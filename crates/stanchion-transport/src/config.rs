@@ -40,7 +40,7 @@ pub enum Wake {
     Poll,
 }
 
-/// The configuration of a [`crate::Client`]: a URL and the settings that the URL does not carry.
+/// The configuration of a `Client`: a URL and the settings that the URL does not carry.
 ///
 /// `serde` reads and writes everything but the seams for tests and the provider of credentials; durations are texts such as
 /// `"750ms"`. Durations from 10 ms to 1 h are accepted, except for
@@ -195,7 +195,7 @@ impl ClientConfig {
         &self.seams
     }
 
-    /// The defaults for `url`. Nothing is checked before [`crate::Client::connect_with`].
+    /// The defaults for `url`. Nothing is checked before `Client::connect_with`.
     pub fn new(url: impl Into<ServerUrl>) -> Self {
         Self {
             url: url.into(),

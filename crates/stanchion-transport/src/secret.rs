@@ -15,7 +15,7 @@ pub(crate) const MASKED: &str = "***";
 
 /// A text that is never shown: `Debug` and `serde` write `***`.
 ///
-/// `serde` reads it in clear. A configuration that was written out needs its secrets again: [`crate::Client::connect_with`]
+/// `serde` reads it in clear. A configuration that was written out needs its secrets again: `Client::connect_with`
 /// refuses `***` as a password, with a [`ConfigError`].
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]

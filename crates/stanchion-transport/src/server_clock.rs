@@ -67,7 +67,7 @@ impl ServerClock {
         self.reach(client_micros).server_micros
     }
 
-    /// Returns the server time as [`ServerClock::at`], with the bound on its error.
+    /// Returns the server time as `at`, with the bound on its error.
     pub fn reach(&self, client_micros: u64) -> Reached {
         let reading = self.reading();
         Reached {

@@ -1,0 +1,198 @@
+//! Replies and messages that are lost, and grants that are found all the same.
+
+use super::*;
+
+/// Loses the reply to the next script; the connection dies with it, or goes silent.
+fn lose_next_reply(world: &World, silently: bool) {
+    let faults = world.as_engine().faults();
+    if silently {
+        faults.lose_replies_silently("EVALSHA", 1);
+    } else {
+        faults.lose_replies("EVALSHA", 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_whose_reply_is_lost_holds_once() {
+    for silently in [false, true] {
+        let (world, ours, _theirs) = warm().await;
+        lose_next_reply(&world, silently);
+        let guard = fair(&ours).acquire().await.unwrap();
+        let status = fair(&ours).status().await.unwrap();
+        assert_eq!(status.holder.unwrap().hold_count, 1);
+        assert_eq!(status.last_token, guard.fencing_token());
+        guard.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_reply_is_lost_has_one_place() {
+    for silently in [false, true] {
+        let (world, ours, theirs) = warm().await;
+        let held = fair(&ours).acquire().await.unwrap();
+        lose_next_reply(&world, silently);
+        let first = waiting(&world, &fair(&theirs)).await;
+        let second = waiting(&world, &fair(&ours)).await;
+        sleep(Duration::from_secs(4)).await;
+        assert_eq!(queued(&world), 2);
+        assert_eq!(world.admin(&["ZCARD", WAITERS]), "2");
+        held.release().await.unwrap();
+        let guard = granted(first).await;
+        assert!(!second.is_finished());
+        guard.release().await.unwrap();
+        granted(second).await.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_reply_is_lost_grants_once() {
+    for silently in [false, true] {
+        let (world, ours, theirs) = warm().await;
+        let held = fair(&ours).acquire().await.unwrap();
+        let first = waiting(&world, &fair(&theirs)).await;
+        let second = waiting(&world, &fair(&theirs)).await;
+        sleep(ms(10)).await;
+        lose_next_reply(&world, silently);
+        held.release().await.unwrap();
+        let guard = granted(first).await;
+        // The resend has run by now. It released nothing of the next holder.
+        assert!(!second.is_finished());
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        granted(second).await.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_departure_whose_reply_is_lost_is_final() {
+    for silently in [false, true] {
+        let (world, ours, theirs) = warm().await;
+        let held = fair(&ours).acquire().await.unwrap();
+        let doomed = waiting(&world, &fair(&theirs)).await;
+        let survivor = waiting(&world, &fair(&ours)).await;
+        lose_next_reply(&world, silently);
+        doomed.abort();
+        eventually("it has left", || queued(&world) == 1).await;
+        held.release().await.unwrap();
+        granted(survivor).await.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_arrives_in_one_round_trip() {
+    let (world, ours, theirs) = warm().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let next = waiting(&world, &fair(&theirs)).await;
+    sleep(ms(10)).await;
+    world.as_engine().faults().delay(None, ms(10));
+    let (started, before) = (Instant::now(), world.scripts_run());
+    let releasing = tokio::spawn(held.release());
+    let guard = granted(next).await;
+    assert!(started.elapsed() <= ms(12), "{:?}", started.elapsed());
+    assert_eq!(world.scripts_run() - before, 1, "the release is all");
+    releasing.await.unwrap().unwrap();
+    // Counted from the server's time of the grant, not from the message's arrival.
+    let counted = guard.remaining() + started.elapsed();
+    assert!(counted <= ms(1500), "{counted:?}");
+    assert!(counted > ms(1400), "{counted:?}");
+    drop(guard);
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_grant_is_found_by_the_next_sign_of_life() {
+    let (world, ours, theirs) = warm().await;
+    for _ in 0..5 {
+        let held = fair(&ours).acquire().await.unwrap();
+        // The one that asks for its process is not the one whose grant is lost.
+        let first = waiting(&world, &fair(&theirs)).await;
+        let second = waiting(&world, &fair(&theirs)).await;
+        held.release().await.unwrap();
+        let guard = granted(first).await;
+        let third = waiting(&world, &fair(&theirs)).await;
+        world.as_engine().faults().lose_messages(1);
+        let started = Instant::now();
+        guard.release().await.unwrap();
+        let guard = granted(second).await;
+        assert!(
+            started.elapsed() <= BEAT + ms(10),
+            "{:?}",
+            started.elapsed()
+        );
+        guard.release().await.unwrap();
+        granted(third).await.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn grants_of_a_process_that_cannot_listen_are_found() {
+    let (world, ours, theirs) = warm().await;
+    // The linger of the warm-up ends.
+    sleep(Duration::from_secs(10)).await;
+    let denied = "NOPERM this user has no permissions to access one of the channels";
+    world
+        .as_engine()
+        .faults()
+        .fail_next("SUBSCRIBE", denied, 1000);
+    let held = fair(&ours).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..4 {
+        waiters.push(waiting(&world, &fair(&theirs)).await);
+    }
+    held.release().await.unwrap();
+    for waiter in waiters {
+        let started = Instant::now();
+        let guard = granted(waiter).await;
+        assert!(
+            started.elapsed() <= BEAT + ms(10),
+            "{:?}",
+            started.elapsed()
+        );
+        guard.release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_without_messages_finds_its_grants_by_its_signs_of_life() {
+    let (world, ours, _theirs) = warm().await;
+    let config = world.config("polling").wake(Wake::Poll);
+    let polling = Client::connect_with(config).await.unwrap();
+    let held = fair(&ours).acquire().await.unwrap();
+    let first = waiting(&world, &fair(&polling)).await;
+    let second = waiting(&world, &fair(&polling)).await;
+    held.release().await.unwrap();
+    for waiter in [first, second] {
+        let started = Instant::now();
+        let guard = granted(waiter).await;
+        assert!(
+            started.elapsed() <= BEAT + ms(10),
+            "{:?}",
+            started.elapsed()
+        );
+        guard.release().await.unwrap();
+    }
+    let channel = format!("redisson_lock__channel:{{job}}:{}", polling.id());
+    assert_eq!(world.subscribers(&channel), 0);
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_is_cut_off_misses_nothing() {
+    let (world, ours, theirs) = warm().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let first = waiting(&world, &fair(&theirs)).await;
+    let second = waiting(&world, &fair(&theirs)).await;
+    world.as_engine().faults().kill_subscribers();
+    let started = Instant::now();
+    held.release().await.unwrap();
+    granted(first).await.release().await.unwrap();
+    granted(second).await.release().await.unwrap();
+    assert!(started.elapsed() < ms(1100), "{:?}", started.elapsed());
+    world.at_rest().await;
+}
