@@ -1,4 +1,4 @@
-//! `stanchion completions`: a script that teaches a shell to complete this program's arguments.
+//! `stanchion completions`: prints a script with which a shell completes this program's arguments.
 
 use std::io::{self, Write as _};
 

@@ -1,4 +1,4 @@
-//! The options that say which server and which names.
+//! The options that select the server and the names.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,10 +12,10 @@ use stanchion::{Client, ClientConfig};
 use crate::exit::{self, Failure, Library};
 
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379/";
-/// More than any URL has.
+/// The largest size of a URL file in bytes, more than any URL has.
 const LONGEST: u64 = 64 * 1024;
 
-/// Where locks live. Shared by the commands that work on a user's locks.
+/// The location of locks. Shared by the commands that work on a user's locks.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// The server: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), unix:///path?db=n
@@ -44,7 +44,7 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// What to connect to. Reads the file with the URL, if there is one.
+    /// The configuration of the client. Reads the file with the URL, if there is one.
     pub(crate) fn config(&self) -> Result<ClientConfig, Failure> {
         let url = match (&self.url, &self.url_file) {
             (Some(url), _) => url.clone(),
@@ -84,7 +84,7 @@ fn url_of_environment() -> Result<String, Failure> {
     }
 }
 
-/// The URL in `file`. Its content is in no message.
+/// Reads the URL in `file`. No message shows the file's content.
 fn read_url(file: &Path) -> Result<String, Failure> {
     let name = file.display();
     let refuse = |rule: &dyn std::fmt::Display| {
@@ -110,7 +110,7 @@ fn read_url(file: &Path) -> Result<String, Failure> {
     if url.is_empty() {
         return Err(refuse(&"is empty"));
     }
-    // What is no URL may be the password alone, and an error of the library shows what it was given.
+    // The file may hold only the password, and an error of the library shows its input.
     if url.contains(char::is_whitespace) || !url.contains("://") {
         return Err(refuse(
             &"does not hold one URL, such as redis://user:password@host/",

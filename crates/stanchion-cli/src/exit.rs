@@ -26,9 +26,9 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// What a shell reports for a process that died of a signal.
+/// The exit code that a shell reports for a process that a signal ended.
 pub(crate) fn of_signal(number: i32) -> u8 {
-    // OK: signal numbers are 1 to 64; anything else is no signal we know.
+    // OK: signal numbers are 1 to 64; no other number is a known signal.
     u8::try_from(128 + number).unwrap_or(u8::MAX)
 }
 
@@ -114,7 +114,7 @@ fn code_of(error: &Error) -> u8 {
         )
         | Error::Query(QueryError::Unavailable { .. } | QueryError::Unanswered { .. })
         | Error::Renew(_) => UNAVAILABLE,
-        // What is left is refused by the server or by the rules: a name, a lease, a URL, a certificate, a right.
+        // The server or the rules refuse all others: a name, a lease, a URL, a certificate, a right.
         _ => CONFIG,
     }
 }

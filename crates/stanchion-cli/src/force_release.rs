@@ -13,12 +13,12 @@ use crate::look::{Kind, Seen, look};
 use crate::output;
 use crate::status::{HolderLine, lease_left};
 
-/// Free a lock or read-write lock whoever holds it.
+/// Free a lock or read-write lock, no matter who holds it.
 ///
 /// A fair lock goes to the first in line.
 ///
 /// The holder learns of it at its next renewal, up to a third of its lease later. Until then it believes that it
-/// holds, and so will the next one: only fencing tokens protect what they write to.
+/// holds, and so does the next one: only fencing tokens protect the data that both write.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -34,7 +34,7 @@ Examples:
 pub(crate) struct ForceReleaseArgs {
     /// The lock's name.
     name: String,
-    /// What it is; detected if not given. Semaphores and latches are not held as a whole, and are refused.
+    /// The lock's kind; detected if not given. Semaphores and latches are not held as a whole, and are refused.
     #[arg(long, value_enum)]
     kind: Option<Kind>,
     /// Do not ask. Needed where there is no terminal to ask on.
@@ -51,7 +51,7 @@ pub(crate) struct ForceReleaseArgs {
 struct ReleaseLine<'a> {
     name: &'a str,
     released: bool,
-    /// Who held it just before.
+    /// The holder just before the release.
     holder: Option<HolderLine<'a>>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
         if !confirmed(&name, &holders)? {
             return Err(Failure::new(exit::USAGE, "not confirmed. Nothing was done"));
         }
-        // The answer is about these holders only: they may have gone while the user was thinking.
+        // The user has confirmed for these holders only, and they may have changed meanwhile.
         let now = self::holders(&client, &args).await?;
         let same = !now.is_held() || now.owners() == holders.owners();
         holders = now;
@@ -103,7 +103,7 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
     Ok(if released { exit::SUCCESS } else { exit::NO })
 }
 
-/// Who holds, and so which kind it is.
+/// The holders, by the kind of the lock.
 enum Holders {
     Lock(Option<FairHolder>),
     Fair(Option<FairHolder>),
@@ -147,7 +147,7 @@ impl Holders {
         }
     }
 
-    /// What was left of the lease.
+    /// The rest of the lease.
     fn remaining(&self) -> Option<Duration> {
         match self {
             Self::Lock(holder) | Self::Fair(holder) => holder.as_ref()?.remaining,
@@ -200,12 +200,13 @@ impl Holders {
     }
 }
 
-/// A lease is renewed when a third of it has passed, so what is left of it bounds the time to the next renewal.
+/// Describes when the holder learns of the release. A holder renews after a third of its lease, so the rest of the lease bounds
+/// the time to its next renewal.
 fn hears_of_it(left: Duration) -> String {
     let (soon, late) = (output::rough(left / 3), output::rough(left));
     format!(
-        "Nobody has told the holder: if it is alive, it finds out at its next renewal, within {soon}, or if that fails \
-         when its lease has ended, within {late}. Until then it works on, next to whoever holds now."
+        "The holder gets no message: if it is alive, it finds out at its next renewal, within {soon}, or if that fails \
+         when its lease has ended, within {late}. Until then it continues to work, next to the new holder."
     )
 }
 
@@ -214,8 +215,10 @@ fn confirmed(name: &str, holders: &Holders) -> io::Result<bool> {
     let soon = holders.remaining().map_or_else(String::new, |left| {
         format!(" (within {})", output::rough(left / 3))
     });
-    eprintln!("If that holder is alive, it works on until its next renewal{soon}, next to whoever");
-    eprintln!("holds then. Only what checks fencing tokens is protected from the two.");
+    eprintln!(
+        "If that holder is alive, it continues to work until its next renewal{soon}, next to the"
+    );
+    eprintln!("new holder. Only data whose store checks fencing tokens is protected from both.");
     eprint!("Release {name}? [y/N] ");
     io::stderr().flush()?;
     let mut answer = String::new();

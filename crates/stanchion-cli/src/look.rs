@@ -1,4 +1,4 @@
-//! Finding out what a name is, and what there is to be told of it.
+//! Detecting the kind of a name, and reading its status.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use stanchion::{
 
 use crate::exit::{Failure, Library};
 
-/// What a name is.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -23,17 +23,17 @@ pub(crate) enum Kind {
     Latch,
 }
 
-/// What the server says of a name.
+/// The status of a name on the server.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    /// A lock, or a fair lock that nobody queues for: they look the same.
+    /// A lock, or a fair lock with an empty queue: they look the same.
     Lock(FairLockStatus),
     Fair(FairLockStatus),
     Rwlock(RwLockStatus),
     Semaphore(SemaphoreStatus),
     Leased(LeasedStatus),
     Latch(u64),
-    /// A number, and nothing that says what it counts.
+    /// A number of unknown meaning.
     Number(i64),
 }
 
@@ -46,12 +46,12 @@ fn is_something_else<T>(result: &Result<T, QueryError>) -> bool {
     )
 }
 
-/// Asks as `kind`, or finds out what it is.
+/// Reads the status as `kind`, or detects the kind.
 pub(crate) async fn look(client: &Client, name: &str, kind: Option<Kind>) -> Result<Seen, Failure> {
     match kind {
         None => guess(client, name).await,
         Some(Kind::Lock) => {
-            // The fair lock's question tells of a lock, too; the lock's own names what is wrong.
+            // The fair lock's status covers a lock too, but the lock's own status has the right error message.
             Lock::new(client, name)
                 .map_err(Library)?
                 .status()
@@ -100,7 +100,7 @@ async fn guess(client: &Client, name: &str) -> Result<Seen, Failure> {
     let leased = LeasedSemaphore::new(client, name).map_err(Library)?;
     let leased = leased.status().await;
     if is_something_else(&leased) {
-        // None of ours: the first answer says why.
+        // Not a kind of stanchion's: the first error explains why.
         return Err(fair.map(drop).map_err(Library).err().map_or_else(
             || Failure::new(crate::exit::CONFIG, "an unknown kind"),
             Failure::from,

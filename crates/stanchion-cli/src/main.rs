@@ -96,10 +96,10 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
 
 fn log_to_stderr(command: &Command) -> Result<(), Failure> {
     let default = match command {
-        // Log lines would tear the display apart, and the closing table says the same.
+        // Log lines would break the display, and the closing table has the same facts.
         Command::Demo(args) if args.is_live() => "off",
         Command::Run(args) if args.json => "off",
-        // `run` says itself that the lock was lost.
+        // `run` itself reports that the lock was lost.
         Command::Run(_) => "warn,stanchion_core::hold=error",
         _ => "warn",
     };
@@ -111,7 +111,7 @@ fn log_to_stderr(command: &Command) -> Result<(), Failure> {
                 let asked = asked.display();
                 Failure::new(exit::USAGE, format_args!("STANCHION_LOG={asked}: {rule}"))
             })?;
-            // What an operation did and how long it took is told at its end.
+            // An operation is logged at its end, with its duration.
             (filter, FmtSpan::CLOSE)
         }
     };
@@ -125,7 +125,7 @@ fn log_to_stderr(command: &Command) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A word that is no level would be taken for a target, and nothing would ever be logged.
+/// Parses a log filter. Refuses a single word that is no level: the library would take it for a target and log nothing.
 fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     let levels = [
         "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",

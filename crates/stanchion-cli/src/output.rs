@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// Whether colour is welcome on `stream`: a terminal, and `NO_COLOR` (<https://no-color.org>) is not set.
+/// Returns whether `stream` may be coloured: it is a terminal, and `NO_COLOR` (<https://no-color.org>) is not set.
 pub(crate) fn may_colour(stream: &impl IsTerminal) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     stream.is_terminal() && !refused && !dumb
 }
 
-/// Writes `text` and a newline to standard output. A reader that has gone is no error.
+/// Writes `text` and a newline to standard output. A closed pipe is no error.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -26,7 +26,7 @@ pub(crate) fn json_line(value: &impl Serialize) -> io::Result<()> {
     line(&serde_json::to_string(value)?)
 }
 
-/// A duration as people say it: `12s`, `1m 5s`, `340ms`.
+/// A duration for human readers: `12s`, `1m 5s`, `340ms`.
 pub(crate) fn rough(duration: Duration) -> String {
     let rounded = if duration < Duration::from_secs(1) {
         Duration::from_millis(whole_millis(duration))

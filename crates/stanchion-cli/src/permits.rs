@@ -1,4 +1,4 @@
-//! `stanchion permits`: how many there are, and taking one back.
+//! `stanchion permits`: sets the number of permits, and reclaims one.
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -36,16 +36,16 @@ pub(crate) struct PermitsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Change {
-    /// Set how many permits there are. Nobody loses one: if more are held, the next ones to be given back are gone.
+    /// Set how many permits there are. Nobody loses one: if more are held, the next ones to be released disappear.
     Set {
-        /// So many.
+        /// The number of permits.
         #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
         permits: u32,
     },
     /// Take a permit back from its holder.
     ///
-    /// A holder that is alive learns of it at its next renewal, up to a third of its lease later. Until then it works on,
-    /// next to whoever gets the permit.
+    /// A holder that is alive learns of it at its next renewal, up to a third of its lease later. Until then it
+    /// continues to work, next to the new holder of the permit.
     Reclaim {
         /// The permit's id.
         id: String,

@@ -1,24 +1,24 @@
-//! A name that does not exist: which ones do, and look like it.
+//! The existing names that are similar to one that does not exist.
 
 use stanchion::{Client, Name};
 use stanchion_core::primitive::{Arg, Reply, Resend, Script};
 
 static SIMILAR: Script<1, 2> = Script::new("cli/similar", include_str!("../lua/similar.lua"));
 
-/// Keys looked at in one script, which is about a millisecond of the server's time, and the number of scripts.
+/// The number of keys that one script looks at, about a millisecond of the server's time, and the number of scripts.
 const AT_ONCE: &str = "1000";
 const SCRIPTS: usize = 50;
-/// More names than this do not help.
+/// The largest number of similar names to show.
 const MOST: usize = 5;
 
-/// Nothing is there under the name.
+/// The result for a name without a key.
 #[derive(Debug, Default)]
 pub(crate) struct Missing {
-    /// Some names that are there, the most similar first.
+    /// Some existing names, the most similar first.
     pub(crate) similar: Vec<String>,
 }
 
-/// `None`: the key exists. Whoever may not ask (`SCAN` needs a right of its own) learns of no similar names.
+/// Looks for similar names. `None`: the key exists, or the user lacks the right to `SCAN`.
 pub(crate) async fn look(client: &Client, name: &Name, asked: &str) -> Option<Missing> {
     let mut cursor = "0".to_owned();
     let mut found: Vec<(usize, String)> = Vec::new();
@@ -48,9 +48,9 @@ pub(crate) async fn look(client: &Client, name: &Name, asked: &str) -> Option<Mi
     Some(Missing { similar })
 }
 
-/// How far `key` is from what was asked for; `None` if they have nothing to do with each other.
+/// The distance of `key` from the name that was asked for; `None` if they are not similar.
 fn distance(asked: &str, key: &str) -> Option<usize> {
-    // What Redisson and this library keep beside a name.
+    // Redisson and this library keep such keys beside a name.
     let beside = ["redisson_", "stanchion_"]
         .iter()
         .any(|prefix| key.starts_with(prefix))
@@ -76,7 +76,7 @@ fn distance(asked: &str, key: &str) -> Option<usize> {
     (distance <= most).then_some(distance)
 }
 
-/// Whether `text` is as `pattern` says, where `*` stands for anything and `?` for one byte.
+/// Returns whether `text` matches `pattern`, where `*` stands for anything and `?` for one byte.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
         ([], []) => true,

@@ -1,4 +1,4 @@
-//! `stanchion status`: who holds a name, and for how long.
+//! `stanchion status`: shows the holder of a name, and the rest of its lease.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::similar::{self, Missing};
 
 /// Show whether a name is held, by whom, and for how long.
 ///
-/// It is what the server saw when asked; by the time you read it, it may have changed.
+/// This is the server's state when asked; by the time you read it, it may have changed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -33,7 +33,7 @@ Examples:
 pub(crate) struct StatusArgs {
     /// The name.
     name: String,
-    /// What it is. Detected if not given, but semaphores and latches that nobody holds look alike.
+    /// The name's kind. Detected if not given, but semaphores and latches that nobody holds look alike.
     #[arg(long, value_enum)]
     kind: Option<Kind>,
     /// Exit with 1 when it is held.
@@ -68,7 +68,7 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
 }
 
 impl Seen {
-    /// Whether there may be no such key.
+    /// True if the key may not exist.
     fn is_at_rest(&self) -> bool {
         match self {
             Self::Lock(_) | Self::Fair(_) | Self::Rwlock(_) => !self.is_held(),
@@ -79,7 +79,7 @@ impl Seen {
         }
     }
 
-    /// Whether whoever asks now would have to wait.
+    /// True if an acquire would have to wait now.
     fn is_held(&self) -> bool {
         match self {
             Self::Lock(status) | Self::Fair(status) => status.is_held(),
@@ -96,10 +96,10 @@ impl Seen {
 #[derive(Debug, Serialize)]
 struct StatusLine<'a> {
     name: &'a str,
-    /// `None`: it cannot be told.
+    /// `None`: unknown.
     kind: Option<Kind>,
     held: bool,
-    /// Whether the server has the key. A lock that nobody holds has none.
+    /// True if the server has the key. A lock that nobody holds has none.
     exists: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     similar: &'a [String],
@@ -162,7 +162,7 @@ impl<'a> StatusLine<'a> {
             Seen::Lock(status) | Seen::Fair(status) => {
                 let kind = match seen {
                     Seen::Fair(_) => Some(Kind::Fair),
-                    // A free name is no kind yet.
+                    // A free name has no kind yet.
                     _ => status.is_held().then_some(Kind::Lock),
                 };
                 let detail = Detail::Lock {
@@ -316,7 +316,7 @@ fn leased_lines(name: &str, status: &LeasedStatus) -> Vec<String> {
     lines
 }
 
-/// What is left of a lease.
+/// Describes the rest of a lease.
 pub(crate) fn lease_left(remaining: Option<Duration>) -> String {
     match remaining {
         Some(left) => format!("{} left", output::rough(left)),

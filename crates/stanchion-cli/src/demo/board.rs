@@ -1,4 +1,4 @@
-//! What the workers report: the overlap detector and the counts.
+//! The reports of the workers: the overlap detector and the counts.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use stanchion::FencingToken;
 
 use super::prize::Place;
 
-/// What a worker is doing.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
@@ -22,7 +22,7 @@ pub(super) enum State {
 /// The critical section of one name.
 #[derive(Debug, Default)]
 struct Room {
-    /// How many units are inside. The detector: they must never be more than the capacity.
+    /// The number of units inside. The detector checks that it never exceeds the capacity.
     inside: AtomicUsize,
     last: Mutex<Last>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Waits {
 #[derive(Debug)]
 pub(super) struct Board {
     pub(super) clients: usize,
-    /// Of each room.
+    /// The capacity of each room.
     capacity: usize,
     workers: Vec<AtomicU8>,
     grants_of: Vec<AtomicU64>,
@@ -100,7 +100,7 @@ impl Board {
         }
     }
 
-    /// A worker has been granted and enters the critical sections of what it holds.
+    /// Records that a worker enters the critical sections of its grant.
     pub(super) fn enter(&self, places: &[Place], worker: usize, client: usize, waited: Duration) {
         for place in places {
             self.enter_room(place, worker, client);
@@ -119,7 +119,7 @@ impl Board {
             let now = Last {
                 client: Some(client),
                 worker: Some(worker),
-                // Readers and permits have none: the last one stays.
+                // Readers and permits have no token: the last one stays.
                 token: place.token.or(last.token),
             };
             std::mem::replace(&mut *last, now)
@@ -140,7 +140,7 @@ impl Board {
         locked(&self.waits).saturating_record(micros);
     }
 
-    /// A worker passes a latch: too early unless all have counted.
+    /// Records that a worker passes a latch, which is too early unless all have counted.
     pub(super) fn pass(
         &self,
         worker: usize,
@@ -159,7 +159,7 @@ impl Board {
         self.granted(worker, waited);
     }
 
-    /// The worker leaves the critical sections; it releases afterwards.
+    /// Records that a worker leaves the critical sections. It releases afterwards.
     pub(super) fn leave(&self, places: &[Place], worker: usize) {
         for place in places {
             self.rooms[place.name]
@@ -173,7 +173,7 @@ impl Board {
         self.workers[worker].store(state as u8, Ordering::Relaxed);
     }
 
-    /// Looks at the server, every now and then.
+    /// Records the periodic check of the server.
     pub(super) fn watch(&self, within_reach: bool, since_last_look: Duration) {
         self.out_of_reach.store(!within_reach, Ordering::Relaxed);
         if !within_reach {
@@ -182,12 +182,12 @@ impl Board {
         }
     }
 
-    /// Whether the server is out of reach of one of the clients.
+    /// True while a client cannot reach the server.
     pub(super) fn is_out_of_reach(&self) -> bool {
         self.out_of_reach.load(Ordering::Relaxed)
     }
 
-    /// For how long it has been, altogether.
+    /// The total time for which the server could not be reached.
     pub(super) fn outage(&self) -> Duration {
         Duration::from_micros(self.outage_micros.load(Ordering::Relaxed))
     }
@@ -233,7 +233,7 @@ impl Board {
         self.grants_of.iter().map(grants).collect()
     }
 
-    /// Who was granted each lock last, and with which token.
+    /// The last worker that was granted each lock, its client and its token.
     pub(super) fn last_grants(&self) -> Vec<Option<(usize, usize, Option<FencingToken>)>> {
         let last = |room: &Room| {
             let last = locked(&room.last);

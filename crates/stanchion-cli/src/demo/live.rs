@@ -12,7 +12,7 @@ use super::view::{self, View};
 use super::{DemoArgs, plain};
 
 const FRAME: Duration = Duration::from_millis(100);
-/// The sparkline has a bar for so many frames.
+/// The number of frames for one bar of the sparkline.
 const FRAMES_PER_BAR: usize = 2;
 
 pub(super) async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io::Result<()> {
@@ -51,7 +51,7 @@ fn per_second(grants: u64, during: Duration) -> u64 {
     grants * 1000 / millis.max(1)
 }
 
-/// Whether q, Esc or Ctrl-C was pressed.
+/// Returns whether q, Esc or Ctrl-C was pressed.
 fn wants_to_stop() -> io::Result<bool> {
     while event::poll(Duration::ZERO)? {
         if let Event::Key(key) = event::read()? {
@@ -69,7 +69,7 @@ fn wants_to_stop() -> io::Result<bool> {
     Ok(false)
 }
 
-/// The terminal in raw mode, given back when dropped, also by a signal or a panic.
+/// The terminal in raw mode. Restored when dropped, also after a signal or a panic.
 struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -86,7 +86,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // OK: nothing can be done about a terminal that does not take it.
+        // OK: a terminal that refuses this cannot be helped.
         let _ = self.0.clear();
         let _ = self.0.show_cursor();
         ratatui::restore();

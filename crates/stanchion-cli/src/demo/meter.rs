@@ -1,13 +1,13 @@
-//! How many commands a `memory://` server has had to execute.
+//! The number of commands that a `memory://` server has executed.
 
 use stanchion::embedded::Engine;
 
-/// Keeps the engine, and counts from when it was made. Made before the clients, so that nothing is missed.
+/// Keeps the engine, and counts from the start. Create it before the clients, so that it counts all commands.
 #[derive(Debug)]
 pub(super) struct CommandMeter(Engine);
 
 impl CommandMeter {
-    /// `None`: a real server, where counting would be everybody's commands.
+    /// The meter of a `memory://` URL. `None` for a real server, which would also count commands of other clients.
     pub(super) fn of(url: &str) -> Option<Self> {
         let namespace = url.strip_prefix("memory://")?.trim_end_matches('/');
         Some(Self(Engine::named(namespace)))

@@ -1,4 +1,4 @@
-//! `stanchion demo`: many workers, one synchronizer, and a detector that looks for holders who must not be there.
+//! `stanchion demo`: many workers, one synchronizer, and a detector of overlapping holders.
 
 mod board;
 mod live;
@@ -31,16 +31,16 @@ use self::worker::Worker;
 use crate::exit::{self, Failure, Library};
 use crate::output;
 
-/// So many clients stand for so many processes: within one, the lock is handed on; between them, messages wake.
+/// The number of clients. Each stands for a process: inside one there are hand-offs, between them messages wake.
 const CLIENTS: usize = 3;
 /// Servers of a RedLock.
 const NODES: usize = 3;
-/// How often the server is looked at.
+/// The time between two checks of the server.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long releases may take at the end.
+/// The time for releases at the end.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
-/// Watch many workers contend, and a detector count those that hold when they must not.
+/// Watch many workers contend, and a detector count overlapping holders.
 ///
 /// The workers are spread over three clients, as if in three processes. Without --url everything runs inside this
 /// program: there is nothing to install.
@@ -59,16 +59,16 @@ Examples:
   stanchion demo --url redis://127.0.0.1/ --workers 50   in several terminals
   stanchion demo --seconds 3 --json | jq .grants_per_second")]
 pub(crate) struct DemoArgs {
-    /// What they contend for.
+    /// The primitive that they contend for.
     #[arg(long, short, value_enum, default_value = "lock")]
     primitive: Primitive,
-    /// How long, at most 60 (all: shared among them).
+    /// The duration, at most 60 (all: shared among them).
     #[arg(long, short, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
-    /// How many workers.
+    /// The number of workers.
     #[arg(long, short, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
-    /// How many names they share (multilock: at least 4; latch: a new one each round).
+    /// The number of names they share (multilock: at least 4; latch: a new one each round).
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     names: u16,
     /// The server. memory:// is an engine inside this program.
@@ -83,7 +83,7 @@ pub(crate) struct DemoArgs {
 }
 
 impl DemoArgs {
-    /// Whether the live display is to be shown.
+    /// Returns whether to show the live display.
     pub(crate) fn is_live(&self) -> bool {
         !self.plain && !self.json && output::may_colour(&io::stdout())
     }
@@ -164,7 +164,7 @@ async fn one(args: &DemoArgs) -> Result<u8, Failure> {
     })
 }
 
-/// For each of a few processes, a client of each server.
+/// Connects a client to each server, for each of the simulated processes.
 async fn connect(args: &DemoArgs) -> Result<Vec<Vec<Client>>, Failure> {
     let urls = match args.primitive {
         Primitive::Redlock if !args.url.starts_with("memory:") => {
@@ -228,7 +228,7 @@ fn start(
     Ok(workers)
 }
 
-/// A semaphore has to be given its permits. A demonstration in another terminal may have done so.
+/// Sets the number of permits of each semaphore, unless a demonstration in another terminal has done so.
 async fn semaphores(
     args: &DemoArgs,
     client: &Client,
@@ -246,7 +246,7 @@ async fn semaphores(
     Ok(semaphores)
 }
 
-/// Its permits have no TTL: a demonstration leaves nothing behind, unless another one still uses it.
+/// Removes a semaphore, whose permits have no TTL, unless another demonstration still uses it.
 async fn remove(semaphore: &LeasedSemaphore, board: &Board) {
     match semaphore.acquired().await {
         Ok(0) => {
@@ -259,7 +259,7 @@ async fn remove(semaphore: &LeasedSemaphore, board: &Board) {
     }
 }
 
-/// Sees whether the server is there.
+/// Checks periodically whether the server can be reached.
 async fn watch(clients: Vec<Vec<Client>>, board: Arc<Board>, stop: CancellationToken) {
     let mut last = Instant::now();
     while stop
@@ -273,7 +273,7 @@ async fn watch(clients: Vec<Vec<Client>>, board: Arc<Board>, stop: CancellationT
     }
 }
 
-/// Shows what goes on until the time is over or the user has seen enough.
+/// Shows the display until the time has passed or the user stops it.
 async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io::Result<()> {
     let end = started + args.duration();
     tokio::select! {
@@ -296,7 +296,7 @@ async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io::Result<()
 async fn terminated() {
     match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
         Ok(mut signals) => drop(signals.recv().await),
-        // Then TERM ends the program as it does any other.
+        // Without the handler TERM ends the program by default.
         Err(_) => std::future::pending().await,
     }
 }

@@ -1,4 +1,4 @@
-//! Without a terminal: a line a second.
+//! The display without a terminal: a line a second.
 
 use std::io;
 use std::time::Duration;

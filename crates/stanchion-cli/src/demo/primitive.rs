@@ -1,4 +1,4 @@
-//! What the workers contend for, and what the detector must never see of it.
+//! The primitives that the workers contend for, with the limits that the detector checks.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub(crate) enum Primitive {
     Rwlock,
     /// Three at a time.
     Semaphore,
-    /// Everybody goes on when all have counted.
+    /// All workers continue when all have counted.
     Latch,
     /// Two names at once.
     Multilock,
@@ -41,7 +41,7 @@ impl Primitive {
         Self::Redlock,
     ];
 
-    /// What each of its names begins with.
+    /// The prefix of its names.
     pub(super) fn noun(self) -> &'static str {
         match self {
             Self::Lock | Self::All => "lock",
@@ -54,7 +54,7 @@ impl Primitive {
         }
     }
 
-    /// How many names it needs when so many were asked for.
+    /// The number of names it needs when `asked` were requested.
     pub(super) fn names(self, asked: u16) -> u16 {
         match self {
             // A worker takes two of them.
@@ -65,7 +65,7 @@ impl Primitive {
         }
     }
 
-    /// So many units may be inside at a time: the detector's limit.
+    /// The number of units that may be inside at a time: the detector's limit.
     pub(super) fn capacity(self) -> usize {
         match self {
             Self::Rwlock => READERS,
@@ -75,7 +75,7 @@ impl Primitive {
         }
     }
 
-    /// What they contend for.
+    /// A description of the objects that the workers contend for.
     pub(super) fn prize(self, names: u16) -> String {
         let (one, many) = match self {
             Self::Lock | Self::All => ("lock", "locks"),
@@ -92,7 +92,7 @@ impl Primitive {
         }
     }
 
-    /// What a worker did that the display names last.
+    /// The verb with which the display names the last worker.
     pub(super) fn did(self) -> &'static str {
         match self {
             Self::Latch => "passed by",
@@ -100,7 +100,7 @@ impl Primitive {
         }
     }
 
-    /// What makes the number of grants what it is.
+    /// The pace of the workers, which limits the number of grants.
     pub(super) fn pace(self) -> &'static str {
         match self {
             Self::Latch => "each rests for up to 3 ms, then counts and waits for all",
@@ -108,7 +108,7 @@ impl Primitive {
         }
     }
 
-    /// What was shown when nothing went wrong.
+    /// The closing line when nothing went wrong.
     pub(super) fn verdict(self) -> &'static str {
         match self {
             Self::Lock | Self::Fair | Self::Redlock | Self::All => {
@@ -116,20 +116,20 @@ impl Primitive {
             }
             Self::Rwlock => "Never a writer beside anybody else.",
             Self::Semaphore => "Never more than three holders at a time.",
-            Self::Latch => "Nobody went on before everybody had counted.",
+            Self::Latch => "Nobody continued before everybody had counted.",
             Self::Multilock => "Never more than one holder of a name, and no deadlock.",
         }
     }
 
-    /// What the detector saw when something did.
+    /// The closing line when the detector saw an overlap.
     pub(super) fn alarm(self) -> &'static str {
         match self {
             Self::Lock | Self::Fair | Self::Multilock | Self::Redlock | Self::All => {
                 "TWO HELD AT THE SAME TIME."
             }
             Self::Rwlock => "A WRITER WAS NOT ALONE.",
-            Self::Semaphore => "MORE HELD THAN THERE ARE PERMITS.",
-            Self::Latch => "SOMEBODY WENT ON TOO EARLY.",
+            Self::Semaphore => "MORE HOLDERS THAN PERMITS.",
+            Self::Latch => "SOMEBODY CONTINUED TOO EARLY.",
         }
     }
 }

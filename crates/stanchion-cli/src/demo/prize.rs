@@ -1,4 +1,4 @@
-//! The synchronizers of one worker, and what it holds of them.
+//! The synchronizers of one worker, and its holds.
 
 use anyhow::Error;
 use stanchion::{
@@ -9,10 +9,10 @@ use stanchion::{
 
 use super::primitive::Primitive;
 
-/// One in so many turns at a read-write lock writes.
+/// One of this many turns at a read-write lock writes.
 const WRITES: usize = 4;
 
-/// What a worker contends for: one of each name.
+/// The synchronizers of a worker: one of each name.
 #[derive(Debug)]
 pub(super) enum Prize {
     Lock(Vec<Lock>),
@@ -23,7 +23,7 @@ pub(super) enum Prize {
     RedLock(Vec<RedLock>),
 }
 
-/// A place in the detector: which name, and how much of it.
+/// A place in the detector: the name, and the number of its units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) name: usize,
@@ -44,7 +44,7 @@ pub(super) enum Held {
 }
 
 impl Prize {
-    /// `clients`: of each server; more than one only for a RedLock.
+    /// Creates the synchronizers. `clients` has one client of each server: more than one only for a RedLock.
     pub(super) fn new(primitive: Primitive, clients: &[Client], names: u16) -> Result<Self, Error> {
         let client = &clients[0];
         let noun = primitive.noun();
@@ -83,7 +83,7 @@ impl Prize {
         })
     }
 
-    /// Waits for one, or for two, picked at random. Returns where its holder is to be seen.
+    /// Waits for one, or for two, picked at random. Returns the hold and its places in the detector.
     pub(super) async fn acquire(&self) -> Result<(Held, Vec<Place>), Error> {
         let (held, name, units) = match self {
             Self::Lock(locks) => {
@@ -119,7 +119,7 @@ impl Prize {
     }
 }
 
-/// Two different locks, in an order that would deadlock if it were obeyed.
+/// Acquires two different locks, named in random order, which would deadlock without the multi-lock.
 async fn two_of(locks: &[Lock]) -> Result<(Held, Vec<Place>), Error> {
     let first = fastrand::usize(0..locks.len());
     let second = (first + fastrand::usize(1..locks.len())) % locks.len();
@@ -145,7 +145,7 @@ impl Held {
         }
     }
 
-    /// Works for as long as it is held.
+    /// Runs `work` while the hold lasts.
     pub(super) async fn run(&self, work: impl Future<Output = ()>) -> Result<(), LeaseLost> {
         match self {
             Self::Lock(guard) => guard.run(work).await,

@@ -1,4 +1,4 @@
-//! The latch: in each round every worker counts once and goes on when all have.
+//! The latch: in each round every worker counts once and continues when all have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::board::{Board, State};
 use super::worker::{AFTER_ERROR, a_moment};
 
-/// A round's latch, named so that no other demonstration on the server meets it, and who has counted.
+/// A round's latch, with a name that no other demonstration on the server uses, and the number of workers that have counted.
 #[derive(Clone, Debug)]
 struct Round {
     name: String,
@@ -20,7 +20,7 @@ struct Round {
     passed: Arc<AtomicUsize>,
 }
 
-/// What the workers and their caller share.
+/// The state that the workers and their caller share.
 #[derive(Debug)]
 pub(super) struct Rounds {
     workers: usize,
@@ -56,7 +56,7 @@ impl Rounds {
                 sleep(Duration::from_millis(1)).await;
             }
         }
-        // A count has no TTL: the last one is taken away. Everybody has left by the same signal.
+        // A count has no TTL, so the last one is deleted. The same signal has stopped all workers.
         let last = self.current.borrow().clone();
         if let Some(round) = last
             && let Err(error) = self.open(&client, &round).await
@@ -77,7 +77,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// One worker, round after round.
+    /// Runs one worker, round after round.
     pub(super) async fn follow(
         &self,
         worker: usize,

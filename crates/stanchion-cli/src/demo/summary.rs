@@ -1,4 +1,4 @@
-//! The closing table, and the same as JSON.
+//! The closing table, and its facts as JSON.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::DemoArgs;
 use super::board::Board;
 use super::primitive::Primitive;
 
-/// What the demonstration showed.
+/// The result of a demonstration.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     primitive: Primitive,
@@ -26,12 +26,12 @@ pub(super) struct Summary {
     wait_max_ms: f64,
     grants_after_same_client: u64,
     grants_after_other_client: u64,
-    /// Of the worker with the fewest and of the one with the most grants.
+    /// The grants of the worker with the fewest and of the worker with the most.
     grants_per_worker: (u64, u64),
     lost_leases: u64,
-    /// Only known for `memory://`.
+    /// Known for `memory://` only.
     commands_per_grant: Option<f64>,
-    /// How long the server was out of reach.
+    /// The time for which the server could not be reached.
     outage_seconds: f64,
     errors: u64,
     last_error: Option<String>,
@@ -78,7 +78,7 @@ impl Summary {
         }
     }
 
-    /// Nothing happened that a lock must not let happen.
+    /// Returns whether the detector found nothing and no error occurred.
     pub(super) fn is_good(&self) -> bool {
         let bad = [
             self.overlaps,
@@ -89,7 +89,7 @@ impl Summary {
         bad.iter().all(|count| *count == 0)
     }
 
-    /// For lines of so many columns.
+    /// The closing table, for lines of at most `columns`.
     pub(super) fn table(&self, colour: bool, columns: usize) -> String {
         let paint = |code: &str, text: String| {
             if colour {
@@ -185,7 +185,7 @@ pub(super) fn headline(args: &DemoArgs) -> String {
     format!("{workers} workers {contend} {prize} on {url}")
 }
 
-/// How many columns `text` takes, without its colours.
+/// The number of columns of `text`, without its colours.
 fn visible(text: &str) -> usize {
     let mut parts = text.split('\x1b');
     let plain = parts.next().unwrap_or_default().chars().count();
@@ -196,7 +196,7 @@ fn visible(text: &str) -> usize {
             .sum::<usize>()
 }
 
-/// Lines of at most so many columns, broken between words.
+/// Breaks `text` between words into lines of at most `columns`.
 fn wrapped(text: &str, columns: usize) -> String {
     let mut out = String::new();
     let mut used = 0;

@@ -1,4 +1,4 @@
-//! What the live display looks like.
+//! The layout of the live display.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use super::board::{Board, State};
 use super::summary::{grouped, headline, millis};
 
 const NUMBERS_WIDTH: u16 = 30;
-/// Narrower than this, the chart stands below the numbers.
+/// The width below which the chart is below the numbers.
 const WIDE: u16 = 64;
-/// What the border and its padding take of the width.
+/// The width of the border and its padding.
 const BORDER: u16 = 4;
 const HOLDING: Color = Color::Green;
 const WAITING: Color = Color::Yellow;
-/// Clients are called by these.
+/// The names of the clients.
 const LETTERS: [&str; 3] = ["A", "B", "C"];
 
-/// Headline, progress bar, gap, numbers and chart, gap, holder, clients, legend.
+/// The heights of headline, progress bar, gap, numbers and chart, gap, holder, clients, legend.
 fn heights(width: u16) -> [u16; 8] {
     if width >= WIDE + BORDER {
         [1, 1, 1, 6, 1, 1, 3, 2]
@@ -35,7 +35,7 @@ fn rows(width: u16) -> [Constraint; 8] {
     heights(width).map(Constraint::Length)
 }
 
-/// What the display needs on a terminal of that width, with its border.
+/// The height of the display on a terminal of that width, with its border.
 pub(super) fn height(width: u16) -> u16 {
     2 + heights(width).iter().sum::<u16>()
 }
@@ -87,7 +87,7 @@ impl View<'_> {
         frame.render_widget(explained, legend);
     }
 
-    /// What the signs mean, and why there are not more grants.
+    /// The meaning of the signs, and the pace that limits the grants.
     fn legend(&self) -> Line<'static> {
         Line::from(vec![
             Span::styled("● ", Style::new().fg(HOLDING)),

@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 use super::board::{Board, State};
 use super::prize::{Held, Place, Prize};
 
-/// Holds and rests last up to so long.
+/// The longest duration of a hold or a rest.
 const MOMENT: Duration = Duration::from_millis(3);
-/// A worker whose acquire failed tries again after this.
+/// The pause of a worker whose acquire failed.
 pub(super) const AFTER_ERROR: Duration = Duration::from_millis(200);
 
-/// One of many.
+/// One of the workers.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) id: usize,
@@ -30,7 +30,7 @@ impl Worker {
         while !self.stop.is_cancelled() {
             self.board.set_state(self.id, State::Waiting);
             let asked = Instant::now();
-            // The future is dropped when the demonstration ends: that gives up the place in the queue.
+            // The end of the demonstration drops the future, which gives up the place in the queue.
             let Some(acquired) = self.stop.run_until_cancelled(self.prize.acquire()).await else {
                 break;
             };
@@ -50,7 +50,7 @@ impl Worker {
 
     async fn hold(&self, held: Held, places: &[Place], waited: Duration) {
         self.board.enter(places, self.id, self.client, waited);
-        // Dropped in time should the lease be lost, so the detector sees this worker leave before the next enters.
+        // On a loss `run` drops the work in time, so the detector sees this worker leave before the next enters.
         let worked = held.run(sleep(a_moment())).await;
         self.board.leave(places, self.id);
         if worked.is_err() {

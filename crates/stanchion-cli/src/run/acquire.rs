@@ -1,4 +1,4 @@
-//! Waiting for the lock, and saying so.
+//! Waiting for the lock, and reporting it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::target::{Held, Target};
 use crate::exit::{self, Failure, Library};
 use crate::output;
 
-/// Who waits for longer than this is told what for.
+/// The wait after which the user learns what `run` waits for.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Between two tries to reach the server.
+/// The first pause between two attempts to reach the server.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub(crate) enum Wait {
     /// Until it is acquired.
     Forever,
-    /// At most so long.
+    /// At most this long.
     AtMost(Duration),
     /// Ask once.
     No,
@@ -42,7 +42,7 @@ pub(super) fn parse_wait(text: &str) -> Result<Wait, String> {
     }
 }
 
-/// What waiting brought.
+/// The outcome of the wait.
 pub(super) enum Answer {
     Acquired(Held),
     /// Somebody else held it all the time.
@@ -50,7 +50,7 @@ pub(super) enum Answer {
 }
 
 impl Wait {
-    /// What is left of it; `None`: nothing.
+    /// The rest of the wait; `None`: it has ended.
     fn left(self, asked: Instant) -> Option<Self> {
         match self {
             Self::Forever => Some(Self::Forever),
@@ -62,7 +62,7 @@ impl Wait {
         }
     }
 
-    /// Pauses before the next try, no longer than there is time.
+    /// Pauses before the next attempt, at most for the rest of the wait.
     async fn pause(self, pause: Duration) {
         let most = match self {
             Self::AtMost(most) => most,
@@ -72,7 +72,7 @@ impl Wait {
     }
 }
 
-/// Connects. A server that cannot be reached is tried again for as long as `--wait` says.
+/// Connects. Retries an unreachable server for the time of `--wait`.
 pub(super) async fn connect(
     args: &RunArgs,
     asked: Instant,
@@ -99,7 +99,7 @@ pub(super) async fn connect(
     }
 }
 
-/// Acquires as `--wait` says.
+/// Acquires within the time of `--wait`.
 pub(super) async fn acquire(
     args: &RunArgs,
     client: &Client,
@@ -107,7 +107,7 @@ pub(super) async fn acquire(
     report: &Report,
 ) -> Result<Answer, Failure> {
     let target = Target::new(client, args, |text| report.say(text)).await?;
-    // The time to connect counts; once connected, the server is asked in any case.
+    // Connecting counts as waiting, but a connected server is asked at least once.
     let mut wait = args.wait.left(asked).unwrap_or(Wait::No);
     loop {
         let acquired = {
@@ -155,7 +155,7 @@ pub(super) async fn acquire(
     }
 }
 
-/// Somebody else holds, unless what is there is no lock at all.
+/// Returns the conflict with another holder, or an error if the key is no lock at all.
 async fn conflict(target: &Target, message: String) -> Result<Answer, Failure> {
     match target.in_the_way().await {
         Err(error) if is_foreign(&error) => Err(Library(error).into()),
@@ -163,7 +163,7 @@ async fn conflict(target: &Target, message: String) -> Result<Answer, Failure> {
     }
 }
 
-/// The name belongs to something else, which will not be released.
+/// True if the name belongs to something else, which will not be released.
 fn is_foreign(error: &QueryError) -> bool {
     matches!(
         error,
@@ -185,7 +185,7 @@ async fn ask(args: &RunArgs, wait: Wait, target: &Target) -> Result<Option<Held>
     }
 }
 
-/// Says so to who waits. Returns what makes waiting useless.
+/// Tells the user what `run` waits for. Returns the failure if waiting is useless.
 async fn say_what_for(target: &Target, report: &Report) -> Option<Failure> {
     tokio::time::sleep(PATIENCE).await;
     let name = target.name();

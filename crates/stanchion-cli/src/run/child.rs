@@ -1,4 +1,4 @@
-//! The command as `run` sees it: started by way of the warden, told of the hold, ended with it.
+//! The command from the side of `run`, which starts it through the warden, informs the warden of the hold, and ends both with it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,24 +19,24 @@ use super::warden::{self, News, Order, Post};
 use super::{Leftovers, RunArgs, launch};
 use stanchion::LostReason;
 
-/// How long what the command left behind may go on before its user is told.
+/// The time that leftovers of the command may run before the user is told.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How much longer than the grace the warden may take to end everything.
+/// The time beyond the grace that the warden may take to end everything.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// How a command ended by itself.
+/// The command's own end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Exited(i32),
     Signaled(i32),
 }
 
-/// How it went. Nothing that the command has started runs any more.
+/// The outcome, once nothing that the command has started runs any more.
 #[derive(Debug)]
 pub(super) struct End {
     /// The hold was lost meanwhile.
     pub(super) lost: Option<LostReason>,
-    /// `None`: the warden was killed before it could tell.
+    /// `None`: the warden was killed before it could report the end.
     pub(super) ended: Option<Ended>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Child {
     warden: tokio::process::Child,
     orders: pipe::Sender,
     news: Lines<BufReader<pipe::Receiver>>,
-    /// The warden's ends of the pipes, until it has them.
+    /// The warden's ends of the pipes, until it has opened them.
     lent: Option<(OwnedFd, OwnedFd)>,
     lease: Duration,
     grace: Duration,
@@ -55,25 +55,25 @@ pub(super) struct Child {
     before: Vec<i32>,
     /// INT, QUIT or TERM came.
     asked: bool,
-    /// The grace is over.
+    /// The grace has passed.
     overdue: bool,
     ended: Option<Ended>,
     lost: Option<LostReason>,
-    /// What is to be looked after next.
+    /// The next task of `supervise`.
     next: Next,
 }
 
 #[derive(Debug)]
 enum Next {
     Nothing,
-    /// The command has ended and something else has not.
+    /// The command has ended, but some of its processes may not have.
     TellOfLeftovers(Instant),
     /// The warden does not end.
     KillWarden(Instant),
 }
 
 impl Child {
-    /// Starts the command in the caller's process group, so that job control works as without us.
+    /// Starts the command in the caller's process group, so that job control works as without `run`.
     pub(super) fn start(args: &RunArgs, held: &Held) -> io::Result<Self> {
         warden::adopt_orphans()?;
         let before = tree::below(warden::pid_of_this(), &[])?;
@@ -93,7 +93,7 @@ impl Child {
         };
         let mut command = launch::warden(&post, &args.command)?;
         command.env("STANCHION_NAME", &args.name);
-        // One of an outer `run` must not be taken for ours.
+        // A token of an outer `run` must not be taken for this one's.
         command.env_remove("STANCHION_FENCING_TOKEN");
         if let Some(token) = held.fencing_token() {
             command.env("STANCHION_FENCING_TOKEN", token.to_string());
@@ -124,7 +124,7 @@ impl Child {
         report: &Report,
     ) -> io::Result<End> {
         let mut lost = held.lost();
-        // Often enough that the warden always knows of half a lease.
+        // Often enough that the warden's deadline is always at least half a lease away.
         let mut tick = tokio::time::interval(self.lease / 20);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let relieved = loop {
@@ -142,7 +142,7 @@ impl Child {
                 () = sleep_until(self.next.at()) => self.go_on(report),
             }
         };
-        // What it wrote before it ended.
+        // Reads the news that the warden wrote before it ended.
         self.lent = None;
         while let Ok(Some(line)) = self.news.next_line().await {
             self.hear(&line, report);
@@ -157,7 +157,7 @@ impl Child {
     }
 
     fn order(&self, order: Order) {
-        // OK: a warden that does not read has ended, which its end tells.
+        // OK: a warden that does not read has ended, and `wait` reports that.
         let _ = rustix::io::write(&self.orders, order.to_string().as_bytes());
     }
 
@@ -179,13 +179,13 @@ impl Child {
         }
     }
 
-    /// Its leftovers go on as long as they like, unless something says that the end was asked for.
+    /// Lets the command's leftovers run, unless the end was asked for.
     fn command_ended(&mut self, ended: Ended) {
         self.ended = Some(ended);
         let stop =
             self.asked || self.leftovers == Leftovers::Stop || matches!(ended, Ended::Signaled(_));
         if self.lost.is_some() {
-            // They have been told.
+            // All processes are being ended already.
         } else if stop {
             self.end();
         } else {
@@ -193,7 +193,7 @@ impl Child {
         }
     }
 
-    /// What asks for an end goes to all of them, as from a terminal; the other signals mean the command.
+    /// Passes a signal on: one that asks for the end to all processes, as a terminal does; any other to the command alone.
     fn pass_on(&mut self, signal: Signal) {
         let asks = matches!(signal, Signal::INT | Signal::QUIT | Signal::TERM);
         let by_terminal =
@@ -223,7 +223,7 @@ impl Child {
             Next::KillWarden(_) => {
                 self.next = Next::Nothing;
                 self.overdue = true;
-                // What it has not ended comes to this process, which does.
+                // Its processes become children of this process, which ends them.
                 let _ = self.warden.start_kill();
             }
             Next::Nothing => {}
@@ -234,7 +234,7 @@ impl Child {
         i32::try_from(self.warden.id()?).ok()
     }
 
-    /// The warden was killed: what was in its care is in ours.
+    /// Ends the processes of a warden that was killed.
     async fn end_orphans(&self, report: &Report) -> io::Result<()> {
         let me = warden::pid_of_this();
         let grace = if self.overdue {
@@ -245,7 +245,7 @@ impl Child {
         let left = || tree::below(me, &self.before);
         let mut ending = Ending::begin(&left()?, &BTreeSet::new(), Instant::now() + grace);
         loop {
-            // Collects those that have ended; nothing else here waits for a child any more.
+            // Reaps those that have ended; nothing else waits for children at this point.
             while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
             let left = left()?;
             if left.is_empty() {

@@ -1,7 +1,7 @@
-//! The inner steps between `run` and the command: this program, started once more.
+//! The inner steps between `run` and the command: further processes of this program.
 //!
 //! `run` starts the [warden](super::warden), the warden starts the last step, and that replaces itself by the command. On
-//! Linux the last step asks the kernel for KILL should its parent die. The request survives the replacement, and there
+//! Linux the last step asks the kernel for KILL when its parent dies. The request survives the replacement, and there
 //! is no other way to make it without unsafe code.
 
 use std::ffi::{OsStr, OsString};
@@ -13,11 +13,11 @@ use std::process::Command;
 use super::warden::{self, Post};
 use crate::exit::{self, Failure};
 
-/// The first arguments of the steps. They are no subcommands, so that neither help nor completions offer them.
+/// The first arguments of the steps. They are not subcommands, so neither help nor completions offer them.
 const WARDEN: &str = "__warden";
 const STEP: &str = "__launch";
 
-/// What starts the warden of `words`.
+/// Builds the command that starts the warden of `words`.
 pub(super) fn warden(post: &Post, words: &[OsString]) -> io::Result<Command> {
     let mut command = Command::new(this_program()?);
     command
@@ -28,7 +28,7 @@ pub(super) fn warden(post: &Post, words: &[OsString]) -> io::Result<Command> {
     Ok(command)
 }
 
-/// What starts `words`. Must be spawned from the main thread: the kernel's request is about the parent *thread*.
+/// Builds the command that starts `words`. Must be spawned from the main thread: the kernel watches the parent *thread*.
 pub(super) fn command(words: &[OsString]) -> io::Result<Command> {
     let mut command = Command::new(this_program()?);
     let parent = std::process::id().to_string();
@@ -36,7 +36,7 @@ pub(super) fn command(words: &[OsString]) -> io::Result<Command> {
     Ok(command)
 }
 
-/// The file may have been replaced by an update since; Linux still has the one that runs.
+/// The path of this program. An update may have replaced the file; on Linux `/proc/self/exe` is still the one that runs.
 fn this_program() -> io::Result<PathBuf> {
     let running = Path::new("/proc/self/exe");
     if running.exists() {
@@ -46,7 +46,7 @@ fn this_program() -> io::Result<PathBuf> {
     }
 }
 
-/// Is one of the inner steps, if this is one. A last step returns only when it fails.
+/// Runs an inner step, if the arguments name one. The last step returns only when it fails.
 pub(crate) fn inner(mut args: impl Iterator<Item = OsString>) -> Option<Result<u8, Failure>> {
     let _program = args.next();
     let step = args.next()?;
@@ -68,9 +68,9 @@ pub(crate) fn inner(mut args: impl Iterator<Item = OsString>) -> Option<Result<u
 #[cfg(target_os = "linux")]
 fn die_with_parent(parent: i32) -> io::Result<()> {
     use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-    // Nobody may be left to follow a TERM up.
+    // KILL, because no process may be left to send it after a TERM.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have died before the kernel knew.
+    // The parent may have died before the request to the kernel.
     if getppid().map(Pid::as_raw_pid) == Some(parent) {
         Ok(())
     } else {
@@ -85,7 +85,7 @@ fn die_with_parent(_parent: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// The shell's codes for a command that does not start.
+/// The failure for a command that does not start, with the shell's exit codes.
 pub(super) fn cannot_start(command: &OsStr, error: &io::Error) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => exit::NOT_FOUND,

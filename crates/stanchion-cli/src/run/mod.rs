@@ -25,19 +25,19 @@ use crate::connect::ServerArgs;
 use crate::exit::{self, Failure};
 use crate::output;
 
-/// How long leftovers may take to be cleaned up before the program ends.
+/// The time for clean-up before the program ends.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Run a command while holding a lock.
 ///
 /// Waits for the lock, runs the command, releases, and exits as the command did. The lease is renewed in the
-/// background for as long as the command runs. Should this machine die, the lock is free when the lease has passed.
+/// background for as long as the command runs. If this machine dies, the lock is free when the lease has passed.
 #[derive(Debug, Args)]
 #[command(after_long_help = DETAILS, after_help = "`stanchion run --help` lists exit codes, signals and examples.")]
 pub(crate) struct RunArgs {
     /// The lock's name.
     name: String,
-    /// In line: who asked first, on whatever machine, is first.
+    /// In line: in order of arrival, across machines.
     #[arg(long, group = "kind")]
     fair: bool,
     /// Beside others that --read, while nobody runs with --write.
@@ -49,20 +49,20 @@ pub(crate) struct RunArgs {
     /// At most N at a time. The first caller fixes N for all; a caller with another N is warned.
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     permits: Option<u32>,
-    /// How long to wait for the lock, and for the server: a duration, `forever`, or 0 to ask once.
+    /// The time to wait for the lock, and for the server: a duration, `forever`, or 0 to ask once.
     #[arg(long, short, value_name = "DURATION", default_value = "forever", value_parser = acquire::parse_wait)]
     wait: acquire::Wait,
-    /// How long the lock outlives this process if it cannot release. Renewed every third of it.
+    /// The time that the lock outlives this process if it cannot release. Renewed every third of it.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_lease)]
     lease: Lease,
-    /// Keep the lock for at least so long, at most --lease longer, even if the command ends sooner: for jobs from cron on
+    /// Keep the lock for at least this long, at most --lease longer, even if the command ends sooner: for jobs from cron on
     /// machines whose clocks differ.
     #[arg(long, value_name = "DURATION", value_parser = parse_lease)]
     at_least: Option<Lease>,
-    /// How long the command, and all that it has started, have between TERM and KILL when the lock is lost.
+    /// The time between TERM and KILL for the command, and all that it has started, when the lock is lost.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     grace: Duration,
-    /// What to do about processes that the command leaves behind; the lock is held until they have ended.
+    /// Handling of processes that the command leaves behind; the lock is held until they have ended.
     #[arg(long, value_enum, default_value_t = Leftovers::Wait)]
     leftovers: Leftovers,
     /// A prefix for messages.
@@ -71,7 +71,7 @@ pub(crate) struct RunArgs {
     /// Exit with this code instead of 75 when the lock is not acquired in time (as flock -E).
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = exit::NOT_ACQUIRED, hide_default_value = true)]
     conflict_exit_code: u8,
-    /// Say what is going on: connected, waiting, acquired, started, ended, released.
+    /// Report each step: connected, waiting, acquired, started, ended, released.
     #[arg(long, short)]
     verbose: bool,
     /// Write one line of JSON about the outcome to standard error, and nothing else.
@@ -84,7 +84,7 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// What becomes of processes that the command leaves behind. The lock is held until they have ended in either case.
+/// The handling of processes that the command leaves behind. The lock is held until they have ended in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Leftovers {
     /// Wait for them to end.
@@ -93,14 +93,14 @@ pub(crate) enum Leftovers {
     Stop,
 }
 
-/// What NAME is to this run.
+/// The kind of NAME.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
     Fair,
     Read,
     Write,
-    /// One of so many.
+    /// One of this many permits.
     Permit(u32),
 }
 
@@ -189,7 +189,7 @@ async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Fail
         client.server().version
     ));
     let done = lock_and_run(args, &client, asked, &mut signals, report).await;
-    // Whatever was under way is cleaned up before the process, and with it the clean-up, ends.
+    // Clean-up runs in the background of this process, so it must finish before the process ends.
     let left = client.shutdown(SHUTDOWN).await;
     if left.unfinished > 0 {
         report.say(format_args!(
@@ -249,7 +249,7 @@ async fn run_holding(
     let end = match child.supervise(&held, signals, report).await {
         Ok(end) => end,
         Err(error) => {
-            // P12: something may still run. The lease ends the hold.
+            // P12: processes may still run, so the hold is not released. The lease ends it.
             std::mem::forget(held);
             return Err(error.into());
         }
@@ -264,7 +264,7 @@ async fn run_holding(
     let least = args.at_least.map(Lease::length).unwrap_or_default();
     let still = least.saturating_sub(acquired_at.elapsed());
     if !still.is_zero() && held.remaining() > Duration::ZERO {
-        // It was asked for with that lease, so it stays even if this process had been killed.
+        // The acquire asked for this first lease, so the lock stays held without this process.
         report.detail(format_args!(
             "{} stays held for {}",
             args.name,
@@ -276,7 +276,7 @@ async fn run_holding(
             .map_or_else(watch_ended, |ended| Ok(report.ended(ended)));
     }
     match release(held, report).await {
-        // It ended between two renewals: the command may have run without the lock.
+        // The hold ended between two renewals: the command may have run without the lock.
         Some(ReleaseError::Lost(lost)) => {
             report.say(format_args!("{lost}, before the command had ended"));
             Ok(report.lost(lost.reason))

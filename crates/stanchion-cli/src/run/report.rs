@@ -1,4 +1,4 @@
-//! What `run` tells its user: messages for people, or one line of JSON.
+//! The output of `run`: messages for human readers, or one line of JSON.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -15,7 +15,7 @@ use super::tree::Process;
 use crate::exit::{self, Failure};
 use crate::output;
 
-/// How it went.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
     Interrupted,
     /// Somebody else held the lock for the whole of `--wait`.
     NotAcquired,
-    /// Anything else; the message says what.
+    /// Any other failure; see the message.
     Failed,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Report {
     style: Style,
 }
 
-/// What to print.
+/// The output options.
 #[derive(Debug)]
 struct Style {
     json: bool,
@@ -86,21 +86,21 @@ impl Report {
         }
     }
 
-    /// Tells what must not be missed.
+    /// Prints a message that every user should see.
     pub(super) fn say(&self, text: fmt::Arguments<'_>) {
         if !self.style.json {
             eprintln!("stanchion: {}{text}", self.style.label);
         }
     }
 
-    /// Tells what only somebody who looks on wants to know.
+    /// Prints a message only for a user at a terminal.
     pub(super) fn say_to_human(&self, text: fmt::Arguments<'_>) {
         if self.style.human {
             self.say(text);
         }
     }
 
-    /// Tells what is going on to who asked for it, and to the log.
+    /// Prints a step with `--verbose`, and logs it.
     pub(super) fn detail(&self, text: fmt::Arguments<'_>) {
         tracing::debug!("{text}");
         if self.style.verbose {
@@ -147,7 +147,7 @@ impl Report {
         self.say(format_args!("stopping the command"));
     }
 
-    /// The command has ended, and these have not.
+    /// Reports the processes that run on after the command has ended.
     pub(super) fn left_behind(&self, left: &[Process]) {
         let alive: Vec<_> = left.iter().filter(|process| !process.is_over()).collect();
         let Some(first) = alive.first() else { return };
@@ -175,7 +175,7 @@ impl Report {
         exit::LOST
     }
 
-    /// `code` zero says that this is as good as done: then only somebody who looks on is told.
+    /// Reports that the lock was not acquired. With a `code` of 0 the user accepts this, so only a terminal shows it.
     pub(super) fn not_acquired(&mut self, message: String, code: u8) -> u8 {
         if code == exit::SUCCESS {
             self.say_to_human(format_args!("{message}"));
@@ -193,7 +193,7 @@ impl Report {
         exit::of_signal(signal.as_raw())
     }
 
-    /// Prints what is left to print.
+    /// Prints the final message or the JSON line.
     pub(super) fn finish(mut self, done: Result<u8, Failure>) -> Result<u8, Failure> {
         if !self.style.json {
             return done.map_err(|failure| {

@@ -1,4 +1,4 @@
-//! The signals that are passed on.
+//! The signals that `run` passes on to the command.
 
 use std::fs::File;
 use std::future::poll_fn;
@@ -17,12 +17,12 @@ const PASSED_ON: [Signal; 6] = [
     Signal::TERM,
 ];
 
-/// Signals sent to this process from now on. They no longer end it.
+/// A stream of the signals to this process, which no longer end it.
 #[derive(Debug)]
 pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Starts to listen. A signal that is ignored stays ignored, here and in the command: `nohup` relies on it.
+    /// Starts to catch the signals. A signal that is ignored stays ignored, here and in the command: `nohup` relies on it.
     pub(super) fn listen() -> io::Result<Self> {
         let ignored = ignored_signals();
         PASSED_ON
@@ -47,12 +47,12 @@ impl Signals {
     }
 }
 
-/// The signal of that number.
+/// The signal with this number.
 pub(super) fn numbered(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number)
 }
 
-/// Whether the terminal, if there is one, sends its signals to this process and to all in its group.
+/// Returns whether a terminal sends its signals to this process and its whole group.
 pub(super) fn is_in_foreground() -> bool {
     let foreground = File::open("/dev/tty").map(rustix::termios::tcgetpgrp);
     matches!(foreground, Ok(Ok(group)) if group == rustix::process::getpgrp())
@@ -62,7 +62,7 @@ fn bit(signal: Signal) -> u64 {
     1 << (signal.as_raw() - 1)
 }
 
-/// The signals this process was started with as ignored, one bit each. Only Linux tells without unsafe code.
+/// The signals that were ignored when this process started, one bit each. Known on Linux only: elsewhere it takes unsafe code.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status

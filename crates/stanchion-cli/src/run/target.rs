@@ -1,4 +1,4 @@
-//! What `run` acquires: one of the family, behind the verbs that `run` needs.
+//! The synchronizer that `run` acquires, behind the verbs that `run` needs.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) enum Held {
     Permit(LeasedPermit),
 }
 
-/// The same expression for whichever guard it is.
+/// Evaluates one expression for any kind of guard.
 macro_rules! each {
     ($held:expr, $guard:ident => $do:expr) => {
         match $held {
@@ -47,7 +47,8 @@ macro_rules! each {
 }
 
 impl Target {
-    /// Sends nothing, except that a semaphore is given its permits if nobody has done so. `say` is told when it had others.
+    /// Creates the handle. Sends a request only for a semaphore, to set its number of permits if nobody has done so; `say` gets a
+    /// warning if the number was a different one.
     pub(super) async fn new(
         client: &Client,
         args: &RunArgs,
@@ -123,12 +124,12 @@ impl Target {
         })
     }
 
-    /// Whoever waits has a place on the server, which is given back after the wait.
+    /// True if a waiter has a place on the server, which it gives up after the wait.
     pub(super) fn has_queue(&self) -> bool {
         matches!(self, Self::Fair(_))
     }
 
-    /// Why it was not acquired.
+    /// The reason that it was not acquired.
     pub(super) fn taken(&self) -> String {
         let name = self.name();
         match self {
@@ -140,7 +141,7 @@ impl Target {
         }
     }
 
-    /// Who is in the way, as far as that can be told.
+    /// Returns the current holders, as far as they are known.
     pub(super) async fn in_the_way(&self) -> Result<Option<String>, QueryError> {
         let held_by = |owner: &str, left| format!("held by {owner}, {}", lease_left(left));
         Ok(match self {
@@ -180,7 +181,7 @@ impl Target {
 }
 
 impl Held {
-    /// For what is written under it; readers and permits have none.
+    /// The token to send with writes; readers and permits have none.
     pub(super) fn fencing_token(&self) -> Option<FencingToken> {
         match self {
             Self::Lock(guard) => guard.fencing_token(),
@@ -202,7 +203,7 @@ impl Held {
         each!(self, guard => Box::pin(guard.lost()))
     }
 
-    /// Lets the lease end it.
+    /// Ends renewal, so that the lease ends the hold.
     pub(super) fn leave(self) {
         each!(self, guard => guard.leave());
     }

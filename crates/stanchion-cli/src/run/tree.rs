@@ -1,4 +1,4 @@
-//! What a process has started, and what that has started: finding it, ending it.
+//! The descendants of a process: finding them and ending them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use tokio::time::Instant;
 
-/// How often what does not end by KILL at once gets it again; grows up to [`SLOWEST`].
+/// The first pause before KILL is sent again; it grows up to [`SLOWEST`].
 const QUICKEST: Duration = Duration::from_millis(10);
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// A process as the system lists it.
+/// An entry of the system's process list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: i32,
@@ -21,7 +21,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Ended, and not yet noticed by its parent.
+    /// True if the process has ended and its parent has not yet reaped it.
     pub(super) fn is_over(&self) -> bool {
         self.state == 'Z'
     }
@@ -31,7 +31,7 @@ impl Process {
     }
 }
 
-/// Everything that descends from `root`, parents before their children, without `except` and what descends from those.
+/// All descendants of `root`, parents before their children, without `except` and their descendants.
 pub(super) fn below(root: i32, except: &[i32]) -> io::Result<Vec<Process>> {
     let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
     for process in all()? {
@@ -53,7 +53,7 @@ pub(super) fn below(root: i32, except: &[i32]) -> io::Result<Vec<Process>> {
     Ok(found)
 }
 
-/// A signal for one process. One that has ended needs none.
+/// Sends a signal to one process. A process that has ended is no error.
 pub(super) fn send(pid: i32, signal: Signal) -> io::Result<()> {
     let Some(pid) = Pid::from_raw(pid) else {
         return Ok(());
@@ -71,7 +71,7 @@ fn all() -> io::Result<Vec<Process>> {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse() else {
             continue;
         };
-        // It may have ended since.
+        // It may have ended meanwhile.
         let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
         found.extend(parse_stat(pid, &String::from_utf8_lossy(&stat)));
     }
@@ -116,7 +116,7 @@ fn all() -> io::Result<Vec<Process>> {
     all_by_ps()
 }
 
-/// TERM for all of them, and KILL for what is still there at a given time.
+/// The end of a set of processes: TERM for all, and KILL at a given time for those that still run.
 #[derive(Debug)]
 pub(super) struct Ending {
     kill_at: Instant,
@@ -126,11 +126,11 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Asks `all` to end, but not twice: to some programs a second TERM says to hurry.
+    /// Sends TERM to `all` that have not got it yet: some programs take a second TERM as a request to hurry.
     pub(super) fn begin(all: &[Process], asked: &BTreeSet<i32>, kill_at: Instant) -> Self {
         for process in all {
             if !asked.contains(&process.pid) {
-                // OK: what may not be asked is told of when it is to be killed.
+                // OK: a process that may not be signalled is reported when it should be killed.
                 let _ = process.send(Signal::TERM);
             }
             if process.state == 'T' {
@@ -145,20 +145,20 @@ impl Ending {
         }
     }
 
-    /// An earlier end.
+    /// Moves the time of KILL to `kill_at` if that is earlier.
     pub(super) fn not_later_than(&mut self, kill_at: Instant) {
         self.kill_at = self.kill_at.min(kill_at);
         self.next = self.next.min(self.kill_at);
     }
 
-    /// When there is something to be done.
+    /// The time of the next call of `kill`.
     pub(super) fn next(&self) -> Instant {
         self.next
     }
 
-    /// Kills what is left. Returns those that may not be killed, each once.
+    /// Kills the processes that still run. Returns those that may not be killed, each once.
     pub(super) fn kill(&mut self, left: &[Process]) -> Vec<Process> {
-        // What a process starts before it dies is found the next time.
+        // A process may start others before it dies: the next call finds these.
         self.next = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(SLOWEST);
         left.iter()

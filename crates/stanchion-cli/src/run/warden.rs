@@ -1,9 +1,10 @@
-//! The warden: this program once more, between `run` and the command.
+//! The warden: a second process of this program, between `run` and the command.
 //!
-//! P12: what `run` started ends with the hold. `run` keeps the hold, the warden keeps the processes: on Linux orphans of
-//! the command become its children, however they were started, so it knows when all of them have ended. It ends them
-//! when `run` says so, when `run` is gone (the pipe from it is closed), and when `run` has not said for too long that it
-//! still holds. Should the warden be killed, its processes go to `run`, which ends them in the same way.
+//! P12: everything that `run` started ends with the hold. `run` owns the hold, the warden owns the processes. On Linux,
+//! orphans of the command become children of the warden, however they were started, so it knows when all of them have
+//! ended. It ends them when `run` orders it, when `run` has ended (the pipe from it is closed), and when `run` has not
+//! confirmed the hold in time. If the warden is killed, its processes become children of `run`, which ends them in the
+//! same way.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -25,32 +26,32 @@ use super::signals::{self, Signals};
 use super::tree::{self, Ending, Process};
 use crate::exit::{self, Failure};
 
-/// For `run` to speak up after both were stopped and go on.
+/// The time for `run` to confirm the hold after both processes were stopped and continued.
 const DOUBT: Duration = Duration::from_millis(500);
 
-/// What `run` tells the warden, one in a line.
+/// A message from `run` to the warden, one per line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The hold is good for so long from now.
+    /// The hold is valid for this long from now.
     Holds(Duration),
     /// A signal for the command.
     Command(Signal),
-    /// A signal for the command and all that it has started.
+    /// A signal for the command and everything it has started.
     All(Signal),
-    /// TERM for all of them, and KILL after the grace.
+    /// TERM for all processes, and KILL after the grace.
     End,
 }
 
-/// What the warden tells `run`, one in a line.
+/// A message from the warden to `run`, one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// It has the pipes, and starts the command.
+    /// The warden has opened the pipes, and starts the command.
     Ready,
-    /// The command has ended: by itself with this code.
+    /// The command has exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// The command was ended by this signal.
     Killed(i32),
-    /// A process may not be killed.
+    /// The warden may not kill this process.
     Refused { pid: i32, name: String },
 }
 
@@ -120,12 +121,12 @@ impl FromStr for News {
     }
 }
 
-/// The warden's own command line, made by `run`.
+/// The warden's command line, written by `run`.
 #[derive(Debug)]
 pub(super) struct Post {
     /// The process id of `run`.
     pub(super) run: i32,
-    /// `run`'s numbers of the warden's ends of the two pipes.
+    /// The file descriptors, in `run`, of the warden's ends of the two pipes.
     pub(super) orders: i32,
     pub(super) news: i32,
     pub(super) grace: Duration,
@@ -153,7 +154,8 @@ impl Post {
         })
     }
 
-    /// Linux lets a process open what another of the same user has open; elsewhere the pipes are inherited.
+    /// The path of a pipe. On Linux a process can open the files of another process of the same user; elsewhere the warden
+    /// inherits the pipes.
     fn path(&self, number: i32) -> PathBuf {
         if cfg!(target_os = "linux") {
             format!("/proc/{}/fd/{number}", self.run).into()
@@ -163,7 +165,7 @@ impl Post {
     }
 }
 
-/// Is the warden, to the end of all processes in its care.
+/// Runs the warden until all its processes have ended.
 pub(super) fn keep(mut args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     let wrong = || Failure::new(exit::USAGE, "this is an inner command of `stanchion run`");
     let post = Post::from_args(&mut args).ok_or_else(wrong)?;
@@ -175,7 +177,7 @@ pub(super) fn keep(mut args: impl Iterator<Item = OsString>) -> Result<(), Failu
     Ok(runtime.block_on(Warden::serve(&post, &command))?)
 }
 
-/// What the descendants of this process leave behind becomes its child, not the system's.
+/// Makes orphans among the descendants of this process its children, not the system's.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -185,22 +187,22 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
 #[derive(Debug)]
 struct Warden {
     me: i32,
-    /// The command; `None` once it has ended and its number may be another's.
+    /// The process id of the command; `None` once it has ended, because the id may be reused.
     command: Option<i32>,
     to_run: pipe::Sender,
     grace: Duration,
-    /// Those that got TERM.
+    /// The processes that got TERM.
     asked: BTreeSet<i32>,
     phase: Phase,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// `run` holds, as far as it has said.
+    /// `run` has confirmed the hold until this time.
     Held {
         until: Instant,
     },
-    /// It should have said more by now: it may have been stopped.
+    /// `run` is late with its confirmation: it may have been stopped.
     Doubt {
         since: Instant,
         until: Instant,
@@ -210,7 +212,7 @@ enum Phase {
 
 impl Warden {
     async fn serve(post: &Post, command: &[OsString]) -> io::Result<()> {
-        // Caught, so that what ends `run` or the command by way of `run` does not end the warden before them.
+        // Caught, so that a signal for `run` or the command does not end the warden before them.
         let mut signals = Signals::listen()?;
         let mut ended = signal(SignalKind::child())?;
         let orders = pipe::OpenOptions::new().open_receiver(post.path(post.orders))?;
@@ -223,7 +225,7 @@ impl Warden {
             to_run,
             grace: post.grace,
             asked: BTreeSet::new(),
-            // `run` says how long before this has passed, or it is gone.
+            // `run` confirms the hold before this time, or it has ended.
             phase: Phase::Held {
                 until: Instant::now() + Duration::from_secs(5),
             },
@@ -247,20 +249,20 @@ impl Warden {
                 },
                 order = orders.next_line(), if !alone => match order {
                     Ok(Some(line)) => self.obey(&line)?,
-                    // `run` has ended, and nobody renews any more.
+                    // `run` has ended, so nothing renews the hold any more.
                     Ok(None) | Err(_) => {
                         alone = true;
                         self.end(Instant::now() + self.grace)?;
                     }
                 },
                 () = tokio::time::sleep_until(self.next()) => self.go_on()?,
-                // `run` has got it too, and decides who else does.
+                // `run` gets the signal too, and decides where to pass it on.
                 _ = signals.next() => {}
             }
         }
     }
 
-    /// Collects those that have ended. On Linux whatever was started is a child of this process, or of one that is.
+    /// Reaps the children that have ended. On Linux every started process is a descendant of this one.
     fn all_have_ended(&mut self) -> io::Result<bool> {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
@@ -291,7 +293,7 @@ impl Warden {
                     };
                 }
             }
-            // OK: what may not be signalled is told when it is to be killed.
+            // OK: a process that may not be signalled is reported when it should be killed.
             Ok(Order::Command(signal)) => drop(self.command.map(|pid| tree::send(pid, signal))),
             Ok(Order::All(signal)) => {
                 for process in self.all()? {
@@ -352,17 +354,19 @@ impl Warden {
     }
 }
 
-/// This process's number.
+/// The id of this process.
 pub(super) fn pid_of_this() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
-/// OK: without a reader nobody needs to know. Not by tokio, which refuses until it has seen that the pipe is ready.
+/// Sends `news` to `run`. Not through tokio, which refuses to write until it has seen the pipe ready.
+///
+/// OK to ignore the error: without a reader nobody needs the news.
 fn tell(to_run: &pipe::Sender, news: &News) {
     let _ = rustix::io::write(to_run, news.to_string().as_bytes());
 }
 
-/// Whether the warden ended as it should, with nothing left in its care.
+/// Returns whether the warden ended properly, with no process left.
 pub(super) fn was_relieved(status: ExitStatus) -> bool {
     status.success()
 }
