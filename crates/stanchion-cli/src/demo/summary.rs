@@ -78,7 +78,7 @@ impl Summary {
         }
     }
 
-    /// Returns whether the detector found nothing and no error occurred.
+    /// Returns whether there was no overlap, no stale token, no lost lease and no error.
     pub(super) fn is_good(&self) -> bool {
         let bad = [
             self.overlaps,
