@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::clock::Clock;
 use crate::connection::{Connection, Flow, Life};
-use crate::faults::{Faults, Loss};
+use crate::faults::Faults;
 use crate::locked;
 use crate::lua::Scripts;
 use crate::reply::Reply;
@@ -18,6 +18,7 @@ use crate::server::dispatch::Dispatched;
 use crate::server::{ADMIN, Server, SessionId};
 use crate::stats::Stats;
 use crate::stream::EngineStream;
+use crate::switches::Loss;
 
 /// A Redis server in this process. Handles are cheap to clone and share one server, which ends with its last
 /// handle and stream.

@@ -1,10 +1,10 @@
-//! Switches that make the server or the network misbehave, for tests.
+//! Faults: the handle by which tests make the server or the network misbehave.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::server::{Server, Session};
+use crate::switches::{Counted, Loss, Switches};
 
 /// The position of a fault's switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,82 +31,6 @@ pub enum Data {
 #[derive(Clone, Debug)]
 pub struct Faults {
     engine: Engine,
-}
-
-/// The event in place of a lost reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
-    Close,
-    Silence,
-}
-
-/// A fault for the next few commands of one name.
-#[derive(Debug)]
-struct Counted<T> {
-    command: String,
-    left: usize,
-    fault: T,
-}
-
-/// The current state of the switches. Changed and read under the server's lock.
-#[derive(Debug, Default)]
-pub(crate) struct Switches {
-    pub(crate) refuse_connections: bool,
-    pub(crate) out_of_memory: bool,
-    pub(crate) read_only: bool,
-    pub(crate) loading: bool,
-    pub(crate) password: Option<String>,
-    all_frozen: bool,
-    frozen: BTreeSet<String>,
-    common_delay: Duration,
-    delays: BTreeMap<String, Duration>,
-    lost_replies: Vec<Counted<Loss>>,
-    failures: Vec<Counted<String>>,
-    delayed_requests: Vec<Counted<()>>,
-    lost_messages: usize,
-}
-
-impl Switches {
-    pub(crate) fn is_frozen(&self, label: Option<&str>) -> bool {
-        self.all_frozen || label.is_some_and(|label| self.frozen.contains(label))
-    }
-
-    pub(crate) fn delay(&self, label: Option<&str>) -> Duration {
-        let own = label.and_then(|label| self.delays.get(label));
-        own.copied().unwrap_or(self.common_delay)
-    }
-
-    pub(crate) fn take_lost_message(&mut self) -> bool {
-        let lost = self.lost_messages > 0;
-        self.lost_messages -= usize::from(lost);
-        lost
-    }
-
-    pub(crate) fn take_loss(&mut self, command: &[u8]) -> Option<Loss> {
-        take(&mut self.lost_replies, command)
-    }
-
-    pub(crate) fn take_delayed_request(&mut self, command: &[u8]) -> bool {
-        take(&mut self.delayed_requests, command).is_some()
-    }
-
-    pub(crate) fn take_failure(&mut self, command: &[u8]) -> Option<String> {
-        take(&mut self.failures, command)
-    }
-}
-
-/// Takes one of the faults that wait for `command`.
-fn take<T: Clone>(waiting: &mut Vec<Counted<T>>, command: &[u8]) -> Option<T> {
-    let fits = |counted: &Counted<T>| {
-        counted.command == "*" || counted.command.as_bytes().eq_ignore_ascii_case(command)
-    };
-    let at = waiting.iter().position(fits)?;
-    waiting[at].left -= 1;
-    let fault = waiting[at].fault.clone();
-    if waiting[at].left == 0 {
-        waiting.remove(at);
-    }
-    Some(fault)
 }
 
 impl Faults {

@@ -30,6 +30,7 @@ mod resp;
 mod server;
 mod stats;
 mod stream;
+mod switches;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

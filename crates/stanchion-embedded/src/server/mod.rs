@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use crate::clock::{Clock, Now};
-use crate::faults::Switches;
 use crate::keyspace::Keyspace;
 use crate::reply::Protocol;
 use crate::stats::Stats;
+use crate::switches::Switches;
 use pubsub::Subscriptions;
 pub(crate) use session::{Session, SessionId};
 

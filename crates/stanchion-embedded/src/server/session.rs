@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::clock::Now;
 use crate::connection::{Connection, Flow, Life};
-use crate::faults::Switches;
 use crate::reply::Protocol;
+use crate::switches::Switches;
 
 /// The id of a session, never used twice in one engine. Clients see it as `CLIENT ID`.
 pub(crate) type SessionId = u64;
