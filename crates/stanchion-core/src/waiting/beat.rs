@@ -1,4 +1,8 @@
-//! Signs of life, where the server keeps the queue.
+//! Heartbeats, where the server keeps the queue.
+//!
+//! The poll timer of a queue sends one every [`Synchronizer::beat`], for its first waiter and from the client's background
+//! thread, so a stalled executor of the user cannot delay it. It keeps the places of all waiters of this process, and its answer
+//! reports a grant whose message was lost. One is under way at a time (`Queue::attending`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +19,9 @@ use stanchion_transport::Moment;
 use stanchion_transport::Path;
 
 impl Entry {
-    /// Sends a sign of life from the background, where no executor of a user's can delay it, and plans the next.
+    /// Sends a heartbeat in the background, unless one is under way, and plans the next.
+    ///
+    /// The task is spawned under the queue's mutex. It keeps the entry and the core alive until the answer.
     pub(super) fn attend(&self, core: &Arc<Core>, queue: &mut Queue, now: Moment) {
         let Some((_, first)) = queue.first() else {
             return;
@@ -38,6 +44,7 @@ impl Entry {
         });
     }
 
+    /// Handles the answer to a heartbeat that was sent for `owner`.
     pub(super) fn attended(
         &self,
         core: &Core,
@@ -47,7 +54,7 @@ impl Entry {
     ) {
         let mut queue = self.queue();
         queue.attending = false;
-        // Whoever has left or was granted meanwhile is missing on the server for a reason.
+        // The waiter left or was granted meanwhile: that the server no longer knows it means nothing for the others.
         if !queue.by_owner.contains_key(owner) {
             return;
         }
@@ -59,7 +66,7 @@ impl Entry {
                 }
                 queue.heed(&sync.hint(rest_of(&reply)))
             }
-            // Who waits is to learn it from an answer of its own.
+            // A waiter asks for itself, and learns of the failure from its own answer.
             Some(Err(_)) => queue.admit(Room::Unknown),
             None => Wakers::default(),
         };
@@ -68,7 +75,9 @@ impl Entry {
     }
 }
 
-/// Late once: the server's clock has been stepped, or the way to it was slow. Late twice is no sign of life.
+/// Sends a heartbeat; `None` when it was refused as late twice.
+///
+/// Once may mean that the server's clock was stepped or that the way was slow: its clock is read, and the heartbeat sent again.
 async fn sign_of_life(
     core: &Core,
     sync: &dyn Synchronizer,

@@ -1,22 +1,29 @@
-//! The local queue of one subject: of what is locked, not of the channel, which several names may share.
+//! The local queue of one subject. A channel does not identify it: several names may share one.
 //!
-//! All waiters of one subject in one process share one [`Entry`]: one subscription, one poll timer. Who asks the server
-//! depends on how holders get along ([`Sharing`]): of those who exclude each other only the first, the others move up
-//! when it leaves; those who hold together follow the first of them; permits go to as many from the front as a message
-//! announces; and where the server keeps the queue, everybody asks at once and is granted by message.
+//! All waiters of one subject in one process share one [`Entry`]: one subscription, one poll timer. The first waiter or visitor
+//! creates it in [`Entries`]; when the last one has left and no holder of this process is alive, it is marked `retired` and
+//! removed from the table. A caller that looked it up in between sees the mark and looks it up again.
+//!
+//! Which waiters ask the server depends on the [`Sharing`] of the synchronizer:
+//!
+//! * `Exclusive`: only the first; the next moves up when it leaves.
+//! * `Together`: the first; a grant to it lets the others of its kind behind it ask.
+//! * `Permits`: as many from the front as a message announces permits for.
+//! * `Event`: the first; what it sees holds for all that waited when it asked.
+//! * `Queued`: all of them, at once. The server keeps the queue and grants by message.
 //!
 //! # Invariants
-//! 1. While an exclusive waiter asks, or is being handed the hold, nobody else of its queue asks, and it was the first
-//!    when that began.
-//! 2. A wake is never lost (P4): if it comes while somebody asks, `again` remembers it; if a waiter that was told to
-//!    ask leaves without having acquired, the next one is told.
-//! 3. While there are waiters, something will make the first one ask: a local holder (its end calls [`Entry::freed`]),
-//!    a poll in the timetable, or a `Try` already given.
+//! 1. While an exclusive waiter asks or is being handed the hold, no other waiter of its queue asks, and it was the first when
+//!    that began. Otherwise the waiters of one process would compete on the server.
+//! 2. A wake is never lost (P4). One that comes while a waiter asks is remembered in `again`; when a waiter with the turn to ask
+//!    leaves without having acquired, the next one gets the turn.
+//! 3. While there are waiters, something will make the first one ask: a local holder (its end calls [`Entry::freed`]), a poll in
+//!    the timetable, or a `Try` already given. A wake by message alone is not enough: messages can be lost.
 //! 4. No hold is dropped and no waker is called, cloned or dropped while the queue's mutex is held: it may own anything.
-//! 5. What nobody comes for goes on: a hold that a waiter was given is not renewed beyond its first lease until the waiter
-//!    takes it, and when it has run out its waiter loses its place.
+//! 5. A hold that its waiter never takes moves on. Until the waiter takes it, it is not renewed beyond its first lease; when it
+//!    has expired, that waiter loses its place.
 //! 6. The first waiter for several permits asks once when it has become the first, and takes its place in line on the server;
-//!    nobody behind it has one. So the order of the places of a process is that of its queue.
+//!    no waiter behind it has one. So the places of a process on the server are in the order of its queue.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -35,30 +42,32 @@ use crate::release::Leftover;
 use crate::timetable::{Item, Timetable};
 use stanchion_transport::Moment;
 
-/// Hand-offs in a row before the lock is released in public.
+/// Hand-offs in a row before the lock is released publicly, while no other process is known to wait.
 ///
-/// Alone, that costs 2 commands in 17. When other processes are known to wait, turns are short.
+/// Each public release makes one transition in 17 cost two commands instead of one. With rivals known to wait the turn is
+/// shorter, so that they wait less.
 const TURN_ALONE: u32 = 16;
 const TURN_AMONG_RIVALS: u32 = 8;
 
-/// How many releases of others a process lets pass, at most, after it had its turn. The server tells its subscribers in
-/// a fixed order, so without this the first two would pass the lock to and fro.
+/// The most releases of other processes that a process lets pass after its turn. The server notifies its subscribers in a
+/// fixed order, so without this the first two would pass the lock back and forth.
 const MOST_OWED: u32 = 16;
 
-/// After a public release that others heard they get this head start; the local queue is always nearer.
+/// The head start of other processes after a public release that they heard. Without it a local waiter, which learns of the
+/// release first, would always win.
 const YIELD: Duration = Duration::from_millis(1);
 
-/// Where the server keeps the queue, every waiter asks again after this long: a quarter of the time after which
-/// Redisson takes a waiter for dead (its `fairLockWaitTimeout`, 300 s).
+/// The interval at which every waiter asks again where the server keeps the queue: a quarter of the time after which Redisson
+/// takes a waiter for dead (its `fairLockWaitTimeout`, 300 s).
 const RESTAMP: Duration = Duration::from_secs(75);
 
-/// Whether other processes heard of a release.
+/// The other processes that heard a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rivals {
-    /// So many at most.
+    /// At most this many.
     Present(u32),
     Absent,
-    /// Nothing was published, so nothing is known.
+    /// Unknown: nothing was published, or the answer does not say.
     Unknown,
 }
 
@@ -66,7 +75,7 @@ pub(crate) enum Rivals {
 #[derive(Clone, Debug)]
 pub(crate) struct Successor {
     place: u64,
-    /// What it waits for: the same name, with its own way of minting tokens.
+    /// The synchronizer that it waits for: of the same name, but perhaps with another counter for tokens.
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) terms: HoldTerms,
 }
@@ -88,7 +97,7 @@ impl Entries {
         )
     }
 
-    /// Takes a place in the queue of what is asked for.
+    /// Takes a place in the queue of the applicant's own name.
     pub(crate) fn join(core: &Arc<Core>, applicant: Applicant) -> Ticket {
         let sync = Arc::clone(&applicant.sync);
         Self::join_at(core, sync.name(), sync.channel(), applicant)
@@ -112,11 +121,11 @@ impl Entries {
                     place: Some(place),
                 };
             }
-            // It was retired between the look-up and the join: the next look-up makes a new one.
+            // The entry was retired between the look-up and the join. The next look-up creates a new one.
         }
     }
 
-    /// Keeps the entry in the table without queueing: for an attempt that does not wait.
+    /// Keeps the entry in the table without a place in its queue: for an attempt that does not wait.
     pub(crate) fn visit(core: &Arc<Core>, sync: &dyn Synchronizer) -> Visit {
         let subject = Subject::of(sync);
         loop {
@@ -133,7 +142,7 @@ impl Entries {
         }
     }
 
-    /// What waiters that have asked may have left on the server.
+    /// The leftovers on the server of waiters that have asked. Locks each queue under its shard.
     pub(crate) fn places(&self) -> Vec<(Arc<dyn Synchronizer>, Leftover)> {
         let mut places = Vec::new();
         for entry in &self.0 {
@@ -151,7 +160,8 @@ impl Entries {
         places
     }
 
-    /// Holds that were passed or granted to waiters which have not looked yet.
+    /// Takes the holds that were handed or granted to waiters which have not been polled since. The caller drops them after
+    /// the queues are unlocked (invariant 4).
     pub(crate) fn unclaimed(&self) -> Vec<Hold> {
         let mut holds = Vec::new();
         for entry in &self.0 {
@@ -179,10 +189,14 @@ impl Entries {
 /// The queue of one subject.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    /// Itself, for the timetable and for holds that begin here. Weak: the table, the tickets and the holds keep the entry alive.
     pub(super) this: Weak<Self>,
     subject: Subject,
     channel: Vec<u8>,
+    /// Locked for decisions only, never across an await. See the lock order in [`super`].
     pub(super) queue: Mutex<Queue>,
+    /// Weak, because the core owns the table of entries. Every ticket and visit holds it strongly, so an upgrade succeeds while
+    /// there are waiters.
     pub(super) core: Weak<Core>,
     pub(super) timetable: Arc<Timetable>,
 }
@@ -210,7 +224,7 @@ impl Entry {
         }
         let place = queue.last_place();
         let sharing = applicant.sync.sharing();
-        // Whoever would be among the first to ask does so at once, unless one of us is known to be in the way.
+        // A newcomer that would be among the first to ask asks at once, unless a local holder is known to be in the way.
         let asks = match sharing {
             Sharing::Exclusive => queue.waiters.is_empty(),
             Sharing::Together => queue.parked == 0 && queue.exclusives == 0,
@@ -251,7 +265,7 @@ impl Entry {
         Some(place)
     }
 
-    /// A message: a hint to try (P4), or a grant. `whom`: it came on a channel of one waiter's own.
+    /// Handles a message: a hint to try (P4), or a grant. With `whom` it came on that one waiter's own channel.
     pub(crate) fn woken(&self, now: Moment, whom: Option<&WireOwner>, payload: &[u8]) {
         let mut queue = self.queue();
         let Some((_, first)) = queue.first() else {
@@ -266,7 +280,8 @@ impl Entry {
                 now,
                 lease,
             } => {
-                // The hold begins here, not when its waiter is polled: the short lease of a grant is made a whole one at once.
+                // The hold begins here, not when its waiter is polled, so that the watchdog extends the short lease of a grant
+                // at once.
                 if let (Some(core), Some(entry), Some(place)) = (
                     self.core.upgrade(),
                     self.this.upgrade(),
@@ -303,7 +318,7 @@ impl Entry {
             if queue.asking > 0 || queue.handing.is_some() {
                 queue.again = queue.again.max(room);
             } else if until == Moment::FAR {
-                // Our release is still unanswered, perhaps for long. The others have their start from now on.
+                // This client's release is still unanswered, perhaps for long. The head start of the others begins now.
                 queue.deaf_until = Some(now + YIELD);
                 self.schedule_poll(&mut queue, now + YIELD);
             }
@@ -319,7 +334,7 @@ impl Entry {
         wakers.call();
     }
 
-    /// The poll timer rang.
+    /// Lets the first waiters ask because the poll timer has fired.
     pub(crate) fn poll_now(&self, core: &Arc<Core>) {
         let now = core.clock.now();
         let mut queue = self.queue();
@@ -336,13 +351,13 @@ impl Entry {
                     Wakers::default()
                 }
             }
-            // Several ask at once there, and the first may have a place to keep on the server.
+            // Also while others ask: several ask at once here, and the first may have a place to keep on the server.
             Some(Sharing::Permits(_)) => {
                 let mut wakers = queue.admit(Room::Unknown);
                 wakers.0.extend(queue.offer_passed().0);
                 wakers
             }
-            // A live local holder will call `freed`; asking the server meanwhile would be noise (invariant 3).
+            // A live local holder will call `freed` (invariant 3), so a request now would only be refused.
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
                 return;
             }
@@ -352,17 +367,18 @@ impl Entry {
         wakers.call();
     }
 
-    /// Subscribed (again), or deaf from now on.
+    /// Lets the first waiter ask because the subscription was confirmed, or lost.
     pub(crate) fn listening_changed(&self) {
         let mut queue = self.queue();
-        // Confirmed: something may have happened before. Lost: the server may be gone, and the pace changes. Where the
-        // server keeps the queue, one answer tells of a grant to any of us.
+        // Confirmed: a message may have been missed before. Lost: the server may be unreachable, and waiters poll more often
+        // from now on. The first waiter is enough also where the server keeps the queue: its answer names the waiter of this
+        // process that was granted.
         let wakers = queue.admit(Room::Unknown);
         drop(queue);
         wakers.call();
     }
 
-    /// The channel of one waiter's own is subscribed to.
+    /// Lets `owner` ask because the subscription to its own channel was confirmed.
     pub(crate) fn listening_for(&self, owner: &WireOwner) {
         let mut queue = self.queue();
         let wakers = match queue.by_owner.get(owner).copied() {
@@ -373,8 +389,8 @@ impl Entry {
         wakers.call();
     }
 
-    /// Whoever is first, to be passed the hold of `sync` that is about to be given up; it will not try by itself
-    /// meanwhile.
+    /// Reserves the first waiter as the one to hand the hold of `sync` to, if a hand-off is allowed now. That waiter does not ask
+    /// until [`Entry::hand_over`] or [`Entry::not_handed`].
     pub(crate) fn successor(&self, sync: &dyn Synchronizer) -> Option<Successor> {
         let mut queue = self.queue();
         let turn = if queue.rivals {
@@ -395,7 +411,7 @@ impl Entry {
             terms: waiter.terms,
         };
         queue.handing = Some(place);
-        // A `Try` given before is void: the hold comes by itself.
+        // A `Try` given before is taken back: the hold arrives without asking.
         if let Some(waiter) = queue.waiters.get_mut(&place)
             && waiter.turn.take().is_some()
         {
@@ -404,13 +420,13 @@ impl Entry {
         Some(successor)
     }
 
-    /// A public release is about to be sent. Its message may come back to us before its answer, and must not give our
-    /// first waiter the start that belongs to others: [`Entry::freed`] decides when it tries.
+    /// Ignores wakes until [`Entry::freed`], because a public release is about to be sent. Its own message may arrive before its
+    /// answer, and must not cost other processes their head start.
     pub(crate) fn releasing(&self) {
         self.queue().deaf_until = Some(Moment::FAR);
     }
 
-    /// Passes the hold on. A successor that has left in the meantime does not take it: dropped here, it goes to the next.
+    /// Hands `hold` to the successor. If that waiter has left, the hold is dropped, and its release serves the next one.
     pub(crate) fn hand_over(&self, successor: Successor, hold: Hold) {
         let mut queue = self.queue();
         queue.handing = None;
@@ -427,7 +443,7 @@ impl Entry {
         wakers.call();
     }
 
-    /// A hold has been acquired by asking the server, without a place in the queue.
+    /// Records a hold that was acquired without a place in the queue.
     pub(crate) fn acquired(&self, hold: &Hold, left: u32) {
         let mut queue = self.queue();
         let sharing = hold.sharing();
@@ -439,7 +455,7 @@ impl Entry {
         wakers.call();
     }
 
-    /// `hold` is over here. The next waiter tries, at once or after a head start for others.
+    /// Records that `hold` has ended. The next waiter asks, at once or after a head start for other processes.
     pub(crate) fn freed(&self, core: &Core, hold: &HoldState, rivals: Rivals) {
         let now = core.clock.now();
         let mut queue = self.queue();
@@ -472,7 +488,7 @@ impl Entry {
                     queue.admit(Room::Unknown)
                 }
             }
-            // Its message comes back to us, if we listen.
+            // Otherwise the release's own message wakes the waiters.
             Sharing::Together | Sharing::Permits(_)
                 if rivals == Rivals::Unknown || !core.subscriptions.reaches(self) =>
             {
@@ -486,7 +502,7 @@ impl Entry {
         drop(forsaken);
     }
 
-    /// A waiter has left the queue.
+    /// Cleans up after a waiter that was removed: its subscriptions, and the poll that the others rely on.
     pub(super) fn departed(
         &self,
         core: &Core,
@@ -496,7 +512,7 @@ impl Entry {
     ) {
         let sharing = sync.sharing();
         if sharing != Sharing::Exclusive && !queue.waiters.is_empty() && queue.poll.is_none() {
-            // Invariant 3: its poll was everybody's, and no holder here calls the next.
+            // Invariant 3: the poll that it planned served all waiters, and no local holder's end calls the next.
             let longest = core.poll_interval();
             let pause = if sharing == Sharing::Queued {
                 sync.beat().min(longest)
@@ -516,7 +532,7 @@ impl Entry {
         }
     }
 
-    /// A hand-off came to nothing.
+    /// Ends a hand-off that gave nobody the hold.
     pub(crate) fn not_handed(&self) {
         let mut queue = self.queue();
         queue.handing = None;
@@ -525,13 +541,14 @@ impl Entry {
         wakers.call();
     }
 
-    /// A poll at `at`, unless one comes sooner.
+    /// Plans a poll at `at`, unless one is planned sooner.
     pub(super) fn poll_by(&self, queue: &mut Queue, at: Moment) {
         if queue.poll.is_none_or(|(planned, _)| at < planned) {
             self.schedule_poll(queue, at);
         }
     }
 
+    /// Plans the next poll at `at`, in place of the one planned so far.
     pub(super) fn schedule_poll(&self, queue: &mut Queue, at: Moment) {
         if let Some(slot) = queue.poll.take() {
             self.timetable.remove(slot);
@@ -539,6 +556,8 @@ impl Entry {
         queue.poll = Some(self.timetable.insert(at, Item::Poll(self.this.clone())));
     }
 
+    /// Unlocks the queue, and removes the entry from the table if nothing refers to it. The table's shard is locked after the
+    /// queue is unlocked: elsewhere a queue is locked under its shard.
     pub(super) fn retire_if_idle(&self, core: &Core, mut queue: MutexGuard<'_, Queue>) {
         if !queue.waiters.is_empty() {
             return;
@@ -565,7 +584,7 @@ impl Entry {
         &self.subject
     }
 
-    /// Whether it is the queue of `name`, for `sync` or another of its family.
+    /// Returns whether this is the queue of `name` in the family of `sync`.
     pub(crate) fn is_for(&self, sync: &dyn Synchronizer, name: &Name) -> bool {
         self.subject == Subject::named(sync, name)
     }

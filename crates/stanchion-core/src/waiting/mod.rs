@@ -1,4 +1,28 @@
-//! Waiting inside one process: one queue for each name, and the messages that wake it.
+//! Waiting inside one process: one queue for each subject, and the messages that wake it.
+//!
+//! `entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `ticket` is one waiter's place,
+//! `beat` sends heartbeats for queues that the server keeps, and `subscriptions` turns messages into wakes.
+//!
+//! # Lock order
+//! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
+//!
+//! * A shard of the table `Entries`: `Entry::queue`, one at a time (`places`, `unclaimed`, `waiters`). Never the other way
+//!   round: `retire_if_idle` unlocks the queue first.
+//! * `Entry::queue`: `HoldState::slot` (a grant by message begins a hold), `Subscriptions::topics`, `Timetable::table`,
+//!   `Core::rng`; in `transport` the cluster's map and a server's clock. Never a second queue.
+//! * `HoldState::slot`: `Timetable::table`.
+//! * `Subscriptions::topics`: none of these; in `transport` the cluster's map and a link's phase.
+//! * `Timetable::table`, `Core::rng`, an owner's `seats`: none.
+//!
+//! Therefore a message's audience is copied out of `topics` before its queues are locked, and a hold is declared lost
+//! ([`HoldState::lose`](crate::hold::HoldState::lose)) with none of these mutexes held, because that locks its queue.
+//!
+//! # Foreign code
+//! A waker or a guard may own anything, also what locks the same mutex again. So a waiter's waker is called, cloned and dropped,
+//! and a [`Hold`](crate::hold::Hold) is dropped, with none of these mutexes held: `Wakers` collects the wakers until the queue
+//! is unlocked. Two things are exempt because they touch only the client's own tasks: the bells of `Timetable` and
+//! `Subscriptions` may ring under a queue's mutex, and `Entry::attend` spawns under it. [`Clock`](crate::Clock) and
+//! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
 mod beat;
 mod entry;

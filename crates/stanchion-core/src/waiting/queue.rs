@@ -1,4 +1,11 @@
-//! Who of the waiters of one name may ask the server. Decisions only: nothing here sends, waits or calls a waker.
+//! The decisions of one local queue: which of its waiters ask the server, and when.
+//!
+//! A waiter is *parked* (no turn, not asking), *told* (it has a [`Turn`] that it has not taken yet) or *asking* (it took
+//! [`Turn::Try`] and awaits the answer). A refusal parks it again; a grant, a hand-off or a failure removes it. A told or asking
+//! waiter that leaves passes its wake on (invariant 2 of [`super::entry`]).
+//!
+//! Nothing here sends, waits or calls a waker. All of it runs under the mutex `Entry::queue`, so the fields need no lock of
+//! their own; [`Wakers`] carries the wakers out of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -13,20 +20,20 @@ use crate::timetable::Slot;
 use stanchion_transport::Moment;
 use stanchion_transport::Outage;
 
-/// What a waiter is told.
+/// The next step of a waiter.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// Ask the server.
     Try,
-    /// The hold was passed on to it.
+    /// Take the hold that a local holder handed over.
     Handed(Hold),
-    /// What it waits for has happened.
+    /// Finish: the event that it waits for has happened.
     Seen,
-    /// The server has granted to it, by message.
+    /// Take the hold that the server granted by message.
     Granted(Hold),
-    /// It was granted and did not come for it before the lease was over.
+    /// Start again: it was given a hold and did not take it before the lease ended.
     Missed,
-    /// The server has been out of reach for too long.
+    /// Fail: the server has been unreachable for too long.
     OutOfReach(Outage),
 }
 
@@ -39,60 +46,68 @@ impl Turn {
     }
 }
 
-/// For how much a wake announces room.
+/// The number of permits that a wake announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     For(u32),
     Unknown,
 }
 
-/// Places from here on are of waiters for permits that the server has passed over. They come after all others.
+/// The first place of waiters for permits that the server has passed over. They come after all others.
 const PASSED: u64 = 1 << 63;
 
-/// The first place that is given. Those before it are for waiters that come back to the front.
+/// The first place that a newcomer gets. Lower ones are for waiters that return to the front.
 const FIRST: u64 = 1 << 62;
 
-/// Of the waiters passed over, a message is offered to so many.
+/// The number of passed-over waiters that a message is offered to.
 const OFFERED: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// No longer in the table of entries: nobody may join.
+    /// True once the entry is to leave the table of entries: nobody may join. Never reset.
     pub(super) retired: bool,
-    /// By order of arrival.
+    /// The waiters by place, that is by order of arrival. Each is removed by its own [`Ticket`](super::Ticket), or by
+    /// [`Queue::forsake`] when it did not take its hold in time.
     pub(super) waiters: BTreeMap<u64, Waiter>,
     next: u64,
-    /// Waiters that neither ask nor have been told anything.
+    /// The number of parked waiters, kept so that a newcomer need not count them.
     pub(super) parked: usize,
-    /// Those of them that were passed over.
+    /// The number of parked waiters that were passed over.
     aside: usize,
     pub(super) exclusives: usize,
-    /// Waiters that ask the server.
+    /// The number of waiters that ask the server.
     pub(super) asking: usize,
-    /// The holder passes its hold to the waiter at this place.
+    /// The place of the waiter that a holder is handing its hold to. Set by `Entry::successor`, cleared by `hand_over` or
+    /// `not_handed`; while it is set, wakes are only remembered in `again`.
     pub(super) handing: Option<u64>,
-    /// Attempts under way that have no place in the queue.
+    /// The number of attempts under way without a place in the queue. They keep the entry from being retired.
     pub(super) visitors: u32,
-    /// For so much a wake announced room while others asked.
+    /// The most permits (1 for locks) that a wake announced while nobody could be told, because a waiter was asking or being
+    /// handed a hold (invariant 2). The next refusal takes it and wakes for it.
     pub(super) again: u32,
-    /// The exclusive holder, if it is of this process.
+    /// The exclusive holder, if it is of this process. Weak: the queue must not keep a hold alive. Waiters do not ask while it
+    /// holds; its end calls `Entry::freed`.
     pub(super) holder: Weak<HoldState>,
-    /// Hand-offs since the last public release.
+    /// The number of hand-offs since the last public release.
     pub(super) handed: u32,
+    /// True when other processes heard the last public release.
     pub(super) rivals: bool,
-    /// Wakes before this moment are our own echo, or meant for others first.
+    /// The end of the time in which wakes are ignored: they are the echo of this client's own release, or other processes have
+    /// their head start. `FAR` while a public release awaits its answer.
     pub(super) deaf_until: Option<Moment>,
-    /// Messages that are for others first: answered after a head start.
+    /// The number of wakes that are left to other processes first: each is answered after a head start.
     pub(super) owed: u32,
+    /// The planned poll. Replaced only under this mutex, so the timetable has at most one for a queue.
     pub(super) poll: Option<Slot>,
-    /// Refusals in a row, for [`Wake::Poll`].
+    /// The number of refusals in a row, for the pauses of [`Wake::Poll`](crate::Wake::Poll).
     pub(super) refused: u32,
-    /// Waiters of a queue that the server keeps.
+    /// The places of waiters in a queue that the server keeps, to find the one that a grant names.
     pub(super) by_owner: HashMap<WireOwner, u64>,
+    /// The time at which all waiters of a queue that the server keeps ask again.
     pub(super) restamp: Moment,
-    /// A sign of life is under way.
+    /// True while a heartbeat is under way. At most one is, so a slow server does not collect them.
     pub(super) attending: bool,
-    /// Requests from this queue have not been answered since.
+    /// The moment since which no request of this queue was answered.
     pub(super) outage_since: Option<Moment>,
 }
 
@@ -104,14 +119,15 @@ pub(super) struct Waiter {
     pub(super) joined: Moment,
     pub(super) turn: Option<Turn>,
     pub(super) asking: bool,
-    /// It has asked at least once.
+    /// True once it has asked.
     pub(super) asked: bool,
-    /// Places below this one had been taken when it asked.
+    /// The next free place when it asked last: waiters below it had joined by then.
     pub(super) asked_before: u64,
-    /// And was not granted.
+    /// True once it has asked and was not granted.
     pub(super) refused: bool,
-    /// It has asked as the first of this process.
+    /// True once it has asked as the first waiter of this process.
     pub(super) asked_first: bool,
+    /// The waker of the task that polls its ticket. Taken when it gets its turn, called after the queue is unlocked.
     pub(super) waker: Option<Waker>,
 }
 
@@ -120,13 +136,14 @@ impl Waiter {
         self.turn.is_none() && !self.asking
     }
 
-    /// Whether it is to ask as soon as it is the first, whatever is free: it would be overtaken for ever without a place in line.
+    /// Returns whether it must ask as soon as it is the first, however few permits are free: without a place in line on the
+    /// server it would be overtaken for ever.
     fn wants_a_place(&self) -> bool {
         matches!(self.sync.sharing(), Sharing::Permits(2..)) && !self.asked_first
     }
 }
 
-/// Wakers to be called when the queue is unlocked.
+/// Wakers to call once the queue is unlocked (invariant 4).
 #[derive(Debug, Default)]
 #[must_use]
 pub(super) struct Wakers(pub(super) Vec<Waker>);
@@ -146,22 +163,22 @@ impl Queue {
             .map(|(place, waiter)| (*place, waiter))
     }
 
-    /// The place that the next newcomer gets.
+    /// The place that the next newcomer will get.
     pub(super) const fn next_place(&self) -> u64 {
         FIRST + self.next
     }
 
-    /// The place of a newcomer.
+    /// Assigns a place behind all that were assigned so far.
     pub(super) fn last_place(&mut self) -> u64 {
         let place = self.next_place();
         self.next += 1;
         place
     }
 
-    /// Whether a newcomer that wants permits has somebody to wait for here.
+    /// Returns whether a newcomer that wants permits must wait behind another waiter of this process.
     pub(super) fn permits_wanted(&self) -> bool {
         let refused = |(place, first): (u64, &Waiter)| place < PASSED && first.refused;
-        // Behind one that was refused it waits for its turn, also while that one asks again.
+        // A newcomer must not overtake a waiter that was refused, also while that one asks again and so is not parked.
         self.parked > self.aside || self.first().is_some_and(refused)
     }
 
@@ -180,7 +197,7 @@ impl Queue {
         self.holder.upgrade().is_some_and(|hold| hold.is_held())
     }
 
-    /// Tells a waiter that has nothing to do yet.
+    /// Gives the waiter at `place` its turn, and collects its waker.
     pub(super) fn tell(&mut self, place: u64, turn: Turn, wakers: &mut Wakers) {
         let Some(waiter) = self.waiters.get_mut(&place) else {
             return;
@@ -193,7 +210,7 @@ impl Queue {
         }
     }
 
-    /// Tells those at the front for whom there may be room to ask.
+    /// Tells the waiters at the front to ask, as many as `room` may suffice for.
     pub(super) fn admit(&mut self, room: Room) -> Wakers {
         let mut wakers = Wakers::default();
         let Some((first, waiter)) = self.first() else {
@@ -207,7 +224,8 @@ impl Queue {
             let parked = self.parked;
             let wakers = self.admit_permits(room);
             if self.parked == parked && self.asking > 0 {
-                // Invariant 2: they may be asking since before. Otherwise those who are told now learn what is left.
+                // Invariant 2: nobody was told, and the requests under way may be older than this wake. Otherwise the answers
+                // to those told now say how many permits are left.
                 self.again = self.again.max(room);
             }
             return wakers;
@@ -221,8 +239,8 @@ impl Queue {
         wakers
     }
 
-    /// Tells those to ask for whom `room` permits are enough. Whoever asks or is about to has a claim on what it wants, and
-    /// first come, first served: those behind one that does not fit wait for it.
+    /// Tells the waiters to ask for which `room` permits are enough. A waiter that asks, or is about to, counts as having what
+    /// it wants. Waiters behind one that does not fit wait for it, so that a large request is not starved by small ones.
     fn admit_permits(&mut self, room: u32) -> Wakers {
         let mut wakers = Wakers::default();
         let mut left = room;
@@ -262,6 +280,7 @@ impl Queue {
         wakers
     }
 
+    /// Tells all parked waiters to ask.
     pub(super) fn admit_all(&mut self) -> Wakers {
         let mut wakers = Wakers::default();
         let parked: Vec<u64> = self
@@ -276,14 +295,14 @@ impl Queue {
         wakers
     }
 
-    /// What a grant to one waiter, with so many permits left, means for those behind it. Places below `asked_before` had been
-    /// taken when it was asked for.
+    /// Draws the consequences of a grant to one waiter for those behind it, with `left` permits still free. Waiters below
+    /// `asked_before` had joined when its request was sent.
     pub(super) fn granted(&mut self, sharing: Sharing, left: u32, asked_before: u64) -> Wakers {
         let mut wakers = Wakers::default();
         self.refused = 0;
         self.outage_since = None;
         match sharing {
-            // They are called when the hold ends.
+            // The others are called when the hold ends.
             Sharing::Exclusive => {
                 self.again = 0;
                 self.handed = 0;
@@ -294,7 +313,7 @@ impl Queue {
                 let mut group = Vec::new();
                 for (place, waiter) in &self.waiters {
                     let together = waiter.sync.sharing() == Sharing::Together;
-                    // An exclusive one that has not asked yet must, for the server to know of it.
+                    // A writer that has not asked yet must ask once, so that the server knows that it waits.
                     let newcomer = !waiter.asked && self.asking == 0 && group.is_empty();
                     if waiter.is_parked() && (together || newcomer) {
                         group.push(*place);
@@ -315,7 +334,7 @@ impl Queue {
                 }
             }
             Sharing::Event => {
-                // P8: the answer is as old as its request. Whoever came later waits for something that happens later.
+                // P8: the answer is as old as its request. A waiter that joined later may wait for a later event.
                 let seen = self.waiters.range(..asked_before);
                 let seen: Vec<u64> = seen.map(|(place, _)| *place).collect();
                 for place in seen {
@@ -331,7 +350,7 @@ impl Queue {
         wakers
     }
 
-    /// Takes a waiter out, with what it was told.
+    /// Removes a waiter, with its untaken turn and its waker. The caller drops it after the queue is unlocked (invariant 4).
     pub(super) fn remove(&mut self, place: u64) -> Option<Waiter> {
         let waiter = self.waiters.remove(&place)?;
         if waiter.is_parked() {
@@ -346,7 +365,7 @@ impl Queue {
         Some(waiter)
     }
 
-    /// An attempt brought no grant.
+    /// Parks a waiter whose attempt was not granted.
     pub(super) fn came_back(&mut self, place: u64) {
         if let Some(waiter) = self.waiters.get_mut(&place)
             && waiter.asking
@@ -360,23 +379,23 @@ impl Queue {
         }
     }
 
-    /// Takes out the waiter that was given `hold` and has not come for it.
+    /// Removes the waiter that was given `hold` and did not take it (invariant 5).
     pub(super) fn forsake(&mut self, hold: &HoldState) -> Option<Waiter> {
-        // Whoever is handed a hold is the first; whoever is granted one is known by its owner.
+        // A hold granted by message is found by its owner. A hold that was handed over belongs to the first waiter.
         let (place, waiter) = match self.by_owner.get(&hold.owner) {
             Some(place) => (*place, self.waiters.get(place)?),
             None => self.first()?,
         };
         let given = waiter.turn.as_ref().and_then(Turn::hold)?;
-        // P5: while it asks, the answer may be a hold of the same owner. What is dropped here would be released under it.
+        // P5: while it asks, the answer may be a hold of the same owner. Dropping the given hold would release that one, too.
         if waiter.asking || !given.is(hold) {
             return None;
         }
         self.remove(place)
     }
 
-    /// A request was not answered. Whoever has waited for `tolerance` since answers stopped is told to give up; returns
-    /// whether `place` is to.
+    /// Records that a request of `place` was not answered, and tells all that have waited for `tolerance` since answers stopped
+    /// to give up. Returns whether `place` must give up, too.
     pub(super) fn unanswered(
         &mut self,
         place: u64,
@@ -386,7 +405,7 @@ impl Queue {
     ) -> (bool, Wakers) {
         let mut wakers = Wakers::default();
         let since = *self.outage_since.get_or_insert(now);
-        // In the order of their coming, so also in that of their patience.
+        // In the order of arrival, so the first that still has patience ends the search.
         let impatient = self
             .waiters
             .iter()
@@ -406,19 +425,20 @@ impl Queue {
         (is_over, wakers)
     }
 
-    /// A waiter for permits was refused. Returns the place that it has from now on, and tells whoever comes before it then.
+    /// Moves a refused waiter for permits to the place that the server's hint implies. Returns that place, and tells the first
+    /// waiter to ask if it may go on now.
     pub(super) fn refused_permits(&mut self, place: u64, hint: &Hint) -> (u64, Wakers) {
-        // One that was passed over before has kept nobody.
+        // A waiter that was passed over before delayed nobody.
         let kept_others =
             hint.passed && place < PASSED && self.first().is_some_and(|(first, _)| first == place);
         let to = match (place >= PASSED, hint) {
             (_, Hint { passed: true, .. }) => PASSED | self.last_place(),
             (false, _) => place,
-            // It stands in line, before whoever has come here meanwhile.
+            // It has a place in line on the server, ahead of all that joined here since.
             (true, Hint { queued: true, .. }) => {
                 self.first().map_or(FIRST, |(first, _)| first.min(FIRST)) - 1
             }
-            // It can be served again, in its turn.
+            // It can be served again, behind the others.
             (true, _) => self.last_place(),
         };
         if to != place
@@ -432,7 +452,7 @@ impl Queue {
             }
         }
         let wakers = match self.first() {
-            // Those behind it go on; or invariant 6.
+            // Those that it delayed go on; or the new first one takes its place in line (invariant 6).
             Some((first, waiter))
                 if waiter.is_parked() && (kept_others && first != to || waiter.wants_a_place()) =>
             {
@@ -443,7 +463,7 @@ impl Queue {
         (to, wakers)
     }
 
-    /// Lets one of those passed over ask; each in its turn, because whoever is passed over again goes behind the others.
+    /// Lets the first passed-over waiter ask. Each gets its turn, because one that is passed over again moves behind the others.
     pub(super) fn offer_passed(&mut self) -> Wakers {
         match self.waiters.range(PASSED..).next() {
             Some((place, waiter)) if waiter.is_parked() => self.nudge(*place),
@@ -451,6 +471,7 @@ impl Queue {
         }
     }
 
+    /// Returns whether nothing refers to this queue, so that its entry may leave the table.
     pub(super) fn is_idle(&self) -> bool {
         self.waiters.is_empty()
             && self.visitors == 0
@@ -458,7 +479,7 @@ impl Queue {
             && self.holder.strong_count() == 0
     }
 
-    /// What an answer about a queue that the server keeps means for the waiters.
+    /// Wakes the waiters that an answer about a server-side queue concerns.
     pub(super) fn heed(&mut self, hint: &Hint) -> Wakers {
         if hint.forgotten {
             return self.admit_all();
@@ -470,7 +491,7 @@ impl Queue {
         }
     }
 
-    /// Lets one waiter ask, or ask again when it is asking.
+    /// Lets one waiter ask. If it is asking now, it asks again afterwards.
     pub(super) fn nudge(&mut self, place: u64) -> Wakers {
         let mut wakers = Wakers::default();
         if self

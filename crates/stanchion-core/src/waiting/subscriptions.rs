@@ -1,9 +1,14 @@
-//! The pub/sub multiplexer: one connection, one subscription for each channel that has waiters, kept for a short linger.
+//! The pub/sub multiplexer: one connection to each server, and one subscription for each channel that has waiters.
 //!
-//! Messages are hints. What makes waiting correct is the order *subscribe, try, wait* and the poll behind it: on every
-//! confirmation, the first and every later one after a reconnect, the waiters of the channel try once.
+//! The life of a subscription ([`Topic`]): the first waiter of a channel creates it as *wanted*, and rings the bell. The task
+//! [`Subscriptions::serve`] sends the request (*asked*), and the server's answer makes it *confirmed*. When its connection is
+//! lost or its slot moves it is *wanted* again. When the last waiter has left it stays for a linger, so that a lock that is taken
+//! often is not subscribed to each time; then it is unsubscribed and removed.
 //!
-//! A channel may be that of several queues (`x` and `{x}`): they share its subscription and nothing else.
+//! Messages are hints. Waiting is correct because of the order *subscribe, try, wait* and the poll behind it: on every
+//! confirmation, the first and every later one after a reconnect, the first waiter of each queue tries once.
+//!
+//! Several queues may have one channel (`x` and `{x}`): they share its subscription and nothing else.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -24,7 +29,10 @@ use stanchion_transport::{Clock, Moment};
 use stanchion_transport::{Link, Messages, OnPush, Seat, Subscribe};
 
 pub(crate) struct Subscriptions {
+    /// Locked by waiters (under the mutex of their queue, too), by the connection's driver for each message, and by `serve`.
+    /// Never held across an await, and no queue is locked under it: the audience of a message is copied out first.
     topics: Mutex<Topics>,
+    /// Rung when `serve` has something to do before its next timer. Only `serve` waits for it.
     bell: Notify,
     clock: Arc<dyn Clock>,
     linger: Duration,
@@ -33,13 +41,14 @@ pub(crate) struct Subscriptions {
 
 type Channel = Arc<[u8]>;
 
-/// What there is, and what has changed: a pass of [`Subscriptions::serve`] costs as much as the changes since the last.
+/// All subscriptions, and lists of those that changed, so that a pass of [`Subscriptions::serve`] costs only as much as the
+/// changes since the last.
 #[derive(Default)]
 struct Topics {
     by_channel: BTreeMap<Channel, Topic>,
-    /// In the state [`State::Wanted`], to be asked for now.
+    /// The channels to ask for now, in the state [`State::Wanted`].
     wanted: VecDeque<Channel>,
-    /// Each topic that has been idle, once, by when it may end at the earliest.
+    /// The topics that have been idle, each once, by their earliest end.
     lingering: BinaryHeap<Reverse<(Moment, Channel)>>,
 }
 
@@ -47,30 +56,33 @@ struct Topic {
     listeners: Vec<Listener>,
     slot: u16,
     state: State,
-    /// Nobody has waited since then.
+    /// The moment since which nobody has waited.
     idle_since: Option<Moment>,
-    /// It has a place in [`Topics::lingering`].
+    /// True while it is in [`Topics::lingering`].
     lingers: bool,
 }
 
-/// A queue that a channel is listened to for.
+/// A queue that listens to a channel.
 struct Listener {
     subject: Subject,
-    /// That queue now: one that was idle may have been made anew.
+    /// The subject's present queue: an idle one is removed, and a later waiter creates another. Weak, because a subscription
+    /// must not keep a queue alive through its linger.
     entry: Weak<Entry>,
-    /// The one waiter it is for; `None`: for the whole queue.
+    /// The one waiter that it is for; `None` for the whole queue.
     whom: Option<WireOwner>,
-    /// Nobody waits.
+    /// True while nobody waits.
     idle: bool,
-    /// A message came while nobody waited.
+    /// True when a message came while nobody waited. The next waiter then asks once more.
     unheard: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// Not asked for, or asked for on a connection that is lost.
     Wanted,
-    /// On this connection.
+    /// Sent on this connection, not answered yet.
     Asked(Seat),
+    /// Confirmed by the server on this connection.
     Confirmed(Seat),
 }
 
@@ -80,14 +92,15 @@ impl State {
     }
 }
 
-/// A subscription the server refused (ACL) is asked for again after this long; meanwhile waiters poll.
+/// The pause before a subscription that the server refused (ACL) is asked for again. Meanwhile waiters poll.
 const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 
-/// P10: so many topics are dealt with before the thread, which also renews, may do something else.
+/// The number of topics handled before the task yields (P10): the same thread also sends renewals.
 const AT_ONCE: usize = 64;
 
 impl Topic {
-    /// Whether `entry` is heard, and has heard all since its last waiter asked.
+    /// Adds `entry` as a listener. Returns whether the subscription is confirmed, and whether `entry` has received every message
+    /// since its last waiter asked.
     fn listen(&mut self, entry: &Arc<Entry>, whom: Option<&WireOwner>) -> (bool, bool) {
         self.idle_since = None;
         let confirmed = self.state.is_confirmed();
@@ -99,7 +112,7 @@ impl Topic {
             return (confirmed, !std::mem::take(&mut listener.unheard));
         }
         self.listeners.push(Listener::new(entry, whom));
-        // Messages that came before now went to the others only.
+        // A message may have come before now, when only the other queues listened.
         (confirmed, !confirmed)
     }
 
@@ -109,7 +122,8 @@ impl Topic {
             .find(|listener| listener.whom.as_ref() == whom && listener.subject == *entry.subject())
     }
 
-    /// Whom a message or a confirmation is for.
+    /// The queues, or single waiters, that a message or a confirmation is for. The caller wakes them after it has unlocked the
+    /// topics: a queue may not be locked under them.
     fn audience(&self) -> Vec<(Arc<Entry>, Option<WireOwner>)> {
         let present =
             |listener: &Listener| Some((listener.entry.upgrade()?, listener.whom.clone()));
@@ -144,7 +158,8 @@ impl Subscriptions {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes for `entry` unless that is done. Returns whether the server has confirmed.
+    /// Subscribes for `entry` unless it is subscribed. Returns whether the server has confirmed. Not to be called under a queue's
+    /// mutex: it may lock that of `entry`.
     pub(crate) fn want(&self, entry: &Arc<Entry>) -> bool {
         self.want_on(entry, entry.channel(), None)
     }
@@ -163,7 +178,7 @@ impl Subscriptions {
             let (confirmed, heard_all) = topic.listen(entry, whom);
             drop(topics);
             if !heard_all {
-                // It may be about what this waiter has just been told: ask again, as after a confirmation.
+                // A message that nobody received may be newer than this waiter's answer: ask again, as after a confirmation.
                 entry.listening_changed();
             }
             return confirmed;
@@ -185,12 +200,12 @@ impl Subscriptions {
         false
     }
 
-    /// The last waiter of `entry` has left: the subscription ends after the linger, unless others listen.
+    /// Lets the subscription end after the linger, unless others listen: the last waiter of `entry` has left.
     pub(crate) fn forget(&self, entry: &Entry) {
         self.forget_on(entry, entry.channel(), None);
     }
 
-    /// The one waiter `owner` of `entry` that `channel` is for has left.
+    /// As [`Subscriptions::forget`], for a channel of the one waiter `owner`.
     pub(crate) fn forget_for(&self, entry: &Entry, owner: &WireOwner, channel: &[u8]) {
         self.forget_on(entry, channel, Some(owner));
     }
@@ -214,7 +229,7 @@ impl Subscriptions {
         let now = self.clock.now();
         topic.idle_since = Some(now);
         if !std::mem::replace(&mut topic.lingers, true) {
-            // Whoever fell idle before ends before: the timer that runs is early enough.
+            // All linger for the same time, so a topic that became idle earlier ends earlier: a timer that runs is early enough.
             let first = topics.lingering.is_empty();
             topics.lingering.push(Reverse((now + self.linger, name)));
             drop(guard);
@@ -224,14 +239,14 @@ impl Subscriptions {
         }
     }
 
-    /// Whether our own connection is among the receivers of a message on `channel`.
+    /// Returns whether this client's connection is among the receivers of a message on `channel`.
     pub(crate) fn hears(&self, channel: &[u8]) -> bool {
         let topics = self.topics();
         let topic = topics.by_channel.get(channel);
         topic.is_some_and(|topic| topic.state.is_confirmed())
     }
 
-    /// Whether a message on the channel of `entry` is told to its waiters.
+    /// Returns whether a message on the channel of `entry` wakes its waiters.
     pub(crate) fn reaches(&self, entry: &Entry) -> bool {
         let mut topics = self.topics();
         let topic = topics.by_channel.get_mut(entry.channel());
@@ -240,7 +255,7 @@ impl Subscriptions {
         })
     }
 
-    /// What the connection's driver calls for each push.
+    /// The callback that the connection's driver calls for each message.
     pub(crate) fn on_push(self: &Arc<Self>) -> OnPush {
         let this = Arc::clone(self);
         Arc::new(move |channel: &[u8], payload: &[u8]| this.message(channel, payload))
@@ -261,7 +276,7 @@ impl Subscriptions {
         }
     }
 
-    /// Keeps the servers' subscriptions equal to ours until the client is gone.
+    /// Keeps the servers' subscriptions equal to the topics until the client is closed.
     pub(crate) async fn serve(
         self: Arc<Self>,
         servers: Arc<Servers>,
@@ -306,7 +321,8 @@ impl Subscriptions {
         }
     }
 
-    /// A connection has come or gone, or a slot has moved: what was asked for elsewhere is gone, and wanted again.
+    /// Marks subscriptions on lost connections, or on a node that no longer serves their slot, as wanted again. Runs when a
+    /// connection was opened or lost, or a slot has moved.
     async fn look_at_all(&self, servers: &Servers) {
         let mut after: Option<Channel> = None;
         loop {
@@ -340,14 +356,14 @@ impl Subscriptions {
         }
     }
 
-    /// Asks for what is wanted, on the connection that it belongs on now. Returns whether that was all.
+    /// Sends a batch of the wanted subscriptions, each on the connection that serves its slot now. Returns whether none is left.
     fn ask(self: &Arc<Self>, servers: &Arc<Servers>, kind: Messages) -> bool {
         let mut guard = self.topics();
         let topics = &mut *guard;
         let mut asked = Vec::new();
         let batch = topics.wanted.len().min(AT_ONCE);
         for channel in topics.wanted.drain(..batch) {
-            // Without a connection it stays wanted: the next change comes with one.
+            // Without a connection it stays wanted: `look_at_all` queues it again when one is opened.
             if let Some(topic) = topics.by_channel.get_mut(&channel)
                 && topic.state == State::Wanted
                 && let Some(link) = servers.subscriber(topic.slot)
@@ -376,6 +392,7 @@ impl Subscriptions {
         is_all
     }
 
+    /// Records the server's answer, and lets the listeners ask once it is confirmed.
     fn answered(&self, channel: &[u8], seat: Seat, confirmed: bool) {
         let mut topics = self.topics();
         let Some(topic) = topics
@@ -400,7 +417,7 @@ impl Subscriptions {
         }
     }
 
-    /// Unsubscribes what has lingered long enough. Returns when to look again.
+    /// Unsubscribes the topics whose linger has ended. Returns the pause until the next one ends.
     fn end_lingering(self: &Arc<Self>, servers: &Servers, kind: Messages) -> Option<Duration> {
         let now = self.clock.now();
         let mut over = Vec::new();
@@ -424,7 +441,8 @@ impl Subscriptions {
             let Some(since) = topic.idle_since else {
                 continue;
             };
-            // Somebody has waited meanwhile; or the confirmation is on its way, and what ends must be known to have begun.
+            // A later waiter may have restarted the linger. And a subscription is ended only after its confirmation: until then
+            // it is not known whether there is one.
             let end = since + self.linger;
             let end = match topic.state {
                 State::Asked(_) => end.max(now + Duration::from_millis(10)),
@@ -444,7 +462,7 @@ impl Subscriptions {
         let next = next.map(|Reverse((end, _))| end.since(now));
         drop(guard);
         for (channel, slot, seat) in over {
-            // On a connection that has gone the subscription has, too.
+            // A subscription on a lost connection has ended with it.
             let link = servers.subscriber(slot);
             let Some(link) = link.filter(|link| link.seat() == Some(seat)) else {
                 continue;
@@ -452,13 +470,14 @@ impl Subscriptions {
             let this = Arc::clone(self);
             tokio::spawn(async move {
                 drop(link.subscribe(&channel, Subscribe::Stop, kind).await);
-                // Somebody may have asked for it again meanwhile, and been overtaken.
+                // A new waiter may have subscribed meanwhile, and this request may have ended its subscription, too.
                 this.renew_overtaken(&channel);
             });
         }
         next
     }
 
+    /// Subscribes again if the channel was confirmed while an older subscription to it was being ended.
     fn renew_overtaken(&self, channel: &Channel) {
         let mut topics = self.topics();
         if let Some(topic) = topics.by_channel.get_mut(channel)

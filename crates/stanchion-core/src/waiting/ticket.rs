@@ -1,4 +1,9 @@
-//! A place in a queue, and what its holder may do with it.
+//! One waiter's place in a local queue.
+//!
+//! [`Entries::join`](super::Entries::join) creates a [`Ticket`]. The acquire loop then alternates: it awaits [`Ticket::turn`],
+//! asks the server when the turn is [`Turn::Try`], and reports the answer with [`Ticket::busy`], [`Ticket::again`],
+//! [`Ticket::unanswered`] or [`Ticket::acquired`]. The place ends with `acquired`, with any turn but `Try`, or with the drop of
+//! the ticket, which passes an untaken wake or hold to the next waiter.
 
 use std::future::poll_fn;
 use std::sync::{Arc, MutexGuard};
@@ -15,13 +20,13 @@ use crate::primitive::{Hint, Sharing, Synchronizer};
 use stanchion_transport::Outage;
 use stanchion_transport::Wake;
 
-/// Without a confirmed subscription nothing wakes a waiter but its own asking.
+/// The poll interval without a confirmed subscription, when no message can wake a waiter.
 const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);
 
-/// The first and the longest pause of [`Wake::Poll`].
+/// The first and the longest pause between polls with [`Wake::Poll`].
 const SPIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(128));
 
-/// Who wants a place in a queue.
+/// The owner, the synchronizer and the terms that a place in a queue is taken for.
 #[derive(Clone, Debug)]
 pub(crate) struct Applicant {
     pub(crate) sync: Arc<dyn Synchronizer>,
@@ -29,17 +34,22 @@ pub(crate) struct Applicant {
     pub(crate) terms: HoldTerms,
 }
 
-/// An expiry sends no message. One millisecond more, because a key lives through the last one.
+/// The pause until a key with `ttl` left has expired: an expiry sends no message. One millisecond more, because a key still
+/// exists during its last one; and a jitter, so that processes do not ask at the same instant.
 pub(super) fn after_expiry(core: &Core, ttl: Duration) -> Duration {
     ttl + Duration::from_millis(1) + core.jitter(Duration::from_millis(2))
 }
 
-/// A place in a queue. Dropped, it is given up and whatever it was told is passed on.
+/// A place in a queue. Dropping it leaves the queue and passes an untaken turn on.
+///
+/// Keeps the core and the entry alive while its waiter is in the queue. Owned by one acquire; only the waiter's state in the
+/// queue is shared, under the queue's mutex.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(super) core: Arc<Core>,
     pub(super) entry: Arc<Entry>,
     pub(super) applicant: Applicant,
+    /// Its key in `Queue::waiters`; `None` once the waiter was removed. Only [`Ticket::busy`] changes it to another place.
     pub(super) place: Option<u64>,
 }
 
@@ -48,13 +58,13 @@ impl Ticket {
         &self.entry
     }
 
-    /// Waits for this waiter's turn. Cancel safe: the turn stays until it is taken.
+    /// Waits for this waiter's turn. Cancel safe: the turn stays in the queue until it is taken.
     pub(crate) async fn turn(&mut self) -> Turn {
         poll_fn(|cx| {
             let Some(place) = self.place else {
                 return Poll::Pending;
             };
-            // Invariant 4.
+            // Before the mutex is locked (invariant 4).
             let waker = cx.waker().clone();
             let mut queue = self.entry.queue();
             let next = queue.next_place();
@@ -75,7 +85,7 @@ impl Ticket {
                     self.place = None;
                     let removed = queue.remove(place);
                     let wakers = match turn {
-                        // Invariant 2: whoever came later goes on asking.
+                        // Invariant 2: waiters that joined later still have patience, and one of them must ask.
                         Turn::OutOfReach(_) => queue.admit(Room::Unknown),
                         _ => Wakers::default(),
                     };
@@ -97,7 +107,7 @@ impl Ticket {
         .await
     }
 
-    /// For permits: whether nobody of this process comes before it.
+    /// Returns whether it is the first waiter for permits in this process, and records that it asks as such.
     pub(crate) fn is_first(&self) -> bool {
         let (Some(place), Sharing::Permits(_)) = (self.place, self.applicant.sync.sharing()) else {
             return false;
@@ -110,7 +120,7 @@ impl Ticket {
         first
     }
 
-    /// Whether it would have to wait for its turn now.
+    /// Returns whether its turn has not come yet.
     pub(crate) fn must_wait(&self) -> bool {
         let queue = self.entry.queue();
         self.place
@@ -118,7 +128,8 @@ impl Ticket {
             .is_some_and(|waiter| waiter.turn.is_none())
     }
 
-    /// The try found no room: wait for a message, at most for as long as the server said or the poll interval.
+    /// Parks the waiter after a refusal. A message or a poll lets it ask again: after `ttl`, or the poll interval if that is
+    /// shorter.
     pub(crate) fn busy(&mut self, ttl: Option<Duration>, hint: &Hint) {
         let Some(place) = self.place else { return };
         let subscribed = self.core.subscriptions.want(&self.entry);
@@ -133,8 +144,8 @@ impl Ticket {
         queue.came_back(place);
         queue.outage_since = None;
         let again = std::mem::take(&mut queue.again);
-        // A grant to another of us is not heeded here: its message is faster than that waiter's own question would be. If it is
-        // lost, the next sign of life tells of it.
+        // `hint.granted` is ignored here: the grant's own message is faster than a request of that waiter would be. If the
+        // message is lost, the next heartbeat's answer reports the grant.
         let mut wakers = match self.applicant.sync.sharing() {
             _ if hint.forgotten => queue.admit_all(),
             Sharing::Permits(_) => {
@@ -148,7 +159,7 @@ impl Ticket {
             _ => Wakers::default(),
         };
         if wakers.0.is_empty() && again > 0 {
-            // Invariant 2.
+            // Invariant 2: a wake came during the attempt, and the answer may be older than it.
             wakers = queue.admit(Room::For(again));
             if !wakers.0.is_empty() || queue.parked == 0 {
                 drop(queue);
@@ -158,7 +169,7 @@ impl Ticket {
         queue.refused = queue.refused.saturating_add(1);
         let pause = self.pause(&queue, ttl, subscribed);
         let at = now + pause;
-        // Where several ask, one that may wait long must not put off another's poll.
+        // Where several waiters ask, one with a long pause must not delay the poll of another.
         let several = matches!(
             self.applicant.sync.sharing(),
             Sharing::Queued | Sharing::Permits(_)
@@ -172,6 +183,7 @@ impl Ticket {
         wakers.call();
     }
 
+    /// The pause until the next poll.
     fn pause(&self, queue: &Queue, ttl: Option<Duration>, subscribed: bool) -> Duration {
         let sync = &self.applicant.sync;
         let mut pause = if self.core.config.wake == Wake::Poll {
@@ -192,7 +204,7 @@ impl Ticket {
         pause
     }
 
-    /// The try brought no answer: try again.
+    /// Lets the waiter ask again after an attempt that was not decided.
     pub(crate) fn again(&self) {
         let Some(place) = self.place else { return };
         let mut queue = self.entry.queue();
@@ -202,7 +214,8 @@ impl Ticket {
         wakers.call();
     }
 
-    /// The try was not answered. Whether this waiter has seen enough of that; all who have are told together.
+    /// Records that the attempt was not answered. Returns whether this waiter must give up; the others whose patience has ended
+    /// get that turn at the same time.
     pub(crate) fn unanswered(&self, outage: &Outage) -> bool {
         let Some(place) = self.place else {
             return false;
@@ -216,7 +229,7 @@ impl Ticket {
         is_over
     }
 
-    /// The try has acquired.
+    /// Leaves the queue with `hold`, and tells the waiters that may hold beside it, with `left` permits still free.
     pub(crate) fn acquired(&mut self, hold: &Hold, left: u32) {
         let Some(place) = self.place.take() else {
             return;
@@ -228,7 +241,7 @@ impl Ticket {
         }
         let removed = queue.remove(place);
         let asked_before = removed.as_ref().map_or(0, |waiter| waiter.asked_before);
-        // Whatever was heard during the try was about the time before it, unless there is more than one to be had.
+        // A wake during the attempt was for what it acquired, unless there is more than one to acquire: then `granted` keeps it.
         let wakers = queue.granted(sharing, left, asked_before);
         self.leave(queue, place, wakers);
         if let Some(Turn::Granted(same)) = removed.and_then(|waiter| waiter.turn) {
@@ -236,14 +249,14 @@ impl Ticket {
         }
     }
 
-    /// Removes a waiter that has what it came for, or has gone.
+    /// Removes the waiter, cleans up after it, and unlocks the queue before it calls wakers (invariant 4).
     fn leave(&self, mut queue: MutexGuard<'_, Queue>, place: u64, wakers: Wakers) {
         let removed = queue.remove(place);
         let Applicant { sync, owner, .. } = &self.applicant;
         self.entry.departed(&self.core, &mut queue, &**sync, owner);
         self.entry.retire_if_idle(&self.core, queue);
         wakers.call();
-        // Invariant 4.
+        // After the queue is unlocked (invariant 4).
         drop(removed);
     }
 }
@@ -258,8 +271,8 @@ impl Drop for Ticket {
         let Some(waiter) = queue.remove(place) else {
             return;
         };
-        // Invariant 2: this waiter may have consumed a wake, or kept those behind it. Its attempt, if one is under way,
-        // ends in the background and is released there; the next attempt comes after it on the same connection.
+        // Invariant 2: this waiter may have taken a wake, or delayed those behind it. Its attempt, if one is under way, ends in
+        // the background and a grant is released there; the next attempt follows it on the same connection.
         let mattered = was_first || !waiter.is_parked();
         let wakers = match self.applicant.sync.sharing() {
             Sharing::Queued => Wakers::default(),
@@ -273,12 +286,12 @@ impl Drop for Ticket {
             }
         };
         self.leave(queue, place, wakers);
-        // Outside the mutex (invariant 4): a hold that was handed to a waiter that has gone is released, to the next.
+        // After the queue is unlocked (invariant 4): a hold that was given to this waiter is released, to the next one.
         drop(waiter);
     }
 }
 
-/// See [`Entries::visit`].
+/// An attempt without a place in the queue; see [`Entries::visit`](super::Entries::visit). Keeps the entry in the table.
 #[derive(Debug)]
 pub(crate) struct Visit {
     pub(super) core: Arc<Core>,
