@@ -1,4 +1,17 @@
-//! The one acquire loop: try, subscribe, try, wait for a message or the timer, try.
+//! The acquire loop that all primitives share: try, subscribe, try, wait for a message or the timer, try.
+//!
+//! An acquire with `wait` begins with a fresh wire owner ([`Asking`]) and a place in the local queue ([`Ticket`]). Each turn
+//! `Try` sends one request. A grant becomes a [`Hold`], which takes over all clean-up; a refusal parks the ticket; a request
+//! without an answer may still run, so its deadline is kept in `Asking::unanswered_until`. The loop also ends with a hold that
+//! was handed over or granted by message, with the deadline, an outage or a shutdown. An acquire that does not wait ([`once`])
+//! has no place in the queue, only a visit.
+//!
+//! Each request runs inside a [`Persistent`]: when the caller drops its future, the request is awaited in the background, a
+//! grant is released there, and the drop of [`Asking`] sweeps the rest (P3). An owner that may have left something is not used
+//! again; the next attempt has a fresh one (rule R1).
+//!
+//! An acquire as an explicit [`Owner`] first takes that owner's seat at the name, so that its acquires take turns, and re-enters
+//! a hold that it finds there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,43 +35,46 @@ use stanchion_transport::{Busy, Persistent};
 use stanchion_transport::{Moment, micros};
 use stanchion_transport::{Outage, Path};
 
-/// What one request brought.
+/// The outcome of one request.
 enum Attempt {
-    /// And how many more permits there were.
+    /// The hold, and the number of permits still free after it.
     Granted(Hold, u32),
-    /// Boxed: most hints are empty, and every waiter carries one.
+    /// Refused, with the time after which to ask again. Boxed: most hints are empty, and every waiter carries one.
     Busy(Option<Duration>, Box<Hint>),
+    /// Refused because it reached the server after its deadline.
     Late,
-    /// Granted, but the answer took longer than the lease; it is being released.
+    /// Granted, but the answer took longer than the lease; the hold is being released.
     Stale,
     NotNow(Outage),
     Unanswered(Outage),
     Rejected(Rejection),
 }
 
-/// One logical acquire: the owner it asks for, and what it may have left on the server.
+/// One logical acquire: the owner it asks for, and its possible leftovers on the server.
+///
+/// Dropping it sweeps them in the background (P3). A grant disarms that: its hold cleans up from there on.
 struct Asking {
     core: Arc<Core>,
     sync: Arc<dyn Synchronizer>,
     owner: WireOwner,
     terms: HoldTerms,
     how: How,
-    /// When the call began.
+    /// The start of the call.
     began: Moment,
-    /// P3: an unanswered request of ours may run until then. Swept when this is dropped.
+    /// The end of the time in which an unanswered request of this owner may still run (P3). Swept when this is dropped.
     unanswered_until: Moment,
-    /// P3: the server knows that we wait. Given up when this is dropped.
+    /// True once the server knows that this owner waits (P3). Its place is given up when this is dropped.
     queued: bool,
-    /// P3: what the last request brought is not dealt with yet, and a shutdown waits. Dropped after the clean-up has begun.
+    /// Makes a shutdown wait while the last request's outcome is not handled yet (P3). Dropped after the clean-up has begun.
     busy: Option<Busy>,
 }
 
-/// What an acquire is like, beyond what it asks for.
+/// The manner of an acquire.
 #[derive(Clone, Debug)]
 struct How {
-    /// It goes on waiting when it is refused.
+    /// True when it waits after a refusal.
     waits: bool,
-    /// The exclusive hold that its owner has.
+    /// The owner of the exclusive hold that this acquire shares: a writer that also reads.
     within: Option<WireOwner>,
 }
 
@@ -77,7 +93,7 @@ impl Asking {
         }
     }
 
-    /// What another waiter saw is so for this one, too.
+    /// Begins a hold without asking: the event that another waiter saw has happened for this one, too.
     fn seen(&self, entry: &Arc<Entry>) -> Hold {
         let grant = Grant {
             owner: self.owner.clone(),
@@ -98,20 +114,21 @@ impl Asking {
         }
     }
 
-    /// Nothing of this owner is ours to clean up any more; whoever asks again is another.
+    /// Switches to a fresh owner. The old one leaves nothing for this acquire to clean up.
     fn begin_anew(&mut self) {
         self.unanswered_until = Moment::ZERO;
         self.queued = false;
         self.owner = self.core.next_wire_owner();
     }
 
-    /// A grant came by message: its hold sees to everything from here.
+    /// Passes all clean-up to `hold`, which was granted by message.
     fn told(&mut self, hold: &Hold) {
         hold.mind(std::mem::replace(&mut self.unanswered_until, Moment::ZERO));
         self.queued = false;
     }
 
-    /// Asks once. Dropped while under way, the request is waited for in the background and a grant is released.
+    /// Asks once; `None` when the deadline passes first. Dropped while under way, the request is awaited in the background and a
+    /// grant is released there.
     ///
     /// `first`: see [`Request::first`].
     async fn attempt(
@@ -129,7 +146,7 @@ impl Asking {
         let (terms, before, how) = (self.terms, self.unanswered_until, self.how.clone());
         let (began, queued) = (self.began, self.queued);
         let runner = Arc::clone(&core.runner);
-        // The clean-up of an unanswered request rides in the value that is dropped.
+        // The work has an `Asking` of its own: if the caller drops its future, that one is dropped with the outcome and cleans up.
         let mut work = Persistent::new(&runner, async move {
             let mut asking = Self {
                 core,
@@ -157,12 +174,12 @@ impl Asking {
                 let clock = Box::pin(self.core.synchronise(Path::Direct, self.sync.name()));
                 core_timeout(&self.core, deadline, clock).await;
             }
-            // The hold sees to it from here.
+            // The hold cleans up from here on.
             Attempt::Granted(..) => {
                 self.unanswered_until = Moment::ZERO;
                 self.queued = false;
             }
-            // R1: the release under way is for this owner, so it must not ask again.
+            // R1: a release of this owner is under way, so it must not ask again.
             Attempt::Stale => self.begin_anew(),
             Attempt::Busy(..)
             | Attempt::Rejected(_)
@@ -172,6 +189,7 @@ impl Asking {
         Some(outcome)
     }
 
+    /// Sends one request and reads its answer. `unanswered_before`: the end of earlier requests of this owner.
     async fn ask(
         &mut self,
         entry: &Arc<Entry>,
@@ -242,7 +260,7 @@ impl Asking {
         }
     }
 
-    /// An upper bound on how long a leftover can live.
+    /// An upper bound on the life of a leftover.
     fn free_by(&self) -> Duration {
         match self.sync.tenure() {
             Tenure::Leased => {
@@ -253,16 +271,17 @@ impl Asking {
         }
     }
 
-    /// What a request that is still under way may leave.
+    /// The longest life of the hold that a request still under way may get, if it may get one.
     fn under_way(&self) -> Option<Duration> {
         (self.sync.tenure() != Tenure::Nothing).then(|| self.free_by())
     }
 
+    /// The longest life of what the answered and unanswered requests so far may have left, if they may have left anything.
     fn leftover(&self) -> Option<Duration> {
         if self.unanswered_until > Moment::ZERO {
             return Some(self.free_by());
         }
-        // P8: the server may grant to a place in its queue until that is taken back.
+        // P8: until a place in the server's queue is given up, the server may grant to it.
         let may_be_granted = self.queued && self.sync.sharing() == Sharing::Queued;
         may_be_granted.then(|| self.sync.beat() * FORGOTTEN + self.core.config.response_timeout)
     }
@@ -279,7 +298,7 @@ impl Asking {
         }
     }
 
-    /// P3: a closing client gives nothing to anybody any more; what it was granted it releases.
+    /// Returns `granted`, unless the client is closing: then nobody is given a hold, and dropping this one releases it (P3).
     fn unless_closing<T>(&self, granted: T) -> Result<T, AcquireError> {
         if self.core.closing.is_cancelled() {
             return Err(self.shut_down());
@@ -315,7 +334,7 @@ impl Drop for Asking {
     }
 }
 
-/// `work`, unless `deadline` comes first.
+/// Runs `work`; `None` when `deadline` passes first.
 async fn core_timeout<T>(
     core: &Core,
     deadline: Moment,
@@ -324,12 +343,13 @@ async fn core_timeout<T>(
     if deadline == Moment::FAR {
         return Some(work.await);
     }
-    // Boxed: a timer is large, and most waiters have none.
+    // Boxed: a timer is large, and most waiters have no deadline.
     Box::pin(tokio::time::timeout(deadline.since(core.clock.now()), work))
         .await
         .ok()
 }
 
+/// Checks the options, and resolves their defaults.
 fn check(
     sync: &dyn Synchronizer,
     options: &AcquireOptions,
@@ -388,7 +408,7 @@ pub(crate) async fn acquire(
                 seat: &seat,
                 seated,
             };
-            // A deadline of now still asks once for what this owner has already.
+            // Even with no time left, re-entry of what this owner holds is asked for once.
             let patience = deadline.max(started + FIRST_ASK);
             Box::pin(as_owner(
                 core, sync, owner, &options, terms, patience, sitting, anew,
@@ -399,13 +419,15 @@ pub(crate) async fn acquire(
     found.ok_or_else(timed_out)
 }
 
-/// An owner's seat, taken.
+/// An owner's seat at one name, with its lock held.
 struct Sitting<'a> {
     seat: &'a Seat,
     seated: MutexGuard<'a, Seated>,
 }
 
-/// Re-enters what `owner` holds, or acquires for it with `anew`. One owner's calls for one name take turns.
+/// Re-enters what `owner` holds, or acquires for it with `anew`.
+///
+/// Holds the seat throughout, so that the owner's acquires of one name take turns and the second finds the first one's hold.
 #[expect(clippy::too_many_arguments, reason = "what an acquire is made of")]
 async fn as_owner(
     core: &Arc<Core>,
@@ -457,7 +479,7 @@ async fn as_owner(
     }
     let mut hold = None;
     if let Some(state) = live(&seat.exclusive).filter(|_| shares) {
-        // A writer that reads has nobody to wait for.
+        // This owner excludes all others already, so one attempt is enough.
         let within = Some(state.owner.clone());
         hold = once(core, sync, terms, deadline, within).await?;
     }
@@ -471,6 +493,7 @@ async fn as_owner(
     Ok(hold)
 }
 
+/// The loop of an acquire that waits.
 async fn wait(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
@@ -486,7 +509,7 @@ async fn wait(
     };
     let mut asking = Asking::new(core, sync, terms, how);
     let mut ticket = Entries::join(core, asking.applicant());
-    // A deadline of now still asks once, if nobody here is known to hold.
+    // Even with no time left it asks once, unless a local holder is known.
     let patience = deadline.max(started + FIRST_ASK);
     loop {
         let timed_out = |free_by| AcquireError::TimedOut {
@@ -508,8 +531,8 @@ async fn wait(
                 asking.told(&hold);
                 return Ok(hold);
             }
-            // It ran out before this task ran, and the place in the queue with it. Dropped, the hold is taken out of the way, and
-            // so is whatever this owner may have left: another one begins anew.
+            // The hold expired before this task ran, and its place in the queue was removed with it. Dropping the hold and the
+            // old `Asking` cleans up on the server; a fresh owner joins again.
             Some(Some(Turn::Handed(_) | Turn::Granted(_) | Turn::Missed)) => {
                 let how = asking.how.clone();
                 asking = Asking::new(core, sync, terms, how);
@@ -533,7 +556,7 @@ async fn wait(
             }
             Attempt::Busy(ttl, hint) => match &hint.elsewhere {
                 Some((name, channel)) if !ticket.entry().is_for(&**sync, name) => {
-                    // A place there begins with a try, so nothing is missed on the way.
+                    // A new place begins with a try, so no message is missed in between.
                     ticket = Entries::join_at(core, name, channel, asking.applicant());
                 }
                 _ => ticket.busy(ttl, &hint),
@@ -547,10 +570,10 @@ async fn wait(
                     return Err(asking.failed(outage));
                 }
                 if now >= deadline {
-                    // The caller's question was "within this time?"; the server could not be asked.
+                    // Not `TimedOut`: nobody is known to hold, the server could not be asked.
                     return Err(asking.failed(outage));
                 }
-                // Boxed, as is whatever is rare: ten thousand waiters carry this future.
+                // Boxed, as all that is rare here: ten thousand waiters carry this future.
                 let until = deadline.min(now + core.config.outage_tolerance);
                 Box::pin(core.recover(until)).await;
                 if core.clock.now() >= deadline {
@@ -562,24 +585,24 @@ async fn wait(
     }
 }
 
-/// After so many beats of silence the server has given up a place in its queue, and what it was granted at the last moment has
-/// ended: four until it is missed, four more if it had come back before, four that a grant lasts, and the skew.
+/// The beats of silence after which the server has removed a place from its queue, and a grant to it at the last moment has
+/// ended: four until it is missed, four more if it had come back before, four that a grant lasts, and four for skew.
 const FORGOTTEN: u32 = 16;
 
-/// How long the one question of a call without patience may take.
+/// The time that the one request of a call without any time left may take.
 const FIRST_ASK: Duration = Duration::from_millis(45);
 
 /// The next turn; `None` when the client is shut down.
 async fn next_turn(core: &Core, ticket: &mut Ticket) -> Option<Turn> {
     tokio::select! {
         biased;
-        // First: during an outage a turn is always ready.
+        // The shutdown first: during an outage a turn is always ready.
         () = core.closing.cancelled() => None,
         turn = ticket.turn() => Some(turn),
     }
 }
 
-/// Asks once; `None` when somebody else holds.
+/// Asks once; `None` when another owner holds it.
 pub(crate) async fn try_acquire(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
@@ -595,7 +618,7 @@ pub(crate) async fn try_acquire(
             let seat = owner.seat(&core.realm, Subject::of(&**sync));
             let seated = match core_timeout(core, deadline, seat.take_now()).await {
                 Some(Some(seated)) => seated,
-                // Another task of this owner waits for it, so somebody else holds it.
+                // Another task of this owner waits in line, so another owner holds it.
                 Some(None) => return Ok(None),
                 None => {
                     let name = sync.name().clone();
@@ -616,6 +639,7 @@ pub(crate) async fn try_acquire(
     }
 }
 
+/// An acquire that does not wait. Asks again only while the server cannot be reached and the deadline has not passed.
 async fn once(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,

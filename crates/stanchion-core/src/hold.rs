@@ -1,4 +1,14 @@
-//! One hold: what its guard, the watchdog and the releaser share.
+//! One hold, from its grant to its end: the state that its guards, the watchdog and the releaser share.
+//!
+//! A grant begins a [`HoldState`] ([`HoldState::begin`]) and gives its place in the timetable. Each guard wraps a [`Hold`], which
+//! is one count of it; a re-entry adds another. The hold ends once, by a compare-and-swap of `phase`: released by its last
+//! guard ([`HoldState::end`]), or lost ([`HoldState::lose`]), whichever is first. From then on nobody renews it, `ended` and
+//! `lost` resolve, and the local queue calls the next waiter. A holder may count on it only until `valid_until` (P5): all
+//! checks compare the clock, so an expiry needs no timer.
+//!
+//! Only guards (one may be in a waiter's untaken turn) and operations under way keep it alive. The timetable, the local queue's
+//! `holder` and an owner's seats refer to it weakly. So it ends with its last guard: dropping a [`Hold`] releases it in the
+//! background.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -30,7 +40,9 @@ use stanchion_transport::Moment;
 use stanchion_transport::Persistent;
 use stanchion_transport::{Outage, Path};
 
-/// The state of one hold of one owner, however many guards count on it.
+/// The state of one hold of one owner, shared by all its guards.
+///
+/// Any task reads the atomics, without a lock. `slot` has its place in the lock order of [`crate::waiting`].
 pub(crate) struct HoldState {
     pub(crate) core: Arc<Core>,
     pub(crate) sync: Arc<dyn Synchronizer>,
@@ -39,22 +51,31 @@ pub(crate) struct HoldState {
     pub(crate) terms: HoldTerms,
     token: Option<FencingToken>,
     began: Moment,
-    /// Where `max_hold` ends it.
+    /// The end that `max_hold` sets.
     ends: Moment,
-    /// P5: nanoseconds; only ever raised, and only from the send time of a successful request.
+    /// The end that the holder may count on, in nanoseconds (P5). Raised by renewals (`fetch_max`), only from the send time of a
+    /// successful request; never lowered, so an answer that arrives late cannot shorten it.
     valid_until: AtomicU64,
-    /// The server has it for less than its lease, until the first renewal.
+    /// True until the first renewal, when the server granted for less than the lease. Cleared by [`HoldState::renewed`].
     provisional: AtomicBool,
-    /// It waits for a waiter to come for it. What nobody polls cannot hold for ever: it is not renewed beyond its first lease.
+    /// True while a waiter that was given this hold has not taken it. Until then it is not renewed beyond its first lease, so a
+    /// future that nobody polls cannot hold for ever. Cleared once, by [`Hold::claim`].
     unclaimed: AtomicBool,
+    /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
     phase: AtomicU8,
-    /// Rings when the phase changes. Of its own, so that who waits for that keeps neither this nor the client.
+    /// Rung after `phase` has changed. In an `Arc` of its own, so that a future that waits for the end keeps neither this state
+    /// nor the client alive.
     over: Arc<Notify>,
-    /// How many guards hold. The mutex makes this owner's operations take turns: counts are told to the server.
+    /// The number of guards. Scripts are told absolute counts, so this owner's renewals, re-entries and releases take turns:
+    /// each holds this mutex from before its request until its answer. The watchdog, whose renewals carry no count, does not.
     count: tokio::sync::Mutex<u32>,
-    /// P3: until then an earlier request for this owner may still run on the server.
+    /// The end of the time in which an earlier request of this owner may still run on the server (P3), in nanoseconds. Only
+    /// raised. The release reads it, and sweeps once more after it.
     unanswered_until: AtomicU64,
+    /// Its place in the timetable. The timetable is changed under this mutex when a place is taken; `phase` is read under it,
+    /// so a hold that has ended never takes one.
     slot: Mutex<Option<Slot>>,
+    /// The owner that users see. Set by [`Hold::adopt`], or made on first use.
     public_owner: OnceLock<Owner>,
 }
 
@@ -73,21 +94,21 @@ fn lost_reason_of(phase: u8) -> Option<LostReason> {
         .copied()
 }
 
-/// What a grant brought.
+/// The data of a grant.
 pub(crate) struct Grant {
     pub(crate) owner: WireOwner,
     pub(crate) token: Option<FencingToken>,
     pub(crate) terms: HoldTerms,
-    /// Before the request was sent.
+    /// The moment before the request was sent.
     pub(crate) sent: Moment,
-    /// The lease until the first renewal, if it is another.
+    /// The lease until the first renewal, if it is shorter than that of the terms.
     pub(crate) first: Option<Duration>,
-    /// When no earlier request for this owner can run any more.
+    /// The end of the time in which an earlier request of this owner may still run.
     pub(crate) unanswered_until: Moment,
 }
 
 impl HoldState {
-    /// A hold that begins: the watchdog knows it from here on.
+    /// Begins a hold, and hands it to the watchdog. It may have expired already: check [`HoldState::is_held`].
     pub(crate) fn begin(
         core: &Arc<Core>,
         sync: &Arc<dyn Synchronizer>,
@@ -104,7 +125,7 @@ impl HoldState {
         } = grant;
         let ends = terms.max_hold.map_or(Moment::FAR, |max| sent + max);
         let leased = sync.tenure() == Tenure::Leased;
-        // A grant too short to count on is over at once.
+        // A grant too short to count on has expired at once.
         let lease = first.map_or(Some(terms.first_lease), |first| Lease::new(first).ok());
         let lease = lease.map(|lease| lease.min(terms.first_lease));
         let valid_until = match lease {
@@ -132,7 +153,7 @@ impl HoldState {
             public_owner: OnceLock::new(),
         });
         if state.sync.tenure() != Tenure::Nothing {
-            // As often as later: a renewal is also how a holder hears that it holds no more.
+            // Also with a long first lease the renewals come at the usual interval: by them the holder learns of a loss.
             let renewal = lease.map_or(sent, |lease| {
                 sent + lease.min(terms.lease).renewal_interval()
             });
@@ -150,19 +171,19 @@ impl HoldState {
         Moment::from_nanos(self.unanswered_until.load(Ordering::Acquire))
     }
 
-    /// P5: compares the clock; a timer that has not run yet changes nothing.
+    /// Returns whether it is held by the clock (P5). A timer that has not fired yet changes nothing.
     pub(crate) fn is_held(&self) -> bool {
         self.phase.load(Ordering::Acquire) == HELD && self.core.clock.now() < self.valid_until()
     }
 
-    /// Whether the watchdog is to renew it.
+    /// Returns whether the watchdog must renew it.
     pub(crate) fn wants_renewal(&self) -> bool {
         let watched =
             self.terms.renewal == Renewal::Watchdog && !self.unclaimed.load(Ordering::Acquire);
         (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
     }
 
-    /// What a renewal asks for.
+    /// The lease that a renewal asks for.
     pub(crate) fn lease_to_ask(&self) -> Lease {
         if self.provisional.load(Ordering::Acquire) {
             self.terms.first_lease
@@ -171,17 +192,17 @@ impl HoldState {
         }
     }
 
-    /// `max_hold` leaves nothing to renew.
+    /// Returns whether `max_hold` leaves nothing to renew.
     fn is_at_its_end(&self) -> bool {
         self.valid_until() >= self.ends
     }
 
-    /// Renewals due within this time go together.
+    /// The time within which due renewals are sent together.
     pub(crate) fn batching_window(&self) -> Duration {
         self.terms.lease.length() / 30
     }
 
-    /// Why the hold is over, if it is lost. Decides it when the clock has.
+    /// The reason of the loss, if it is lost. An expired lease is declared lost here: see [`HoldState::lose`] for the locks.
     pub(crate) fn lost_reason(&self, now: Moment) -> Option<LostReason> {
         let phase = self.phase.load(Ordering::Acquire);
         if phase == HELD {
@@ -198,8 +219,8 @@ impl HoldState {
         lost_reason_of(phase)
     }
 
-    /// Sticky: the first reason stays. Returns the reason that holds now; `None` when it was released before. Calls the next
-    /// waiter; not to be used under a queue's mutex.
+    /// Declares it lost, unless it has ended before: the first reason stays. Returns the reason that holds now; `None` when it
+    /// was released. Calls the next waiter, so it locks the queue: not to be called under any of the core's blocking mutexes.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
         let phase = LOST
             .iter()
@@ -216,7 +237,7 @@ impl HoldState {
                 observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
                 self.over.notify_waiters();
-                // P4: whoever sees the loss first tells the waiters; there may be nobody else to.
+                // P4: the first to notice the loss wakes the waiters, because nobody else may.
                 self.entry.freed(&self.core, self, Rivals::Unknown);
                 Some(reason)
             }
@@ -224,7 +245,7 @@ impl HoldState {
         }
     }
 
-    /// From held to released; the reason if it is lost instead.
+    /// Turns it from held to released; the reason if it is lost instead.
     pub(crate) fn end(&self) -> Result<(), LostReason> {
         if let Some(reason) = self.lost_reason(self.core.clock.now()) {
             return Err(reason);
@@ -244,26 +265,27 @@ impl HoldState {
         }
     }
 
-    /// A renewal that was sent at `sent` succeeded.
+    /// Extends it after a successful renewal that was sent at `sent`.
     pub(crate) fn renewed(&self, sent: Moment) {
         let until = self.terms.lease.valid_until(sent).min(self.ends);
         self.valid_until.fetch_max(until.nanos(), Ordering::AcqRel);
         self.provisional.store(false, Ordering::Release);
     }
 
-    /// The server said that it is gone.
+    /// Declares it lost because the server no longer knows it.
     pub(crate) fn gone(self: &Arc<Self>) -> LeaseLost {
         let reason = self.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
         self.lease_lost(reason)
     }
 
-    /// Takes the place `at` in the timetable; nothing once the hold is over.
+    /// Moves it to `at` in the timetable; nothing once the hold has ended.
     pub(crate) fn schedule(self: &Arc<Self>, at: Moment) {
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = slot.take() {
             self.core.timetable.remove(old);
         }
-        // Under the slot's mutex: `unschedule` comes after the phase has changed, so one of the two sees the other.
+        // Under the slot's mutex: `unschedule` runs after the phase has changed. So either it finds this slot and removes it, or
+        // this sees the changed phase.
         if self.phase.load(Ordering::Acquire) == HELD {
             *slot = Some(
                 self.core
@@ -273,6 +295,7 @@ impl HoldState {
         }
     }
 
+    /// Leaves the timetable. To be called after the phase has changed, or the watchdog may schedule it again.
     pub(crate) fn unschedule(&self) {
         let slot = self
             .slot
@@ -291,12 +314,12 @@ impl HoldState {
         }
     }
 
-    /// Where `owner` finds this hold.
+    /// The seat in which `owner` finds this hold.
     pub(crate) fn seat_of(&self, owner: &Owner) -> Arc<Seat> {
         owner.seat(&self.core.realm, Subject::of(&*self.sync))
     }
 
-    /// An upper bound on how long the server may still know this hold, whatever is lost from now on.
+    /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.
     pub(crate) fn free_by(&self) -> Duration {
         match self.sync.tenure() {
             Tenure::Leased => self.terms.first_lease.length() + self.core.config.response_timeout,
@@ -305,17 +328,18 @@ impl HoldState {
         }
     }
 
-    /// This owner's turn: one operation at a time.
+    /// Waits for this owner's turn: one operation at a time.
     pub(crate) async fn turn(&self) -> MutexGuard<'_, u32> {
         if let Ok(count) = self.count.try_lock() {
             return count;
         }
-        // P9: what is waited for here is no answer, so no link bounds it. Being woken sets the timer of `bounded`.
+        // P9: another operation is waited for here, not an answer, so no link bounds the wait. The wake-up by this yield makes
+        // `bounded` set its timer.
         tokio::task::yield_now().await;
         self.count.lock().await
     }
 
-    /// How it has ended, if it has.
+    /// The way in which it has ended, if it has.
     pub(crate) fn ended(&self) -> Option<Ended> {
         if self.phase.load(Ordering::Acquire) == RELEASED {
             return Some(Ended::Released);
@@ -334,7 +358,7 @@ impl fmt::Debug for HoldState {
     }
 }
 
-/// One count of a hold: what a guard wraps. Dropping it releases in the background.
+/// One count of a hold, wrapped by a guard. Dropping it releases in the background.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct Hold {
     state: Option<Arc<HoldState>>,
@@ -349,30 +373,31 @@ impl Hold {
         }
     }
 
-    /// Leaves it for a waiter to come for.
+    /// Marks it as given to a waiter that has not taken it yet.
     pub(crate) fn unclaimed(self) -> Self {
         self.state().unclaimed.store(true, Ordering::Release);
         self
     }
 
-    /// The waiter has come.
+    /// Records that the waiter has taken it. From here on the watchdog renews it.
     pub(crate) fn claim(&self) {
         let state = self.state();
         let now = state.core.clock.now();
         let due = state.began + state.terms.lease.renewal_interval();
         if state.unclaimed.swap(false, Ordering::AcqRel) && now >= due && state.is_held() {
-            // The watchdog has passed it by.
+            // A renewal was due and skipped while it was unclaimed.
             state.core.schedule_hold(state, now);
         }
     }
 
+    /// Returns whether it is a count of `state`.
     pub(crate) fn is(&self, state: &HoldState) -> bool {
         self.state
             .as_ref()
             .is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), state))
     }
 
-    /// Forgets this hold without releasing: the same grant came twice, and another guard stands for it.
+    /// Ends this state without releasing: the same grant arrived twice, and another guard has it.
     pub(crate) fn disown(mut self) {
         if let Some(state) = self.state.take() {
             state.end().ok();
@@ -380,7 +405,7 @@ impl Hold {
         }
     }
 
-    /// P3: an earlier request of its owner may still run until then.
+    /// Records that an earlier request of its owner may still run until `unanswered_until` (P3).
     pub(crate) fn mind(&self, unanswered_until: Moment) {
         self.state()
             .unanswered_until
@@ -391,14 +416,14 @@ impl Hold {
         Arc::downgrade(self.state())
     }
 
-    /// One more count of a hold that the server has counted already.
+    /// Makes a guard's count of a hold that the server has counted already.
     pub(crate) fn another(state: &Arc<HoldState>) -> Self {
         Self {
             state: Some(Arc::clone(state)),
         }
     }
 
-    /// What is held.
+    /// The name that is held.
     #[must_use]
     pub fn name(&self) -> &Name {
         self.state().sync.name()
@@ -410,7 +435,7 @@ impl Hold {
         let state = self.state();
         state.public_owner.get_or_init(|| {
             let owner = Owner::new(state.owner.clone());
-            // Nobody else has this owner yet, so its seat is free.
+            // No other code has this owner yet, so its seat is free.
             if let Some(mut seat) = state.seat_of(&owner).try_take() {
                 *seat.of(state.sync.sharing()) = Arc::downgrade(state);
             }
@@ -423,13 +448,13 @@ impl Hold {
         drop(self.state().public_owner.set(owner.clone()));
     }
 
-    /// How holders of this kind get along, and for how many permits this one counts.
+    /// The way in which holders of this kind share, and the number of permits that this one takes.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         self.state().sync.sharing()
     }
 
-    /// What Redis stores as the holder.
+    /// The owner that Redis stores as the holder.
     #[must_use]
     pub fn wire_owner(&self) -> &WireOwner {
         &self.state().owner
@@ -441,13 +466,13 @@ impl Hold {
         self.state().token
     }
 
-    /// Until when this holder may count on the hold (P1, P5). Grows with every renewal.
+    /// The end of the time for which this holder may count on the hold (P1, P5). Every renewal moves it on.
     #[must_use]
     pub fn valid_until(&self) -> Moment {
         self.state().valid_until()
     }
 
-    /// How much of that is left now; zero when lost.
+    /// The time left until [`valid_until`](Self::valid_until); zero when lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let state = self.state();
@@ -458,7 +483,7 @@ impl Hold {
         }
     }
 
-    /// Whether it is still held, by the clock (P5).
+    /// Returns whether it is still held, by the clock (P5).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.state().is_held()
@@ -483,7 +508,7 @@ impl Hold {
         let lost = self.lost();
         let state = self.state();
         tokio::select! {
-            // The loss first: after a pause, the work must not take another step.
+            // The loss first: after a pause of the process, the work must not take another step.
             biased;
             reason = lost => Err(state.lease_lost(reason)),
             output = work => Ok(output),
@@ -508,7 +533,7 @@ impl Hold {
             .unwrap_or(Err(unavailable))
     }
 
-    /// One more hold by the same owner.
+    /// Re-enters: adds one more hold by the same owner.
     ///
     /// # Errors
     /// [`RenewError`].
@@ -544,7 +569,7 @@ impl Hold {
         let Some(state) = self.state.take() else {
             return;
         };
-        // Otherwise other guards, or an operation under way, still stand for it: the last of them ends the renewals.
+        // Otherwise other guards, or an operation under way, still count on it: the last of them ends the renewals.
         let last = state.count.try_lock().is_ok_and(|count| *count <= 1);
         if last && state.end().is_ok() {
             state.unschedule();
@@ -593,11 +618,10 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// `work`, for at most `timeout` (P9).
+/// Runs `work` for at most `timeout` (P9); `None` after it.
 ///
-/// The timer is set up only when the work has been woken once and is still not done. The first wait is for an answer,
-/// which its link bounds; a timer for each release would be the runtime's earliest, and cost a system call to tell its
-/// driver so.
+/// The timer is set only when the work has been woken once and is still not done. The first wait is for an answer, which its
+/// link bounds. A timer for each release would be the runtime's earliest one, and cost a system call to re-arm its driver.
 async fn bounded<T: Send + 'static>(
     core: &Core,
     timeout: Duration,
@@ -629,8 +653,9 @@ fn unanswered_in(timeout: Duration) -> Outage {
     }
 }
 
+/// Renews until the server has answered or the hold is lost.
 async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
-    // One operation of an owner at a time; a release that waits for the mutex comes after this.
+    // A release that waits for its turn runs after this, and so is not undone by it.
     let _turn = state.turn().await;
     let name = || state.sync.name().clone();
     loop {
@@ -644,7 +669,7 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
                 return Ok(());
             }
             Ok(Some(false)) => return Err(state.gone().into()),
-            // Late, or the server refused this key.
+            // Refused as late, or the server refused this key: try again.
             Ok(None) => {}
             Err(Failure::Rejected(rejection)) => {
                 return Err(RenewError::Rejected {
@@ -658,7 +683,7 @@ async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
     }
 }
 
-/// One more count for `state`, told to the server that `via` is connected to.
+/// Adds one count to `state`, on the server that `via` is connected to.
 pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<Hold, RenewError> {
     let timeout = state.core.config.operation_timeout;
     let unavailable = RenewError::Unavailable {
@@ -673,7 +698,10 @@ pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<H
         .unwrap_or(Err(unavailable))
 }
 
-/// Dropped by its caller, it ends in the background, and the guard it makes is dropped there: count and server agree.
+/// Adds one count, until the server has answered or the hold is lost.
+///
+/// If the caller drops it, it finishes in the background, and the guard that it makes is dropped there: so the local count and
+/// the server's stay equal.
 async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<Hold, RenewError> {
     let mut count = state.turn().await;
     loop {
@@ -706,7 +734,7 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
         match core.call(Path::Direct, &call).await {
             Ok(reply) => match Verdict::read(&reply) {
                 Some(Verdict::Granted(_)) => {
-                    // P6: the server set count + 1, however often the script ran.
+                    // P6: the script sets count + 1, so running it twice has the effect of once.
                     *count += 1;
                     state.renewed(sent);
                     return Ok(Hold::another(&state));
@@ -714,8 +742,8 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
                 Some(Verdict::Gone) if Arc::ptr_eq(&core, &state.core) => {
                     return Err(state.gone().into());
                 }
-                // P1: another client's hold, and this client's server does not know it. It is somewhere else, or gone; here
-                // it holds nothing.
+                // P1: the hold is another client's, and the server of this client does not know it. It is on another server or
+                // gone, so there is nothing to re-enter here.
                 Some(Verdict::Gone) => return Err(state.lease_lost(LostReason::Gone).into()),
                 _ => core.synchronise(Path::Direct, state.sync.name()).await,
             },
@@ -731,10 +759,10 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
     }
 }
 
-/// A re-entry that failed, told as an acquire that failed.
+/// Turns the error of a re-entry into that of an acquire; `None` when the hold has ended.
 pub(crate) fn as_acquire_error(error: RenewError, free_by: Duration) -> Option<AcquireError> {
     match error {
-        // The hold ended: there is nothing to re-enter, acquire anew.
+        // There is nothing to re-enter: the caller acquires instead.
         RenewError::Lost(_) => None,
         RenewError::Unavailable { name, outage } => Some(AcquireError::Ambiguous {
             name,

@@ -1,4 +1,8 @@
-//! Identity: who holds.
+//! Identity: owners as Redis stores them, and owners as users share them.
+//!
+//! A [`WireOwner`] identifies one outermost hold of one name, and is used once. An [`Owner`] is an actor in this process that
+//! may hold many names, and re-enters what it holds. It has a [`Seat`] for each subject it acquires: created at the first
+//! acquire, locked by each acquire from its start to its end, and removed from the owner's table once it is empty and unused.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -12,7 +16,7 @@ use crate::hold::HoldState;
 use crate::primitive::{Sharing, Subject};
 use stanchion_transport::Realm;
 
-/// What Redis stores as the holder: `<client uuid>:<number>`.
+/// The owner that Redis stores as the holder: `<client uuid>:<number>`.
 ///
 /// A wire owner lives for one outermost hold of one name and is never used again, so that a request that arrives late
 /// can never touch a newer hold (rule R1 of `docs/protocol.md`).
@@ -35,7 +39,7 @@ impl WireOwner {
     }
 }
 
-/// Looked up by its text. The derived hash is that of the text.
+/// Lets a map of owners be searched by text. The derived hash is that of the text, as this requires.
 impl Borrow<str> for WireOwner {
     fn borrow(&self) -> &str {
         &self.0
@@ -56,26 +60,28 @@ impl fmt::Debug for WireOwner {
 
 /// An actor that may hold, and hold again what it holds already.
 ///
-/// Every acquire without an owner is a new owner. Sharing one makes its users one actor: whoever acquires a name that
-/// another of them holds re-enters that hold. Cheap to clone; clones are the same owner.
+/// Every acquire without an owner is a new owner. Tasks that share one are one actor: a task that acquires a name which another
+/// of them holds re-enters that hold. Cheap to clone; clones are the same owner.
 ///
-/// It may be used with any client. A hold is one of a name of a kind on a server and in a database: the same name elsewhere is
-/// acquired for itself. Through another client of the same server it is re-entered after that server has confirmed the hold;
-/// the hold stays with the client that acquired it.
+/// An owner may be used with any client. A hold belongs to a name and a kind on one server and database: the same name on
+/// another server or in another database is acquired separately. Through another client of the same server a hold is re-entered
+/// after that server has confirmed it; the hold stays with the client that acquired it.
 #[derive(Clone)]
 pub struct Owner(Arc<Inner>);
 
 struct Inner {
     name: WireOwner,
-    /// What this owner holds of each subject of each realm. The async mutex makes two acquires by one owner take turns.
+    /// This owner's seat at each subject of each realm. Locked only to find or add a seat; no other mutex is waited for under it.
     seats: Mutex<HashMap<(Realm, Subject), Arc<Seat>>>,
 }
 
-/// An owner's place at one subject. Whoever has it may acquire there.
+/// An owner's place at one subject. An acquire as that owner locks it first.
 #[derive(Debug, Default)]
 pub(crate) struct Seat {
+    /// The owner's holds. An acquire keeps it locked from its start to its end, across its waits, so that two acquires by one
+    /// owner take turns and the second finds the first one's hold. Re-entry waits for [`HoldState::turn`] under it.
     seated: tokio::sync::Mutex<Seated>,
-    /// Whoever has it waits in line.
+    /// True while the task that has `seated` waits for another holder, perhaps for long. Set by that task only.
     in_line: watch::Sender<bool>,
 }
 
@@ -84,7 +90,7 @@ impl Seat {
         self.seated.lock().await
     }
 
-    /// Takes turns with others that ask, but does not wait behind one that waits: then `None`.
+    /// Waits for other attempts of this owner, which are short; `None` when one of them waits in line.
     pub(crate) async fn take_now(&self) -> Option<MutexGuard<'_, Seated>> {
         let mut in_line = self.in_line.subscribe();
         tokio::select! {
@@ -98,14 +104,14 @@ impl Seat {
         self.seated.try_lock().ok()
     }
 
-    /// From here on whoever has it waits for somebody else, until this is dropped.
+    /// Marks that the task with `seated` waits for another holder, until the returned value is dropped.
     pub(crate) fn in_line(&self) -> InLine<'_> {
         self.in_line.send_replace(true);
         InLine(self)
     }
 }
 
-/// See [`Seat::in_line`].
+/// The mark of [`Seat::in_line`].
 pub(crate) struct InLine<'a>(&'a Seat);
 
 impl Drop for InLine<'_> {
@@ -114,7 +120,8 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// What an owner holds of one name: a writer may read, too.
+/// An owner's holds of one subject: it may hold both at once, because a writer may also read. Weak, so that an owner keeps no
+/// hold alive.
 #[derive(Debug, Default)]
 pub(crate) struct Seated {
     pub(crate) exclusive: Weak<HoldState>,
@@ -134,6 +141,7 @@ impl Seated {
     }
 }
 
+/// The hold, if it is still held.
 pub(crate) fn live(hold: &Weak<HoldState>) -> Option<Arc<HoldState>> {
     hold.upgrade().filter(|state| state.is_held())
 }
@@ -152,7 +160,7 @@ impl Owner {
         if let Some(seat) = seats.get(&place) {
             return Arc::clone(seat);
         }
-        // Forget the names this owner no longer holds before the table grows.
+        // Forget the names that this owner no longer holds before the table grows. A seat that another task has is kept.
         seats.retain(|_, seat| {
             Arc::strong_count(seat) > 1 || seat.try_take().is_none_or(|seated| !seated.is_empty())
         });

@@ -1,4 +1,12 @@
-//! Ending a hold: one count less, a public release, or passing it on inside the process.
+//! The end of a hold: one count less, a public release, or a hand-off inside the process.
+//!
+//! [`one`] runs for each guard, under the hold's `count`. While others are left it only tells the server the smaller count. The
+//! last one ends the hold locally first, so that `is_held` is false before the server can grant to another (P5); then it
+//! hands the hold to the first local waiter, if the queue allows ([`Entry::successor`](crate::waiting::Entry)), or releases
+//! publicly, which publishes a message. Both are sent again until they are answered or the lease has ended the hold.
+//!
+//! A request without an answer may still run (P3). [`Leftover`] sweeps in the background: at once, and again after the last
+//! moment at which such a request may run, because only a release sent after that is final (rule R2).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +26,10 @@ use stanchion_transport::Failure;
 use stanchion_transport::Moment;
 use stanchion_transport::{Outage, Path};
 
-/// The release said that its owner holds nothing.
+/// The reply to a release whose owner holds nothing.
 const GONE: i64 = -2;
 
-/// Takes one count away. Goes on until the server has answered or the lease has ended it.
+/// Takes one count away. Continues until the server has answered or the lease has ended the hold.
 pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     let mut count = state.turn().await;
     if *count <= 1 {
@@ -29,7 +37,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
         return last(&state, path).await;
     }
     let call = state.sync.release(&state.owner, *count, state.terms.lease);
-    // The server is told counts, not differences: the next operation of this owner puts right what this one cannot.
+    // The server is told counts, not differences, so the owner's next operation corrects a failure of this one.
     *count -= 1;
     let lost = |now| {
         state
@@ -46,7 +54,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
     {
         drop(state.gone());
     }
-    // P8: whatever the server said, what is lost by now was not released.
+    // P8: a hold that is lost by now was not released, also if the server answered well.
     match (lost(state.core.clock.now()), done) {
         (Some(lost), _) => Err(lost.into()),
         (None, Ok(_)) => Ok(()),
@@ -54,12 +62,13 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
     }
 }
 
+/// Takes the last count away, and so ends the hold.
 async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     end(state)?;
     if state.sync.tenure() == Tenure::Nothing {
         return Ok(());
     }
-    // A closing client tells its waiters to go: nobody here would take it.
+    // The waiters of a closing client leave, so none of them would take it.
     let passes_on = !state.core.closing.is_cancelled();
     let successor = passes_on.then(|| state.entry.successor(&*state.sync));
     let outcome = match successor.flatten() {
@@ -70,32 +79,34 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     outcome
 }
 
-/// The hold ends here, by the will of its holder; or it was lost before, and is cleaned up after.
+/// Ends the hold locally. One that was lost before is cleaned up on the server, and the loss returned.
 fn end(state: &Arc<HoldState>) -> Result<(), ReleaseError> {
     let ended = state.end();
     state.unschedule();
     let Err(reason) = ended else { return Ok(()) };
     if reason != LostReason::Gone || state.sync.in_parts() {
-        // Lost by our clock, perhaps not yet by the server's: take it out early, for whoever waits.
+        // Expired by the client's clock, perhaps not yet by the server's: remove it early, for those who wait.
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
     Err(state.lease_lost(reason).into())
 }
 
-/// P3, rule R2: a request for this owner may still be under way; only a release sent after its end is final.
+/// Sweeps after the last moment at which an unanswered request of this owner may run (P3, rule R2): only a release that is sent
+/// after it is final.
 fn sweep_unanswered(state: &Arc<HoldState>) {
     if state.core.clock.now() < state.unanswered_until() {
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
 }
 
-/// Whether an earlier script may have taken this owner out already.
+/// The effect of an earlier script on this owner: it may have removed it already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Freed {
     No,
     Perhaps,
 }
 
+/// Releases with a message to all processes that wait.
 async fn publicly(state: &Arc<HoldState>, path: Path, before: Freed) -> Result<(), ReleaseError> {
     let core = &state.core;
     let Some(call) = state.sync.release(&state.owner, 1, state.terms.lease) else {
@@ -111,12 +122,12 @@ async fn publicly(state: &Arc<HoldState>, path: Path, before: Freed) -> Result<(
     }
     let done = done.map(|(reply, resent)| (code_of(&reply), resent));
     let (rivals, outcome) = match done {
-        // P6: the first run did it.
+        // P6: an earlier run has released.
         Ok((Some(GONE), resent)) if resent || before == Freed::Perhaps => (Rivals::Unknown, Ok(())),
         Ok((Some(GONE), _)) => (Rivals::Unknown, Err(gone(state))),
         Ok((Some(heard), _)) => {
             let ours = i64::from(core.subscriptions.hears(state.sync.channel()));
-            // −1: no right to publish, so nobody knows who waits.
+            // −1: this user may not publish, so the number of waiting processes is unknown.
             let rivals = if heard < 0 || heard > ours {
                 Rivals::Present(u32::try_from(heard - ours).unwrap_or(1))
             } else {
@@ -131,23 +142,23 @@ async fn publicly(state: &Arc<HoldState>, path: Path, before: Freed) -> Result<(
     outcome
 }
 
-/// A hold on its way from one owner to the next, in one script: one round trip, no message.
+/// The transfer of a hold from one owner to the next in one script: one round trip, no message.
 struct Passing<'a> {
     from: &'a Arc<HoldState>,
     to: &'a Arc<dyn Synchronizer>,
     terms: HoldTerms,
     owner: WireOwner,
-    /// P3: the new owner may be in by a run whose answer was lost.
+    /// The end of the time in which a run whose answer was lost may still grant to the new owner (P3).
     unanswered_until: Moment,
 }
 
 enum Passed {
     To(Hold),
-    /// The server has released instead, and published.
+    /// The request came too late. A hand-off then released instead, and published; a downgrade did nothing.
     Released,
     Gone,
     Rejected,
-    /// The slot is on its way, and the keys of the script are on two nodes: it did nothing.
+    /// Nothing was done: the slot is being migrated, and the script's keys are on two nodes.
     Divided,
     Unanswered,
 }
@@ -163,7 +174,7 @@ impl<'a> Passing<'a> {
         }
     }
 
-    /// Sends what `call` makes until it is answered or the hold to be passed has run out.
+    /// Sends the script that `call` makes, until it is answered or the hold to be transferred has expired.
     async fn go(&mut self, path: Path, call: impl Fn(&Request<'_>) -> Option<Call>) -> Passed {
         let core = &self.from.core;
         loop {
@@ -217,11 +228,12 @@ impl<'a> Passing<'a> {
         }
     }
 
+    /// Returns whether an earlier run went unanswered, so that the answer may be about its effect.
     fn was_resent(&self) -> bool {
         self.unanswered_until > Moment::ZERO
     }
 
-    /// P3: nobody will use what a run whose answer was lost may have granted.
+    /// Removes the grant of a run whose answer was lost (P3): nobody will use it.
     fn sweep(&self) {
         if self.was_resent() {
             let leftover = Leftover {
@@ -234,6 +246,7 @@ impl<'a> Passing<'a> {
     }
 }
 
+/// Hands the hold to `successor`, and releases publicly where that cannot be done.
 async fn hand_off(
     state: &Arc<HoldState>,
     successor: Successor,
@@ -252,18 +265,18 @@ async fn hand_off(
             return Ok(());
         }
         Passed::To(hold) => {
-            // The answer took longer than the lease: nobody is given what is over.
+            // The answer took longer than the lease, so there is no hold to give.
             drop(hold);
             state.entry.not_handed();
             return Ok(());
         }
         Passed::Divided if !passing.was_resent() => {
-            // A plain release has one key.
+            // A plain release has one key, so it works during the migration.
             state.entry.not_handed();
             return publicly(state, path, Freed::No).await;
         }
         Passed::Rejected | Passed::Divided => {
-            // The script freed the lock before it failed, or did nothing: a plain release serves both.
+            // The script freed the lock before it failed, or did nothing. A plain release is right in both cases.
             passing.sweep();
             state.entry.not_handed();
             return publicly(state, path, Freed::Perhaps).await;
@@ -279,7 +292,7 @@ async fn hand_off(
     outcome
 }
 
-/// From an exclusive hold to a shared one, with nobody in between.
+/// Turns an exclusive hold into a shared one, with no other holder in between.
 pub(crate) async fn downgrade(
     state: Arc<HoldState>,
     to: Arc<dyn Synchronizer>,
@@ -288,7 +301,7 @@ pub(crate) async fn downgrade(
     let mut count = state.turn().await;
     if *count > 1 {
         let error = counted(&state, *count);
-        // The count that was to be downgraded is given up, as by any other failure.
+        // The guard was consumed, so its count is given up, as after any other failure.
         drop(count);
         drop(Hold::another(&state));
         return Err(error);
@@ -299,7 +312,7 @@ pub(crate) async fn downgrade(
     let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
     if matches!(passed, Passed::Released) {
-        // Late: it was not done. By now the server's clock is known again.
+        // Refused as late, so nothing was done. The server's clock has been read again since.
         passed = passing.go(Path::Direct, script).await;
     }
     while matches!(passed, Passed::Divided) && state.core.clock.now() < state.valid_until() {
@@ -309,7 +322,7 @@ pub(crate) async fn downgrade(
     sweep_unanswered(&state);
     let error = match passed {
         Passed::To(hold) => {
-            // Its message tells the others; ours are called here.
+            // The script's message wakes the waiters of other processes; the local ones are woken here.
             state.entry.freed(&state.core, &state, Rivals::Unknown);
             state.entry.acquired(&hold, 0);
             if let Some(owner) = owner {
@@ -334,7 +347,7 @@ pub(crate) async fn downgrade(
     Err(error)
 }
 
-/// Why a hold cannot be turned into another: it is counted more than once.
+/// The error of a downgrade of a hold that is counted more than once.
 fn counted(state: &HoldState, count: u32) -> ReleaseError {
     ReleaseError::Rejected {
         name: state.sync.name().clone(),
@@ -367,7 +380,7 @@ fn unreleased(state: &HoldState, failure: Failure) -> ReleaseError {
     }
 }
 
-/// Sends `call` until it is answered or `until` has passed. The flag: whether an earlier try went unanswered.
+/// Sends `call` until it is answered or `until` has passed. The flag is true if an earlier try went unanswered.
 async fn persist(
     core: &Core,
     path: Path,
@@ -390,12 +403,12 @@ async fn persist(
     }
 }
 
-/// What requests for an owner left on the server, or may yet leave.
+/// The leftovers of an owner's requests on the server: a hold, a place in a queue; or a request that may still run.
 #[derive(Clone, Debug)]
 pub(crate) struct Leftover {
     pub(crate) owner: WireOwner,
     pub(crate) lease: Lease,
-    /// When none of them can run any more.
+    /// The end of the time in which one of the requests may still run.
     pub(crate) unanswered_until: Moment,
 }
 
@@ -408,7 +421,7 @@ impl Leftover {
         }
     }
 
-    /// Removes it in the background: at once, and again when no request can run any more.
+    /// Removes them in the background: at once, and again when no request can run any more. A shutdown waits for it.
     pub(crate) fn sweep(self, core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
         let Some(call) = sync.abandon(&self.owner, self.lease) else {
             return;
@@ -421,9 +434,9 @@ impl Leftover {
 async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftover: Leftover) {
     let until = leftover.unanswered_until;
     let hopeless = match sync.tenure() {
-        // P3: a place in a queue has no lease, so nothing but this takes it away if nobody comes again.
+        // P3: a place in a queue has no lease. If nobody else asks for the name, only this removes it.
         Tenure::Leased if sync.sharing() == Sharing::Queued => Moment::FAR,
-        // After that the lease has ended whatever there was.
+        // After that the lease has ended any leftover.
         Tenure::Leased => core.clock.now().max(until) + leftover.lease.length(),
         Tenure::Unleased | Tenure::Nothing => Moment::FAR,
     };
@@ -439,7 +452,9 @@ async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftove
     }
 }
 
-/// Looks after a queue that the server keeps, when a reply said that it will be due and nobody may be left to do it.
+/// Tends a queue that the server keeps, once `reply` says that this will be due: no waiter of any process may be left to do it.
+///
+/// Keeps the client only while a request is under way, so it ends with the client.
 fn tend_later(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
     let due = |n: i64| u64::try_from(n).ok().map(Duration::from_millis);
     let Some(mut pause) = rest_of(reply).first().and_then(Reply::as_int).and_then(due) else {

@@ -1,4 +1,10 @@
-//! The one place with timers for holds and waiters: when to renew, when a hold is over, when a waiter asks again.
+//! The timers of all holds and waiters of a client: when to renew, when a hold has expired, when a waiter asks again.
+//!
+//! One task on the background thread, [`run`], sleeps until the first item is due, takes what is due and handles it: holds go to
+//! the [`watchdog`], queues poll. Items are inserted and removed by any task. An item is taken once; its hold or queue inserts
+//! itself again. The bell wakes the task only when an item is earlier than the time it sleeps until.
+//!
+//! Items are weak: the timetable keeps no hold and no queue alive, and skips those that no longer exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,23 +18,25 @@ use crate::waiting::Entry;
 use crate::watchdog;
 use stanchion_transport::Moment;
 
-/// The longest sleep between two looks at the clock. Timers stand still while the machine is suspended, the clock does not:
-/// without this a lease that could still be renewed would be lost, and a loss be told late.
+/// The longest sleep between two readings of the clock. Timers stand still while the machine is suspended, the clock does not:
+/// without this bound a lease that could still be renewed would be lost, and a loss noticed late.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// A place in the timetable.
 pub(crate) type Slot = (Moment, u64);
 
 pub(crate) enum Item {
-    /// Renew it, or see that it is over.
+    /// A hold to renew, or to declare lost.
     Hold(Weak<HoldState>),
-    /// Let its first waiter ask again.
+    /// A queue whose first waiter asks again.
     Poll(Weak<Entry>),
 }
 
 #[derive(Default)]
 pub(crate) struct Timetable {
+    /// Locked for single operations only, also under a queue's or a hold's `slot` mutex. No other mutex is taken under it.
     table: Mutex<Table>,
+    /// Rung after the table is unlocked. Only [`run`] waits for it.
     bell: Notify,
 }
 
@@ -40,8 +48,9 @@ impl std::fmt::Debug for Timetable {
 
 struct Table {
     due: BTreeMap<Slot, Item>,
+    /// The next number, which tells slots of one moment apart.
     next: u64,
-    /// When the loop will look again by itself. Only something earlier needs the bell.
+    /// The moment until which [`run`] sleeps, or will sleep. Only an earlier item rings the bell.
     armed: Moment,
 }
 
@@ -65,8 +74,8 @@ impl Timetable {
         let slot = (at, table.next);
         table.next += 1;
         table.due.insert(slot, item);
-        // An uncontended lock comes and goes within one third of its lease; the loop stays armed for the first such
-        // time and is not rung for each.
+        // A short hold leaves the table before it is due. `armed` stays at the first such moment, so that a lock which is taken
+        // often does not ring the bell each time.
         let ring = at < table.armed;
         if ring {
             table.armed = at;
@@ -82,7 +91,7 @@ impl Timetable {
         self.table().due.remove(&slot);
     }
 
-    /// The holds that are in the table now.
+    /// The holds in the table. Every live hold with a tenure is in it, except for the moment in which it is rescheduled.
     pub(crate) fn holds(&self) -> Vec<Arc<HoldState>> {
         let table = self.table();
         table
@@ -98,7 +107,8 @@ impl Timetable {
             .collect()
     }
 
-    /// Takes what is due, and with the first hold all holds that would be due soon after: renewals go in batches.
+    /// Takes the items that are due and, with the first hold, the holds due soon after it: renewals are sent in batches. Returns
+    /// them with the moment of the next item.
     fn take_due(&self, now: Moment) -> (Vec<Item>, Moment) {
         let mut table = self.table();
         let mut horizon = now;
@@ -124,7 +134,7 @@ impl Timetable {
     }
 }
 
-/// Runs the timetable until the client is gone.
+/// Runs the timetable until the client is closed or dropped: it keeps the core only while it handles items.
 pub(crate) async fn run(
     core: Weak<Core>,
     timetable: Arc<Timetable>,

@@ -1,4 +1,11 @@
-//! The watchdog: keeps held leases alive, in batches, and notices when one is over.
+//! The watchdog: renews the leases of holds in batches, and notices when one has ended.
+//!
+//! The timetable passes the holds that are due to [`tend`], on the client's background thread. `tend` puts each back into the
+//! timetable at its end (so that an expiry is noticed even while the server is silent), and spawns a task for each batch of
+//! holds of one slot. The answer moves a hold's end and its next renewal; without an answer it is tried again, soon, until the
+//! hold expires by the client's clock (P5, P10).
+//!
+//! Nothing here is shared but the holds themselves, through their atomics. No mutex is held while a hold is declared lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +21,7 @@ use crate::primitive::{Item, Reply, Script};
 use stanchion_transport::Failure;
 use stanchion_transport::{Outage, Path};
 
-/// Renewals in one script: large enough to amortise the call, small enough not to keep the server (about 1 us each).
+/// The most renewals in one script: large enough to amortise the call, small enough not to block the server (about 1 µs each).
 const BATCH: usize = 256;
 
 static RENEW: Script<1, 3> = Script::new("core/renew", include_str!("../lua/renew.lua"));
@@ -28,7 +35,7 @@ pub fn renew_field(name: &Name, field: &str, lease: Lease) -> Item {
     )
 }
 
-/// Deals with holds whose time in the timetable has come. Sends without waiting.
+/// Renews the holds that are due, or declares them lost. Spawns the requests, and waits for none.
 pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
     let now = core.clock.now();
     // One script touches one slot of a cluster; elsewhere slots do not matter.
@@ -37,7 +44,8 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
         if hold.lost_reason(now).is_some() {
             continue;
         }
-        // Also while it is renewed: its end comes whether the server answers or not, and a shutdown finds it here.
+        // Also while it is renewed: an expiry must be noticed even if the server does not answer, and a shutdown finds the live
+        // holds in the timetable.
         core.schedule_hold(&hold, hold.valid_until());
         if hold.wants_renewal()
             && let due = Due::new(hold.clone())
@@ -56,19 +64,19 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
                 items += due.items.len();
                 items <= BATCH
             });
-            // One hold of very many names goes alone.
+            // A hold with more items than a batch is sent alone.
             let fit = fit.count().max(1);
             let rest = dues.split_off(fit);
             let batch = std::mem::replace(&mut dues, rest);
             let core = Arc::clone(core);
-            // Each batch on its own: a failing one delays no other.
+            // Each batch has its own task, so a failing one delays no other.
             let runner = Arc::clone(&core.runner);
             runner.serve(async move { renew_batch(&core, batch).await });
         }
     }
 }
 
-/// A hold to be renewed, and what the server is to be told.
+/// A hold to be renewed, and its items in the script.
 struct Due {
     hold: Arc<HoldState>,
     items: Vec<Item>,
@@ -106,7 +114,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
             unknown => {
                 tracing::debug!(name = %hold.sync.name(), ?unknown, "renewal failed");
                 let pause = match unknown {
-                    // Somebody has to change something first.
+                    // Retrying sooner does not help: somebody has to change a right or a key first.
                     Err(Failure::Rejected(_)) => hold.terms.lease.renewal_interval(),
                     _ => hold.terms.lease.retry_interval(),
                 };
@@ -117,7 +125,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
     }
 }
 
-/// Renews one hold, for a caller that does so by itself. As [`together`].
+/// Renews one hold at its caller's request. Returns as [`together`].
 pub(crate) async fn renew(core: &Core, hold: &HoldState) -> Result<Option<bool>, Failure> {
     let items = hold.sync.renewals(&hold.owner, hold.lease_to_ask());
     if items.is_empty() {
@@ -129,11 +137,11 @@ pub(crate) async fn renew(core: &Core, hold: &HoldState) -> Result<Option<bool>,
 
 type Answer = Result<Reply, Failure>;
 
-/// What the server says of each of `items`, which are of one script and in the slot of `name`.
+/// Asks the server to renew `items`, which are of one script and in the slot of `name`. Returns an answer for each.
 ///
-/// They are asked for together, and each for itself when that is refused: one key must not take the others along. In a
-/// cluster a slot on its way has keys on both sides, and a request that names some of each is refused (`TRYAGAIN`); and
-/// so is one that names a key without a right.
+/// They are sent together, and one by one when that is refused, so that one key does not make the others fail. During the
+/// migration of a cluster's slot its keys are on two nodes, and a request with keys on both is refused (`TRYAGAIN`); so is one
+/// with a key that the user has no right to.
 async fn ask(core: &Core, path: Path, name: &Name, items: &[&Item]) -> Vec<Answer> {
     match ask_once(core, path, name, items).await {
         Ok(replies) => replies.into_iter().map(Ok).collect(),
@@ -156,7 +164,7 @@ async fn ask(core: &Core, path: Path, name: &Name, items: &[&Item]) -> Vec<Answe
     }
 }
 
-/// An item of several keys, key by key, as far as each says that it is renewed.
+/// Renews an item of several keys key by key, up to the first that is not renewed.
 async fn ask_in_parts(
     core: &Core,
     path: Path,
@@ -177,7 +185,7 @@ async fn ask_in_parts(
     answer
 }
 
-/// One request for all `items`. A reply for each; [`Reply::Nil`] when the request came too late.
+/// Sends one request for all `items`. Returns a reply for each: [`Reply::Nil`] when the request came too late.
 async fn ask_once(
     core: &Core,
     path: Path,
@@ -198,7 +206,7 @@ async fn ask_once(
     }
 }
 
-/// Whether another key of the request may be to blame for a failure.
+/// Returns whether the failure may be that of another key in the same request.
 fn is_of_one_key(failure: &Failure) -> bool {
     match failure {
         Failure::NotNow(Outage::Refused { code, .. }) => code == "TRYAGAIN",
@@ -207,7 +215,8 @@ fn is_of_one_key(failure: &Failure) -> bool {
     }
 }
 
-/// What the answers for one hold say together: renewed if all are, gone if one is, otherwise unknown, or why.
+/// Combines the answers for one hold: `true`, renewed, if all items are; `false`, gone, if one is; otherwise the failure, or
+/// `None` when it is unknown.
 fn together(answers: &[Answer]) -> Result<Option<bool>, Failure> {
     let says = |n| {
         answers
