@@ -1,4 +1,4 @@
-//! Code over "a lock", whichever of the family it is.
+//! One interface for all locks of the family, for code that is given "a lock".
 
 use std::fmt;
 use std::future::Future;
@@ -18,11 +18,11 @@ use stanchion_transport::Moment;
 /// An acquire under way. `'static`: it can be spawned, and outlives the handle it came from.
 pub type Acquiring<T> = Pin<Box<dyn Future<Output = Result<T, AcquireError>> + Send>>;
 
-/// Whatever can be acquired with a lease, behind one set of verbs: `Lock`, `FairLock`, both sides of a `RwLock`, `MultiLock`,
-/// `RedLock`, one permit of a `LeasedSemaphore`. Object-safe, for code that is given "a lock".
+/// Anything that can be acquired with a lease, behind one set of methods: `Lock`, `FairLock`, both sides of a `RwLock`,
+/// `MultiLock`, `RedLock`, one permit of a `LeasedSemaphore`. Object-safe, for code that is given "a lock".
 ///
-/// The verbs promise what those of the same names promise on the type itself. Those are to be preferred where the type is
-/// known: they need no box, and their guards know more.
+/// The methods promise what those of the same names promise on the type itself. Prefer the type's own methods where it is
+/// known: they need no box, and their guards can do more.
 ///
 /// ```
 /// use stanchion_core::{Acquire, AcquireError, Guard};
@@ -34,13 +34,13 @@ pub type Acquiring<T> = Pin<Box<dyn Future<Output = Result<T, AcquireError>> + S
 /// }
 /// ```
 pub trait Acquire: fmt::Debug + Send + Sync {
-    /// What is acquired, with the client's key prefix; of several names the first.
+    /// The name that is acquired, with the client's key prefix; of several names the first.
     fn name(&self) -> Name;
 
     /// Acquires as `options` say.
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard>;
 
-    /// Asks once, as `options` say; `None` when somebody else holds it.
+    /// Asks once, as `options` say; `None` when another owner holds it.
     fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>>;
 
     /// Waits until it is acquired.
@@ -53,7 +53,7 @@ pub trait Acquire: fmt::Debug + Send + Sync {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Asks once; `None` when somebody else holds it.
+    /// Asks once; `None` when another owner holds it.
     fn try_acquire(&self) -> Acquiring<Option<Guard>> {
         self.try_acquire_with(AcquireOptions::new())
     }
@@ -75,29 +75,28 @@ impl<T: Lockable + Send + Sync + ?Sized> Acquire for T {
     }
 }
 
-/// What [`Acquire`] gives, and what every guard that has a lease can be turned [into](From). Release it, or drop it: the
-/// release then runs in the background.
+/// The guard of an [`Acquire`]. Every guard with a lease can be turned [into](From) one. Release it, or drop it: the release
+/// then runs in the background.
 ///
-/// Its verbs promise what those of the guard promise that it was made of.
+/// Its methods promise what those of the guard that it was made from promise.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct Guard(HoldSet);
 
 impl Guard {
-    /// What is held, with the client's key prefix; of several names the first.
+    /// The name that is held, with the client's key prefix; of several names the first.
     #[must_use]
     pub fn name(&self) -> &Name {
         self.0.name()
     }
 
-    /// Whether nobody else holds it meanwhile.
+    /// Returns whether nobody else can hold it at the same time.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
         let alone = |hold: &Hold| matches!(hold.sharing(), Sharing::Exclusive | Sharing::Queued);
         self.0.holds().iter().all(alone)
     }
 
-    /// The token that stands for all that is held; `None` where none is minted, and for several names of which each has its
-    /// own.
+    /// The fencing token; `None` where none is minted, and for several names, each of which has its own.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         match self.0.holds() {
@@ -106,19 +105,19 @@ impl Guard {
         }
     }
 
-    /// Until when the holder may count on it (P1).
+    /// The end of the time for which the holder may count on it (P1).
     #[must_use]
     pub fn valid_until(&self) -> Moment {
         self.0.valid_until()
     }
 
-    /// What is left of that now; zero once lost.
+    /// The time left until [`valid_until`](Self::valid_until); zero once lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
     }
 
-    /// Whether it is still held (P5).
+    /// Returns whether it is still held (P5).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
@@ -156,10 +155,10 @@ impl Guard {
         self.0.renew().await
     }
 
-    /// Holds once more, as the same owner.
+    /// Re-enters: holds once more, as the same owner.
     ///
     /// # Errors
-    /// [`RenewError`]; [`RenewError::Rejected`] where it cannot be held twice by one owner: permits, several names, a quorum.
+    /// [`RenewError`]; [`RenewError::Rejected`] where one owner cannot hold it twice: permits, several names, a quorum.
     ///
     /// # Cancel safety
     /// Safe: a re-entry that was sent is taken back in the background.
@@ -181,7 +180,7 @@ impl Guard {
     /// [`ReleaseError`].
     ///
     /// # Cancel safety
-    /// Safe: the release goes on in the background.
+    /// Safe: the release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.0.release().await
     }

@@ -1,4 +1,7 @@
-//! The client: connections, identity, and everything that holds of one process share.
+//! The client: connections, identity, and everything that the holds and waiters of one process share.
+//!
+//! All of it is in one [`Core`]. Clients, holds and acquires keep the core alive; the background tasks hold it weakly or only
+//! its parts, and end with its `closed` token, which the core's drop cancels.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,50 +42,51 @@ use stanchion_transport::{Path, Realm};
 /// Two connections for commands (one on the runtime that connects, one in the background), one for messages, and a
 /// thread for renewals, messages and the releases of dropped guards. Needs a tokio runtime with time enabled.
 ///
-/// # When it goes
-/// The last clone, guard or synchronizer to be dropped closes the connections. Guards dropped just before the process
-/// exits may not be released in time, and then end with their leases: call [`Client::shutdown`] first.
+/// # When it ends
+/// The connections close when the last clone, guard or synchronizer is dropped. Guards dropped just before the process exits
+/// may not be released in time, and then end with their leases: call [`Client::shutdown`] first.
 #[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
 }
 
-/// Whether a request may run more than once.
+/// The rule for sending a request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Resend {
-    /// Until it is answered.
+    /// Send it until it is answered. It may run more than once.
     UntilAnswered,
-    /// Only when it is known not to have run.
+    /// Send it again only when it is known not to have run.
     Never,
 }
 
-/// What makes an operation happen once: see [`Client::operation`].
+/// The identity and the end of an operation that must happen once: see [`Client::operation`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Operation {
-    /// Unique.
+    /// Its unique identity.
     pub id: WireOwner,
-    /// Server time in µs after which its script must refuse. Later nobody waits for it, and nobody sends it again.
+    /// Server time in µs after which its script must refuse. By then nobody waits for it, and nobody sends it again.
     pub not_after: u64,
 }
 
-/// Until when a request may run. Fixed when it is sent: what is learnt of the clocks later is not what it was told.
+/// The end of the time in which a request may run. Fixed when it is sent, because the request carries it: a later reading of the
+/// clocks does not change it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     /// The server time, in µs, after which it must refuse itself.
     pub(crate) not_after: u64,
-    /// By our clock the server's has passed that.
+    /// The moment on the client's clock by which the server's has passed `not_after`.
     pub(crate) ends_by: Moment,
-    /// Server time in µs, at the earliest, when it is sent.
+    /// The earliest server time, in µs, at which it was sent.
     pub(crate) sent: u64,
 }
 
-/// What the parts of a client share.
+/// The state that the parts of a client share.
 pub(crate) struct Core {
     id: Uuid,
     next_owner: AtomicU64,
-    /// Which keys this client locks by, for owners that are used with several clients.
+    /// The set of keys that this client locks by, for owners that are used with several clients.
     pub(crate) realm: Realm,
     pub(crate) config: ClientConfig,
     pub(crate) clock: Arc<dyn Clock>,
@@ -92,10 +96,11 @@ pub(crate) struct Core {
     pub(crate) entries: Entries,
     pub(crate) timetable: Arc<Timetable>,
     pub(crate) runner: Arc<Runner>,
+    /// Locked for one number; no other mutex is taken under it.
     rng: Mutex<fastrand::Rng>,
-    /// Nothing new is acquired.
+    /// Cancelled first by a shutdown: nothing new is acquired, waits end, and holds are no longer handed to local waiters.
     pub(crate) closing: CancellationToken,
-    /// Connections and thread end.
+    /// Cancelled last, by a shutdown or the core's drop: connections, background tasks and the thread end.
     closed: CancellationToken,
 }
 
@@ -121,7 +126,7 @@ impl Client {
             .clone()
             .unwrap_or_else(|| Arc::new(BootClock));
         let closed = CancellationToken::new();
-        // Whatever fails from here on ends what has been started.
+        // A failure from here on ends the parts that were started.
         let guard = closed.clone().drop_guard();
         let unreachable = |detail| destination.unreachable(detail);
         let runner = Runner::start(config.background, closed.clone())
@@ -187,7 +192,7 @@ impl Client {
         self.core.id
     }
 
-    /// The client's clock, which `valid_until` of guards refers to.
+    /// The current moment on the client's clock, which `valid_until` of guards refers to.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.core.clock.now()
@@ -199,19 +204,19 @@ impl Client {
         Owner::new(self.core.next_wire_owner())
     }
 
-    /// What was learnt about the server when connecting.
+    /// The server's properties, as found when connecting.
     #[must_use]
     pub fn server(&self) -> &ServerInfo {
         self.core.server()
     }
 
-    /// Whether a request would find a connection now.
+    /// Returns whether a request would find a connection now.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.core.servers.is_up()
     }
 
-    /// How many calls wait in this process's queues now.
+    /// The number of calls that wait in this client's queues now.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.core.entries.waiters()
@@ -260,30 +265,31 @@ impl Client {
         Ok(name)
     }
 
-    /// Stops acquiring, waits up to `grace` for whatever is under way, and closes.
+    /// Stops acquiring, waits up to `grace` for the operations under way, and closes.
     ///
     /// Calls that wait end with [`AcquireError::Shutdown`]; so does one that is granted meanwhile, and its hold is released.
-    /// Releases are waited for, awaited ones and those of dropped guards. Guards that are still alive are lost
-    /// ([`LostReason::Shutdown`]) and reported; their holds are not released, because the work under them may still
-    /// run: they end with their leases.
+    /// The shutdown waits for releases, awaited ones and those of dropped guards. Guards that are still alive are lost
+    /// ([`LostReason::Shutdown`]) and reported; their holds are not released, because the work under them may still run: they
+    /// end with their leases.
     ///
     /// # Cancel safety
-    /// Nothing new is acquired any more; the client is closed only when the call is left to end.
+    /// Dropping the future does not undo the start: nothing new is acquired. The client is closed only if the call runs to its
+    /// end.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let core = &self.core;
         let until = core.clock.now() + grace;
         core.closing.cancel();
-        // P3: their callers may get to give up their places only after the last connection has ended.
+        // P3: the waiting calls may run, and give up their places, only after the last connection has closed.
         for (sync, leftover) in core.entries.places() {
             leftover.sweep(core, &sync);
         }
         drop(core.entries.unclaimed());
         core.runner.drain(grace).await;
-        // What was on its way to one of our waiters has arrived by now, and nobody takes it.
+        // A hold that was being handed to a local waiter has arrived by now, and nobody takes it.
         drop(core.entries.unclaimed());
         let mut abandoned = Vec::new();
         for hold in core.timetable.holds() {
-            // From here on nobody releases it: its guard finds it lost.
+            // From here on a release finds it lost, so it is not released.
             if hold.lost_reason(core.clock.now()).is_none()
                 && hold.lose(LostReason::Shutdown).is_some()
             {
@@ -295,7 +301,7 @@ impl Client {
             }
             hold.unschedule();
         }
-        // Those who began to release before that.
+        // The releases that began before that.
         let unfinished = core.runner.drain(until.since(core.clock.now())).await;
         core.closed.cancel();
         // The background thread may end before its supervisors have run.
@@ -306,7 +312,7 @@ impl Client {
         }
     }
 
-    /// For primitives: acquires, waiting as `options` say; `lease` applies where they say nothing.
+    /// For primitives: acquires, waiting as `options` say; `lease` applies if they have none.
     ///
     /// # Errors
     /// [`AcquireError`].
@@ -330,6 +336,7 @@ impl Client {
         cfg!(feature = "metrics").then(|| self.now())
     }
 
+    /// Records the time and the outcome of a wait, where waits are measured.
     fn waited<T>(
         &self,
         sync: &Arc<dyn Synchronizer>,
@@ -343,7 +350,7 @@ impl Client {
         }
     }
 
-    /// For primitives: asks once. `Ok(None)`: somebody else holds.
+    /// For primitives: asks once. `Ok(None)`: another owner holds.
     ///
     /// # Errors
     /// [`AcquireError`].
@@ -406,7 +413,7 @@ impl Client {
         }
     }
 
-    /// For primitives: how long a waiter that was told nothing may be silent.
+    /// For primitives: the longest time after which a waiter that got no message asks again.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
         self.core.config.poll_interval
@@ -452,6 +459,7 @@ impl Client {
             })
     }
 
+    /// Fails if the client is closing.
     fn open(&self, sync: &Arc<dyn Synchronizer>) -> Result<(), AcquireError> {
         if self.core.closing.is_cancelled() {
             Err(AcquireError::Shutdown {
@@ -472,19 +480,19 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What [`Client::shutdown`] left behind.
+/// The leftovers of a [`Client::shutdown`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Acquires, renewals, releases and clean-ups that had not been answered within the grace; what they leave, their
-    /// leases end. A future that was polled once and then left alone is one of them.
+    /// The number of acquires, renewals, releases and clean-ups that were not answered within the grace; the leases end what
+    /// they leave. A future that was polled once and not again counts as one.
     pub unfinished: usize,
-    /// Guards that were still alive.
+    /// The holds whose guards were still alive.
     pub abandoned: Vec<AbandonedHold>,
 }
 
 impl ShutdownReport {
-    /// Whether nothing was left behind.
+    /// Returns whether nothing was left behind.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.unfinished == 0 && self.abandoned.is_empty()
@@ -495,21 +503,22 @@ impl ShutdownReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AbandonedHold {
-    /// What was held.
+    /// The name that was held.
     pub name: Name,
-    /// By whom.
+    /// The owner that held it.
     pub owner: WireOwner,
-    /// After this long the lease has ended.
+    /// The time after which the lease has ended.
     pub free_by: Duration,
 }
 
-/// A random UUID of version 8, "for vendors' own use": Redisson's are of version 4, so owners can be told apart at sight.
+/// Makes a random UUID of version 8, "for vendors' own use". Redisson's are of version 4, so an operator can tell the owners
+/// apart.
 fn identity(given: Option<u128>) -> Uuid {
     let bits = given.map_or_else(|| Uuid::new_v4().into_bytes(), u128::to_be_bytes);
     Uuid::new_v8(bits)
 }
 
-/// As Redisson: sharded messages on a cluster, plain ones everywhere else.
+/// The kind of messages to use, as Redisson: sharded ones on a cluster, plain ones everywhere else.
 fn messages(placement: Placement) -> Messages {
     if placement == Placement::Slots {
         Messages::Sharded
@@ -519,14 +528,14 @@ fn messages(placement: Placement) -> Messages {
 }
 
 impl Core {
-    /// A wire owner that nobody has had.
+    /// Makes a wire owner that was never used.
     pub(crate) fn next_wire_owner(&self) -> WireOwner {
         WireOwner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Runs a script on the server of its keys.
     ///
-    /// Dropping the future does not unsend: the script may run all the same.
+    /// Dropping the future does not take the request back: the script may still run.
     pub(crate) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
         self.servers.call(path, call).await
     }
@@ -544,7 +553,7 @@ impl Core {
         self.server.get_or_init(ServerInfo::default)
     }
 
-    /// P3: until when a request sent at `sent` may run. By then its caller has given up on its connection.
+    /// The end of the time in which a request sent at `sent` may run (P3). By then its caller has given up on its connection.
     pub(crate) fn limit(&self, name: &Name, sent: Moment) -> Limit {
         let end = sent + self.config.response_timeout * 2;
         let reached = self.server_clock(name).reach(end.micros());
@@ -556,18 +565,18 @@ impl Core {
         }
     }
 
-    /// See [`Core::limit`].
+    /// The server time, in µs, of [`Core::limit`].
     pub(crate) fn not_after(&self, name: &Name, sent: Moment) -> u64 {
         self.limit(name, sent).not_after
     }
 
-    /// A reply to a request sent at `sent` told the server's time.
+    /// Records the server's time, from a reply to a request sent at `sent`.
     pub(crate) fn observe(&self, name: &Name, server_micros: u64, sent: Moment) {
         self.server_clock(name)
             .observe(server_micros, sent.micros(), self.clock.now().micros());
     }
 
-    /// Our clock when the server's read `server_micros`, or a little earlier.
+    /// The moment on the client's clock at which the server's read `server_micros`, or a little earlier.
     pub(crate) fn when(&self, name: &Name, server_micros: u64) -> Moment {
         let clock = self.server_clock(name);
         Moment::from_nanos(clock.back(server_micros).saturating_mul(1000))
@@ -589,7 +598,7 @@ impl Core {
         self.config.poll_interval - self.jitter(self.config.poll_interval / 10)
     }
 
-    /// A random part of `most`.
+    /// A random duration up to `most`.
     pub(crate) fn jitter(&self, most: Duration) -> Duration {
         most.mul_f64(
             self.rng
@@ -599,7 +608,7 @@ impl Core {
         )
     }
 
-    /// Waits until trying again makes sense: a connection is there, a short pause has passed; at most until `until`.
+    /// Waits until trying again makes sense: a short pause has passed and a connection is open; at most until `until`.
     /// Uses no timer of the caller's runtime, which may have ended.
     pub(crate) async fn recover(&self, until: Moment) {
         let left = until.since(self.clock.now());

@@ -1,4 +1,4 @@
-//! The end of a hold, for whoever waits for it without keeping the hold.
+//! The end of a hold, for tasks that wait for it without keeping the hold alive.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,17 +11,17 @@ use tokio::sync::Notify;
 use crate::error::LostReason;
 use crate::hold::HoldState;
 
-/// How a hold came to its end.
+/// The way in which a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// Its holder gave it up. The server may not have heard of it yet.
+    /// Released by its holder. The server may not know it yet.
     Released,
-    /// It was lost before.
+    /// Lost before it was released.
     Lost(LostReason),
 }
 
-/// Resolves with the end of `hold`, and keeps nothing of it meanwhile.
+/// Resolves with the end of `hold`, and keeps nothing alive meanwhile.
 pub(crate) async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
     loop {
         let mut told = pin!(over.notified());
@@ -31,7 +31,8 @@ pub(crate) async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
         });
         let mut timer = pin!(tokio::time::sleep(left));
         let end = poll_fn(|cx| {
-            // P5: every poll, whatever caused it, asks the clock first. A state that has gone was given up by its holder.
+            // P5: every poll compares the clock first, also one that another future's wake-up caused. A state that no longer
+            // exists was released by its holder.
             if let Some(end) = hold
                 .upgrade()
                 .map_or(Some(Ended::Released), |hold| hold.ended())
@@ -50,9 +51,9 @@ pub(crate) async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
     }
 }
 
-/// What `ended` tells of a loss; pends for ever after a release.
+/// Resolves with the reason when `ended` reports a loss; pends for ever after a release.
 pub(crate) async fn lost(ended: impl Future<Output = Ended>) -> LostReason {
-    // Bound here, and so gone, whatever it kept, when the wait for nothing begins.
+    // Awaited in a statement of its own, so that the future and all it keeps are dropped before the endless wait begins.
     let end = ended.await;
     match end {
         Ended::Lost(reason) => reason,

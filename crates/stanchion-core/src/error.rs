@@ -1,10 +1,10 @@
 //! Errors that say what may now be true on the server (P8).
 //!
-//! | class | what is true on the server | what to do |
+//! | class | state on the server | what to do |
 //! |---|---|---|
-//! | not acquired (`TimedOut`) | nothing of this call; or, with `free_by`, a leftover that is being removed | try again when you like |
-//! | ambiguous | it may have happened; what should not stay is being removed, and is gone by `free_by` at the latest | treat as not done, or wait until `free_by` |
-//! | lost | the hold is over; somebody else may hold | stop the work that needed it |
+//! | not acquired (`TimedOut`) | nothing of this call; or, with `free_by`, a leftover that is being removed | try again at any time |
+//! | ambiguous | it may have happened; a leftover is being removed, and is gone by `free_by` at the latest | treat as not done, or wait until `free_by` |
+//! | lost | the hold has ended; another owner may hold | stop the work that needed it |
 //! | unavailable | nothing of this call | worth retrying |
 //! | rejected | nothing of this call | fix the configuration |
 
@@ -15,7 +15,7 @@ use crate::name::{InvalidName, Name};
 use crate::owner::WireOwner;
 use stanchion_transport::{ConnectError, Outage, ServerRejection};
 
-/// The server understood and said no. Retrying will not help.
+/// A refusal by the server, or of the request before it was sent. Retrying does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {
@@ -43,7 +43,7 @@ pub enum Rejection {
         /// The server's message.
         detail: String,
     },
-    /// The server is one of a cluster and this client was not told so, or keys fell into different slots.
+    /// The server is part of a cluster and the configuration does not say so, or keys are in different slots.
     #[error("the server is part of a cluster: {detail}")]
     Cluster {
         /// The server's message.
@@ -52,22 +52,22 @@ pub enum Rejection {
     /// Another error of the server.
     #[error("the server answered: {detail}")]
     Other {
-        /// The server's message, or what was wrong with its answer.
+        /// The server's message, or the fault in its answer.
         detail: String,
     },
     /// The owner holds the name already, and this acquire would wait for itself for ever: a reader asks to write, or
     /// re-entry was refused. Nothing was sent.
     #[error("{owner} {rule}")]
     AlreadyHeld {
-        /// Who.
+        /// The owner.
         owner: WireOwner,
-        /// What it holds, and what to do about it.
+        /// The hold that it has, and what to do about it.
         rule: &'static str,
     },
-    /// What was waited for has been deleted.
+    /// The object that was waited for was deleted.
     #[error("it was deleted")]
     Deleted,
-    /// An option does not fit the others or the rules; nothing was sent.
+    /// An option conflicts with the others or with the rules; nothing was sent.
     #[error("invalid option: {rule}")]
     InvalidOption {
         /// The option, its value and the rule.
@@ -91,14 +91,14 @@ impl From<ServerRejection> for Rejection {
     }
 }
 
-/// Why a hold ended before it was released.
+/// The reason why a hold ended before it was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// No renewal succeeded in time: the lease is over by this client's conservative count.
+    /// No renewal succeeded in time: the lease has ended by this client's conservative count.
     #[error("the lease ran out without a successful renewal")]
     Expired,
-    /// The server said that this owner holds nothing: forced away, deleted, evicted, or lost in a failover.
+    /// The server says that this owner holds nothing: the hold was released by force, deleted, evicted, or lost in a failover.
     #[error("the server no longer knows this hold")]
     Gone,
     /// The hold reached `max_hold`.
@@ -114,9 +114,9 @@ pub enum LostReason {
 #[error("lost {name}: {reason}")]
 #[non_exhaustive]
 pub struct LeaseLost {
-    /// What was held.
+    /// The name that was held.
     pub name: Name,
-    /// Why it ended.
+    /// The reason of its end.
     pub reason: LostReason,
 }
 
@@ -127,29 +127,29 @@ pub enum AcquireError {
     /// The deadline passed first.
     #[error("timed out after {} waiting for {name}{}", Brief(*.waited), Leftover(*.free_by))]
     TimedOut {
-        /// What was asked for.
+        /// The name that was asked for.
         name: Name,
-        /// How long the call waited.
+        /// The time that the call waited.
         waited: Duration,
-        /// `None`: nothing of this call holds, or can come to hold; that a writer or a big request waits is being taken back.
-        /// Otherwise a request was under way, or a place in a fair queue, which the server may grant to: it is being undone, and
-        /// even if the server stays silent its effect is gone after this long.
+        /// `None`: nothing of this call holds, or can come to hold; the mark of a waiting writer or large request is being
+        /// removed. Otherwise a request was under way, or the call had a place in a fair queue, which the server may grant to:
+        /// it is being undone, and its effect is gone after this time even if the server does not answer.
         free_by: Option<Duration>,
     },
     /// Requests went unanswered, so the server may have granted. The grant is being removed.
     #[error("cannot tell whether {name} was acquired ({outage}); it is being released and is free in {} at the latest", Brief(*.free_by))]
     Ambiguous {
-        /// What was asked for.
+        /// The name that was asked for.
         name: Name,
-        /// After this long the leftover is gone whatever happens.
+        /// The time after which the leftover is gone in any case.
         free_by: Duration,
         /// The last failure.
         outage: Outage,
     },
-    /// The server was out of reach; nothing of this call is on it. Worth retrying.
+    /// The server could not be reached; nothing of this call is on it. Worth retrying.
     #[error("unavailable while acquiring {name}: {outage}")]
     Unavailable {
-        /// What was asked for.
+        /// The name that was asked for.
         name: Name,
         /// The last failure.
         outage: Outage,
@@ -157,15 +157,15 @@ pub enum AcquireError {
     /// The request cannot succeed as it is. Nothing was changed.
     #[error("rejected while acquiring {name}: {rejection}")]
     Rejected {
-        /// What was asked for.
+        /// The name that was asked for.
         name: Name,
-        /// Why.
+        /// The reason.
         rejection: Rejection,
     },
     /// The client was shut down.
     #[error("cannot acquire {name}: the client was shut down")]
     Shutdown {
-        /// What was asked for.
+        /// The name that was asked for.
         name: Name,
     },
 }
@@ -176,7 +176,7 @@ pub(crate) struct Brief(pub(crate) Duration);
 impl std::fmt::Display for Brief {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0 == Duration::MAX {
-            // A hold without a lease: only the server's answer ends it.
+            // A hold without a lease ends only with the server's answer.
             return f.write_str("as soon as the server answers again");
         }
         let whole = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
@@ -184,7 +184,7 @@ impl std::fmt::Display for Brief {
     }
 }
 
-/// Writes the second half of the time-out message.
+/// The second half of the time-out message.
 struct Leftover(Option<Duration>);
 
 impl std::fmt::Display for Leftover {
@@ -204,15 +204,15 @@ impl std::fmt::Display for Leftover {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The hold had already ended: somebody else may have held meanwhile. Nothing of theirs was touched.
+    /// The hold had already ended: another owner may have held since. Its hold was not touched.
     #[error("released too late: {0}")]
     Lost(#[from] LeaseLost),
-    /// No answer yet. The release goes on in the background; the lock is free after `free_by` at the latest.
+    /// No answer yet. The release continues in the background; the lock is free after `free_by` at the latest.
     #[error("the release of {name} is unconfirmed; it goes on in the background and {name} is free in {} at the latest", Brief(*.free_by))]
     Ambiguous {
-        /// What was held.
+        /// The name that was held.
         name: Name,
-        /// When the lease ends.
+        /// The time after which the lease has ended.
         free_by: Duration,
     },
     /// The server refused the release. The lease will end it; a permit without one stays taken.
@@ -220,9 +220,9 @@ pub enum ReleaseError {
         "the release of {name} was refused; only its lease, if it has one, ends it: {rejection}"
     )]
     Rejected {
-        /// What was held.
+        /// The name that was held.
         name: Name,
-        /// Why.
+        /// The reason.
         rejection: Rejection,
     },
 }
@@ -231,13 +231,13 @@ pub enum ReleaseError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenewError {
-    /// The hold is over.
+    /// The hold has ended.
     #[error(transparent)]
     Lost(#[from] LeaseLost),
     /// No answer in time. The hold stands as before, until its `valid_until`.
     #[error("unavailable while renewing {name}, still held: {outage}")]
     Unavailable {
-        /// What is held.
+        /// The name that is held.
         name: Name,
         /// The last failure.
         outage: Outage,
@@ -245,9 +245,9 @@ pub enum RenewError {
     /// The server refused. The hold stands as before, until its `valid_until`.
     #[error("rejected while renewing {name}: {rejection}")]
     Rejected {
-        /// What is held.
+        /// The name that is held.
         name: Name,
-        /// Why.
+        /// The reason.
         rejection: Rejection,
     },
 }
@@ -262,16 +262,16 @@ pub enum QueryError {
         /// The last failure.
         outage: Outage,
     },
-    /// It was sent, and may have been done: the answer was lost.
+    /// The request was sent, and may have been executed: the answer was lost.
     #[error("sent, but the answer was lost: {outage}")]
     Unanswered {
         /// The failure.
         outage: Outage,
     },
-    /// The server said no.
+    /// The server refused.
     #[error("rejected: {rejection}")]
     Rejected {
-        /// Why.
+        /// The reason.
         rejection: Rejection,
     },
 }

@@ -15,7 +15,7 @@ use stanchion_transport::Moment;
 
 /// Holds of which at least `needed` must last: all of a multi-lock's, a quorum of a RedLock's.
 ///
-/// Has the verbs of [`Hold`], for guards to be made of. Dropping it releases every hold in the background.
+/// Has the methods of [`Hold`], so that guards can wrap it. Dropping it releases every hold in the background.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct HoldSet {
     holds: Vec<Hold>,
@@ -23,14 +23,14 @@ pub struct HoldSet {
 }
 
 impl HoldSet {
-    /// All of `holds` must last. `None` when there are none.
+    /// Makes a set of which all `holds` must last; `None` when there are none.
     #[must_use]
     pub fn all(holds: Vec<Hold>) -> Option<Self> {
         let needed = holds.len();
         Self::some(holds, needed)
     }
 
-    /// One hold, as a set.
+    /// Makes a set of one hold.
     pub(crate) fn one(hold: Hold) -> Self {
         Self {
             holds: vec![hold],
@@ -38,7 +38,7 @@ impl HoldSet {
         }
     }
 
-    /// `needed` of `holds` must last. `None` when there are fewer.
+    /// Makes a set of which `needed` of the `holds` must last; `None` when there are fewer.
     #[must_use]
     pub fn some(holds: Vec<Hold>, needed: usize) -> Option<Self> {
         (needed > 0 && holds.len() >= needed).then_some(Self { holds, needed })
@@ -54,13 +54,13 @@ impl HoldSet {
         &self.holds[0]
     }
 
-    /// What the first of them holds.
+    /// The name of the first hold.
     #[must_use]
     pub fn name(&self) -> &Name {
         self.first().name()
     }
 
-    /// Until when this holder may count on enough of them (P1, P5).
+    /// The end of the time for which this holder may count on enough of them (P1, P5).
     #[must_use]
     pub fn valid_until(&self) -> Moment {
         let mut ends: Vec<Moment> = self
@@ -70,13 +70,13 @@ impl HoldSet {
             .map(Hold::valid_until)
             .collect();
         ends.sort_unstable();
-        // The `needed`-th from the end: before it, so many still last.
+        // The `needed`-th from the end: until then that many last.
         ends.len()
             .checked_sub(self.needed)
             .map_or(Moment::ZERO, |i| ends[i])
     }
 
-    /// How much of that is left now; zero when lost.
+    /// The time left until [`valid_until`](Self::valid_until); zero when lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let mut left: Vec<Duration> = self.holds.iter().map(Hold::remaining).collect();
@@ -86,7 +86,7 @@ impl HoldSet {
             .map_or(Duration::ZERO, |i| left[i])
     }
 
-    /// Whether enough of them are still held, by the clock (P5).
+    /// Returns whether enough of them are still held, by the clock (P5).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holds.iter().filter(|hold| hold.is_held()).count() >= self.needed
@@ -107,8 +107,8 @@ impl HoldSet {
         let mut bearable = self.holds.len() - self.needed;
         poll_fn(move |cx| {
             let mut end = None;
-            // P5: each of them, at every poll and whatever caused it. A set that polls only those that were woken sees nothing
-            // of a pause, through which no timer has run.
+            // P5: every member, at every poll. After a pause of the process no timer has fired yet, so a set that polls only the
+            // members that were woken would miss the loss.
             ends.retain_mut(|member| {
                 let Poll::Ready(ended) = member.as_mut().poll(cx) else {
                     return true;
@@ -130,14 +130,14 @@ impl HoldSet {
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
         let lost = self.lost();
         tokio::select! {
-            // The loss first: after a pause, the work must not take another step.
+            // The loss first: after a pause of the process, the work must not take another step.
             biased;
             reason = lost => Err(LeaseLost { name: self.name().clone(), reason }),
             output = work => Ok(output),
         }
     }
 
-    /// Renews all of them now, side by side; done when enough of them are renewed.
+    /// Renews all of them now, concurrently; returns when enough of them are renewed.
     ///
     /// # Errors
     /// An error of one of them, when too few were renewed.
@@ -151,7 +151,7 @@ impl HoldSet {
                 Err(error) => failure = Some(error),
             }
             if renewed >= self.needed {
-                // What is still under way goes on in the background: a silent server delays nobody.
+                // The renewals under way continue in the background, so a silent server delays nobody.
                 return Ok(());
             }
         }
@@ -159,7 +159,7 @@ impl HoldSet {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Releases all of them, side by side, and waits until as many are confirmed as were needed; the others go on in the
+    /// Releases all of them, concurrently, and waits until as many are confirmed as were needed; the others continue in the
     /// background.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Leases: how long a hold lasts without renewal, and how much of that its holder may count on.
+//! Leases: the time that a hold lasts without renewal, and the part of it that its holder may count on.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct InvalidLease {
 }
 
 impl Lease {
-    /// The shortest lease. Below it the safety margin eats the lease.
+    /// The shortest lease. Below it the safety margin would use up the lease.
     pub const MIN: Self = Self(Duration::from_millis(10));
     /// The longest lease.
     pub const MAX: Self = Self(Duration::from_secs(30 * 86_400));
@@ -37,13 +37,13 @@ impl Lease {
         }
     }
 
-    /// Its length.
+    /// The lease's length.
     #[must_use]
     pub const fn length(self) -> Duration {
         self.0
     }
 
-    /// What goes over the wire.
+    /// The length in milliseconds, as sent to the server.
     #[must_use]
     pub fn millis(self) -> u64 {
         // OK: at most 30 days.
@@ -52,18 +52,18 @@ impl Lease {
 
     /// The end a holder may count on: sent + L − m, with m = max(2 ms, L/100) against clock rates and rounding.
     ///
-    /// P1, P5: counted from *before* the request was sent, so the server's own end is never earlier.
+    /// P1, P5: counted from *before* the request was sent, so the server's end is never earlier.
     pub(crate) fn valid_until(self, sent: Moment) -> Moment {
         let margin = (self.0 / 100).max(Duration::from_millis(2));
         sent + (self.0 - margin)
     }
 
-    /// P10: the watchdog renews every third of the lease.
+    /// The interval between the watchdog's renewals (P10): a third of the lease.
     pub(crate) fn renewal_interval(self) -> Duration {
         self.0 / 3
     }
 
-    /// After a failed renewal the next try comes sooner.
+    /// The pause after a failed renewal. Shorter, so that several tries fit before the lease ends.
     pub(crate) fn retry_interval(self) -> Duration {
         (self.0 / 10).min(Duration::from_millis(200))
     }

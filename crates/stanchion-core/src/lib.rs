@@ -1,7 +1,7 @@
 //! The machinery under every stanchion synchronizer.
 //!
-//! Users take the `stanchion` facade or one primitive's crate; both re-export what is needed from here. Those who write
-//! a primitive start at [`primitive`].
+//! Users depend on the `stanchion` facade or on one primitive's crate; both re-export what they need from here. Authors of a
+//! primitive start at [`primitive`].
 
 mod acquire;
 mod any;

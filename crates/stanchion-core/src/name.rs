@@ -1,4 +1,4 @@
-//! Names, and every key and channel derived from one. The only place that builds keys.
+//! Names, and the keys and channels derived from them. Keys are built only here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ pub struct Name(Arc<[u8]>);
 #[error("invalid name {name:?}: {rule}")]
 #[non_exhaustive]
 pub struct InvalidName {
-    /// The name as given; a long one is cut.
+    /// The name as given; a long one is truncated.
     pub name: String,
     /// The rule it breaks.
     pub rule: NameRule,
 }
 
-/// What a name must satisfy.
+/// The rules for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameRule {
-    /// The empty name is nobody's.
+    /// The name is empty.
     #[error("a name has at least 1 byte")]
     Empty,
     /// Longer than [`MAX_NAME_BYTES`] with the key prefix.
@@ -49,8 +49,8 @@ pub enum NameRule {
         "on a cluster the name of a count-down latch has no braces: Redisson wraps its channel's name in its own"
     )]
     Braces,
-    /// By Redisson's rule for derived keys, `{x}` has the queue of `x`, and a grant to the one would be taken for one to the
-    /// other.
+    /// By Redisson's rule for derived keys, `{x}` and `x` have one queue, and a grant of the one would be taken for a grant of
+    /// the other.
     #[error(
         "the name of a fair lock is not wholly in braces: it would share the queue of the name inside them"
     )]
@@ -61,7 +61,7 @@ impl Name {
     /// Checks `prefix` + `name` against the rules of `placement`.
     ///
     /// # Errors
-    /// [`InvalidName`] says which rule is broken; nothing has been sent.
+    /// [`InvalidName`] with the rule that it breaks; nothing was sent.
     pub fn new(
         prefix: &str,
         name: impl AsRef<[u8]>,
@@ -113,7 +113,7 @@ impl Name {
         }
     }
 
-    /// `prefix{N}` whatever is in N: Redisson's rule for the channel of a count-down latch.
+    /// `prefix{N}`, also when N has braces: Redisson's rule for the channel of a count-down latch.
     #[must_use]
     pub fn braced(&self, prefix: &str) -> Vec<u8> {
         [prefix.as_bytes(), b"{", &self.0, b"}"].concat()
@@ -129,7 +129,7 @@ impl Name {
         }
     }
 
-    /// Whether it is another name in braces, so that what is derived from the two by [`Name::prefixed`] is the same.
+    /// Returns whether it is another name in braces, so that [`Name::prefixed`] derives the same keys from both.
     pub(crate) fn is_wrapped(&self) -> bool {
         match self.0.as_ref() {
             [b'{', inner @ .., b'}'] => !inner.is_empty() && !inner.contains(&b'{'),
@@ -137,7 +137,7 @@ impl Name {
         }
     }
 
-    /// The counter behind the default fencing tokens: one for each hash slot. No TTL: tokens must never start over.
+    /// The key of the counter behind the default fencing tokens: one for each hash slot. No TTL: tokens must never start over.
     #[must_use]
     pub fn slot_fence(&self) -> Vec<u8> {
         self.slot_key("stanchion_fence")

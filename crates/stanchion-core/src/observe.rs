@@ -1,11 +1,11 @@
-//! What operators see: metrics through the `metrics` facade. Without the feature these functions are empty.
+//! Metrics for operators, through the `metrics` facade. Without the feature these functions are empty.
 //!
-//! | metric | kind | what |
+//! | metric | kind | meaning |
 //! |---|---|---|
 //! | `stanchion_wait_seconds` | histogram | from the call to the guard, labels `kind`, `outcome` (`acquired`, `busy`, `timed_out`, `failed`) |
 //! | `stanchion_hold_seconds` | histogram | from the grant to the end of the hold |
 //! | `stanchion_renewal_seconds` | histogram | one batch of renewals, from send to reply |
-//! | `stanchion_handed_total` | counter | holds passed on inside the process |
+//! | `stanchion_handed_total` | counter | holds handed over inside the process |
 //! | `stanchion_released_total` | counter | public releases |
 //! | `stanchion_lost_total` | counter | holds lost, label `reason` |
 
@@ -21,7 +21,7 @@ macro_rules! span {
 }
 pub(crate) use span;
 
-/// How an acquire ended, for its label.
+/// The outcome of an acquire, for its label.
 pub(crate) fn outcome<T>(
     result: &Result<T, AcquireError>,
     granted: impl FnOnce(&T) -> bool,

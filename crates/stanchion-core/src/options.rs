@@ -1,30 +1,30 @@
-//! What a caller may choose about one acquire.
+//! The options of one acquire.
 
 use std::time::Duration;
 
 use crate::lease::Lease;
 use crate::owner::Owner;
 
-/// Who keeps the lease alive.
+/// The party that renews the lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Renewal {
     /// The client renews every third of the lease until release, loss or `max_hold` (P10).
     #[default]
     Watchdog,
-    /// Nobody but the caller, with `guard.renew()`.
+    /// Only the caller renews, with `guard.renew()`.
     Manual,
 }
 
-/// What happens when the owner of an acquire holds already.
+/// The effect of an acquire whose owner holds already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reentry {
-    /// It holds once more.
+    /// The owner holds once more.
     #[default]
     Allowed,
-    /// The acquire is refused with [`Rejection::AlreadyHeld`](crate::Rejection::AlreadyHeld), as Redisson's non-reentrant
-    /// locks do: for code where holding twice is a bug.
+    /// The acquire is refused with [`Rejection::AlreadyHeld`](crate::Rejection::AlreadyHeld), as by Redisson's non-reentrant
+    /// locks: for code where holding twice is a bug.
     Refused,
 }
 
@@ -47,63 +47,64 @@ impl AcquireOptions {
         Self::default()
     }
 
-    /// Acquire as `owner`: re-enter what it holds already.
+    /// Acquires as `owner`, and so re-enters what it holds already.
     #[must_use]
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
-    /// Whether [`AcquireOptions::owner`] may hold more than once.
+    /// Sets whether [`AcquireOptions::owner`] may hold more than once.
     #[must_use]
     pub fn reentry(mut self, reentry: Reentry) -> Self {
         self.reentry = reentry;
         self
     }
 
-    /// The owner these options name, for primitives that know no owners.
+    /// Returns whether these options name an owner, for primitives that support none.
     #[must_use]
     pub fn has_owner(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// The timeout these options give, for primitives that acquire in several steps.
+    /// The timeout of these options, for primitives that acquire in several steps.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// The lease of this hold.
+    /// Sets the lease of this hold.
     #[must_use]
     pub fn lease(mut self, lease: Lease) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// The lease to begin with, if it is longer than the others: for so long the server keeps the hold even if this process
-    /// dies at once, or its guard is [left](crate::primitive::Hold::leave). Renewals never shorten it. On a fair lock that
-    /// was waited for it begins with the first renewal, at most a second later.
+    /// Sets the first lease, if it is longer than the others: for this time the server keeps the hold even if this process dies
+    /// at once, or its guard is [left](crate::primitive::Hold::leave). Renewals never shorten it. On a fair lock that was waited
+    /// for it begins with the first renewal, at most a second later.
     #[must_use]
     pub fn first_lease(mut self, lease: Lease) -> Self {
         self.first_lease = Some(lease);
         self
     }
 
-    /// Who renews.
+    /// Sets the party that renews the lease.
     #[must_use]
     pub fn renewal(mut self, renewal: Renewal) -> Self {
         self.renewal = renewal;
         self
     }
 
-    /// Give up after `timeout`. Zero asks the server once.
+    /// Sets the time after which the acquire gives up. Zero asks the server once.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The watchdog stops here, and the guard is lost: a bound on what a leaked guard can block. Default: none.
+    /// Sets the longest hold: after it the watchdog stops and the guard is lost, so a leaked guard cannot block for ever.
+    /// Default: none.
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -111,11 +112,11 @@ impl AcquireOptions {
     }
 }
 
-/// How the watchdog and the guard treat one hold: the options that outlive the acquire.
+/// The options that outlive the acquire: the watchdog and the guard follow them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldTerms {
     pub(crate) lease: Lease,
-    /// What the server is asked for at the beginning; never shorter than `lease`.
+    /// The lease that the acquire asks for; never shorter than `lease`.
     pub(crate) first_lease: Lease,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,

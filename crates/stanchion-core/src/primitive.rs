@@ -1,7 +1,7 @@
-//! For the crates of the family: how a synchronizer describes itself to the core.
+//! The interface between the core and the primitives, for the crates of the family.
 //!
-//! A primitive is its scripts plus an implementation of [`Synchronizer`]. The loop that waits, the guard, renewal,
-//! clean-up and cancellation are here in the core, once.
+//! A primitive is its scripts plus an implementation of [`Synchronizer`]. The waiting loop, the guards, renewal, clean-up and
+//! cancellation are in the core.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,46 +22,46 @@ pub use crate::watchdog::renew_field;
 pub use stanchion_transport::{Arg, Item};
 pub use stanchion_transport::{Call, Reply, Script};
 
-/// Who asks, for how long, and until when the request may run.
+/// The parameters of a request: its owner, its lease, and the end of the time in which it may run.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Request<'a> {
-    /// The owner to be.
+    /// The owner that asks.
     pub owner: &'a WireOwner,
-    /// Its lease.
+    /// The lease of the hold.
     pub lease: Lease,
     /// Server time in µs after which the script must refuse (P3).
     pub not_after: u64,
     /// Server time in µs when the caller's call began, or a little earlier.
     pub since: u64,
-    /// Whether the caller goes on waiting when it is refused, and so may leave a sign of that on the server.
+    /// True when the caller waits after a refusal. The script may then leave a mark of that on the server.
     pub waits: bool,
-    /// For [`Sharing::Permits`]: no other waiter of this process comes before it. Only such a one may take a place in line on the
-    /// server: the order there and here is then the same.
+    /// For [`Sharing::Permits`]: true when no other waiter of this process is ahead. Only then may the script give it a place in
+    /// line, so that the order on the server is that of this process.
     pub first: bool,
-    /// For [`Sharing::Queued`]: the server has answered this owner before, and gave it a place in its queue.
+    /// For [`Sharing::Queued`]: true when the server has answered this owner before, and gave it a place in its queue.
     pub queued: bool,
-    /// For a shared hold: the exclusive hold of the same name that its owner has (a writer that reads).
+    /// For a shared hold: the owner of the exclusive hold of the same name that the same actor has (a writer that also reads).
     pub within: Option<&'a WireOwner>,
 }
 
-/// How holders, and the waiters of one process, get along.
+/// The way in which holders share, and so in which the waiters of one process take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sharing {
-    /// One holder. Only the first waiter asks.
+    /// One holder at a time. Only the first waiter asks.
     Exclusive,
-    /// Holders of this kind hold together, beside no exclusive one: a grant to one waiter lets those behind it ask.
+    /// Any number of holders of this kind, while there is no exclusive one: a grant to one waiter lets those behind it ask.
     Together,
-    /// So many permits of a limited number. A message says how many are free.
+    /// The given number of permits, out of a limited total. A message says how many are free.
     Permits(u32),
-    /// What one waiter sees has happened for all of them.
+    /// No holders: an event that one waiter sees has happened for all of them.
     Event,
-    /// The server keeps the queue: every waiter asks for itself, and grants come by message.
+    /// One holder at a time, from a queue that the server keeps: every waiter asks for itself, and grants come by message.
     Queued,
 }
 
-/// What is locked, apart from the server that it is on: local waiters queue by it, and an owner's holds are found by it.
+/// The identity of a locked thing, apart from its server: the key of the local queues and of an owner's seats.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     family: &'static str,
@@ -73,7 +73,7 @@ impl Subject {
         Self::named(sync, sync.name())
     }
 
-    /// `name`, of the family of `sync`.
+    /// Makes the subject of `name` in the family of `sync`.
     pub(crate) fn named(sync: &dyn Synchronizer, name: &Name) -> Self {
         Self {
             family: sync.family(),
@@ -82,7 +82,7 @@ impl Subject {
     }
 }
 
-/// What a grant leaves on the server.
+/// The effect of a grant on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tenure {
@@ -90,111 +90,113 @@ pub enum Tenure {
     Leased,
     /// A hold that only a release ends.
     Unleased,
-    /// Nothing.
+    /// No hold.
     Nothing,
 }
 
-/// What a synchronizer tells the core about itself.
+/// The description of a synchronizer: its scripts, and the properties that the core needs to know.
 ///
 /// All scripts answer by one convention, read by [`Verdict`]: a number, or an array whose first element is that number
 /// and whose second is the server's time in µs.
 ///
 /// | reply | acquire, re-enter, hand-off, downgrade | release, abandon |
 /// |---|---|---|
-/// | n > 0 | done, n is the fencing token; of [`Sharing::Permits`], how many more there are | done, n subscribers were told |
-/// | 0 | done, no token | done, nobody was told |
-/// | −1 | too late, not done (a hand-off then released) | done, the message could not be sent |
-/// | −2 | the owner holds nothing; what is waited for is gone | the owner holds nothing |
-/// | n ≤ −3 | busy, ask again after −4 − n ms (−3: nothing is known) | – |
+/// | n > 0 | done, n is the fencing token; for [`Sharing::Permits`], the number still free | done, n subscribers notified |
+/// | 0 | done, no token | done, nobody notified |
+/// | −1 | too late, not done (a hand-off has released instead) | done, the message could not be sent |
+/// | −2 | the owner holds nothing; the object waited for is deleted | the owner holds nothing |
+/// | n ≤ −3 | busy, ask again after −4 − n ms (−3: the time is not known) | – |
 ///
-/// A third element: for busy replies see [`Synchronizer::hint`]; of a release, the ms after which
+/// The elements from the third on: of a busy reply see [`Synchronizer::hint`]; of a release, the ms after which
 /// [`Synchronizer::tend`] is due.
+///
+/// The core may call these methods while it has a local queue locked: they must not block, nor call the client.
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// The kind of synchronizer, for metrics: `lock`.
     fn kind(&self) -> &'static str;
 
-    /// Kinds of one family that have one name are one thing: their waiters share a queue, and an owner one seat. The two
-    /// sides of a read-write lock are.
+    /// The family of the kind. Synchronizers of one family and name are one thing: their waiters share a queue, and an owner has
+    /// one seat there. Example: the two sides of a read-write lock.
     fn family(&self) -> &'static str {
         self.kind()
     }
 
-    /// What is being synchronized on.
+    /// The name that is synchronized on.
     fn name(&self) -> &Name;
 
-    /// The channel that tells of a release. Several names may share one, as `x` and `{x}` do.
+    /// The channel on which releases are published. Several names may share one, as `x` and `{x}` do.
     fn channel(&self) -> &[u8];
 
-    /// How its holders get along.
+    /// The way in which its holders share.
     fn sharing(&self) -> Sharing {
         Sharing::Exclusive
     }
 
-    /// What a grant leaves on the server.
+    /// The effect of a grant on the server.
     fn tenure(&self) -> Tenure {
         Tenure::Leased
     }
 
-    /// Whether a hold is several things on the server, of which some may be there when others have gone.
+    /// Returns whether a hold is several entries on the server, of which some may exist when others are gone.
     fn in_parts(&self) -> bool {
         matches!(self.sharing(), Sharing::Permits(2..))
     }
 
-    /// One attempt. Run twice for one owner, it has the effect of once (P6).
+    /// The script of one attempt. Run twice for one owner, it has the effect of once (P6).
     fn acquire(&self, request: &Request<'_>) -> Call;
 
-    /// From `count` holds to `count` − 1; the last one frees and publishes. `None`, never asked for, with
-    /// [`Tenure::Nothing`].
+    /// The script that goes from `count` holds to `count` − 1; the last one frees and publishes. `None`, which is never sent,
+    /// with [`Tenure::Nothing`].
     fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call>;
 
-    /// Undoes whatever requests of `owner` have done: a hold, a place in a queue on the server.
+    /// The script that undoes the requests of `owner`: a hold, a place in a queue on the server.
     fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
         self.release(owner, 1, lease)
     }
 
-    /// Whether a request that was refused and goes on waiting leaves something on the server: a place in a queue, a mark.
-    /// The core then [abandons](Synchronizer::abandon) it when the waiter goes away.
+    /// Returns whether a refused request that waits leaves something on the server: a place in a queue, a mark. The core then
+    /// [abandons](Synchronizer::abandon) it when the waiter leaves.
     fn leaves_sign(&self) -> bool {
         self.sharing() == Sharing::Queued
     }
 
-    /// The key of the counter its fencing tokens come from.
+    /// The key of the counter that its fencing tokens come from.
     fn fence(&self) -> Option<&[u8]> {
         None
     }
 
-    /// From `count` holds to `count` + 1; `None` where nobody re-enters.
+    /// The script that goes from `count` holds to `count` + 1; `None` where re-entry is not supported.
     fn reenter(&self, _request: &Request<'_>, _count: u32) -> Option<Call> {
         None
     }
 
-    /// Whether a hold may pass straight to the next waiter of the same kind in this process, by
+    /// Returns whether a hold may be handed directly to the next waiter of the same kind in this process, by
     /// [`Synchronizer::hand_off`].
     fn hands_off(&self) -> bool {
         false
     }
 
-    /// Release by `from` and acquire by the requester, in one step.
+    /// The script that releases for `from` and acquires for the requester, in one step.
     fn hand_off(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
         None
     }
 
-    /// From the exclusive hold of `from` to a shared hold of the requester, in one step.
+    /// The script that turns the exclusive hold of `from` into a shared hold of the requester, in one step.
     fn downgrade(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
         None
     }
 
-    /// What the watchdog sends for a hold: it is renewed when every item is.
+    /// The items that the watchdog sends for a hold. The hold is renewed when every item is.
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
         vec![renew_field(self.name(), owner.as_str(), lease)]
     }
 
-    /// What a message says.
+    /// Reads a message.
     fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a> {
         Heard::free(payload)
     }
 
-    /// What a busy reply says beyond its number: the elements from the third on.
+    /// Reads the elements of a busy reply from the third on.
     fn hint(&self, _rest: &[Reply]) -> Hint {
         Hint::default()
     }
@@ -204,26 +206,26 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// For [`Sharing::Queued`]: how often [`Synchronizer::attend`] is sent while anybody waits.
+    /// For [`Sharing::Queued`]: the interval at which [`Synchronizer::attend`] is sent while there are waiters.
     fn beat(&self) -> Duration {
         Duration::MAX
     }
 
-    /// For [`Sharing::Queued`]: a sign of life of the process, for its first waiter. It is sent where a stalled executor
-    /// cannot keep it, and answers as if that waiter had asked and been refused.
+    /// For [`Sharing::Queued`]: the heartbeat of the process, on behalf of its first waiter. Sent from the background, where a
+    /// stalled executor cannot delay it. The script answers as if that waiter had asked and been refused.
     fn attend(&self, _first: &Request<'_>) -> Option<Call> {
         None
     }
 
-    /// What is to be done later, when a release said so; it answers the ms to the next time, or −1.
+    /// The script to run later, when a release's reply says so. It answers the ms until the next run, or −1.
     fn tend(&self) -> Option<Call> {
         None
     }
 }
 
-/// What a multi-lock may be made of: locks, fair locks, the sides of read-write locks.
+/// A member of a multi-lock: a lock, a fair lock, a side of a read-write lock.
 pub trait Lockable: fmt::Debug {
-    /// What the multi-lock needs to know.
+    /// The parts that the multi-lock needs.
     fn part(&self) -> Part;
 }
 
@@ -231,11 +233,11 @@ pub trait Lockable: fmt::Debug {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Part {
-    /// Whose it is.
+    /// The client that acquires.
     pub client: Client,
-    /// What it is.
+    /// The synchronizer.
     pub sync: Arc<dyn Synchronizer>,
-    /// The lease of an acquire that names none.
+    /// The lease of an acquire whose options have none.
     pub lease: Lease,
 }
 
@@ -262,7 +264,7 @@ impl Part {
         async move { part.client.acquire(&part.sync, options, part.lease).await }
     }
 
-    /// Asks once; `None` when somebody else holds. Borrows nothing.
+    /// Asks once; `None` when another owner holds it. Borrows nothing.
     ///
     /// # Errors
     /// [`AcquireError`].
@@ -278,27 +280,27 @@ impl Part {
     }
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Heard<'a> {
-    /// A hint to try: for so many permits there may be room.
+    /// A hint to try: up to this number of permits may be free.
     Free(u32),
-    /// A waiter of this process has been granted.
+    /// A grant to a waiter of this process.
     Granted {
-        /// To whom.
+        /// The owner that was granted.
         owner: &'a str,
-        /// Its token.
+        /// The fencing token of the grant.
         token: Option<FencingToken>,
-        /// Server time of the grant, µs.
+        /// The server time of the grant, in µs.
         now: u64,
-        /// The lease of the grant, to be renewed at once or soon.
+        /// The lease of the grant. It is short, and must be renewed soon.
         lease: Duration,
     },
 }
 
 impl Heard<'_> {
-    /// A decimal number of permits; anything else is one.
+    /// Reads a decimal number of permits; anything else counts as one.
     #[must_use]
     pub fn free(payload: &[u8]) -> Self {
         let count = std::str::from_utf8(payload)
@@ -308,21 +310,21 @@ impl Heard<'_> {
     }
 }
 
-/// What a busy reply says beyond its number.
+/// The content of a busy reply beyond its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hint {
-    /// The holder is this waiter of this process: its grant's message may be lost.
+    /// The waiter of this process that holds according to the server: the message of its grant may be lost.
     pub granted: Option<String>,
-    /// The server had forgotten the queue: everybody is to ask again.
+    /// True when the server has lost the queue: all waiters must ask again.
     pub forgotten: bool,
-    /// Somebody who grants to nobody is ahead: listen to [`Synchronizer::channel_of`] too.
+    /// True when a client is ahead that grants to nobody (Redisson): listen to [`Synchronizer::channel_of`], too.
     pub foreign: bool,
-    /// Wait for this name of the same family instead, on this channel.
+    /// Another name of the same family to wait for instead, and its channel.
     pub elsewhere: Option<(Name, Vec<u8>)>,
-    /// This refused request left something on the server, where not all do: see [`Synchronizer::leaves_sign`].
+    /// True when this refused request left something on the server, where not all do: see [`Synchronizer::leaves_sign`].
     pub queued: bool,
-    /// For [`Sharing::Permits`]: as things are it cannot be served, so those behind it go on without it.
+    /// For [`Sharing::Permits`]: true when it cannot be served at present, so the waiters behind it go on without it.
     pub passed: bool,
 }
 
@@ -330,13 +332,13 @@ pub struct Hint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Done.
+    /// The request was granted.
     Granted(Option<FencingToken>),
-    /// The request came after its `not_after`.
+    /// The request reached the server after its `not_after`.
     Late,
-    /// The owner holds nothing (any more); what was waited for is gone.
+    /// The owner holds nothing (any more), or the object that was waited for is deleted.
     Gone,
-    /// Somebody else holds; ask again after so many ms if that is known.
+    /// Another owner holds; ask again after this number of ms, if it is known.
     Busy(Option<u64>),
 }
 
@@ -355,7 +357,7 @@ impl Verdict {
     }
 }
 
-/// The number a reply begins with.
+/// The number that a reply begins with.
 pub(crate) fn code_of(reply: &Reply) -> Option<i64> {
     match reply {
         Reply::Int(n) => Some(*n),
@@ -364,13 +366,13 @@ pub(crate) fn code_of(reply: &Reply) -> Option<i64> {
     }
 }
 
-/// The server's time in a reply that tells it, in µs.
+/// The server's time, in µs, in a reply that contains it.
 pub(crate) fn now_of(reply: &Reply) -> Option<u64> {
     let now = reply.as_array()?.get(1)?.as_int()?;
     u64::try_from(now).ok()
 }
 
-/// What follows number and time.
+/// The elements after number and time.
 pub(crate) fn rest_of(reply: &Reply) -> &[Reply] {
     reply
         .as_array()

@@ -9,8 +9,8 @@ use crate::name::Name;
 
 /// A number that grows with every outermost acquisition of a name (P2).
 ///
-/// Give it to the resource you write to, and let the resource refuse a smaller one than it has seen: the only
-/// protection against a holder that was paused between its check and its write. Below 2⁵³, so it survives JSON and Lua.
+/// Pass it to the resource you write to, and let the resource refuse a smaller one than it has seen: the only protection against
+/// a holder that was paused between its check and its write. Below 2⁵³, so it survives JSON and Lua.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FencingToken(NonZeroU64);
@@ -22,18 +22,18 @@ impl FencingToken {
         NonZeroU64::new(value).map(Self)
     }
 
-    /// Its value.
+    /// The token's value.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 }
 
-/// Where fencing tokens come from. All users of a name must agree.
+/// The source of fencing tokens. All users of a name must use the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fencing {
-    /// One counter for all names of a hash slot: at most 16384 small keys, whatever the number of names.
+    /// One counter for all names of a hash slot: at most 16384 small keys for any number of names.
     #[default]
     PerSlot,
     /// One counter for each name, the one of Redisson's `RFencedLock`. It has no TTL: for names that are few.
@@ -43,7 +43,7 @@ pub enum Fencing {
 }
 
 impl Fencing {
-    /// The key of the counter for `name`. Without tokens it is the name itself, which scripts take for "mint none".
+    /// The key of the counter for `name`. Without tokens it is the name itself, which scripts read as "mint none".
     #[must_use]
     pub fn key(self, name: &Name) -> Vec<u8> {
         match self {

@@ -9,9 +9,9 @@
 //! * A shard of the table `Entries`: `Entry::queue`, one at a time (`places`, `unclaimed`, `waiters`). Never the other way
 //!   round: `retire_if_idle` unlocks the queue first.
 //! * `Entry::queue`: `HoldState::slot` (a grant by message begins a hold), `Subscriptions::topics`, `Timetable::table`,
-//!   `Core::rng`; in `transport` the cluster's map and a server's clock. Never a second queue.
+//!   `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::slot`: `Timetable::table`.
-//! * `Subscriptions::topics`: none of these; in `transport` the cluster's map and a link's phase.
+//! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
 //! * `Timetable::table`, `Core::rng`, an owner's `seats`: none.
 //!
 //! Therefore a message's audience is copied out of `topics` before its queues are locked, and a hold is declared lost
