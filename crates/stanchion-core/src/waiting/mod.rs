@@ -20,8 +20,8 @@
 //! # Foreign code
 //! A waker or a guard may own anything, also what locks the same mutex again. So a waiter's waker is called, cloned and dropped,
 //! and a [`Hold`](crate::hold::Hold) is dropped, with none of these mutexes held: `Wakers` collects the wakers until the queue
-//! is unlocked. Two things are exempt because they touch only the client's own tasks: the bells of `Timetable` and
-//! `Subscriptions` may ring under a queue's mutex, and `Entry::attend` spawns under it. [`Clock`](crate::Clock) and
+//! is unlocked. The client's own tasks are exempt: under a queue's mutex the bells of `Timetable` and `Subscriptions` may ring
+//! and `Entry::attend` spawns, and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
 mod beat;
