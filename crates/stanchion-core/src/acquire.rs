@@ -7,8 +7,8 @@
 //! has no place in the queue, only a visit.
 //!
 //! Each request runs inside a [`Persistent`]: when the caller drops its future, the request is awaited in the background, a
-//! grant is released there, and the drop of [`Asking`] sweeps the rest (P3). An owner that may have left something is not used
-//! again; the next attempt has a fresh one (rule R1).
+//! grant is released there, and the drop of [`Asking`] sweeps the rest (P3). After a request without an answer the same owner
+//! asks again; an owner whose hold is being released does not, the next attempt has a fresh one (rule R1).
 //!
 //! An acquire as an explicit [`Owner`] first takes that owner's seat at the name, so that its acquires take turns, and re-enters
 //! a hold that it finds there.
@@ -146,7 +146,7 @@ impl Asking {
         let (terms, before, how) = (self.terms, self.unanswered_until, self.how.clone());
         let (began, queued) = (self.began, self.queued);
         let runner = Arc::clone(&core.runner);
-        // The work has an `Asking` of its own: if the caller drops its future, that one is dropped with the outcome and cleans up.
+        // The work has its own `Asking`: if the caller drops its future, that one is dropped with the outcome and cleans up.
         let mut work = Persistent::new(&runner, async move {
             let mut asking = Self {
                 core,

@@ -1,6 +1,6 @@
 //! The watchdog: renews the leases of holds in batches, and notices when one has ended.
 //!
-//! The timetable passes the holds that are due to [`tend`], on the client's background thread. `tend` puts each back into the
+//! The timetable's task, in the background, passes the holds that are due to [`tend`]. `tend` puts each back into the
 //! timetable at its end (so that an expiry is noticed even while the server is silent), and spawns a task for each batch of
 //! holds of one slot. The answer moves a hold's end and its next renewal; without an answer it is tried again, soon, until the
 //! hold expires by the client's clock (P5, P10).

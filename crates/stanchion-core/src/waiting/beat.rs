@@ -1,8 +1,8 @@
 //! Heartbeats, where the server keeps the queue.
 //!
-//! The poll timer of a queue sends one every [`Synchronizer::beat`], for its first waiter and from the client's background
-//! thread, so a stalled executor of the user cannot delay it. It keeps the places of all waiters of this process, and its answer
-//! reports a grant whose message was lost. One is under way at a time (`Queue::attending`).
+//! The poll timer of a queue sends one every [`Synchronizer::beat`], for its first waiter and on the background runner, so a
+//! stalled executor of the user cannot delay it. It keeps the places of all waiters of this process, and its answer reports a
+//! grant whose message was lost. One is under way at a time (`Queue::attending`).
 
 use std::sync::Arc;
 use std::time::Duration;
