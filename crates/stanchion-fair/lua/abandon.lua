@@ -1,11 +1,11 @@
 -- fair/abandon
--- Undo whatever requests of an owner have done: its place in the queue, or a grant that it has not heard of (P3).
+-- Undo the requests of an owner: its place in the queue, or a grant that it has not learned of (P3).
 --
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
 -- KEYS[3]  timeouts  zset    owner -> deadline
--- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
--- KEYS[5]  heard     zset    client uuid -> last sign of life
+-- KEYS[4]  waiters   zset    owner -> arrival, us: those that a script may grant to
+-- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms
 -- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
 -- ARGV[1]  channel
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
@@ -14,8 +14,8 @@
 --
 -- Returns  as a release
 -- Replay   the second run finds nothing
--- Wakes    as a release does: the one that leaves may have been the head, or the holder
--- Cost     O(log n) for n waiters, and one LREM, O(n), for a place in the queue (P11)
+-- Wakes    as a release does: the owner may have been the head of the queue, or the holder
+-- Cost     O(log n) for n waiters; for a place in the queue one LREM, O(n) (P11)
 local call = redis.call
 local found = call('HDEL', KEYS[1], ARGV[4]) == 1
 if call('ZREM', KEYS[3], ARGV[4]) == 1 then

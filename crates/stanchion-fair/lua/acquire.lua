@@ -4,16 +4,16 @@
 -- KEYS[1]  lock      hash    owner -> hold count; its TTL is the lease (Redisson's layout)
 -- KEYS[2]  queue     list    owners in order of arrival (Redisson's)
 -- KEYS[3]  timeouts  zset    owner -> deadline, server ms (Redisson's); the same members as the queue
--- KEYS[4]  waiters   zset    owner -> arrival, us: those in the queue that a release may grant to
--- KEYS[5]  heard     zset    client uuid -> last sign of life, server ms; see `silence` for what else is in it
+-- KEYS[4]  waiters   zset    owner -> arrival, us: those in the queue that a script may grant to
+-- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms; see `note` for its other members
 -- KEYS[6]  fence     string  the last fencing token, no TTL; the lock's own key again: mint none
--- ARGV[1]  channel   ":" and a client's uuid is its channel, ":" and an owner that of a Redisson waiter
+-- ARGV[1]  channel   with ":<client uuid>" the channel of a client, with ":<owner>" that of a Redisson waiter
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
 -- ARGV[3]  wait      milliseconds: no Redisson client waits longer for this name
 -- ARGV[4]  owner     "<client uuid>:<number>", used for one outermost hold only (R1)
 -- ARGV[5]  lease     milliseconds
 -- ARGV[6]  not_after server time in microseconds; later the script refuses
--- ARGV[7]  place     "new" takes a place, "old" has asked for one before, "none" only tries
+-- ARGV[7]  place     "new" joins the queue, "old" asked for a place before, "none" only tries
 --
 -- Returns  > 0 the token, 0 acquired without a token, -1 late;
 --          busy: { -4 - ms to the next look (-3: unknown), now in us, the holder if it is of this client or '',
@@ -22,7 +22,7 @@
 -- Wakes    as a release does, when it finds the lock free
 -- Cost     O(log n) for n waiters
 local call = redis.call
--- The common case, flat: nobody holds and nobody waits.
+-- The common case, without functions: nobody holds and nobody waits.
 if call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   -- P3: a request that outlived its caller takes nothing.
   local time = call('TIME')
@@ -36,7 +36,7 @@ if call('EXISTS', KEYS[1], KEYS[2]) == 0 then
     local last = call('SET', KEYS[6], time[1] .. string.sub('00000' .. time[2], -6), 'GET')
     if last then
       local n = tonumber(last)
-      -- R17. Back it goes, and nothing has changed.
+      -- R17: the value is put back, and nothing has changed.
       if not n or n % 1 ~= 0 or n >= 9007199254740991 then
         call('SET', KEYS[6], last)
         return redis.error_reply('WRONGTYPE the fencing counter ' .. KEYS[6] .. ' is not a whole number below 2^53 - 1')
@@ -49,7 +49,7 @@ if call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   end
 
   call('HSET', KEYS[1], ARGV[4], '1')
-  -- A lock without a TTL must not stay behind, whatever the server's rights say (R9).
+  -- A lock without a TTL must not stay behind, even where PEXPIRE is not permitted (R9).
   local set = redis.pcall('PEXPIRE', KEYS[1], ARGV[5])
   if set ~= 1 then
     call('DEL', KEYS[1])

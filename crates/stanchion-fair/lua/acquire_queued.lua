@@ -1,4 +1,4 @@
--- An acquire that found the lock held or somebody waiting.
+-- The rest of an acquire that found the lock held or somebody waiting.
 local owner, lease, place = ARGV[4], ARGV[5] + 0, ARGV[7]
 if us > ARGV[6] + 0 then return -1 end
 
@@ -18,14 +18,14 @@ if place == 'none' then
   if holder then return busy(owner, call('PTTL', lock)) end
   local look = settle()
   if call('EXISTS', lock, queue) > 0 then return busy(owner, look >= 0 and look or left) end
-  -- Only the dead were in its way.
+  -- Only dead waiters were ahead.
 else
-  -- R8: who waits already passes at maxmemory, who comes anew does not.
+  -- R8: at maxmemory a waiter that is in the queue passes, a newcomer does not.
   if place == 'old' then call('ZREM', heard, '') end
   mark(process(owner), place == 'old')
 end
 
--- F7: room for everybody of Redisson's that may be ahead; never chained to another deadline, and stamped anew each time.
+-- F7: time for every Redisson waiter that may be ahead. Never added to another deadline, and set again by each request.
 call('ZADD', timeouts, now + (math.max(0, in_queue - ours) + 2) * wait, owner)
 if not queued then call('RPUSH', queue, owner) end
 call('ZADD', waiters, 'NX', us, owner)

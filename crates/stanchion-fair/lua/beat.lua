@@ -1,20 +1,20 @@
 -- fair/beat
--- A sign of life of a client whose waiters queue, for the first of them; and a look after the queue.
+-- Record the heartbeat of a client with waiters in the queue, in the name of the first of them; and tend the queue.
 --
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
 -- KEYS[3]  timeouts  zset    owner -> deadline
--- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
--- KEYS[5]  heard     zset    client uuid -> last sign of life
+-- KEYS[4]  waiters   zset    owner -> arrival, us: those that a script may grant to
+-- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms
 -- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
 -- ARGV[1]  channel
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
 -- ARGV[3]  wait      milliseconds
 -- ARGV[4]  owner     of the client's first waiter
--- ARGV[5]  not_after server time in microseconds: a late sign of life is none (F5)
+-- ARGV[5]  not_after server time in microseconds: a late heartbeat does not count (F5)
 --
 -- Returns  -1 late, otherwise as an acquire of that owner that found the lock busy
 -- Replay   harmless
--- Wakes    as a release does, when it finds the lock free; its own client is told by message too
+-- Wakes    as a release does, when it finds the lock free; its own client gets a message, too
 -- Cost     O(log n) for n waiters
 local call = redis.call

@@ -1,18 +1,18 @@
 -- fair/force_release
--- Free the lock whoever holds it, and grant it to the head of the queue. The holder finds out at its next renewal.
+-- Free the lock, no matter who holds it, and grant it to the head of the queue. The holder learns of it at its next renewal.
 --
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
 -- KEYS[3]  timeouts  zset    owner -> deadline
--- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
--- KEYS[5]  heard     zset    client uuid -> last sign of life
+-- KEYS[4]  waiters   zset    owner -> arrival, us: those that a script may grant to
+-- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms
 -- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
 -- ARGV[1]  channel
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
 -- ARGV[3]  wait      milliseconds
 --
 -- Returns  1 it was held, 0 it was free
--- Replay   frees whoever holds by then: sent once only
+-- Replay   would free the next holder: sent once only
 -- Wakes    as a release does
 -- Cost     O(log n) for n waiters
 local call = redis.call

@@ -1,5 +1,5 @@
 -- fair/position
--- How many are ahead of a client's first waiter. Reads only.
+-- The number of waiters ahead of a client's first one. Reads only.
 --
 -- KEYS[1]  queue   list  owners in order of arrival
 -- ARGV[1]  client  the client's uuid

@@ -4,8 +4,8 @@
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
 -- KEYS[3]  timeouts  zset    owner -> deadline
--- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
--- KEYS[5]  heard     zset    client uuid -> last sign of life
+-- KEYS[4]  waiters   zset    owner -> arrival, us: those that a script may grant to
+-- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms
 -- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
 -- ARGV[1]  channel   not a KEY: it would need a right on a key of that name (R14)
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
@@ -14,10 +14,10 @@
 -- ARGV[5]  n         the hold count the client knows
 -- ARGV[6]  lease     milliseconds
 --
--- Returns  >= 0 done, so many subscribers were told; -1 done, but nobody could be told; -2 the owner holds nothing;
---          or { that number, now in us, ms until the queue is to be looked at again }
+-- Returns  >= 0 done, the number of subscribers reached; -1 done, but no message could be sent; -2 the owner holds nothing;
+--          or { that number, now in us, ms until the queue needs another look }
 -- Replay   the second run finds nothing to release, or sets the same count (P6)
--- Wakes    the head of the queue: one of ours is granted the lock, one of Redisson's is told to ask
+-- Wakes    the head of the queue: a stanchion waiter is granted the lock, a Redisson waiter is woken to ask for it
 -- Cost     O(log n) for n waiters
 local call = redis.call
 if ARGV[5] ~= '1' then

@@ -1,5 +1,5 @@
 -- fair/status
--- Who holds, how often, for how long, the last token, and how many wait. Reads only.
+-- The holder, its hold count, the rest of its lease, the last token, and the number of waiters. Reads only.
 --
 -- KEYS[1]  lock   hash    owner -> hold count
 -- KEYS[2]  queue  list    owners in order of arrival
@@ -11,7 +11,7 @@
 -- Cost     O(1): a lock's hash has one field
 local result = { redis.call('PTTL', KEYS[1]), '', redis.call('LLEN', KEYS[2]) }
 if KEYS[3] ~= KEYS[1] then result[2] = redis.call('GET', KEYS[3]) or '' end
--- A hash with a second field is somebody else's, however large.
+-- A hash with a second field is another kind of synchronizer's, and may be large: two fields are enough.
 local holders = redis.call('HRANDFIELD', KEYS[1], 2, 'WITHVALUES')
 for i = 1, #holders do result[#result + 1] = holders[i] end
 return result

@@ -1,17 +1,17 @@
 -- fair/tend
--- Look after the queue, for a client that released while its head could not be granted to.
+-- Look at the queue again, for a client that released when the head of the queue could not be granted to.
 --
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
 -- KEYS[3]  timeouts  zset    owner -> deadline
--- KEYS[4]  waiters   zset    owner -> arrival: those that may be granted to
--- KEYS[5]  heard     zset    client uuid -> last sign of life
+-- KEYS[4]  waiters   zset    owner -> arrival, us: those that a script may grant to
+-- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms
 -- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
 -- ARGV[1]  channel
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
 -- ARGV[3]  wait      milliseconds
 --
--- Returns  ms until the queue is to be looked at again, -1: not by this client
+-- Returns  ms until the queue needs another look, -1: not by this client
 -- Replay   harmless
 -- Wakes    as a release does, when it finds the lock free
 -- Cost     O(log n) for n waiters

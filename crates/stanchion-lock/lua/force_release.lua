@@ -1,12 +1,12 @@
 -- lock/force_release
--- Free the lock whoever holds it, and wake a waiter. The holder finds out at its next renewal.
+-- Free the lock, no matter who holds it, and wake a waiter. The holder learns of it at its next renewal.
 --
 -- KEYS[1]  lock     hash  owner -> hold count
 -- ARGV[1]  channel
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 --
 -- Returns  1 it was held, 0 it was free
--- Replay   frees whoever holds by then: sent once only
+-- Replay   would free the next holder: sent once only
 -- Wakes    as a release does
 -- Cost     O(1)
 -- HLEN first: another kind of value under this name is an error, and stays (R16).

@@ -1,5 +1,5 @@
 -- lock/status
--- Who holds, how often, for how long, and the last token. Reads only.
+-- The holder, its hold count, the rest of its lease, and the last token. Reads only.
 --
 -- KEYS[1]  lock   hash    owner -> hold count
 -- KEYS[2]  fence  string  the last fencing token; the lock's own key again: none

@@ -1,11 +1,11 @@
--- What the scripts of readers and writers do about readers that died. It stands between a script's header and its work;
--- `main`, `readers` and `prefix` are set by then.
+-- The functions for dead readers, for the scripts of readers and writers. They stand between a script's header and its
+-- work; `main`, `readers` and `prefix` are set by then.
 --
--- A reader is dead when none of its hold keys is left (Redisson's rule). `readers` says before when that need not be
--- asked: a reader of ours is in it with the end of its lease, one of Redisson's with the end of its holds when they were last
--- looked at. So the dead are found in the order in which their leases ended, whoever is beside them.
+-- A reader is dead when none of its hold keys is left (Redisson's rule). `readers` has the time before which that need not
+-- be checked: for a stanchion reader the end of its lease, for a Redisson reader the end of its holds when they were last
+-- checked. So dead readers are found in the order in which their leases ended, however many live ones there are.
 
--- What a reader's hold keys have left, in ms. One with more holds than are looked at is taken for alive.
+-- Returns the longest TTL of a reader's hold keys, in ms. A reader with more holds than are checked counts as alive.
 local function left_of(reader, count)
   local longest = 0
   for hold = 1, math.min(count, 8) do
@@ -20,8 +20,8 @@ local function take_out(reader)
   return call('HDEL', main, reader)
 end
 
--- Takes out the dead among those whose leases ought to have ended before `now`, server ms: `most` of them are looked at.
--- Returns how many went.
+-- Removes the dead among the readers whose leases should have ended before `now`, server ms. Checks at most `most` of them.
+-- Returns the number removed.
 local function bury_ended(now, most)
   local gone = 0
   for _, reader in ipairs(call('ZRANGEBYSCORE', readers, '-inf', '(' .. now, 'LIMIT', 0, most)) do
@@ -35,11 +35,12 @@ local function bury_ended(now, most)
   return gone
 end
 
--- Takes out the dead readers of a lock that is read and has so many fields, one of which is the mode.
--- Returns how many fields are left, the ms after which it is worth another look, and whether all were looked at: that is the longest hold then.
+-- Removes dead readers of a lock in mode `read` that has so many fields, the mode included.
+-- Returns the number of fields left, the ms until another check is worth it, and whether all readers were checked: if so,
+-- these ms are the longest hold.
 local function bury(now, fields)
   fields = fields - bury_ended(now, 64)
-  -- Few are all looked at, as Redisson does; so are those that nobody has looked at yet, at most 64 of them in one run.
+  -- If there are few, all are checked, as Redisson does. Otherwise, if some were never checked, a sample of 64.
   local few = fields <= 5
   if not few and fields - 1 <= call('ZCARD', readers) then
     return fields, math.max(0, call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2] - now), false
@@ -60,7 +61,7 @@ local function bury(now, fields)
     end
   end
   if not few then call('PEXPIRE', readers, math.max(call('PTTL', readers), call('PTTL', main), 1)) end
-  -- Of those that nobody has looked at, some are left: soon again.
+  -- If some were not checked: again soon.
   return fields, all and longest or 100, all
 end
 

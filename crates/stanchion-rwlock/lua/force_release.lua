@@ -1,5 +1,5 @@
 -- rwlock/force_release
--- Free the lock whoever holds it, and wake waiters. Holders find out at their next renewal; hold keys of readers expire.
+-- Free the lock, no matter who holds it, and wake waiters. Holders learn of it at their next renewal; readers' hold keys expire.
 --
 -- KEYS[1]  rwlock   hash  mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  readers  zset  reader -> end of its lease
@@ -7,7 +7,7 @@
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 --
 -- Returns  1 it was held, 0 it was free
--- Replay   frees whoever holds by then: sent once only
+-- Replay   would free the next holder: sent once only
 -- Wakes    as the release of a writer does
 -- Cost     O(1) to send; the server frees a hash of many readers in time linear in them
 -- HLEN first: another kind of value under this name is an error, and stays (R16).

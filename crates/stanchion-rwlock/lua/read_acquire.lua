@@ -2,20 +2,20 @@
 -- Join the readers, or read inside the write hold of the same owner.
 --
 -- KEYS[1]  rwlock     hash    mode, reader -> hold count, writer -> hold count (Redisson's layout)
--- KEYS[2]  hold key   string  "1" for as long as this reader's lease; a release by anybody looks for it
+-- KEYS[2]  hold key   string  "1" for as long as this reader's lease; every reader's release checks for it
 -- KEYS[3]  readers    zset    reader -> end of its lease, server ms
--- KEYS[4]  mark       string  a writer that waits, for its grace; the rwlock's own key again: writers have no preference
--- KEYS[5]  turn       string  "." and a reader that waits, "!" and one whose turn it is, "+" when it has begun
+-- KEYS[4]  mark       string  a waiting writer's mark, for its grace; the rwlock's own key again: writers have no preference
+-- KEYS[5]  turn       string  ".<reader>" while it waits, "!<reader>" when its turn is next, "+" when the turn has begun
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one outermost hold only (R1)
 -- ARGV[2]  lease      milliseconds
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
 -- ARGV[4]  writer     the field of the write hold that this reader is inside of; empty: none
--- ARGV[5]  prefix     what the hold keys of all readers begin with: they are in the slot of KEYS[1]
--- ARGV[6]  grace      milliseconds for which it is known to wait if it is refused; 0: it does not wait
+-- ARGV[5]  prefix     the prefix of all readers' hold keys, which are in the slot of KEYS[1]
+-- ARGV[6]  grace      milliseconds for which its mark as a waiter lasts if it is refused; 0: it does not wait
 --
 -- Returns  0 acquired, -1 late, -4 - ms busy: ask again after so long (-3: the writer has no TTL)
 -- Replay   grants again; the count stays (P6)
 -- Wakes    nobody
--- Cost     O(log n) for n readers, and 8 of the dead at most
+-- Cost     O(log n) for n readers, and at most 8 dead ones
 local call = redis.call
 local main, readers, prefix = KEYS[1], KEYS[3], ARGV[5]

@@ -11,7 +11,7 @@ local newcomer = not held and not writer
 local prefers = KEYS[4] ~= main
 local turn = prefers and newcomer and call('GET', KEYS[5]) or ''
 
--- A writer holds, or waits and has not been passed over for a reader's turn.
+-- Busy: a writer holds, or one waits and it is not the readers' turn.
 local busy
 if newcomer and mode == 'write' then
   busy = ttl
@@ -21,13 +21,14 @@ elseif newcomer and prefers and (turn == '' or string.sub(turn, 1, 1) == '.') th
 end
 if busy and ARGV[6] == '0' then return -4 - busy end
 
--- P3: a request that outlived its caller takes nothing, and leaves no sign.
+-- P3: a request that outlived its caller takes nothing, and leaves no mark.
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 if now > ARGV[3] + 0 then return -1 end
 
 if busy then
-  -- One reader waits for all, and says so twice in its grace. After one more writer it is its turn. At maxmemory it does without.
+  -- One reader's mark stands for all, and is renewed twice in its grace. After one more writer it is their turn. At maxmemory
+  -- there is none.
   if turn == '' then
     redis.pcall('SET', KEYS[5], '.' .. owner, 'PX', ARGV[6])
   elseif string.sub(turn, 2) == owner then
@@ -38,7 +39,7 @@ if busy then
   return -4 - again
 end
 
--- The hold key first: a field without it is a dead reader to whoever looks (R10). Never shorten (R3).
+-- The hold key first: a field without one looks like a dead reader (R10). Never shorten (R3).
 now = math.floor(now / 1000)
 if not held or call('PTTL', KEYS[2]) < lease then call('SET', KEYS[2], '1', 'PX', lease) end
 call('ZADD', readers, 'GT', now + lease, owner)
@@ -49,7 +50,7 @@ elseif not held then
   if mode == 'read' then bury_ended(now, 8) end
   call('HSET', main, owner, '1')
 end
--- A hold without a TTL must not stay behind, whatever the server's rights say (R9).
+-- A hold without a TTL must not stay behind, even where PEXPIRE is not permitted (R9).
 if ttl < lease then
   local set = redis.pcall('PEXPIRE', main, lease)
   if set ~= 1 then
@@ -63,7 +64,7 @@ end
 if turn == '.' .. owner then
   call('DEL', KEYS[5])
 elseif string.sub(turn, 1, 1) == '!' then
-  -- The others that wait with it have heard the same message.
+  -- The readers that wait with it got the same message, and have this long to join.
   call('SET', KEYS[5], '+', 'PX', 250)
 end
 return 0

@@ -2,8 +2,8 @@
 -- One more read hold by the owner that reads: n to n + 1.
 --
 -- KEYS[1]  rwlock     hash    mode, reader -> hold count, writer -> hold count
--- KEYS[2]  hold key   string  one for each reader, whatever its count
--- KEYS[3]  readers    zset    reader -> end of its lease, server ms: who may be dead, and from when on
+-- KEYS[2]  hold key   string  one for each reader, for any count
+-- KEYS[3]  readers    zset    reader -> end of its lease, server ms: the time from which it may be dead
 -- ARGV[1]  owner
 -- ARGV[2]  lease      milliseconds
 -- ARGV[3]  not_after  server time in microseconds

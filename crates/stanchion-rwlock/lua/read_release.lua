@@ -4,18 +4,18 @@
 -- KEYS[1]  rwlock    hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  hold key  string  of this reader
 -- KEYS[3]  readers   zset    reader -> end of its lease, server ms
--- KEYS[4]  turn      string  of a reader that waits and gives up; the rwlock's own key again: it does not
+-- KEYS[4]  turn      string  see rwlock/read_acquire, if a waiting reader gives up; the rwlock's own key again: a reader releases
 -- ARGV[1]  owner
 -- ARGV[2]  n         the hold count the client knows
 -- ARGV[3]  lease     milliseconds
 -- ARGV[4]  channel   not a KEY: it would need a right on a key of that name (R14)
 -- ARGV[5]  publish   PUBLISH or SPUBLISH
--- ARGV[6]  prefix    what the hold keys of all readers begin with: they are in the slot of KEYS[1]
+-- ARGV[6]  prefix    the prefix of all readers' hold keys, which are in the slot of KEYS[1]
 --
--- Returns  >= 0 done, so many subscribers were told; -1 done, but the message could not be sent; -2 the owner holds nothing
+-- Returns  >= 0 done, the number of subscribers reached; -1 done, but the message could not be sent; -2 the owner holds nothing
 -- Replay   the second run finds nothing to release, or sets the same count (P6)
 -- Wakes    when nobody reads any more, one waiter in each process that waits: payload 0, as Redisson; and when a reader gives
 --          up its turn: payload 1
--- Cost     O(log n) for n readers, and the dead, 64 at most; readers that are not ours are looked at once, 64 at most (P11)
+-- Cost     O(log n) for n readers, and at most 64 dead ones; each Redisson reader is checked once, at most 64 in one run (P11)
 local call = redis.call
 local main, readers, prefix = KEYS[1], KEYS[3], ARGV[6]

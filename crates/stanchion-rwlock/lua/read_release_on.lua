@@ -22,13 +22,13 @@ if KEYS[4] ~= main then
   local turn = call('GET', KEYS[4])
   if turn and string.sub(turn, 2) == owner then
     call('DEL', KEYS[4])
-    -- Writers have been held off.
+    -- Its mark has held writers off.
     if had == 0 then return tell('1') end
   end
 end
 if had == 0 then return -2 end
 
--- One field is the mode. Inside a write hold nothing is free, and the TTL is the writer's.
+-- One field is the mode. Beside a write hold the lock is not free, and the TTL is the writer's.
 local fields = call('HLEN', main)
 if fields > 1 then
   call('ZREM', readers, owner)
@@ -36,7 +36,7 @@ if fields > 1 then
   local time, longest, all = call('TIME')
   fields, longest, all = bury(time[1] * 1000 + math.floor(time[2] / 1000), fields)
   if fields > 1 then
-    -- As Redisson: the lock lasts as long as its longest hold. The one place where a TTL may shrink, because all are known.
+    -- As in Redisson, the lock lasts as long as its longest hold. Only here may a TTL shrink, because all holds are known.
     if all then call('PEXPIRE', main, longest) end
     return 0
   end

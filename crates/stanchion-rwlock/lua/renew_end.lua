@@ -1,5 +1,5 @@
 -- rwlock/renew_end
--- Lengthen the end of one reader, after its field has been found: for a slot on its way, whose keys are on two nodes.
+-- Extend the end of one reader's lease, after its field has been found: for a migrating slot, whose keys are on two nodes.
 --
 -- KEYS[1]  zset of the lock: reader -> end of its lease, server ms
 -- ARGV[1]  not_after, server time in microseconds: a run after it does nothing

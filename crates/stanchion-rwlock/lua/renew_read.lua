@@ -1,5 +1,5 @@
 -- rwlock/renew_read
--- Lengthen the leases of many read holds: the hash and the hold key of each. Items are independent.
+-- Extend the leases of many read holds: the hash and the hold key of each. Items are independent.
 --
 -- KEYS[3i-2]  the hash of hold i
 -- KEYS[3i-1]  its hold key
@@ -25,7 +25,7 @@ for i = 1, #KEYS, 3 do
     local main = redis.pcall('PEXPIRE', KEYS[i], lease, 'GT')
     local own = redis.pcall('PEXPIRE', KEYS[i + 1], lease, 'GT')
     if own == 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
-      -- The hold outlived its key, and the field is still there: nobody else can have been let in.
+      -- The field has outlived the hold key, so nobody else can have been granted.
       own = redis.pcall('SET', KEYS[i + 1], '1', 'PX', lease)
     end
     local ends = redis.pcall('ZADD', KEYS[i + 2], 'XX', 'GT', now + lease, owner)

@@ -1,17 +1,18 @@
 -- rwlock/status
--- Who holds, in which mode, how often, for how long, and the last token. Reads only.
+-- The mode, the holders, their hold counts, the longest TTL, and the last token. Reads only.
 --
 -- KEYS[1]  rwlock  hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  fence   string  the last fencing token; the rwlock's own key again: none
--- KEYS[3]  mark    string  a writer that waits
+-- KEYS[3]  mark    string  a waiting writer's mark
 -- KEYS[4]  readers  zset  reader -> end of its lease, server ms
--- ARGV[1]  most    so many holders are listed at most
--- ARGV[2]  prefix  what the hold keys of all readers begin with
+-- ARGV[1]  most    the largest number of holders to list
+-- ARGV[2]  prefix  the prefix of all readers' hold keys
 --
--- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', mode or '', holders that are not known to be dead, 1 if a waiting writer holds readers off, field, count, ... }
+-- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', mode or '', holders that are not known to be dead,
+--            1 if a waiting writer holds readers off, field, count, ... }
 -- Replay   harmless
 -- Wakes    nobody
--- Cost     O(listed holders): of more than that, which ones is left to chance
+-- Cost     O(listed holders); if there are more, those listed are chosen at random
 local call = redis.call
 local result = { call('PTTL', KEYS[1]), '', '', 0, call('EXISTS', KEYS[3]) }
 if KEYS[2] ~= KEYS[1] then result[2] = call('GET', KEYS[2]) or '' end
@@ -20,7 +21,7 @@ local mode = call('HGET', KEYS[1], 'mode')
 if not mode then return redis.error_reply('WRONGTYPE the name belongs to another kind of synchronizer: its hash has no mode') end
 result[3] = mode
 result[4] = call('HLEN', KEYS[1]) - 1
--- A reader whose lease has ended is dead, and stays until somebody comes.
+-- A reader whose lease has ended is dead, and stays until another script removes it.
 local time = call('TIME')
 local dead = {}
 local ended = call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. time[1] * 1000 + math.floor(time[2] / 1000), 'LIMIT', 0, ARGV[1])

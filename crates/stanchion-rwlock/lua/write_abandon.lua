@@ -1,5 +1,5 @@
 -- rwlock/write_abandon
--- Undo whatever the requests of a writer have done: its hold, and the mark that holds readers off.
+-- Undo the requests of a writer: its hold, and the mark that holds readers off.
 --
 -- KEYS[1]  rwlock   hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  mark     string  a writer that waits
@@ -7,9 +7,9 @@
 -- ARGV[2]  channel
 -- ARGV[3]  publish  PUBLISH or SPUBLISH
 --
--- Returns  >= 0 done, so many subscribers were told; -1 done, but the message could not be sent; -2 there was nothing
+-- Returns  >= 0 done, the number of subscribers reached; -1 done, but the message could not be sent; -2 there was nothing
 -- Replay   the second run finds nothing
--- Wakes    as a release does, also when only the mark was there: readers have been held off
+-- Wakes    as a release does; also if there was only the mark, because it has held readers off
 -- Cost     O(1) and the server's delivery to the subscribers
 local held = redis.call('HDEL', KEYS[1], ARGV[1]) == 1
 if held then

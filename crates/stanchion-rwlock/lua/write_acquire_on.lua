@@ -27,12 +27,12 @@ end
 
 local prefers = KEYS[4] ~= main
 local turn = prefers and not held and call('GET', KEYS[5]) or ''
--- A reader has let one writer pass.
+-- The readers have let one writer pass: it is their turn.
 local yields = string.sub(turn, 1, 1) == '!'
 if ttl ~= -2 and not held or yields then
   if yields and ttl == -2 then ttl = call('PTTL', KEYS[5]) end
   if ARGV[4] == '0' then return -4 - ttl end
-  -- The mark is renewed twice in its grace, for as long as this writer waits. At maxmemory it does without.
+  -- The mark is renewed twice in its grace, for as long as this writer waits. At maxmemory there is none.
   redis.pcall('SET', KEYS[4], ARGV[1], 'PX', ARGV[4])
   local again = math.floor(ARGV[4] / 2)
   if ttl >= 0 and ttl < again then again = ttl end
@@ -46,7 +46,7 @@ if KEYS[2] ~= main then
   local last = call('SET', KEYS[2], time[1] .. string.sub('00000' .. time[2], -6), 'GET')
   if last then
     local n = tonumber(last)
-    -- R17. Back it goes, and nothing has changed.
+    -- R17: the value is put back, and nothing has changed.
     if not n or n % 1 ~= 0 or n >= 9007199254740991 then
       call('SET', KEYS[2], last)
       return redis.error_reply('WRONGTYPE the fencing counter ' .. KEYS[2] .. ' is not a whole number below 2^53 - 1')
@@ -59,7 +59,7 @@ if KEYS[2] ~= main then
 end
 
 if not held then call('HSET', main, 'mode', 'write', ARGV[1], '1') end
--- Never shorten (R3). A lock without a TTL must not stay behind, whatever the server's rights say (R9).
+-- Never shorten (R3). A lock without a TTL must not stay behind, even where PEXPIRE is not permitted (R9).
 if ttl < ARGV[2] + 0 then
   local set = redis.pcall('PEXPIRE', main, ARGV[2])
   if set ~= 1 then
@@ -69,7 +69,7 @@ if ttl < ARGV[2] + 0 then
 end
 if prefers and call('GET', KEYS[4]) == ARGV[1] then call('DEL', KEYS[4]) end
 if string.sub(turn, 1, 1) == '.' then
-  -- A reader has waited for this writer. It waits for no other.
+  -- The waiting readers let this writer pass. They let no other pass.
   call('SET', KEYS[5], '!' .. string.sub(turn, 2), 'KEEPTTL')
 elseif turn ~= '' then
   call('DEL', KEYS[5])
