@@ -1,14 +1,13 @@
-//! What an acquire gives.
-
-use stanchion_core::{FencingToken, RenewError, define_guard};
+//! The guard of a held lock.
 
 use stanchion_core::primitive::Hold;
+use stanchion_core::{FencingToken, RenewError, define_guard};
 
 define_guard! {
     /// A held [`Lock`](crate::Lock). Release it, or drop it: the release then runs in the background.
     ///
     /// `Send + Sync + 'static`, and not `Clone`: [`LockGuard::reenter`] gives another guard of the same hold. The lock is
-    /// free when the last of them has gone. Dropping blocks on nothing, needs no runtime and never panics (P9).
+    /// free when the last of them is released. Dropping never blocks, needs no runtime and never panics (P9).
     pub struct LockGuard;
 }
 
@@ -17,27 +16,58 @@ impl LockGuard {
         Self { hold }
     }
 
-    /// The fencing token of this hold; `None` with [`Fencing::Off`](crate::Fencing::Off).
+    /// Returns the fencing token of this hold; `None` with [`Fencing::Off`](crate::Fencing::Off).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-fencing_token").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let first = orders.acquire().await?;
+    /// let stale = first.fencing_token();
+    /// first.release().await?;
+    /// let second = orders.acquire().await?;
+    /// assert!(second.fencing_token() > stale); // a resource that has seen this one refuses `stale`
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Guarantees
     /// P2: larger than the token of every earlier outermost acquisition of this name, also after the server lost its
-    /// data, as long as its clock does not go back. Re-entries share it.
+    /// data, as long as its clock is not set back. Re-entries share it.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.hold.fencing_token()
     }
 
-    /// Holds once more, as the same owner. Never waits for anybody.
+    /// Adds a hold of the same owner and returns its guard. Never waits for another owner.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-reenter").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let outer = orders.acquire().await?;
+    /// let inner = outer.reenter().await?;
+    /// outer.release().await?;
+    /// assert!(orders.try_acquire().await?.is_none()); // `inner` still holds
+    /// inner.release().await?;
+    /// assert!(orders.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`RenewError::Lost`] when the hold is over; the other errors leave it as it was. Ends within the operation timeout.
+    /// [`RenewError::Lost`] when the hold has ended; the other errors leave it as it was. Ends within the operation timeout.
     ///
     /// # Cancel safety
-    /// Safe: a re-entry that was sent is taken back in the background.
+    /// Safe: a re-entry already sent is undone in the background.
     ///
     /// # On the wire
-    /// One script, which sets the hold count that Redisson's `getHoldCount` reads; again after a lost reply, with the
-    /// effect of once (P6).
+    /// One script, which sets the hold count that Redisson's `getHoldCount` reads. It is sent again after a lost reply, with
+    /// the effect of once (P6).
     pub async fn reenter(&self) -> Result<Self, RenewError> {
         self.hold.reenter().await.map(Self::new)
     }

@@ -15,14 +15,14 @@ use crate::status::LockStatus;
 /// A reentrant lock that processes share by its name. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * P1: at most one owner holds, as far as its [`valid_until`](LockGuard::valid_until) reaches.
+/// * P1: at most one owner holds at a time, until its [`valid_until`](LockGuard::valid_until).
 /// * P2: [fencing tokens](LockGuard::fencing_token) grow.
-/// * P3: an acquire that gives no guard leaves nothing behind.
-/// * P4: a release wakes a waiter within about a round trip, in every process; a lost message costs a poll (5 s).
-/// * Every acquire is a new owner: two calls on one handle exclude each other. Re-entry is asked for, with
-///   [`LockGuard::reenter`] or [`AcquireOptions::owner`].
-/// * Within a process waiters are served in order of arrival; between processes there is no order (that is the fair
-///   lock's).
+/// * P3: an acquire that returns no guard leaves nothing behind.
+/// * P4: a release wakes a waiter within about a round trip, in every process; after a lost message it takes until the next
+///   poll (5 s).
+/// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use [`LockGuard::reenter`] or
+///   [`AcquireOptions::owner`].
+/// * Within a process waiters are served in order of arrival. Between processes there is no order; the fair lock has one.
 ///
 /// # On the wire
 /// Redisson's `RLock`: the hash `name` with one field, and the channel `redisson_lock__channel:{name}`. An uncontended
@@ -36,7 +36,23 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// The lock called `name` (1 to 512 bytes with the client's key prefix; on a cluster, no odd braces). Sends nothing.
+    /// Creates a handle to the lock called `name`. Sends nothing.
+    ///
+    /// A name has 1 to 512 bytes with the client's key prefix; on a cluster it has no braces, or exactly one non-empty `{tag}`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-new").await?;
+    /// let orders = Lock::new(&client, "orders")?;
+    /// let same = Lock::new(&client, "orders")?; // one name, one lock
+    /// let _guard = orders.acquire().await?;
+    /// assert!(same.try_acquire().await?.is_none());
+    /// assert!(Lock::new(&client, "").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`InvalidName`].
@@ -60,21 +76,66 @@ impl Lock {
         }
     }
 
-    /// The same lock with its tokens from elsewhere.
+    /// Returns the same lock with tokens from another source. All users of a name must agree on it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-with_fencing").await?;
+    /// use stanchion_lock::Fencing;
+    ///
+    /// let cache = Lock::new(&client, "cache")?.with_fencing(Fencing::Off); // saves one key
+    /// let guard = cache.acquire().await?;
+    /// assert_eq!(guard.fencing_token(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_fencing(self, fencing: Fencing) -> Self {
         let name = self.name().clone();
         Self::described(self.client, name, fencing, self.lease)
     }
 
-    /// The same lock with another lease for acquires that name none. Default 30 s.
+    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-with_lease").await?;
+    /// use std::time::Duration;
+    /// use stanchion_lock::Lease;
+    ///
+    /// let short = Lease::new(Duration::from_secs(5))?;
+    /// let orders = Lock::new(&client, "orders")?.with_lease(short);
+    /// let guard = orders.acquire().await?; // if this process dies, the lock is free after 5 s
+    /// assert!(guard.remaining() <= Duration::from_secs(5));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The name, key prefix included.
+    /// Returns the name, key prefix included.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://lock-name").await?;
+    /// use stanchion_lock::{Client, ClientConfig, Lock};
+    ///
+    /// let mut config = ClientConfig::new("memory://lock-name");
+    /// config.key_prefix = "shop:".into();
+    /// let client = Client::connect_with(config).await?;
+    /// let orders = Lock::new(&client, "orders")?;
+    /// assert_eq!(orders.name().to_string(), "shop:orders");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         self.description.name()
@@ -82,24 +143,55 @@ impl Lock {
 
     /// Waits until the lock is acquired.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-acquire").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let guard = orders.acquire().await?;
+    /// let next = tokio::spawn(orders.acquire()); // waits
+    /// guard.release().await?;
+    /// let guard = next.await??; // its turn
+    /// assert!(guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`AcquireError::Rejected`]: it cannot be, as things are. [`AcquireError::Unavailable`] or
+    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
     /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
     ///
     /// # Cancel safety
-    /// Safe at every await point: the place in the queue is given up, a request under way is waited for in the
-    /// background and its grant released (P3), a wake is passed on.
+    /// Safe at every await point: the waiter leaves the queue; a request already sent is awaited in the background and its
+    /// grant released (P3); a wake is passed on to the next waiter.
     ///
     /// # On the wire
-    /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and one script for
-    /// each wake of the process; none when the holder is in this process and passes the lock on.
+    /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and one script for each
+    /// wake of the process; none when the holder is in this process and hands the lock off.
     pub fn acquire(
         &self,
     ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
         self.acquire_with(AcquireOptions::new())
     }
 
-    /// Waits for at most `timeout`. Zero asks once.
+    /// Waits for at most `timeout`. Zero asks the server once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{AcquireError, Client, Lock};
+    /// # let client = Client::connect("memory://lock-acquire_timeout").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// # use std::time::Duration;
+    /// let _guard = orders.acquire().await?;
+    /// match orders.acquire_timeout(Duration::from_millis(50)).await {
+    ///     Err(AcquireError::TimedOut { waited, .. }) => assert!(waited >= Duration::from_millis(50)),
+    ///     other => panic!("somebody else holds it: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as [`Lock::acquire`].
@@ -113,7 +205,25 @@ impl Lock {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Acquires as `options` say.
+    /// Acquires with `options`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{AcquireOptions, Client, Lock};
+    /// # let client = Client::connect("memory://lock-acquire_with").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// # use std::time::Duration;
+    /// let me = AcquireOptions::new().owner(&client.owner());
+    /// let outer = orders.acquire_with(me.clone()).await?;
+    /// let inner = orders.acquire_with(me).await?; // the same owner re-enters
+    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
+    ///
+    /// let other = AcquireOptions::new().timeout(Duration::ZERO);
+    /// assert!(orders.acquire_with(other).await.is_err()); // a new owner does not
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Lock::acquire`] and [`Lock::acquire_timeout`].
@@ -133,7 +243,21 @@ impl Lock {
         }
     }
 
-    /// Asks once; `Ok(None)` when somebody else holds it.
+    /// Asks once, without waiting; `Ok(None)` when somebody else holds it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-try_acquire").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let guard = orders.try_acquire().await?.ok_or("somebody else holds it")?;
+    /// assert!(orders.try_acquire().await?.is_none()); // answered at once
+    /// guard.release().await?;
+    /// assert!(orders.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
@@ -142,14 +266,32 @@ impl Lock {
     /// As [`Lock::acquire`].
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect of once (P6).
+    /// One script. It is sent again after a lost reply, with the effect of once (P6).
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<LockGuard>, AcquireError>> + Send + 'static {
         self.try_acquire_with(AcquireOptions::new())
     }
 
-    /// Asks once, as `options` say. Their timeout bounds the wait for the server's answer.
+    /// Asks once, with `options`. Their timeout limits the wait for the server's reply.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-try_acquire_with").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// # use std::time::Duration;
+    /// use stanchion_lock::{AcquireOptions, Lease, Renewal};
+    ///
+    /// let minute = Lease::new(Duration::from_secs(60))?;
+    /// let once_a_minute = AcquireOptions::new().lease(minute).renewal(Renewal::Manual);
+    /// let guard = orders.try_acquire_with(once_a_minute.clone()).await?.ok_or("it has run")?;
+    /// guard.leave(); // keeps others off until the lease ends
+    /// assert!(orders.try_acquire_with(once_a_minute).await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Lock::try_acquire`].
@@ -170,7 +312,23 @@ impl Lock {
         }
     }
 
-    /// Who holds it, how often, for how long, and the last token.
+    /// Returns the holder, its hold count, the rest of its lease, and the last token.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-status").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let guard = orders.acquire().await?;
+    /// let status = orders.status().await?;
+    /// assert_eq!(status.last_token, guard.fencing_token());
+    /// let holder = status.holder.ok_or("free")?;
+    /// assert!(holder.owner.starts_with(&client.id().to_string()));
+    /// assert_eq!(holder.hold_count, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something
@@ -190,7 +348,22 @@ impl Lock {
         Ok(status)
     }
 
-    /// What breaks promises.
+    /// Returns the operations that break guarantees.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-danger").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let stuck = orders.acquire().await?; // its process hangs
+    /// let danger = orders.danger(); // a word to look for in reviews
+    /// assert!(danger.force_release().await?);
+    /// assert!(!orders.status().await?.is_held());
+    /// # drop(stuck);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn danger(&self) -> Danger<'_> {
         Danger { lock: self }
@@ -203,21 +376,36 @@ impl Lockable for Lock {
     }
 }
 
-/// Operations that take a lock from under its holder. See [`Lock::danger`].
+/// Operations that take a lock away from its holder. See [`Lock::danger`].
 #[derive(Debug)]
 pub struct Danger<'a> {
     lock: &'a Lock,
 }
 
 impl Danger<'_> {
-    /// Frees the lock whoever holds it. Returns whether anybody did.
+    /// Frees the lock, no matter who holds it. Returns whether it was held.
     ///
     /// The holder learns of it at its next renewal, up to a third of its lease later; until then P1 and P5 do not hold.
     /// Fencing tokens still do.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-force_release").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let old = orders.acquire().await?;
+    /// assert!(orders.danger().force_release().await?);
+    /// let new = orders.try_acquire().await?.ok_or("it is free")?;
+    /// assert!(new.fencing_token() > old.fencing_token()); // the resource can refuse `old`
+    /// assert!(old.renew().await.is_err()); // and `old` learns that it is lost
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have been done; it is not sent twice, because the second run
-    /// would free the next holder.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have run; it is not sent twice, because the second run would free
+    /// the next holder.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.

@@ -1,4 +1,4 @@
-//! The scripts, and how a lock's description calls them.
+//! The scripts, and the description of a lock that calls them.
 
 use stanchion_core::primitive::{Call, Request, Script, Synchronizer};
 use stanchion_core::{Client, Fencing, Lease, Name, WireOwner};
@@ -18,7 +18,7 @@ static FORCE_RELEASE: Script<1, 2> = Script::new(
 pub(crate) struct Description {
     name: Name,
     channel: Vec<u8>,
-    /// The name itself where no tokens are minted.
+    /// The counter of the tokens; the name itself where no tokens are minted.
     fence: Vec<u8>,
     publish: &'static str,
 }

@@ -1,4 +1,4 @@
-//! What a look at a lock shows.
+//! The state of a lock as the server reports it.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use serde::Serialize;
 use stanchion_core::primitive::Reply;
 use stanchion_core::{FencingToken, QueryError, Rejection};
 
-/// A lock as the server saw it when asked. By the time you read it, it may have changed.
+/// A snapshot of a lock, taken by the server when asked. The lock may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LockStatus {
-    /// Who holds it, if anybody does.
+    /// The holder, if there is one.
     pub holder: Option<Holder>,
-    /// The last fencing token minted where this lock's tokens come from. By default that is a counter that the names of
-    /// one hash slot share.
+    /// The last fencing token of the counter that this lock uses. By default that is a counter that the names of one hash
+    /// slot share.
     pub last_token: Option<FencingToken>,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Holder {
     /// The owner as stored: `<client uuid>:<number>`, for Redisson `<instance uuid>:<thread id>`.
     pub owner: String,
-    /// How many times it holds.
+    /// The number of its holds.
     pub hold_count: u32,
-    /// What is left of its lease; `None` for a lock without TTL, which no stanchion or Redisson lock is.
+    /// The rest of its lease; `None` for a lock without TTL, which no stanchion or Redisson lock is.
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
 }
@@ -40,7 +40,21 @@ fn as_millis<S: serde::Serializer>(
 }
 
 impl LockStatus {
-    /// Whether anybody holds it.
+    /// Returns whether anybody held the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Lock};
+    /// # let client = Client::connect("memory://lock-is_held").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let guard = orders.acquire().await?;
+    /// assert!(orders.status().await?.is_held()); // by any client, this one included
+    /// guard.release().await?;
+    /// assert!(!orders.status().await?.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holder.is_some()
@@ -67,7 +81,7 @@ impl LockStatus {
         let holder = match fields {
             [] => None,
             [owner, count] => {
-                // Whatever another program keeps there may be long, and secret: it is not shown.
+                // Another program's data may be long or secret: it is not shown.
                 let owner = owner.as_text().filter(|owner| owner.contains(':'));
                 let count = count.as_int().and_then(|n| n.try_into().ok());
                 let (owner, hold_count) = owner
