@@ -35,7 +35,7 @@ pub use stanchion_core::{
 };
 pub use status::{FairHolder, FairLockStatus};
 
-/// The program of the README runs.
+/// The README's program, as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -12,44 +12,43 @@ use crate::guard::FairLockGuard;
 use crate::scripts::{Description, GRACE, REDISSON_WAIT};
 use crate::status::{FairLockStatus, unexpected};
 
-/// A reentrant lock that processes share by its name and get in the order in which they asked. Cheap to clone; handles
+/// A reentrant lock that processes share by its name, granted in the order in which they asked. Cheap to clone; handles
 /// have no state.
 ///
 /// # Guarantees
-/// * P1: at most one owner holds, as far as its [`valid_until`](FairLockGuard::valid_until) reaches.
+/// * P1: at most one owner holds at a time, until its [`valid_until`](FairLockGuard::valid_until).
 /// * P2: [fencing tokens](FairLockGuard::fencing_token) grow.
-/// * P3: an acquire that gives no guard leaves nothing behind: no hold, no place in the queue.
-/// * P4: a release is a grant: the script that frees the lock makes the head of the queue the next holder, whatever its
-///   process, and tells it. A lost message costs half a second.
-/// * P7: grants follow the order in which requests reached the server, over all processes. A live waiter keeps its
-///   place. Processes that died delay the others by at most [`FairLock::GRACE`] together, however many they are; for
-///   that one process of ours has to be waiting or releasing. A process counts as dead after it has been silent for
-///   that long *while others were heard*: one that is stopped for longer loses the place of its waiter at the head, and
-///   joins again at the tail when it goes on. After a time in which the server heard nobody, because it
-///   restarted, stood still or was cut off, everybody's grace begins anew; and when waiters come back from a cut one after the
-///   other, those still missing have one grace more.
-/// * P11: no script's work grows with the queue by more than a logarithm. The exceptions: giving up from the middle, one
-///   `LREM`; and [`FairLock::position`].
-/// * Every acquire is a new owner: two calls on one handle exclude each other. Re-entry is asked for, with
-///   [`FairLockGuard::reenter`] or [`AcquireOptions::owner`], and passes the queue.
+/// * P3: an acquire that returns no guard leaves nothing behind: no hold, no place in the queue.
+/// * P4: a release is a grant: the script that frees the lock makes the head of the queue the next holder, in any
+///   process, and notifies it. A lost message costs half a second.
+/// * P7: grants follow the order in which requests reached the server, across all processes. A live waiter keeps its
+///   place. Dead processes delay the others by at most [`FairLock::GRACE`], all of them together, as long as one stanchion
+///   process waits or releases. A process counts as dead after it has been silent for that long *while others were heard*:
+///   if it is paused for longer, its waiter at the head loses its place, and joins again at the tail when the process
+///   resumes. After a time in which the server heard nobody (a restart, a stall, a cut network) the grace starts again for
+///   everybody; and while waiters come back from a cut one after the other, those still missing get one more grace.
+/// * P11: no script takes more than logarithmic time in the length of the queue. The exceptions: giving up from the middle,
+///   one `LREM`; and [`FairLock::position`].
+/// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use
+///   [`FairLockGuard::reenter`] or [`AcquireOptions::owner`]; a re-entry bypasses the queue.
 ///
 /// # What it costs
-/// Every release passes through the server, so a process that has many waiters of its own does not keep the lock to
-/// itself. Two commands for each hand-off, and two a second for each process that waits. When you only need exclusion, the
-/// plain lock is faster where many tasks of one process want it.
+/// Every release goes through the server, so a process with many waiters cannot keep the lock to itself. Each hand-off
+/// costs two commands, and each process that waits sends two a second. Where only exclusion matters and many tasks of one
+/// process want the lock, the plain lock is faster.
 ///
-/// A grant by message lasts for 1.5 s until its holder's watchdog renews it to its lease, which happens within half a
-/// second: a waiter that dies just then costs the others no more than the grace.
+/// A grant by message lasts 1.5 s. The holder's watchdog extends it to the full lease within half a second, so a waiter
+/// that dies in between delays the others by no more than the grace.
 ///
 /// # On the wire
 /// Redisson's `RFairLock`: the hash `name` with one field, the list `redisson_lock_queue:{name}`, the sorted set
-/// `redisson_lock_timeout:{name}`, and the channels `redisson_lock__channel:{name}:<owner>`; two keys of our own,
-/// `stanchion_fair_waiters:{name}` and `stanchion_fair_heard:{name}`. Rust and Java wait in one queue. Java's waiters are
-/// woken and acquire for themselves. They keep their places by Redisson's rules: for about their wait time, by their own clocks.
+/// `redisson_lock_timeout:{name}`, and the channels `redisson_lock__channel:{name}:<owner>`; and two keys of stanchion's own,
+/// `stanchion_fair_waiters:{name}` and `stanchion_fair_heard:{name}`. Rust and Java wait in one queue. A Java waiter is
+/// woken and acquires by itself. It keeps its place by Redisson's rules: for about its wait time, by its own clock.
 /// An uncontended acquire and release are two commands.
 ///
-/// A plain lock of the same name excludes a fair one and is excluded by it, but it neither joins the queue nor tells it of
-/// its release: its users overtake, and the queue finds out within half a second. Use one kind for one name.
+/// A plain lock of the same name excludes a fair one and is excluded by it, but it neither joins the queue nor notifies it
+/// of a release: its users overtake, and the queue notices the release within half a second. Use one kind for one name.
 #[derive(Clone, Debug)]
 pub struct FairLock {
     client: Client,
@@ -61,15 +60,31 @@ pub struct FairLock {
 }
 
 impl FairLock {
-    /// For so long at most the waiters of a process that died delay the others, all together.
+    /// The longest delay that the waiters of dead processes cause the others, all of them together: 2 s.
     pub const GRACE: Duration = GRACE;
 
-    /// The fair lock called `name` (1 to 512 bytes with the client's key prefix; not wholly in braces; on a cluster, no odd
-    /// braces). Sends nothing.
+    /// Creates a handle to the fair lock called `name`. Sends nothing.
+    ///
+    /// A name has 1 to 512 bytes with the client's key prefix and is not wholly in braces; on a cluster it has no braces, or
+    /// exactly one non-empty `{tag}`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-new").await?;
+    /// let tickets = FairLock::new(&client, "tickets")?;
+    /// let same = FairLock::new(&client, "tickets")?; // one name, one lock, one queue
+    /// let _guard = tickets.acquire().await?;
+    /// assert!(same.try_acquire().await?.is_none());
+    /// assert!(FairLock::new(&client, "{tickets}").is_err()); // would share that queue
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`InvalidName`]. By Redisson's rule for derived keys `{x}` has the queue of `x`, so that a release of the one would
-    /// grant to a waiter of the other: a name of the form `{x}` is refused. `{x}:y` is not.
+    /// [`InvalidName`]. A name of the form `{x}` is refused: by Redisson's rule for derived keys it has the queue of `x`, so a
+    /// release of the one would grant to a waiter of the other. `{x}:y` is allowed.
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let name = client.name_that_shares_nothing(name)?;
         Ok(Self::described(
@@ -100,33 +115,94 @@ impl FairLock {
         }
     }
 
-    /// The same lock with its tokens from elsewhere.
+    /// Returns the same lock with tokens from another source. All users of a name must agree on it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-with_fencing").await?;
+    /// use stanchion_fair::Fencing;
+    ///
+    /// let tickets = FairLock::new(&client, "tickets")?.with_fencing(Fencing::PerName);
+    /// let guard = tickets.acquire().await?; // the name has a counter of its own
+    /// assert_eq!(guard.fencing_token(), tickets.status().await?.last_token);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_fencing(self, fencing: Fencing) -> Self {
         let name = self.name().clone();
         Self::described(self.client, name, fencing, self.redisson_wait, self.lease)
     }
 
-    /// The same lock for a name for which a Redisson client may wait longer than 5 minutes: the longest `waitTime` or
-    /// `fairLockWaitTimeout` in use. Default 5 minutes, which is Redisson's; a shorter time counts as that.
+    /// Returns the same lock for a name for which a Redisson client may wait longer than 5 minutes. `longest` is the longest
+    /// `waitTime` or `fairLockWaitTimeout` in use. Default 5 minutes, as in Redisson; a shorter time counts as that.
     ///
-    /// Without Redisson on the name it changes nothing. With it, all users of the name must know the longest wait: a
-    /// Redisson client may otherwise take a waiter of ours for dead. A Redisson client that dies at the head of the queue
-    /// costs the others up to this time, once for each.
+    /// Without Redisson on the name it has no effect. With it, all users of the name must know the longest wait; otherwise a
+    /// Redisson client may take a stanchion waiter for dead. Each Redisson client that dies at the head of the queue delays
+    /// the others by up to this time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-with_redisson_wait").await?;
+    /// use std::time::Duration;
+    ///
+    /// // Somewhere a Java service calls `tickets.tryLock(10, TimeUnit.MINUTES)`.
+    /// let longest = Duration::from_secs(600);
+    /// let tickets = FairLock::new(&client, "tickets")?.with_redisson_wait(longest);
+    /// let guard = tickets.acquire().await?;
+    /// assert!(guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_redisson_wait(self, longest: Duration) -> Self {
         let name = self.name().clone();
         Self::described(self.client, name, self.fencing, longest, self.lease)
     }
 
-    /// The same lock with another lease for acquires that name none. Default 30 s.
+    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-with_lease").await?;
+    /// use std::time::Duration;
+    /// use stanchion_fair::Lease;
+    ///
+    /// let short = Lease::new(Duration::from_secs(5))?;
+    /// let tickets = FairLock::new(&client, "tickets")?.with_lease(short);
+    /// let guard = tickets.acquire().await?; // if this process dies, the next one holds after 5 s
+    /// assert!(guard.remaining() <= Duration::from_secs(5));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The name, key prefix included.
+    /// Returns the name, key prefix included.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://fair-name").await?;
+    /// use stanchion_fair::{Client, ClientConfig, FairLock};
+    ///
+    /// let mut config = ClientConfig::new("memory://fair-name");
+    /// config.key_prefix = "shop:".into();
+    /// let client = Client::connect_with(config).await?;
+    /// let tickets = FairLock::new(&client, "tickets")?;
+    /// assert_eq!(tickets.name().to_string(), "shop:tickets");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         self.description.name()
@@ -134,26 +210,60 @@ impl FairLock {
 
     /// Waits in the queue until the lock is acquired.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-acquire").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let guard = tickets.acquire().await?;
+    /// let first = tokio::spawn(tickets.acquire());
+    /// # while tickets.queue_len().await? < 1 {}
+    /// let second = tokio::spawn(tickets.acquire());
+    /// # while tickets.queue_len().await? < 2 {}
+    /// guard.release().await?; // grants to `first`
+    /// let guard = first.await??;
+    /// assert!(!second.is_finished()); // its turn comes next
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`AcquireError::Rejected`]: it cannot be, as things are. [`AcquireError::Unavailable`] or
+    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
     /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
     ///
     /// # Cancel safety
-    /// Safe at every await point: the place in the queue is given up, and a grant that was under way goes on to the next
-    /// (P3). An acquire that is dropped and called again waits at the tail.
+    /// Safe at every await point: the waiter leaves the queue, and a grant on its way passes to the next one (P3). An acquire
+    /// that is dropped and called again waits at the tail.
     ///
     /// # On the wire
     /// One script when nobody holds and nobody waits. Otherwise one script to take a place, one message when it is
     /// granted, and one renewal if it is held for longer than half a second. One subscription and one script every half
     /// second for all waiters of the process. Every 75 s each waiter asks again. When a Redisson client holds or is ahead,
-    /// one subscription more for each waiter.
+    /// one more subscription for each waiter.
     pub fn acquire(
         &self,
     ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
         self.acquire_with(AcquireOptions::new())
     }
 
-    /// Waits in the queue for at most `timeout`. Zero asks once.
+    /// Waits in the queue for at most `timeout`. Zero asks the server once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{AcquireError, Client, FairLock};
+    /// # let client = Client::connect("memory://fair-acquire_timeout").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// # use std::time::Duration;
+    /// let _guard = tickets.acquire().await?;
+    /// match tickets.acquire_timeout(Duration::from_millis(50)).await {
+    ///     Err(AcquireError::TimedOut { waited, .. }) => assert!(waited >= Duration::from_millis(50)),
+    ///     other => panic!("somebody else holds it: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
@@ -168,7 +278,25 @@ impl FairLock {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Acquires as `options` say.
+    /// Acquires with `options`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{AcquireOptions, Client, FairLock};
+    /// # let client = Client::connect("memory://fair-acquire_with").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// # use std::time::Duration;
+    /// let me = AcquireOptions::new().owner(&client.owner());
+    /// let outer = tickets.acquire_with(me.clone()).await?;
+    /// let inner = tickets.acquire_with(me).await?; // the same owner re-enters, past the queue
+    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
+    ///
+    /// let other = AcquireOptions::new().timeout(Duration::ZERO);
+    /// assert!(tickets.acquire_with(other).await.is_err()); // a new owner does not
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`FairLock::acquire`] and [`FairLock::acquire_timeout`].
@@ -188,7 +316,21 @@ impl FairLock {
         }
     }
 
-    /// Asks once, and takes no place; `Ok(None)` when somebody holds it or anybody waits for it.
+    /// Asks once, without joining the queue; `Ok(None)` when somebody holds the lock or anybody waits for it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-try_acquire").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let guard = tickets.try_acquire().await?.ok_or("it is held or waited for")?;
+    /// assert!(tickets.try_acquire().await?.is_none()); // answered at once
+    /// assert_eq!(tickets.queue_len().await?, 0); // and waits for nothing
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
@@ -197,14 +339,32 @@ impl FairLock {
     /// As [`FairLock::acquire`].
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect of once (P6).
+    /// One script. It is sent again after a lost reply, with the effect of once (P6).
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<FairLockGuard>, AcquireError>> + Send + 'static {
         self.try_acquire_with(AcquireOptions::new())
     }
 
-    /// Asks once, as `options` say. Their timeout bounds the wait for the server's answer.
+    /// Asks once, with `options`. Their timeout limits the wait for the server's reply.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-try_acquire_with").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// # use std::time::Duration;
+    /// use stanchion_fair::{AcquireOptions, Lease, Renewal};
+    ///
+    /// let minute = Lease::new(Duration::from_secs(60))?;
+    /// let once_a_minute = AcquireOptions::new().lease(minute).renewal(Renewal::Manual);
+    /// let guard = tickets.try_acquire_with(once_a_minute.clone()).await?.ok_or("it has run")?;
+    /// guard.leave(); // keeps others off until the lease ends
+    /// assert!(tickets.try_acquire_with(once_a_minute).await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`FairLock::try_acquire`].
@@ -225,7 +385,23 @@ impl FairLock {
         }
     }
 
-    /// Who holds it, how often, for how long, the last token, and how many wait.
+    /// Returns the holder, its hold count, the rest of its lease, the last token, and the length of the queue.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-status").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let guard = tickets.acquire().await?;
+    /// let status = tickets.status().await?;
+    /// assert_eq!(status.last_token, guard.fencing_token());
+    /// assert_eq!(status.queue_len, 0); // the holder does not queue
+    /// let holder = status.holder.ok_or("free")?;
+    /// assert!(holder.owner.starts_with(&client.id().to_string()));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something
@@ -245,7 +421,22 @@ impl FairLock {
         Ok(status)
     }
 
-    /// How many wait in the queue, in all processes: [`FairLockStatus::queue_len`].
+    /// Returns the number of waiters in the queue, in all processes: [`FairLockStatus::queue_len`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-queue_len").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let _guard = tickets.acquire().await?;
+    /// assert_eq!(tickets.queue_len().await?, 0); // the holder is not in the queue
+    /// let _waiter = tokio::spawn(tickets.acquire());
+    /// # while tickets.queue_len().await? == 0 {}
+    /// assert_eq!(tickets.queue_len().await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`FairLock::status`].
@@ -256,10 +447,29 @@ impl FairLock {
         Ok(self.status().await?.queue_len)
     }
 
-    /// How many are ahead of this client's first waiter in the queue: 0 when it is the head. `None`: no acquire of this
-    /// client has a place in it, because nobody waits or the grant is under way.
+    /// Returns the number of waiters ahead of this client's first one: 0 at the head of the queue. `None` when no acquire of
+    /// this client is in the queue, because none waits or its grant is on the way.
     ///
-    /// The holder is not in the queue. Waiters of a process that has died count until they come to the head.
+    /// The holder is not in the queue. Waiters of a dead process count until they reach the head.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-position").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// # let other = Client::connect("memory://fair-position").await?;
+    /// # let there = FairLock::new(&other, "tickets")?;
+    /// let _guard = tickets.acquire().await?;
+    /// assert_eq!(tickets.position().await?, None); // a holder does not wait
+    /// let _ahead = tokio::spawn(there.acquire()); // another process
+    /// # while tickets.queue_len().await? < 1 {}
+    /// let _mine = tokio::spawn(tickets.acquire());
+    /// # while tickets.queue_len().await? < 2 {}
+    /// assert_eq!(tickets.position().await?, Some(1)); // one waiter is ahead
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`QueryError`].
@@ -276,7 +486,22 @@ impl FairLock {
         Ok(u64::try_from(ahead).ok())
     }
 
-    /// What breaks promises.
+    /// Returns the operations that break guarantees.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-danger").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let stuck = tickets.acquire().await?; // its process hangs
+    /// let danger = tickets.danger(); // a word to look for in reviews
+    /// assert!(danger.force_release().await?);
+    /// assert!(!tickets.status().await?.is_held());
+    /// # drop(stuck);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn danger(&self) -> FairDanger<'_> {
         FairDanger { lock: self }
@@ -289,21 +514,38 @@ impl Lockable for FairLock {
     }
 }
 
-/// Operations that take a fair lock from under its holder. See [`FairLock::danger`].
+/// Operations that take a fair lock away from its holder. See [`FairLock::danger`].
 #[derive(Debug)]
 pub struct FairDanger<'a> {
     lock: &'a FairLock,
 }
 
 impl FairDanger<'_> {
-    /// Frees the lock whoever holds it, and grants it to the head of the queue. Returns whether anybody held it.
+    /// Frees the lock, no matter who holds it, and grants it to the head of the queue. Returns whether it was held.
     ///
     /// The holder learns of it at its next renewal, up to a third of its lease later; until then P1 and P5 do not hold.
     /// Fencing tokens still do.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-force_release").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let old = tickets.acquire().await?;
+    /// let next = tokio::spawn(tickets.acquire());
+    /// # while tickets.queue_len().await? == 0 {}
+    /// assert!(tickets.danger().force_release().await?);
+    /// let new = next.await??; // the head of the queue
+    /// assert!(new.fencing_token() > old.fencing_token()); // the resource can refuse `old`
+    /// assert!(old.renew().await.is_err()); // and `old` learns that it is lost
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have been done; it is not sent twice, because the second run
-    /// would free the next holder.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have run; it is not sent twice, because the second run would free
+    /// the next holder.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.

@@ -1,4 +1,4 @@
-//! The scripts, and how a fair lock's description calls them.
+//! The scripts, and the description of a fair lock that calls them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use stanchion_core::primitive::{
 };
 use stanchion_core::{Client, Fencing, FencingToken, Lease, Name, WireOwner};
 
-/// A script in three parts: its header and common case; what all of them do with the queue; what this one does then.
+/// A script in three parts: its header and common case; the functions for the queue, which all share; its own last part.
 macro_rules! with_queue {
     ($first:literal, $last:literal) => {
         concat!(
@@ -32,7 +32,7 @@ static REENTER: Script<1, 4> = Script::new("fair/reenter", include_str!("../lua/
 static STATUS: Script<3, 0> = Script::new("fair/status", include_str!("../lua/status.lua"));
 static POSITION: Script<1, 1> = Script::new("fair/position", include_str!("../lua/position.lua"));
 
-/// After this long without a sign of life a process is dead to the others, and its waiters are passed over (P7).
+/// The time without a heartbeat after which a process counts as dead, and its waiters are removed (P7).
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Redisson's `fairLockWaitTimeout`.
@@ -46,9 +46,9 @@ pub(crate) struct Description {
     timeouts: Vec<u8>,
     waiters: Vec<u8>,
     heard: Vec<u8>,
-    /// The name itself where no tokens are minted.
+    /// The counter of the tokens; the name itself where no tokens are minted.
     fence: Vec<u8>,
-    /// What all channels of this name begin with.
+    /// The prefix of all channels of this name.
     base: Vec<u8>,
     /// The channel of this client.
     channel: Vec<u8>,
@@ -88,7 +88,7 @@ impl Description {
         ]
     }
 
-    /// The arguments that every script with a queue begins with.
+    /// The first arguments of every script that handles the queue.
     fn common(&self) -> [Arg<'_>; 3] {
         [
             self.base.as_slice().into(),
@@ -110,7 +110,7 @@ impl Description {
     }
 }
 
-/// `base:whose`.
+/// The channel of one client or waiter: `base:whose`.
 fn below(base: &[u8], whose: &str) -> Vec<u8> {
     [base, b":", whose.as_bytes()].concat()
 }
@@ -209,7 +209,7 @@ impl Synchronizer for Description {
         hint
     }
 
-    /// Redisson wakes a waiter on a channel of its own.
+    /// Redisson wakes each waiter on that waiter's own channel.
     fn channel_of(&self, owner: &WireOwner) -> Option<Vec<u8>> {
         Some(below(&self.base, owner.as_str()))
     }

@@ -1,4 +1,4 @@
-//! What a look at a fair lock shows.
+//! The state of a fair lock as the server reports it.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use serde::Serialize;
 use stanchion_core::primitive::Reply;
 use stanchion_core::{FencingToken, QueryError, Rejection};
 
-/// A fair lock as the server saw it when asked. By the time you read it, it may have changed.
+/// A snapshot of a fair lock, taken by the server when asked. The lock may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FairLockStatus {
-    /// Who holds it, if anybody does.
+    /// The holder, if there is one.
     pub holder: Option<FairHolder>,
-    /// The last fencing token minted where this lock's tokens come from. By default that is a counter that the names of
-    /// one hash slot share.
+    /// The last fencing token of the counter that this lock uses. By default that is a counter that the names of one hash
+    /// slot share.
     pub last_token: Option<FencingToken>,
-    /// How many wait in the queue, in all processes, Redisson's included. Those of a process that has died count until
-    /// they come to the head and are passed over.
+    /// The number of waiters in the queue, in all processes, Redisson's included. Waiters of a dead process count until
+    /// they reach the head and are removed.
     pub queue_len: u64,
 }
 
-/// Who holds a fair lock.
+/// The holder of a fair lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FairHolder {
     /// The owner as stored: `<client uuid>:<number>`, for Redisson `<instance uuid>:<thread id>`.
     pub owner: String,
-    /// How many times it holds.
+    /// The number of its holds.
     pub hold_count: u32,
-    /// What is left of its lease, at most 1.5 s from a grant to its first renewal; `None` for a lock without TTL, which no
+    /// The rest of its lease, at most 1.5 s from a grant to its first renewal; `None` for a lock without TTL, which no
     /// stanchion or Redisson lock is.
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
@@ -52,7 +52,21 @@ pub(crate) fn unexpected(reply: &Reply) -> QueryError {
 }
 
 impl FairLockStatus {
-    /// Whether anybody holds it.
+    /// Returns whether anybody held the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, FairLock};
+    /// # let client = Client::connect("memory://fair-is_held").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let guard = tickets.acquire().await?;
+    /// assert!(tickets.status().await?.is_held()); // by any client, this one included
+    /// guard.release().await?;
+    /// assert!(!tickets.status().await?.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holder.is_some()
@@ -72,7 +86,7 @@ impl FairLockStatus {
         let holder = match fields {
             [] => None,
             [owner, count] => {
-                // Whatever another program keeps there may be long, and secret: it is not shown.
+                // Another program's data may be long or secret: it is not shown.
                 let owner = owner.as_text().filter(|owner| owner.contains(':'));
                 let count = count.as_int().and_then(|n| n.try_into().ok());
                 let (owner, hold_count) = owner
