@@ -1,4 +1,4 @@
-//! What an acquire gives.
+//! The guards of a held read-write lock.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ define_guard! {
     /// A read hold of an [`RwLock`](crate::RwLock). Release it, or drop it: the release then runs in the background.
     ///
     /// `Send + Sync + 'static`, and not `Clone`: [`ReadGuard::reenter`] gives another guard of the same hold. Dropping
-    /// blocks on nothing, needs no runtime and never panics (P9).
+    /// never blocks, needs no runtime and never panics (P9).
     ///
-    /// There is no way from here to a write hold: two readers that both waited for it would wait for ever. Release,
-    /// write, and look again.
+    /// A read hold cannot become a write hold: two readers that both waited for that would wait for ever. Release it,
+    /// acquire for writing, and read the data again.
     pub struct ReadGuard;
 }
 
@@ -20,7 +20,7 @@ define_guard! {
     /// A write hold of an [`RwLock`](crate::RwLock). Release it, or drop it: the release then runs in the background.
     ///
     /// `Send + Sync + 'static`, and not `Clone`: [`WriteGuard::reenter`] gives another guard of the same hold. Dropping
-    /// blocks on nothing, needs no runtime and never panics (P9).
+    /// never blocks, needs no runtime and never panics (P9).
     pub struct WriteGuard with read: Arc<dyn Synchronizer>;
 }
 
@@ -29,17 +29,35 @@ impl ReadGuard {
         Self { hold }
     }
 
-    /// Holds once more, as the same owner. Never waits for anybody, also not for a writer that waits.
+    /// Adds a read hold of the same owner and returns its guard. Never waits, not even for a waiting writer.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-reenter_read").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let outer = prices.read().await?;
+    /// let writer = tokio::spawn(prices.write()); // waits for the reader
+    /// # tokio::task::yield_now().await;
+    /// let inner = outer.reenter().await?; // past the waiting writer
+    /// outer.release().await?;
+    /// assert!(inner.is_held() && !writer.is_finished());
+    /// inner.release().await?;
+    /// assert!(writer.await??.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`RenewError::Lost`] when the hold is over; the other errors leave it as it was. Ends within the operation timeout.
+    /// [`RenewError::Lost`] when the hold has ended; the other errors leave it as it was. Ends within the operation timeout.
     ///
     /// # Cancel safety
-    /// Safe: a re-entry that was sent is taken back in the background.
+    /// Safe: a re-entry already sent is undone in the background.
     ///
     /// # On the wire
-    /// One script, which sets the hold count that Redisson's `getReadHoldCount` reads; again after a lost reply, with
-    /// the effect of once (P6).
+    /// One script, which sets the hold count that Redisson's `getReadHoldCount` reads. It is sent again after a lost reply,
+    /// with the effect of once (P6).
     pub async fn reenter(&self) -> Result<Self, RenewError> {
         self.hold.reenter().await.map(Self::new)
     }
@@ -50,47 +68,93 @@ impl WriteGuard {
         Self { hold, read }
     }
 
-    /// The fencing token of this hold; `None` with [`Fencing::Off`](crate::Fencing::Off).
+    /// Returns the fencing token of this hold; `None` with [`Fencing::Off`](crate::Fencing::Off).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-fencing_token").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let first = prices.write().await?;
+    /// let stale = first.fencing_token();
+    /// first.release().await?;
+    /// let second = prices.write().await?;
+    /// assert!(second.fencing_token() > stale); // a resource that has seen this one refuses `stale`
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Guarantees
     /// P2: larger than the token of every earlier outermost acquisition for writing of this name, also after the server
-    /// lost its data, as long as its clock does not go back. Re-entries share it. Readers have none.
+    /// lost its data, as long as its clock is not set back. Re-entries share it. Readers have none.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.hold.fencing_token()
     }
 
-    /// Holds once more, as the same owner. Never waits for anybody.
+    /// Adds a write hold of the same owner and returns its guard. Never waits for another owner.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-reenter_write").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let outer = prices.write().await?;
+    /// let inner = outer.reenter().await?;
+    /// outer.release().await?;
+    /// assert!(prices.try_read().await?.is_none()); // `inner` still holds
+    /// inner.release().await?;
+    /// assert!(prices.try_read().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`RenewError::Lost`] when the hold is over; the other errors leave it as it was. Ends within the operation timeout.
+    /// [`RenewError::Lost`] when the hold has ended; the other errors leave it as it was. Ends within the operation timeout.
     ///
     /// # Cancel safety
-    /// Safe: a re-entry that was sent is taken back in the background.
+    /// Safe: a re-entry already sent is undone in the background.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect of once (P6).
+    /// One script. It is sent again after a lost reply, with the effect of once (P6).
     pub async fn reenter(&self) -> Result<Self, RenewError> {
         let hold = self.hold.reenter().await?;
         Ok(Self::new(hold, Arc::clone(&self.read)))
     }
 
     /// Turns this write hold into a read hold of the same owner and lease, in one step: no writer comes in between, and
-    /// readers that wait are let in.
+    /// waiting readers are granted.
     ///
-    /// Read holds that the writer has besides stay as they are.
+    /// Read holds that the writer already has stay as they are.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-downgrade").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let writing = prices.write().await?;
+    /// let reading = writing.downgrade().await?;
+    /// assert!(prices.try_write().await?.is_none()); // what was written stays as it is
+    /// assert!(prices.try_read().await?.is_some()); // and others may read it
+    /// # drop(reading);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: it had ended before. [`ReleaseError::Ambiguous`]: no answer within the operation timeout.
-    /// [`ReleaseError::Rejected`]: it was re-entered, and its other guards would lose what they hold. In all cases this
-    /// guard is released, in the background where need be.
+    /// [`ReleaseError::Lost`]: it had already ended. [`ReleaseError::Ambiguous`]: no answer within the operation timeout.
+    /// [`ReleaseError::Rejected`]: it was re-entered, and its other guards would lose their hold. In all cases this guard is
+    /// released, in the background if necessary.
     ///
     /// # Cancel safety
-    /// Dropped, it goes on in the background, and the read hold is released there.
+    /// A dropped call continues in the background, and the read hold is released there.
     ///
     /// # On the wire
-    /// One script, and the message `1`; again after a lost reply, with the effect of once (P6). Redisson publishes
-    /// nothing when it downgrades, so its waiting readers sleep on until the lease ends.
+    /// One script, and the message `1`. The script is sent again after a lost reply, with the effect of once (P6). Redisson
+    /// publishes nothing when it downgrades, so its waiting readers sleep until the lease ends.
     pub async fn downgrade(self) -> Result<ReadGuard, ReleaseError> {
         self.hold.downgrade(&self.read).await.map(ReadGuard::new)
     }

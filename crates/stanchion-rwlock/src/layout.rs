@@ -1,4 +1,4 @@
-//! What a read-write lock is made of on the server: keys, fields, channel.
+//! The keys, fields and channel of a read-write lock on the server.
 
 use stanchion_core::primitive::{Arg, Call, Request, Script};
 use stanchion_core::{Client, Fencing, Name, WireOwner};
@@ -11,10 +11,10 @@ static FORCE_RELEASE: Script<2, 2> = Script::new(
     include_str!("../lua/force_release.lua"),
 );
 
-/// For how long one that waits holds the others off without asking again, in ms. It asks twice in that time.
+/// The time in ms for which one request of a waiter holds the others off. A waiter asks twice in that time.
 const GRACE: u64 = 2_000;
 
-/// A script in three parts: its header; what all of them do about the dead; and what this one does.
+/// A script in three parts: its header; the functions for dead readers, which all share; its own work.
 macro_rules! with_dead {
     ($name:literal) => {
         concat!(
@@ -26,19 +26,19 @@ macro_rules! with_dead {
 }
 pub(crate) use with_dead;
 
-/// What both sides of one lock share.
+/// The parts of a lock that both sides share.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) name: Name,
     pub(crate) channel: Vec<u8>,
     pub(crate) preference: Preference,
-    /// The name itself where no tokens are minted.
+    /// The counter of the tokens; the name itself where no tokens are minted.
     fence: Vec<u8>,
     mark: Vec<u8>,
-    /// Who reads, by the end of the lease.
+    /// The readers, ordered by the end of their leases.
     readers: Vec<u8>,
     turn: Vec<u8>,
-    /// What every hold key begins with.
+    /// The prefix of every hold key.
     hold_keys: Vec<u8>,
     publish: &'static str,
 }
@@ -63,7 +63,7 @@ impl Layout {
         }
     }
 
-    /// The hash.
+    /// The key of the hash.
     pub(crate) fn main(&self) -> &[u8] {
         self.name.as_bytes()
     }
@@ -93,10 +93,10 @@ impl Layout {
         &self.readers
     }
 
-    /// For how long a request that is refused leaves a sign that it waits.
+    /// The time for which a refused request leaves a mark that it waits.
     pub(crate) fn grace(&self, request: &Request<'_>) -> Arg<'static> {
         match self.preference {
-            // Whoever asks only once holds nobody off.
+            // A request that does not wait holds nobody off.
             Preference::Writer if request.waits => GRACE.into(),
             _ => 0.into(),
         }
@@ -104,8 +104,8 @@ impl Layout {
 
     /// The key that lasts as long as a reader's lease.
     ///
-    /// Redisson has one for each hold of a reader, from 1 to its count, and lives by the longest. One is enough, because
-    /// all holds of an owner of ours have the same lease.
+    /// Redisson has one for each hold of a reader, from 1 to its count, and the longest decides. One is enough here, because
+    /// all holds of a stanchion owner have the same lease.
     pub(crate) fn hold_key(&self, reader: &WireOwner) -> Vec<u8> {
         self.name.suffixed(&format!("{reader}:rwlock_timeout:1"))
     }
@@ -122,7 +122,7 @@ impl Layout {
         self.publish.into()
     }
 
-    /// `most`: so many holders are listed at most.
+    /// `most`: the largest number of holders to list.
     pub(crate) fn status(&self, most: u32) -> Call {
         STATUS.call(
             [self.main(), &self.fence, &self.mark, &self.readers],
@@ -143,5 +143,5 @@ pub(crate) fn write_field(owner: &WireOwner) -> String {
     format!("{owner}{WRITE}")
 }
 
-/// What tells a write hold's field from a read hold's.
+/// The suffix that only the field of a write hold has.
 pub(crate) const WRITE: &str = ":write";

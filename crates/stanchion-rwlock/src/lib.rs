@@ -43,7 +43,7 @@ pub use stanchion_core::{
 };
 pub use status::{RwLockHolder, RwLockStatus};
 
-/// The program of the README runs.
+/// The README's program, as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -25,12 +25,12 @@ static RENEW_HOLD_KEY: Script<1, 2> = Script::new(
 static RENEW_END: Script<1, 3> =
     Script::new("rwlock/renew_end", include_str!("../lua/renew_end.lua"));
 
-/// Readers hold together, beside no writer.
+/// The read side: readers hold together, but not beside a writer.
 #[derive(Debug)]
 pub(crate) struct ReadSide(pub(crate) Arc<Layout>);
 
 impl ReadSide {
-    fn less(&self, owner: &WireOwner, count: u32, lease: Lease, turn: &[u8]) -> Call {
+    fn give_back(&self, owner: &WireOwner, count: u32, lease: Lease, turn: &[u8]) -> Call {
         RELEASE.call(
             [
                 self.0.main(),
@@ -109,11 +109,11 @@ impl Synchronizer for ReadSide {
     }
 
     fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
-        Some(self.less(owner, count, lease, self.0.main()))
+        Some(self.give_back(owner, count, lease, self.0.main()))
     }
 
     fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
-        Some(self.less(owner, 1, lease, self.0.turn()))
+        Some(self.give_back(owner, 1, lease, self.0.turn()))
     }
 
     fn leaves_sign(&self) -> bool {
@@ -123,7 +123,7 @@ impl Synchronizer for ReadSide {
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
         let (key, ms) = (self.0.hold_key(owner), lease.millis().to_string());
         let (readers, ms) = (self.0.readers().to_vec(), ms.into_bytes());
-        // One lock, three keys: a slot on its way may have them on two nodes.
+        // A hold has three keys. While their slot migrates, they may be on two nodes.
         let parts = [
             renew_field(self.name(), owner.as_str(), lease),
             RENEW_HOLD_KEY.item([key.clone()], [ms.clone()]),

@@ -14,47 +14,47 @@ use crate::read::ReadSide;
 use crate::status::RwLockStatus;
 use crate::write::WriteSide;
 
-/// Who comes first when readers hold and a writer waits. Users of one name should agree.
+/// The order between readers and a writer that waits. All users of a name should agree on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Preference {
-    /// Redisson's: readers of other processes join readers that hold, whoever waits. Under a steady stream of readers a
-    /// writer may wait for ever.
+    /// Redisson's order: readers of other processes join readers that hold, even while a writer waits. Under a steady
+    /// stream of readers a writer may wait for ever.
     #[default]
     Redisson,
-    /// A writer that waits holds new readers off, in every process that has this preference. It gets the lock when those
-    /// who read have finished, unless another writer is faster. Readers that wait let one writer pass; then it is their
-    /// turn, before the next writer.
+    /// A waiting writer holds new readers off, in every process that has this preference. It gets the lock when the
+    /// current readers have finished, unless another writer is faster. Waiting readers let one writer pass; then it is
+    /// their turn, before the next writer.
     ///
-    /// A writer or a reader says that it waits in a key of ours, for 2 s at a time, and asks every second meanwhile. If its
-    /// process dies, the others wait for those 2 s at most. Redisson does not look at those keys: it is as correct as
-    /// ever, and its readers may starve writers as ever.
+    /// A waiter announces itself in a key of stanchion's own that lasts 2 s, and repeats its request every second. If its
+    /// process dies, the others wait for those 2 s at most. Redisson does not look at these keys: exclusion holds as ever,
+    /// and its readers may starve writers as ever.
     Writer,
 }
 
 /// A read-write lock that processes share by its name: many readers, or one writer. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * P1: while one owner writes, as far as its [`valid_until`](WriteGuard::valid_until) reaches, nobody else reads or
-///   writes. Readers hold together.
+/// * P1: while one owner writes, until its [`valid_until`](WriteGuard::valid_until), nobody else reads or writes. Readers
+///   hold together.
 /// * P2: [fencing tokens](WriteGuard::fencing_token) of writers grow.
-/// * P3: an acquire that gives no guard leaves nothing behind.
-/// * P4: the release of a writer, or of the last reader, wakes waiters within about a round trip, in every process; a
-///   lost message costs a poll (5 s). Readers of one process that wait side by side are let in together.
-/// * Readers of a process that died keep the lock until their leases have ended, and no longer, whoever reads after them.
+/// * P3: an acquire that returns no guard leaves nothing behind.
+/// * P4: the release of a writer, or of the last reader, wakes waiters within about a round trip, in every process; after
+///   a lost message it takes until the next poll (5 s). Readers of one process that wait side by side are granted together.
+/// * Readers of a dead process keep the lock until their leases have ended, and no longer, even if others read after them.
 /// * P11: the work of a release does not grow with the number of readers.
-/// * Every acquire is a new owner: two calls on one handle are two readers, or exclude each other. Re-entry is asked
-///   for, with `reenter` on a guard or with [`AcquireOptions::owner`].
-/// * Within a process waiters are served in order of arrival, so a waiting writer is passed by no reader of its own
-///   process. Between processes see [`Preference`].
+/// * Every acquire is a new owner: two calls on one handle are two readers, or exclude each other. To re-enter, use
+///   `reenter` on a guard or [`AcquireOptions::owner`].
+/// * Within a process waiters are served in order of arrival, so no reader overtakes a waiting writer of its own process.
+///   For the order between processes see [`Preference`].
 ///
 /// # One owner on both sides
-/// An [`Owner`](stanchion_core::Owner) that writes may read as well, at once. When it releases its write hold first, it
-/// goes on reading: that is the long way to [`WriteGuard::downgrade`]. An owner that reads and asks to write would wait
-/// for itself for ever; it is refused with [`Rejection::AlreadyHeld`](stanchion_core::Rejection::AlreadyHeld).
+/// An [`Owner`](stanchion_core::Owner) that writes may read as well, at once. If it releases its write hold first, it
+/// keeps reading; [`WriteGuard::downgrade`] does the same in one step. An owner that reads and asks to write would wait
+/// for itself for ever, so it is refused with [`Rejection::AlreadyHeld`](stanchion_core::Rejection::AlreadyHeld).
 ///
-/// A task that holds a read guard and asks for another read *as another owner* waits behind writers that wait, and they
-/// wait for the task. Use [`ReadGuard::reenter`].
+/// A task that holds a read guard and asks for another *as another owner* can deadlock: it waits behind waiting writers,
+/// and they wait for the task. Use [`ReadGuard::reenter`].
 ///
 /// # Beside Redisson
 /// Redisson renews read leases by setting the TTL of the whole lock to 30 s, even if that shortens it. Where Java reads
@@ -75,8 +75,23 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// The read-write lock called `name` (1 to 512 bytes with the client's key prefix; on a cluster, no odd braces). Sends
-    /// nothing.
+    /// Creates a handle to the read-write lock called `name`. Sends nothing.
+    ///
+    /// A name has 1 to 512 bytes with the client's key prefix; on a cluster it has no braces, or exactly one non-empty `{tag}`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-new").await?;
+    /// let prices = RwLock::new(&client, "prices")?;
+    /// let same = RwLock::new(&client, "prices")?; // one name, one lock
+    /// let _writing = prices.write().await?;
+    /// assert!(same.try_read().await?.is_none());
+    /// assert!(RwLock::new(&client, "").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`InvalidName`].
@@ -104,7 +119,21 @@ impl RwLock {
         }
     }
 
-    /// The same lock with its writers' tokens from elsewhere.
+    /// Returns the same lock with its writers' tokens from another source. All users of a name must agree on it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-with_fencing").await?;
+    /// use stanchion_rwlock::Fencing;
+    ///
+    /// let cache = RwLock::new(&client, "cache")?.with_fencing(Fencing::Off); // saves one key
+    /// let writing = cache.write().await?;
+    /// assert_eq!(writing.fencing_token(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_fencing(self, fencing: Fencing) -> Self {
         let (name, preference) = (self.name().clone(), self.layout.preference);
@@ -112,7 +141,23 @@ impl RwLock {
         Self::described(self.client, layout, fencing, self.lease)
     }
 
-    /// The same lock with another order between readers and writers.
+    /// Returns the same lock with another order between readers and writers.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-with_preference").await?;
+    /// use stanchion_rwlock::Preference;
+    ///
+    /// let prices = RwLock::new(&client, "prices")?.with_preference(Preference::Writer);
+    /// let _reading = prices.read().await?;
+    /// let _writer = tokio::spawn(prices.write()); // waits for the reader
+    /// # while !prices.status().await?.readers_held_off {}
+    /// assert!(prices.try_read().await?.is_none()); // new readers come after the writer
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_preference(self, preference: Preference) -> Self {
         let name = self.name().clone();
@@ -120,49 +165,144 @@ impl RwLock {
         Self::described(self.client, layout, self.fencing, self.lease)
     }
 
-    /// The same lock with another lease for acquires that name none. Default 30 s.
+    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-with_lease").await?;
+    /// use std::time::Duration;
+    /// use stanchion_rwlock::Lease;
+    ///
+    /// let short = Lease::new(Duration::from_secs(5))?;
+    /// let prices = RwLock::new(&client, "prices")?.with_lease(short);
+    /// let reading = prices.read().await?; // if this process dies, writers wait for 5 s at most
+    /// assert!(reading.remaining() <= Duration::from_secs(5));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Its reading side, as a member of a multi-lock.
+    /// Returns the reading side, for a multi-lock and for code that takes any lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-read_side").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// use stanchion_rwlock::Acquire;
+    ///
+    /// let any: &dyn Acquire = &prices.read_side();
+    /// let guard = any.acquire().await?;
+    /// assert!(!guard.is_exclusive());
+    /// assert!(prices.try_read().await?.is_some()); // beside other readers
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn read_side(&self) -> RwLockSide {
         RwLockSide(Part::new(&self.client, &self.readers, self.lease))
     }
 
-    /// Its writing side, as a member of a multi-lock.
+    /// Returns the writing side, for a multi-lock and for code that takes any lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-write_side").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// use stanchion_rwlock::Acquire;
+    ///
+    /// let any: &dyn Acquire = &prices.write_side();
+    /// let guard = any.acquire().await?;
+    /// assert!(guard.is_exclusive());
+    /// assert!(prices.try_read().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn write_side(&self) -> RwLockSide {
         RwLockSide(Part::new(&self.client, &self.writers, self.lease))
     }
 
-    /// The name, key prefix included.
+    /// Returns the name, key prefix included.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://rwlock-name").await?;
+    /// use stanchion_rwlock::{Client, ClientConfig, RwLock};
+    ///
+    /// let mut config = ClientConfig::new("memory://rwlock-name");
+    /// config.key_prefix = "shop:".into();
+    /// let client = Client::connect_with(config).await?;
+    /// let prices = RwLock::new(&client, "prices")?;
+    /// assert_eq!(prices.name().to_string(), "shop:prices");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.layout.name
     }
 
-    /// Waits until it may read.
+    /// Waits until the lock is acquired for reading.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-read").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let reading = prices.read().await?;
+    /// let beside = prices.read().await?; // readers hold together
+    /// assert!(prices.try_write().await?.is_none());
+    /// beside.release().await?;
+    /// reading.release().await?;
+    /// assert!(prices.try_write().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`AcquireError::Rejected`]: it cannot, as things are. [`AcquireError::Unavailable`] or
+    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
     /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
     ///
     /// # Cancel safety
-    /// Safe at every await point: the place in the queue is given up, a request under way is waited for in the
-    /// background and its grant released (P3), a wake is passed on.
+    /// Safe at every await point: the waiter leaves the queue; a request already sent is awaited in the background and its
+    /// grant released (P3); a wake is passed on to the next waiter.
     ///
     /// # On the wire
-    /// One script when nobody writes. Otherwise one subscription for all waiters of the process; on a wake the first
-    /// reader asks, and when it is let in, all readers up to the next writer do.
+    /// One script when nobody writes. Otherwise one subscription for all waiters of the process; on a wake the first reader
+    /// asks, and once it is granted, all readers up to the next writer ask.
     pub fn read(&self) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
         self.read_with(AcquireOptions::new())
     }
 
-    /// Waits until it may write.
+    /// Waits until the lock is acquired for writing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-write").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let reading = prices.read().await?;
+    /// let writer = tokio::spawn(prices.write()); // waits for the reader
+    /// reading.release().await?;
+    /// let writing = writer.await??;
+    /// assert!(prices.try_read().await?.is_none()); // alone
+    /// # drop(writing);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`RwLock::read`].
@@ -177,7 +317,23 @@ impl RwLock {
         self.write_with(AcquireOptions::new())
     }
 
-    /// Waits to read for at most `timeout`. Zero asks once.
+    /// Waits to read for at most `timeout`. Zero asks the server once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{AcquireError, Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-read_timeout").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// # use std::time::Duration;
+    /// let _writing = prices.write().await?;
+    /// match prices.read_timeout(Duration::from_millis(50)).await {
+    ///     Err(AcquireError::TimedOut { waited, .. }) => assert!(waited >= Duration::from_millis(50)),
+    ///     other => panic!("somebody else writes: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as [`RwLock::read`].
@@ -191,7 +347,23 @@ impl RwLock {
         self.read_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Waits to write for at most `timeout`. Zero asks once.
+    /// Waits to write for at most `timeout`. Zero asks the server once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{AcquireError, Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-write_timeout").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// # use std::time::Duration;
+    /// let _reading = prices.read().await?;
+    /// match prices.write_timeout(Duration::from_millis(50)).await {
+    ///     Err(AcquireError::TimedOut { waited, .. }) => assert!(waited >= Duration::from_millis(50)),
+    ///     other => panic!("somebody else reads: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`RwLock::read_timeout`].
@@ -205,7 +377,23 @@ impl RwLock {
         self.write_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Reads as `options` say. For an owner that writes already it is granted at once.
+    /// Acquires for reading with `options`. An owner that already writes is granted at once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{AcquireOptions, Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-read_with").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let writing = prices.write().await?;
+    /// let same = AcquireOptions::new().owner(writing.owner());
+    /// let reading = prices.read_with(same).await?; // inside its own write hold
+    /// writing.release().await?;
+    /// assert_eq!(prices.status().await?.reader_count, 1); // it keeps reading
+    /// # drop(reading);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`RwLock::read`] and [`RwLock::read_timeout`].
@@ -225,7 +413,24 @@ impl RwLock {
         }
     }
 
-    /// Writes as `options` say.
+    /// Acquires for writing with `options`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{AcquireError, AcquireOptions, Client, Rejection, RwLock};
+    /// # let client = Client::connect("memory://rwlock-write_with").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let reading = prices.read().await?;
+    /// let same = AcquireOptions::new().owner(reading.owner());
+    /// // To write, it would wait for its own read hold for ever.
+    /// match prices.write_with(same).await {
+    ///     Err(AcquireError::Rejected { rejection: Rejection::AlreadyHeld { .. }, .. }) => {}
+    ///     other => panic!("refused at once: {other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`RwLock::write`] and [`RwLock::write_timeout`]; and [`AcquireError::Rejected`] with
@@ -248,7 +453,23 @@ impl RwLock {
         }
     }
 
-    /// Asks once whether it may read; `Ok(None)` when somebody else writes.
+    /// Asks once to read, without waiting; `Ok(None)` when somebody else writes.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-try_read").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let writing = prices.write().await?;
+    /// assert!(prices.try_read().await?.is_none()); // answered at once
+    /// writing.release().await?;
+    /// let reading = prices.try_read().await?.ok_or("somebody else writes")?;
+    /// assert!(prices.try_read().await?.is_some()); // beside other readers
+    /// # drop(reading);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
@@ -257,14 +478,29 @@ impl RwLock {
     /// As [`RwLock::read`].
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect of once (P6).
+    /// One script. It is sent again after a lost reply, with the effect of once (P6).
     pub fn try_read(
         &self,
     ) -> impl Future<Output = Result<Option<ReadGuard>, AcquireError>> + Send + 'static {
         self.try_read_with(AcquireOptions::new())
     }
 
-    /// Asks once whether it may write; `Ok(None)` when somebody else holds.
+    /// Asks once to write, without waiting; `Ok(None)` when somebody else holds.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-try_write").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let reading = prices.read().await?;
+    /// assert!(prices.try_write().await?.is_none()); // answered at once
+    /// reading.release().await?;
+    /// let writing = prices.try_write().await?.ok_or("somebody else holds it")?;
+    /// assert!(writing.fencing_token().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`RwLock::try_read`].
@@ -273,14 +509,31 @@ impl RwLock {
     /// As [`RwLock::read`].
     ///
     /// # On the wire
-    /// As [`RwLock::try_read`]. It holds no readers off, whatever the [`Preference`].
+    /// As [`RwLock::try_read`]. It holds no readers off, with either [`Preference`].
     pub fn try_write(
         &self,
     ) -> impl Future<Output = Result<Option<WriteGuard>, AcquireError>> + Send + 'static {
         self.try_write_with(AcquireOptions::new())
     }
 
-    /// Asks once to read, as `options` say. Their timeout bounds the wait for the server's answer.
+    /// Asks once to read, with `options`. Their timeout limits the wait for the server's reply.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-try_read_with").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// # use std::time::Duration;
+    /// use stanchion_rwlock::AcquireOptions;
+    ///
+    /// let bounded = AcquireOptions::new().max_hold(Duration::from_millis(50));
+    /// let reading = prices.try_read_with(bounded).await?.ok_or("somebody else writes")?;
+    /// reading.lost().await; // forgotten guards block writers no longer than that
+    /// assert!(!reading.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`RwLock::try_read`].
@@ -301,7 +554,25 @@ impl RwLock {
         }
     }
 
-    /// Asks once to write, as `options` say. Their timeout bounds the wait for the server's answer.
+    /// Asks once to write, with `options`. Their timeout limits the wait for the server's reply.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-try_write_with").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// # use std::time::Duration;
+    /// use stanchion_rwlock::{AcquireOptions, Lease, Renewal};
+    ///
+    /// let minute = Lease::new(Duration::from_secs(60))?;
+    /// let once_a_minute = AcquireOptions::new().lease(minute).renewal(Renewal::Manual);
+    /// let writing = prices.try_write_with(once_a_minute.clone()).await?.ok_or("it has run")?;
+    /// writing.leave(); // keeps others off until the lease ends
+    /// assert!(prices.try_write_with(once_a_minute).await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`RwLock::try_read`] and [`RwLock::write_with`].
@@ -322,7 +593,23 @@ impl RwLock {
         }
     }
 
-    /// Who reads or writes, how often, for how long, and the last token.
+    /// Returns the writer and the readers, their hold counts, the rest of the longest lease, and the last token.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-status").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let (one, two) = (prices.read().await?, prices.read().await?);
+    /// let status = prices.status().await?;
+    /// assert_eq!((status.writer, status.reader_count), (None, 2));
+    /// let reader = &status.readers[0];
+    /// assert!(reader.owner.starts_with(&client.id().to_string()));
+    /// # drop((one, two));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something
@@ -332,14 +619,29 @@ impl RwLock {
     /// Safe; it only reads.
     ///
     /// # On the wire
-    /// One script. Its answer lists 1000 holders at most.
+    /// One script. Its reply lists 1000 holders at most.
     pub async fn status(&self) -> Result<RwLockStatus, QueryError> {
         let call = self.layout.status(RwLockStatus::MOST);
         let reply = self.client.query(&call, Resend::UntilAnswered).await?;
         RwLockStatus::read(&reply)
     }
 
-    /// What breaks promises.
+    /// Returns the operations that break guarantees.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-danger").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let stuck = prices.write().await?; // its process hangs
+    /// let danger = prices.danger(); // a word to look for in reviews
+    /// assert!(danger.force_release().await?);
+    /// assert!(!prices.status().await?.is_held());
+    /// # drop(stuck);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn danger(&self) -> RwLockDanger<'_> {
         RwLockDanger { lock: self }
@@ -356,21 +658,36 @@ impl Lockable for RwLockSide {
     }
 }
 
-/// Operations that take a lock from under its holders. See [`RwLock::danger`].
+/// Operations that take a lock away from its holders. See [`RwLock::danger`].
 #[derive(Debug)]
 pub struct RwLockDanger<'a> {
     lock: &'a RwLock,
 }
 
 impl RwLockDanger<'_> {
-    /// Frees the lock whoever reads or writes. Returns whether anybody did.
+    /// Frees the lock, no matter who reads or writes. Returns whether it was held.
     ///
     /// Holders learn of it at their next renewal, up to a third of their lease later; until then P1 and P5 do not hold.
-    /// Fencing tokens still do. What readers have besides the hash expires with their leases.
+    /// Fencing tokens still do. The keys that readers have besides the hash expire with their leases.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-force_release").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let old = prices.write().await?;
+    /// assert!(prices.danger().force_release().await?);
+    /// let new = prices.try_write().await?.ok_or("it is free")?;
+    /// assert!(new.fencing_token() > old.fencing_token()); // the resource can refuse `old`
+    /// assert!(old.renew().await.is_err()); // and `old` learns that it is lost
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have been done; it is not sent twice, because the second run
-    /// would free the next holder.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have run; it is not sent twice, because the second run would free
+    /// the next holder.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.

@@ -1,4 +1,4 @@
-//! What a look at a read-write lock shows.
+//! The state of a read-write lock as the server reports it.
 
 use std::time::Duration;
 
@@ -8,34 +8,35 @@ use stanchion_core::{FencingToken, QueryError, Rejection};
 
 use crate::layout::WRITE;
 
-/// A read-write lock as the server saw it when asked. By the time you read it, it may have changed.
+/// A snapshot of a read-write lock, taken by the server when asked. The lock may have changed since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RwLockStatus {
-    /// Who writes, if anybody does.
+    /// The writer, if there is one.
     pub writer: Option<RwLockHolder>,
-    /// Who reads: everybody, or 1000 of them as chance has it. Beside a writer, its own reads.
+    /// The readers: all of them, or 1000 chosen at random. Beside a writer, its own read holds.
     pub readers: Vec<RwLockHolder>,
-    /// How many owners read. Readers whose lease has ended do not count; Redisson's do until somebody comes upon them.
+    /// The number of owners that read. Readers whose lease has ended do not count; Redisson's count until a script finds
+    /// them dead.
     pub reader_count: u64,
-    /// What is left of the longest lease; `None` when nobody holds, or for a lock without TTL, which no stanchion or
-    /// Redisson lock is.
+    /// The rest of the longest lease; `None` when nobody holds, or for a lock without TTL, which no stanchion or Redisson
+    /// lock is.
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
-    /// A writer with [`Preference::Writer`](crate::Preference::Writer) waits and holds new readers off.
+    /// True while a writer with [`Preference::Writer`](crate::Preference::Writer) waits and holds new readers off.
     pub readers_held_off: bool,
-    /// The last fencing token minted where this lock's tokens come from. By default that is a counter that the names of
-    /// one hash slot share.
+    /// The last fencing token of the counter that this lock uses. By default that is a counter that the names of one hash
+    /// slot share.
     pub last_token: Option<FencingToken>,
 }
 
-/// Who holds a read-write lock.
+/// A holder of a read-write lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub struct RwLockHolder {
     /// The owner: `<client uuid>:<number>`, for Redisson `<instance uuid>:<thread id>`.
     pub owner: String,
-    /// How many times it holds.
+    /// The number of its holds.
     pub hold_count: u32,
 }
 
@@ -49,10 +50,24 @@ fn as_millis<S: serde::Serializer>(
 }
 
 impl RwLockStatus {
-    /// So many holders are listed at most: an answer of a few ten kilobytes.
+    /// The most holders that a status lists: a reply of a few tens of kilobytes.
     pub(crate) const MOST: u32 = 1000;
 
-    /// Whether anybody reads or writes.
+    /// Returns whether anybody read or wrote.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-is_held").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let reading = prices.read().await?;
+    /// assert!(prices.status().await?.is_held()); // by any client, this one included
+    /// reading.release().await?;
+    /// assert!(!prices.status().await?.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.writer.is_some() || self.reader_count > 0

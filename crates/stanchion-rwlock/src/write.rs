@@ -24,9 +24,9 @@ static ABANDON: Script<2, 3> = Script::new(
 static DOWNGRADE: Script<3, 6> =
     Script::new("rwlock/downgrade", include_str!("../lua/downgrade.lua"));
 
-/// One writer, alone.
+/// The write side: one writer, alone.
 ///
-/// Its release is always public: passing it on to the next writer of the process would pass over all readers.
+/// Its release is always published: a hand-off to the next writer of the process would overtake all waiting readers.
 #[derive(Debug)]
 pub(crate) struct WriteSide(pub(crate) Arc<Layout>);
 
