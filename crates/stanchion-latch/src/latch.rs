@@ -43,6 +43,19 @@ impl CountDownLatch {
     /// On a cluster the name must have no braces at all: Redisson wraps the channel's name in braces even then, which puts
     /// channel and key into different slots.
     ///
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let url = "memory://countdownlatch-new";
+    /// let client = Client::connect(url).await?; // redis://…
+    /// let imported = CountDownLatch::new(&client, "import:2026-11")?;
+    /// imported.wait().await?; // returns at once: a latch that is not armed is open
+    /// assert!(CountDownLatch::new(&client, "").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
@@ -57,12 +70,36 @@ impl CountDownLatch {
     }
 
     /// The name, key prefix included.
+    ///
+    /// ```
+    /// # use stanchion_latch::{Client, ClientConfig, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::new("memory://").key_prefix("shop:");
+    /// let imported = CountDownLatch::new(&Client::connect_with(config).await?, "import")?;
+    /// assert_eq!(imported.name().as_bytes(), b"shop:import");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         self.description.name()
     }
 
     /// Sets the count of an open latch; `false`, and nothing changed, when it has one. `count` is 1 to 2⁵³ − 1.
+    ///
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-arm").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// assert!(imported.arm(3).await?);
+    /// assert!(!imported.arm(5).await?); // armed already, and still closed
+    /// assert_eq!(imported.count().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::InvalidOption`] for another count, before anything is sent;
@@ -86,6 +123,20 @@ impl CountDownLatch {
 
     /// Takes one from the count and returns what is left; 0 also when the latch was open already.
     ///
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-count-down").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// imported.arm(2).await?;
+    /// assert_eq!(imported.count_down().await?, 1);
+    /// assert_eq!(imported.count_down().await?, 0); // opens it
+    /// imported.wait().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else. After
     /// [`QueryError::Unanswered`] or [`QueryError::Unavailable`] it may have been counted, once.
@@ -101,6 +152,19 @@ impl CountDownLatch {
     }
 
     /// Takes `by` (1 to 2⁵³ − 1) from the count at once, never below zero, and returns what is left.
+    ///
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-count-down-by").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// imported.arm(5).await?;
+    /// assert_eq!(imported.count_down_by(3).await?, 2);
+    /// assert_eq!(imported.count_down_by(3).await?, 0); // never below zero
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`CountDownLatch::count_down`]; [`Rejection::InvalidOption`] for another `by`, before anything is sent.
@@ -119,6 +183,20 @@ impl CountDownLatch {
 
     /// The count; 0 when the latch is open. By the time you read it, it may have changed.
     ///
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-count").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// assert_eq!(imported.count().await?, 0); // not armed: open
+    /// imported.arm(2).await?;
+    /// imported.count_down().await?;
+    /// assert_eq!(imported.count().await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else.
     ///
@@ -132,6 +210,23 @@ impl CountDownLatch {
     }
 
     /// Waits until the latch is open.
+    ///
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-wait").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// imported.arm(3).await?;
+    /// for shard in 0..3 {
+    ///     let imported = imported.clone();
+    ///     tokio::spawn(async move { /* import the shard */ imported.count_down().await });
+    /// }
+    /// imported.wait().await?; // until all three have counted down
+    /// assert_eq!(imported.count().await?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: somebody [deleted](Self::delete) it during the wait.
@@ -150,6 +245,22 @@ impl CountDownLatch {
 
     /// Waits for at most `timeout`. Zero asks once.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_latch::{AcquireError, Client, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-wait-timeout").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// imported.arm(1).await?;
+    /// let late = imported.wait_timeout(Duration::from_millis(20)).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. }))); // still closed
+    /// imported.count_down().await?;
+    /// imported.wait_timeout(Duration::from_secs(5)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
     /// [`CountDownLatch::wait`].
@@ -163,6 +274,23 @@ impl CountDownLatch {
     /// Removes a closed latch, and returns whether there was one. Its waiters get [`Rejection::Deleted`] at once. To who waits
     /// later it is open, as any latch that is not armed. (Redisson's waiters are not woken, as by Redisson's own `delete`; and to
     /// our waiters a latch that Redisson deleted is open.)
+    ///
+    /// ```
+    /// # use stanchion_latch::{AcquireError, Client, CountDownLatch, Rejection};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-delete").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// imported.arm(3).await?; // and no worker is left that could count down
+    /// let (waited, deleted) = tokio::join!(imported.wait(), imported.delete());
+    /// assert!(deleted?);
+    /// assert!(matches!(
+    ///     waited,
+    ///     Err(AcquireError::Rejected { rejection: Rejection::Deleted, .. })
+    /// ));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else. After

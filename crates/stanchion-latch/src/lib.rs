@@ -3,24 +3,27 @@
 //! A latch is armed with a count. Whoever waits goes on when the count has come down to zero: a start signal for many, or
 //! a meeting point where one waits for many.
 //!
-//! ```no_run
-//! use stanchion_latch::{Client, CountDownLatch};
+//! ```
+//! use stanchion_latch::{Client, CountDownLatch, QueryError};
 //!
-//! # async fn import(shard: u64) {}
-//! # async fn coordinator() -> Result<(), stanchion_latch::Error> {
-//! let client = Client::connect("redis://127.0.0.1/").await?;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let url = "memory://latch-doc";
+//! let client = Client::connect(url).await?; // redis://…
 //! let imported = CountDownLatch::new(&client, "import:2026-11")?;
-//! imported.arm(16).await?; // false: somebody has armed it already
+//! imported.arm(16).await?; // false: it is armed already
+//! # for _ in 0..16 { tokio::spawn(worker(imported.clone())); }
 //! imported.wait().await?; // until 16 workers have counted down
 //! # Ok(())
 //! # }
 //!
-//! # async fn worker(imported: CountDownLatch) -> Result<(), stanchion_latch::Error> {
-//! import(7).await;
-//! let left = imported.count_down().await?; // counts once, also when the answer is lost
-//! # let _ = left;
-//! # Ok(())
-//! # }
+//! # async fn import() {}
+//! async fn worker(imported: CountDownLatch) -> Result<(), QueryError> {
+//!     import().await;
+//!     let left = imported.count_down().await?; // counts once, also when the answer is lost
+//!     println!("{left} to go");
+//!     Ok(())
+//! }
 //! ```
 //!
 //! A latch belongs to nobody: it has no owner, no lease and no TTL. A worker that dies before it counts down leaves the

@@ -38,6 +38,21 @@ impl MultiGuard {
     }
 
     /// What is held: the members' names in name order, with the client's key prefix.
+    ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-names").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let guard = both.acquire().await?;
+    /// let names: Vec<String> = guard.names().iter().map(ToString::to_string).collect();
+    /// assert_eq!(names, ["account:4", "account:7"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn names(&self) -> &[Name] {
         &self.names
@@ -45,6 +60,24 @@ impl MultiGuard {
 
     /// The fencing token of the member called `name` (key prefix included); `None` for one that mints none, and for a name
     /// that is not a member's. Give each resource the token of the name that guards it.
+    ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-fencing-token").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let guard = both.acquire().await?;
+    /// let earlier = guard.fencing_token("account:7");
+    /// guard.release().await?;
+    /// let guard = both.acquire().await?;
+    /// assert!(guard.fencing_token("account:7") > earlier); // the account refuses smaller ones
+    /// assert!(guard.fencing_token("account:9").is_none()); // not a member
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Guarantees
     /// P2, for each name: larger than the token of every earlier outermost acquisition of that name, by whatever lock.
@@ -66,6 +99,22 @@ impl MultiGuard {
     /// Until when the holder may count on all members, on the first member's clock: the earliest of their ends. Every
     /// renewal moves it on.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-valid-until").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let guard = both.acquire().await?;
+    /// let left = guard.valid_until().since(client.now());
+    /// assert!(left > Duration::from_secs(20)); // of a lease of 30 s
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Guarantees
     /// P1: no other owner is granted any member before it, while the servers keep their data and their clocks are not
     /// stepped.
@@ -75,12 +124,46 @@ impl MultiGuard {
     }
 
     /// What is left of [`valid_until`](Self::valid_until) now; zero once lost.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-remaining").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let guard = both.acquire().await?;
+    /// assert!(guard.remaining() > Duration::from_secs(20)); // of a lease of 30 s
+    /// client.shutdown(Duration::ZERO).await;
+    /// assert_eq!(guard.remaining(), Duration::ZERO); // lost
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.holds.remaining()
     }
 
     /// Whether all members are still held.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-is-held").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let guard = both.acquire().await?;
+    /// assert!(guard.is_held());
+    /// client.shutdown(Duration::ZERO).await; // nobody renews it any longer
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Guarantees
     /// P5: false before anybody else can be granted a member. Compares the clock; needs no network and no timer.
@@ -91,6 +174,23 @@ impl MultiGuard {
     }
 
     /// Resolves when the first member is lost, with the reason; never after a release.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{AcquireOptions, Client, Lockable, LostReason, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-lost").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let options = AcquireOptions::new().max_hold(Duration::from_millis(20));
+    /// let guard = both.acquire_with(options).await?;
+    /// assert_eq!(guard.lost().await, LostReason::MaxHold);
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Guarantees
     /// P5: resolves before anybody else can be granted that member, and not early while renewals succeed. A member that was
@@ -105,6 +205,22 @@ impl MultiGuard {
 
     /// Resolves when it is over: released, or the first member is lost. For tasks that watch it.
     ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Ended, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-ended").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let guard = both.acquire().await?;
+    /// let watch = tokio::spawn(guard.ended());
+    /// guard.release().await?;
+    /// assert_eq!(watch.await?, Ended::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Guarantees
     /// As [`lost`](Self::lost), if it is lost.
     ///
@@ -115,6 +231,24 @@ impl MultiGuard {
     }
 
     /// Runs `work` as long as all members are held. When one is lost, `work` is dropped at its await point.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{AcquireOptions, Client, Lockable, LostReason, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-run").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let options = AcquireOptions::new().max_hold(Duration::from_millis(20));
+    /// let guard = both.acquire_with(options).await?;
+    /// assert_eq!(guard.run(async { 1 + 1 }).await?, 2);
+    /// let endless = guard.run(std::future::pending::<()>()).await;
+    /// assert_eq!(endless.unwrap_err().reason, LostReason::MaxHold); // dropped in time
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`LeaseLost`]: the work did not finish.
@@ -127,6 +261,23 @@ impl MultiGuard {
 
     /// Renews the leases of all members now. Only needed with [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to
     /// have a whole lease ahead at a certain point. Never shortens.
+    ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{AcquireOptions, Client, Lockable, MultiLock, Renewal};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-renew").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let options = AcquireOptions::new().renewal(Renewal::Manual);
+    /// let guard = both.acquire_with(options).await?;
+    /// let earlier = guard.valid_until();
+    /// guard.renew().await?;
+    /// assert!(guard.valid_until() > earlier); // a whole lease ahead
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`RenewError::Lost`] when a member is lost; the other errors leave the holds as they were. Ends within the operation
@@ -142,6 +293,21 @@ impl MultiGuard {
     }
 
     /// Releases all members, and waits for the server's answer. Dropping the guard does the same in the background.
+    ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multiguard-release").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let guard = both.acquire().await?;
+    /// guard.release().await?; // confirmed: the next request finds them free
+    /// assert!(both.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: a member was lost before, and somebody else may have held it since; nothing of theirs was

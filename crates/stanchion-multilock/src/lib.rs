@@ -1,13 +1,15 @@
 //! Several distributed synchronizers as one, all or nothing, on Redis and Valkey.
 //!
-//! ```no_run
+//! ```
 //! use std::time::Duration;
 //! use stanchion_lock::{Client, Lock};
 //! use stanchion_multilock::{Lockable, MultiLock};
 //!
 //! # async fn transfer() {}
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::connect("redis://127.0.0.1/").await?;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let url = "memory://multilock-doc";
+//! let client = Client::connect(url).await?; // redis://…
 //! let (alice, bob) = (Lock::new(&client, "account:alice")?, Lock::new(&client, "account:bob")?);
 //! let both = MultiLock::new([&alice as &dyn Lockable, &bob])?; // in any order
 //! let guard = both.acquire_timeout(Duration::from_secs(5)).await?;

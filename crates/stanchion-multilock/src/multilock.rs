@@ -51,10 +51,18 @@ impl MultiLock {
     /// The multi-lock of `members`, in any order. Its lease is the shortest of theirs. Sends nothing.
     ///
     /// ```
-    /// # use stanchion_multilock::{Client, InvalidMembers, Lockable, MultiLock};
     /// # use stanchion_lock::Lock;
-    /// # fn both(a: &Lock, b: &Lock) -> Result<MultiLock, InvalidMembers> {
-    /// MultiLock::new([a as &dyn Lockable, b])
+    /// # use stanchion_multilock::{Client, InvalidMembers, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multilock-new").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// let both = MultiLock::new([&from as &dyn Lockable, &to])?; // in any order
+    /// let guard = both.acquire().await?;
+    /// assert!(from.try_acquire().await?.is_none() && to.try_acquire().await?.is_none());
+    /// let twice = MultiLock::new([&from as &dyn Lockable, &from]);
+    /// assert!(matches!(twice, Err(InvalidMembers::Duplicate { .. })));
+    /// # Ok(())
     /// # }
     /// ```
     ///
@@ -74,6 +82,22 @@ impl MultiLock {
     }
 
     /// The same multi-lock with another lease for acquires that name none.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lease, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multilock-with-lease").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let both = both.with_lease(Lease::new(Duration::from_secs(10))?);
+    /// let guard = both.acquire().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(10)); // free that long after a crash
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
@@ -81,11 +105,41 @@ impl MultiLock {
     }
 
     /// The members' names in name order, with the client's key prefix.
+    ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multilock-names").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let names: Vec<String> = both.names().map(ToString::to_string).collect();
+    /// assert_eq!(names, ["account:4", "account:7"]); // as they are acquired
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.members.iter().map(|part| part.sync.name())
     }
 
     /// Waits until all members are acquired.
+    ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multilock-acquire").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let guard = both.acquire().await?;
+    /// assert!(to.try_acquire().await?.is_none()); // its members are held
+    /// guard.release().await?;
+    /// assert!(to.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError`], with the name of the member it is about (that of the first where all are asked for at once). Nothing
@@ -108,6 +162,23 @@ impl MultiLock {
 
     /// Waits for at most `timeout` in all. Zero asks once.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{AcquireError, Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multilock-acquire-timeout").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let guard = to.acquire().await?;
+    /// let late = both.acquire_timeout(Duration::from_millis(20)).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
+    /// assert!(from.try_acquire().await?.is_some()); // all or nothing
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
     /// [`MultiLock::acquire`].
@@ -123,6 +194,22 @@ impl MultiLock {
 
     /// Acquires as `options` say; each of them applies to every member, the timeout to all of them together. With an owner
     /// the members are acquired one after the other.
+    ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{AcquireOptions, Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multilock-acquire-with").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let one = to.acquire().await?;
+    /// let options = AcquireOptions::new().owner(one.owner()); // does not wait for itself
+    /// let guard = both.acquire_with(options).await?;
+    /// assert_eq!(guard.names().len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`MultiLock::acquire`] and [`MultiLock::acquire_timeout`].
@@ -159,6 +246,22 @@ impl MultiLock {
 
     /// Asks once; `Ok(None)` when somebody else holds a member.
     ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multilock-try-acquire").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let one = to.acquire().await?;
+    /// assert!(both.try_acquire().await?.is_none()); // returns at once, and holds nothing
+    /// one.release().await?;
+    /// assert!(both.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s) of each member.
     ///
@@ -174,6 +277,24 @@ impl MultiLock {
     }
 
     /// Asks once, as `options` say. Their timeout bounds the wait for the servers' answers.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{AcquireOptions, Client, Lease, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multilock-try-acquire-with").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let options = AcquireOptions::new().lease(Lease::new(Duration::from_secs(5))?);
+    /// if let Some(guard) = both.try_acquire_with(options).await? {
+    ///     assert!(guard.remaining() <= Duration::from_secs(5));
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`MultiLock::try_acquire`].

@@ -73,6 +73,26 @@ pub enum NodeOutcome {
 
 impl RedLockError {
     /// What each node said; empty when none was asked.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlockerror-nodes-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// let error = compaction.acquire_timeout(Duration::from_millis(50)).await.unwrap_err();
+    /// for report in error.nodes() {
+    ///     println!("node {}: {}", report.node, report.outcome); // held by somebody else
+    /// }
+    /// assert_eq!(error.nodes().len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn nodes(&self) -> &[NodeReport] {
         match self {
@@ -84,6 +104,23 @@ impl RedLockError {
     }
 
     /// What was asked for.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlockerror-name-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// let error = compaction.acquire_timeout(Duration::from_millis(50)).await.unwrap_err();
+    /// assert_eq!(error.name(), compaction.name());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         match self {

@@ -22,12 +22,48 @@ impl RedGuard {
     }
 
     /// What is held: the name with the first client's key prefix.
+    ///
+    /// ```
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-name-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// println!("{} is held on {} servers", guard.name(), guard.nodes_held());
+    /// assert_eq!(guard.name(), compaction.name());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         self.holds.name()
     }
 
     /// On how many nodes it is held now.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-nodes-held-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// assert!(guard.nodes_held() >= compaction.quorum());
+    /// for node in &nodes {
+    ///     node.shutdown(Duration::ZERO).await;
+    /// }
+    /// assert_eq!(guard.nodes_held(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn nodes_held(&self) -> usize {
         let held = |hold: &&Hold| hold.is_held();
@@ -38,6 +74,23 @@ impl RedGuard {
     /// the end of the quorum, which is the earliest of its nodes' ends. Each end is sent + lease − max(2 ms, lease/100), the
     /// last term for the drift of clocks. Every renewal moves it on.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-valid-until-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// let left = guard.valid_until().since(nodes[0].now());
+    /// assert!(left > Duration::from_secs(20)); // of a lease of 30 s
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Guarantees
     /// P1 for a quorum: no other owner is granted a quorum before it, while no server of it loses data or steps its clock.
     #[must_use]
@@ -46,12 +99,52 @@ impl RedGuard {
     }
 
     /// What is left of [`valid_until`](Self::valid_until) now: the validity. Zero once lost.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-remaining-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// assert!(guard.remaining() > Duration::from_secs(20)); // of a lease of 30 s
+    /// for node in &nodes {
+    ///     node.shutdown(Duration::ZERO).await;
+    /// }
+    /// assert_eq!(guard.remaining(), Duration::ZERO); // lost
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.holds.remaining()
     }
 
     /// Whether a quorum of nodes is still held.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-is-held-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// assert!(guard.is_held());
+    /// for node in &nodes[..2] {
+    ///     node.shutdown(Duration::ZERO).await; // renews no longer
+    /// }
+    /// assert!(!guard.is_held()); // one node is no quorum
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Guarantees
     /// P5: false before anybody else can be granted a quorum. Compares the clock; needs no network and no timer. It cannot
@@ -62,6 +155,24 @@ impl RedGuard {
     }
 
     /// Resolves when too few nodes are left for a quorum, with the last node's reason; never after a release.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{AcquireOptions, Client, LostReason, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-lost-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let options = AcquireOptions::new().max_hold(Duration::from_millis(50));
+    /// let guard = compaction.acquire_with(options).await?;
+    /// assert_eq!(guard.lost().await, LostReason::MaxHold);
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Guarantees
     /// P5: resolves before anybody else can be granted a quorum, and not early while a quorum is renewed.
@@ -75,6 +186,23 @@ impl RedGuard {
 
     /// Resolves when it is over: released, or too few nodes are left. For tasks that watch it.
     ///
+    /// ```
+    /// # use stanchion_redlock::{Client, Ended, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-ended-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// let watch = tokio::spawn(guard.ended());
+    /// guard.release().await?;
+    /// assert_eq!(watch.await?, Ended::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Guarantees
     /// As [`lost`](Self::lost), if it is lost.
     ///
@@ -85,6 +213,25 @@ impl RedGuard {
     }
 
     /// Runs `work` as long as a quorum is held. When it is lost, `work` is dropped at its await point.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{AcquireOptions, Client, LostReason, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-run-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let options = AcquireOptions::new().max_hold(Duration::from_millis(50));
+    /// let guard = compaction.acquire_with(options).await?;
+    /// assert_eq!(guard.run(async { 1 + 1 }).await?, 2);
+    /// let endless = guard.run(std::future::pending::<()>()).await;
+    /// assert_eq!(endless.unwrap_err().reason, LostReason::MaxHold); // dropped in time
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`LeaseLost`]: the work did not finish.
@@ -97,6 +244,24 @@ impl RedGuard {
 
     /// Renews on all nodes now, side by side; done when a quorum has renewed. Only needed with
     /// [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to have a whole lease ahead at a certain point.
+    ///
+    /// ```
+    /// # use stanchion_redlock::{AcquireOptions, Client, RedLock, Renewal};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-renew-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let options = AcquireOptions::new().renewal(Renewal::Manual);
+    /// let guard = compaction.acquire_with(options).await?;
+    /// let earlier = guard.valid_until();
+    /// guard.renew().await?;
+    /// assert!(guard.valid_until() > earlier); // a whole lease ahead
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`RenewError`] of one node, when fewer than a quorum renewed. Ends within the operation timeout.
@@ -112,6 +277,22 @@ impl RedGuard {
 
     /// Releases on all nodes, side by side, and waits until a quorum has confirmed. The others, also the silent ones, go on in
     /// the background. Dropping the guard does the same without waiting.
+    ///
+    /// ```
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redguard-release-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// guard.release().await?; // confirmed by a quorum
+    /// compaction.acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`ReleaseError`] of one node, when fewer than a quorum confirmed. [`ReleaseError::Lost`]: too many had ended before.

@@ -1,12 +1,14 @@
 //! One lock on a quorum of independent Redis or Valkey servers.
 //!
-//! ```no_run
+//! ```
 //! use stanchion_redlock::{Client, RedLock};
 //!
 //! # async fn compact() {}
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let urls = ["memory://redlock-doc-1", "memory://redlock-doc-2", "memory://redlock-doc-3"];
 //! let mut nodes = Vec::new();
-//! for url in ["redis://10.0.0.1/", "redis://10.0.1.1/", "redis://10.0.2.1/"] {
+//! for url in urls { // redis://…, three independent servers
 //!     nodes.push(Client::connect(url).await?);
 //! }
 //! let compaction = RedLock::new(&nodes, "compaction")?;

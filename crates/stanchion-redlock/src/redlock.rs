@@ -56,6 +56,22 @@ impl RedLock {
     /// The lock called `name` on the servers of `clients`: an odd number, at least 3, each independent of the others (no
     /// replicas of one another, no two of one cluster). Sends nothing.
     ///
+    /// ```
+    /// # use stanchion_redlock::{Client, InvalidNodes, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-new-{node}")).await?);
+    /// # }
+    /// let compaction = RedLock::new(&nodes, "compaction")?; // three independent servers
+    /// assert_eq!(compaction.quorum(), 2);
+    /// let pair = RedLock::new(&nodes[..2], "compaction");
+    /// assert_eq!(pair.unwrap_err(), InvalidNodes::TooFew { nodes: 2 });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`InvalidNodes`]. Servers are told apart by their `run_id`, which needs the right to `INFO`.
     pub fn new<'a>(
@@ -71,6 +87,23 @@ impl RedLock {
     }
 
     /// The same lock with another lease for acquires that name none. Default 30 s.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{Client, Lease, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-with-lease-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let compaction = compaction.with_lease(Lease::new(Duration::from_secs(10))?);
+    /// let guard = compaction.acquire().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(10)); // free that long after a crash
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
@@ -79,6 +112,23 @@ impl RedLock {
 
     /// The same lock with another bound on the wait for a node's answer. Default 100 ms; a few round trips to the farthest
     /// node, and small against the lease.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-with-node-timeout-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let compaction = compaction.with_node_timeout(Duration::from_millis(400)); // far apart
+    /// let guard = compaction.acquire().await?;
+    /// assert!(guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_node_timeout(mut self, node_timeout: Duration) -> Self {
         self.node_timeout = node_timeout;
@@ -86,24 +136,87 @@ impl RedLock {
     }
 
     /// The name, with the first client's key prefix.
+    ///
+    /// ```
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-name-{node}")).await?);
+    /// # }
+    /// let compaction = RedLock::new(&nodes, "compaction")?;
+    /// println!("waiting for {}", compaction.name());
+    /// assert_eq!(compaction.name().as_bytes(), b"compaction");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         self.nodes[0].sync.name()
     }
 
     /// How many nodes take part.
+    ///
+    /// ```
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-nodes-{node}")).await?);
+    /// # }
+    /// let compaction = RedLock::new(&nodes, "compaction")?;
+    /// println!("{} of {} servers must grant", compaction.quorum(), compaction.nodes());
+    /// assert_eq!(compaction.nodes(), nodes.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
     /// How many nodes must grant: more than half.
+    ///
+    /// ```
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-quorum-{node}")).await?);
+    /// # }
+    /// let compaction = RedLock::new(&nodes, "compaction")?; // three servers
+    /// assert_eq!(compaction.quorum(), 2);
+    /// assert_eq!(compaction.nodes() - compaction.quorum(), 1); // so many servers may be down
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn quorum(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
 
     /// Waits until a quorum is acquired.
+    ///
+    /// ```
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-acquire-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// let next = tokio::spawn(compaction.acquire()); // waits
+    /// guard.run(async { /* compact */ }).await?; // dropped in time if the quorum is lost
+    /// guard.release().await?;
+    /// assert!(next.await??.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`RedLockError::Rejected`]: it cannot be, as things are. [`RedLockError::NoQuorum`]: too few nodes have answered for
@@ -122,6 +235,23 @@ impl RedLock {
 
     /// Waits for at most `timeout`. Zero asks once.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{Client, RedLock, RedLockError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-acquire-timeout-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.acquire().await?;
+    /// let late = compaction.acquire_timeout(Duration::from_millis(50)).await;
+    /// assert!(matches!(late, Err(RedLockError::TimedOut { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`RedLockError::TimedOut`] or [`RedLockError::NoQuorum`], at most 50 ms after the deadline on any network (P9);
     /// otherwise as [`RedLock::acquire`].
@@ -136,6 +266,23 @@ impl RedLock {
     }
 
     /// Acquires as `options` say; lease, renewal and `max_hold` apply on every node.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{AcquireOptions, Client, LostReason, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-acquire-with-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let options = AcquireOptions::new().max_hold(Duration::from_millis(50));
+    /// let guard = compaction.acquire_with(options).await?;
+    /// assert_eq!(guard.lost().await, LostReason::MaxHold); // nobody renews it any longer
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`RedLock::acquire`] and [`RedLock::acquire_timeout`]; [`RedLockError::InvalidOption`] for an owner.
@@ -206,6 +353,22 @@ impl RedLock {
 
     /// Asks once; `Ok(None)` when somebody else holds too many nodes for a quorum.
     ///
+    /// ```
+    /// # use stanchion_redlock::{Client, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-try-acquire-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let guard = compaction.try_acquire().await?;
+    /// assert!(guard.is_some());
+    /// assert!(compaction.try_acquire().await?.is_none()); // returns at once
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`RedLockError`], but never for contention. Ends within the node timeout.
     ///
@@ -222,6 +385,25 @@ impl RedLock {
 
     /// Asks once, as `options` say. Their timeout bounds the wait for the nodes' answers if it is shorter than the node
     /// timeout.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_redlock::{AcquireOptions, Client, Lease, RedLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut nodes = Vec::new();
+    /// # for node in 1..=3 {
+    /// #     nodes.push(Client::connect(format!("memory://redlock-try-acquire-with-{node}")).await?);
+    /// # }
+    /// # let compaction = RedLock::new(&nodes, "compaction")?;
+    /// let options = AcquireOptions::new().lease(Lease::new(Duration::from_secs(5))?);
+    /// if let Some(guard) = compaction.try_acquire_with(options).await? {
+    ///     assert!(guard.remaining() <= Duration::from_secs(5));
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`RedLock::try_acquire`]; [`RedLockError::InvalidOption`] for an owner.

@@ -23,6 +23,22 @@ impl SemaphoreDanger<'_> {
     /// made the semaphore: the others were held of a semaphore that Redisson has deleted and made anew. If Redisson has added
     /// permits meanwhile, that may be too few; [`Semaphore::add`](crate::Semaphore::add) them.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, ReleaseError, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphoredanger-reclaim").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(2).await?;
+    /// let permit = licences.acquire().await?; // imagine that its process dies
+    /// let holder = &licences.status().await?.holders[0];
+    /// assert_eq!(licences.danger().reclaim(&holder.owner).await?, 1);
+    /// assert_eq!(licences.available().await?, 2);
+    /// assert!(matches!(permit.release().await, Err(ReleaseError::Lost(_)))); // it was alive
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
     ///
@@ -41,6 +57,21 @@ impl SemaphoreDanger<'_> {
 
     /// Deletes the semaphore with all that is held of it. Returns whether there was one. Those who hold find out when they
     /// release, those who wait go on waiting: for whoever makes it anew.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, ReleaseError, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphoredanger-delete").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(2).await?;
+    /// let permit = licences.acquire().await?;
+    /// assert!(licences.danger().delete().await?);
+    /// assert!(!licences.danger().delete().await?); // there is none any more
+    /// assert!(matches!(permit.release().await, Err(ReleaseError::Lost(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unanswered`]: it may have been done; it is not sent twice, because the second run would
@@ -64,6 +95,22 @@ impl LeasedDanger<'_> {
     ///
     /// Its holder learns of it at its next renewal, up to a third of its lease later; until then P1 and P5 do not hold.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore, RenewError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leaseddanger-reclaim").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let permit = downloads.acquire().await?;
+    /// let id = downloads.status().await?.permits[0].id;
+    /// assert!(downloads.danger().reclaim(&id).await?);
+    /// assert!(!downloads.danger().reclaim(&id).await?); // no longer held
+    /// assert!(matches!(permit.renew().await, Err(RenewError::Lost(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
     ///
@@ -81,6 +128,21 @@ impl LeasedDanger<'_> {
 
     /// Deletes the semaphore with all that is held of it. Returns whether there was one. Those who hold find out at their
     /// next renewal, those who wait go on waiting: for whoever makes it anew.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore, RenewError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leaseddanger-delete").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let permit = downloads.acquire().await?;
+    /// assert!(downloads.danger().delete().await?);
+    /// assert!(!downloads.danger().delete().await?); // there is none any more
+    /// assert!(matches!(permit.renew().await, Err(RenewError::Lost(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unanswered`]: it may have been done; it is not sent twice, because the second run would

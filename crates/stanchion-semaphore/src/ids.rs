@@ -38,6 +38,16 @@ impl std::error::Error for InvalidPermitId {}
 
 impl PermitId {
     /// The bytes, as the server has them.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::PermitId;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let id: PermitId = "00ff0102030405060708090a0b0c0d0e".parse()?; // from Java
+    /// assert_eq!(id.as_bytes().len(), 16);
+    /// assert_eq!(id.as_bytes()[..3], [0x00, 0xff, 0x01]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; BYTES] {
         &self.0

@@ -56,6 +56,19 @@ impl LeasedSemaphore {
     /// nothing. It has no permits until [`LeasedSemaphore::init`], [`LeasedSemaphore::set_total`] or
     /// [`LeasedSemaphore::add`] gives it some, here or elsewhere.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let url = "memory://leasedsemaphore-new";
+    /// let client = Client::connect(url).await?; // redis://…
+    /// let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// assert_eq!(downloads.total().await?, 0); // no call has given it permits yet
+    /// assert!(LeasedSemaphore::new(&client, "").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
@@ -69,6 +82,21 @@ impl LeasedSemaphore {
     }
 
     /// The same semaphore with another lease for acquires that name none. Default 30 s.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_semaphore::{Client, Lease, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-with-lease").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let downloads = downloads.with_lease(Lease::new(Duration::from_secs(10))?);
+    /// let permit = downloads.acquire().await?;
+    /// assert!(permit.remaining() <= Duration::from_secs(10)); // free that long after a crash
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
         self.lease = lease;
@@ -76,6 +104,17 @@ impl LeasedSemaphore {
     }
 
     /// The name, key prefix included.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, ClientConfig, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::new("memory://").key_prefix("shop:");
+    /// let downloads = LeasedSemaphore::new(&Client::connect_with(config).await?, "downloads")?;
+    /// assert_eq!(downloads.name().as_bytes(), b"shop:downloads");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.pool.keys.name
@@ -92,6 +131,19 @@ impl LeasedSemaphore {
 
     /// Sets the number of permits, if nobody has yet. Returns whether it did. Redisson's `trySetPermits`.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-init").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// assert!(downloads.init(8).await?);
+    /// assert!(!downloads.init(5).await?); // the first call has set the number
+    /// assert_eq!(downloads.total().await?, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
     ///
@@ -105,6 +157,22 @@ impl LeasedSemaphore {
     }
 
     /// Waits for one permit.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-acquire").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(1).await?;
+    /// let permit = downloads.acquire().await?; // the only one
+    /// let next = tokio::spawn(downloads.acquire()); // waits
+    /// permit.run(async { /* download */ }).await?; // dropped in time if the permit is lost
+    /// permit.release().await?;
+    /// assert!(next.await??.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError::Rejected`]: it cannot be, as things are. [`AcquireError::Unavailable`] or
@@ -126,6 +194,21 @@ impl LeasedSemaphore {
 
     /// Waits for `permits` permits, all of them at once.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-acquire-many").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let permit = downloads.acquire().await?;
+    /// let all = tokio::spawn(downloads.acquire_many(3)); // waits, although two are free
+    /// permit.release().await?;
+    /// assert_eq!(all.await??.count(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Guarantees
     /// A big request is not starved by small ones: as with
     /// [`Semaphore::acquire_many`](crate::Semaphore::acquire_many), and Java's permits count as those of others do.
@@ -145,6 +228,23 @@ impl LeasedSemaphore {
 
     /// Waits for one permit, for at most `timeout`. Zero asks once.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_semaphore::{AcquireError, Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-acquire-timeout").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(1).await?;
+    /// let permit = downloads.acquire().await?;
+    /// let late = downloads.acquire_timeout(Duration::from_millis(20)).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
+    /// permit.release().await?;
+    /// downloads.acquire_timeout(Duration::from_secs(5)).await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
     /// [`LeasedSemaphore::acquire`].
@@ -160,6 +260,22 @@ impl LeasedSemaphore {
 
     /// Waits for `permits` permits, for at most `timeout`. Zero asks once.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_semaphore::{AcquireError, Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-acquire-many-timeout").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let pair = downloads.acquire_many_timeout(2, Duration::from_secs(5)).await?;
+    /// assert_eq!(pair.count(), 2);
+    /// let late = downloads.acquire_many_timeout(2, Duration::from_millis(20)).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. }))); // one is free: not enough
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`LeasedSemaphore::acquire_timeout`] and [`LeasedSemaphore::acquire_many`].
     ///
@@ -174,6 +290,21 @@ impl LeasedSemaphore {
     }
 
     /// Acquires as `options` say.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_semaphore::{AcquireOptions, Client, LeasedSemaphore, LostReason};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-acquire-with").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let options = AcquireOptions::new().max_hold(Duration::from_millis(20));
+    /// let permit = downloads.acquire_with(1, options).await?;
+    /// assert_eq!(permit.lost().await, LostReason::MaxHold); // nobody renews it any longer
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`LeasedSemaphore::acquire_many_timeout`]. [`Rejection::InvalidOption`] for options with an owner: permits are
@@ -197,6 +328,20 @@ impl LeasedSemaphore {
 
     /// Asks once for one permit; `Ok(None)` when none is free, or those that are free are kept back for a big request.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-try-acquire").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(1).await?;
+    /// let permit = downloads.try_acquire().await?;
+    /// assert!(permit.is_some());
+    /// assert!(downloads.try_acquire().await?.is_none()); // returns at once
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
     ///
@@ -213,6 +358,22 @@ impl LeasedSemaphore {
 
     /// Asks once for `permits` permits.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-try-acquire-many").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let permit = downloads.acquire_many(2).await?;
+    /// assert!(downloads.try_acquire_many(2).await?.is_none()); // all or none
+    /// assert_eq!(downloads.available().await?, 1);
+    /// permit.release().await?;
+    /// assert!(downloads.try_acquire_many(2).await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`LeasedSemaphore::try_acquire`] and [`LeasedSemaphore::acquire_many`].
     ///
@@ -226,6 +387,24 @@ impl LeasedSemaphore {
     }
 
     /// Asks once, as `options` say. Their timeout bounds the wait for the server's answer.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_semaphore::{AcquireOptions, Client, Lease, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-try-acquire-with").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let options = AcquireOptions::new().lease(Lease::new(Duration::from_secs(5))?);
+    /// if let Some(pair) = downloads.try_acquire_with(2, options).await? {
+    ///     assert_eq!(pair.count(), 2);
+    ///     assert!(pair.remaining() <= Duration::from_secs(5));
+    /// }
+    /// # assert_eq!(downloads.total().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`LeasedSemaphore::try_acquire`] and [`LeasedSemaphore::acquire_with`].
@@ -250,6 +429,21 @@ impl LeasedSemaphore {
     /// How many permits can be had: those nobody holds, and those whose leases have ended. Negative after a
     /// [`LeasedSemaphore::reduce`] below what was free.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-available").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let pair = downloads.acquire_many(2).await?;
+    /// assert_eq!(downloads.available().await?, 1);
+    /// pair.release().await?;
+    /// assert_eq!(downloads.available().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else.
     ///
@@ -260,6 +454,21 @@ impl LeasedSemaphore {
     }
 
     /// How many permits are held, with leases that have not ended.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-acquired").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let pair = downloads.acquire_many(2).await?;
+    /// assert_eq!(downloads.acquired().await?, 2);
+    /// pair.release().await?;
+    /// assert_eq!(downloads.acquired().await?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`LeasedSemaphore::available`].
@@ -273,6 +482,21 @@ impl LeasedSemaphore {
     /// How many permits there are: [`available`](LeasedSemaphore::available) and [`acquired`](LeasedSemaphore::acquired)
     /// together. Redisson's `getPermits`.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-total").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let pair = downloads.acquire_many(2).await?;
+    /// assert_eq!(downloads.total().await?, 3); // held or not
+    /// downloads.add(1).await?;
+    /// assert_eq!(downloads.total().await?, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`LeasedSemaphore::available`].
     ///
@@ -283,6 +507,22 @@ impl LeasedSemaphore {
     }
 
     /// How many permits there are, and the ids and leases of up to 1000 that are held, those that end first.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-status").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let permit = downloads.acquire().await?;
+    /// let status = downloads.status().await?;
+    /// assert_eq!((status.available, status.acquired, status.total), (2, 1, 3));
+    /// assert_eq!(status.permits[0].id, permit.ids()[0]);
+    /// assert!(status.permits[0].remaining.is_some()); // its lease
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`LeasedSemaphore::available`].
@@ -302,6 +542,22 @@ impl LeasedSemaphore {
     /// Sets how many permits there are, whoever holds them, and returns how many there were. Below what is held, nobody
     /// loses a permit: the number of free ones is negative until enough have been released. Redisson's `setPermits`.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-set-total").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let pair = downloads.acquire_many(2).await?;
+    /// assert_eq!(downloads.set_total(1).await?, 3); // the number before
+    /// assert_eq!(downloads.available().await?, -1); // both stay held
+    /// pair.release().await?;
+    /// assert_eq!(downloads.available().await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`LeasedSemaphore::add`].
     ///
@@ -320,6 +576,21 @@ impl LeasedSemaphore {
     /// Adds permits, and wakes waiters. Returns how many nobody holds then. A semaphore that does not exist is made. A TTL
     /// on the key stays, unlike with Redisson's `addPermits`.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-add").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(1).await?;
+    /// let permit = downloads.acquire().await?; // the only one
+    /// let waiter = tokio::spawn(downloads.acquire());
+    /// assert_eq!(downloads.add(1).await?, 1);
+    /// assert_eq!(waiter.await??.count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unavailable`]: they may have been added, and are not added later.
     /// [`QueryError::Rejected`] beyond 2³¹ − 1, the most that Java can read.
@@ -336,6 +607,21 @@ impl LeasedSemaphore {
     /// Takes permits away for good, whether or not they are free. Returns how many nobody holds then; below zero, so many
     /// releases do not wake anybody. Redisson's `addPermits` with a negative number.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-reduce").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let pair = downloads.acquire_many(2).await?;
+    /// assert_eq!(downloads.reduce(2).await?, -1); // one was free
+    /// pair.release().await?;
+    /// assert_eq!(downloads.total().await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`LeasedSemaphore::add`].
     ///
@@ -351,6 +637,20 @@ impl LeasedSemaphore {
     /// Takes all permits away for good that nobody holds, and returns how many that were. Those whose leases have ended
     /// stay, until somebody asks for them.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-drain").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let permit = downloads.acquire().await?;
+    /// assert_eq!(downloads.drain().await?, 2);
+    /// assert_eq!(downloads.total().await?, 1); // the one that is held
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`LeasedSemaphore::add`].
     ///
@@ -364,6 +664,20 @@ impl LeasedSemaphore {
     }
 
     /// What breaks promises.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedsemaphore-danger").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let operator = downloads.danger(); // a word that shows in a review
+    /// assert!(operator.delete().await?);
+    /// assert!(!downloads.status().await?.exists);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn danger(&self) -> LeasedDanger<'_> {
         LeasedDanger { pool: &self.pool }

@@ -36,24 +36,81 @@ impl Permit {
     }
 
     /// Of which semaphore: the name with the client's key prefix.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://permit-name").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let permit = licences.acquire().await?;
+    /// println!("{} of {}", permit.count(), permit.name());
+    /// assert_eq!(permit.name(), licences.name());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         self.hold.name()
     }
 
     /// How many permits these are.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://permit-count").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let pair = licences.acquire_many(2).await?;
+    /// assert_eq!(pair.count(), 2);
+    /// pair.release().await?; // both
+    /// assert_eq!(licences.available().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn count(&self) -> u32 {
         count_of(&self.hold)
     }
 
     /// Who holds them, as in [`SemaphoreStatus::holders`](crate::SemaphoreStatus::holders).
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://permit-owner").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let permit = licences.acquire().await?;
+    /// let log = format!("for an operator: {} has a licence", permit.owner());
+    /// assert!(log.contains(&client.id().to_string())); // it begins with the client's UUID
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn owner(&self) -> &WireOwner {
         self.hold.wire_owner()
     }
 
     /// Releases, and waits for the server's answer. Dropping the permit does the same in the background.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://permit-release").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(1).await?;
+    /// let permit = licences.acquire().await?;
+    /// permit.release().await?; // confirmed: the next request finds it free
+    /// assert!(licences.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: the server did not know of these permits, so they were not given back: reclaimed by an
@@ -91,12 +148,42 @@ impl LeasedPermit {
     }
 
     /// How many permits these are.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedpermit-count").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let pair = downloads.acquire_many(2).await?;
+    /// assert_eq!(pair.count(), 2);
+    /// pair.release().await?; // both
+    /// assert_eq!(downloads.available().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn count(&self) -> u32 {
         count_of(&self.hold)
     }
 
     /// Their ids, as Redisson shows them: a Java process can release by them.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leasedpermit-ids").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    /// let pair = downloads.acquire_many(2).await?;
+    /// let ids = pair.ids();
+    /// assert_eq!(ids.len(), 2);
+    /// assert_eq!(ids[0].to_string().len(), 32); // for RPermitExpirableSemaphore.release(id)
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn ids(&self) -> Vec<PermitId> {
         let owner = self.hold.wire_owner();

@@ -43,6 +43,19 @@ impl Semaphore {
     /// The semaphore called `name` (1 to 512 bytes with the client's key prefix; on a cluster, no odd braces). Sends
     /// nothing. It has no permits until [`Semaphore::init`] or [`Semaphore::add`] gives it some, here or elsewhere.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let url = "memory://semaphore-new";
+    /// let client = Client::connect(url).await?; // redis://…
+    /// let licences = Semaphore::new(&client, "licences")?;
+    /// assert_eq!(licences.available().await?, 0); // no call has given it permits yet
+    /// assert!(Semaphore::new(&client, "").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
@@ -55,6 +68,17 @@ impl Semaphore {
     }
 
     /// The name, key prefix included.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, ClientConfig, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::new("memory://").key_prefix("shop:");
+    /// let licences = Semaphore::new(&Client::connect_with(config).await?, "licences")?;
+    /// assert_eq!(licences.name().as_bytes(), b"shop:licences");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.pool.keys.name
@@ -71,6 +95,19 @@ impl Semaphore {
 
     /// Sets the number of permits, if nobody has yet. Returns whether it did. Redisson's `trySetPermits`.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-init").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// assert!(licences.init(3).await?);
+    /// assert!(!licences.init(5).await?); // the first call has set the number
+    /// assert_eq!(licences.available().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
     ///
@@ -84,6 +121,21 @@ impl Semaphore {
     }
 
     /// Waits for one permit.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-acquire").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(1).await?;
+    /// let permit = licences.acquire().await?; // the only one
+    /// let next = tokio::spawn(licences.acquire()); // waits
+    /// permit.release().await?;
+    /// assert_eq!(next.await??.count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError::Rejected`]: it cannot be, as things are. [`AcquireError::Unavailable`] or
@@ -101,6 +153,21 @@ impl Semaphore {
     }
 
     /// Waits for `permits` permits, all of them at once.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-acquire-many").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let permit = licences.acquire().await?;
+    /// let all = tokio::spawn(licences.acquire_many(3)); // waits, although two are free
+    /// permit.release().await?;
+    /// assert_eq!(all.await??.count(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Guarantees
     /// A big request is not starved by small ones. In its process no waiter that came later is served before it. Across
@@ -133,6 +200,23 @@ impl Semaphore {
 
     /// Waits for one permit, for at most `timeout`. Zero asks once.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_semaphore::{AcquireError, Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-acquire-timeout").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(1).await?;
+    /// let permit = licences.acquire().await?;
+    /// let late = licences.acquire_timeout(Duration::from_millis(20)).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
+    /// permit.release().await?;
+    /// licences.acquire_timeout(Duration::from_secs(5)).await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
     /// [`Semaphore::acquire`].
@@ -147,6 +231,22 @@ impl Semaphore {
     }
 
     /// Waits for `permits` permits, for at most `timeout`. Zero asks once.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_semaphore::{AcquireError, Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-acquire-many-timeout").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let pair = licences.acquire_many_timeout(2, Duration::from_secs(5)).await?;
+    /// assert_eq!(pair.count(), 2);
+    /// let late = licences.acquire_many_timeout(2, Duration::from_millis(20)).await;
+    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. }))); // one is free: not enough
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Semaphore::acquire_timeout`] and [`Semaphore::acquire_many`].
@@ -177,6 +277,20 @@ impl Semaphore {
 
     /// Asks once for one permit; `Ok(None)` when none is free, or those that are free are kept back for a big request.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-try-acquire").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(1).await?;
+    /// let permit = licences.try_acquire().await?;
+    /// assert!(permit.is_some());
+    /// assert!(licences.try_acquire().await?.is_none()); // returns at once
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
     ///
@@ -192,6 +306,22 @@ impl Semaphore {
     }
 
     /// Asks once for `permits` permits.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-try-acquire-many").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let pair = licences.acquire_many(2).await?;
+    /// assert!(licences.try_acquire_many(2).await?.is_none()); // all or none
+    /// assert_eq!(licences.available().await?, 1);
+    /// pair.release().await?;
+    /// assert!(licences.try_acquire_many(2).await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Semaphore::try_acquire`] and [`Semaphore::acquire_many`].
@@ -219,6 +349,21 @@ impl Semaphore {
     /// How many permits nobody holds; 0 when there is no such semaphore. Negative after a [`Semaphore::reduce`] below what
     /// was free.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-available").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let pair = licences.acquire_many(2).await?;
+    /// assert_eq!(licences.available().await?, 1);
+    /// pair.release().await?;
+    /// assert_eq!(licences.available().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else.
     ///
@@ -229,6 +374,22 @@ impl Semaphore {
     }
 
     /// How many permits are free, and who of us holds how many.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-status").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let pair = licences.acquire_many(2).await?;
+    /// let status = licences.status().await?;
+    /// assert_eq!(status.available, 1);
+    /// assert_eq!(status.holders[0].owner, pair.owner().as_str());
+    /// assert_eq!(status.holders[0].permits, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Semaphore::available`].
@@ -251,6 +412,21 @@ impl Semaphore {
     /// Adds permits, and wakes waiters. Returns how many are free then. A semaphore that does not exist is made. A TTL on
     /// the key stays, unlike with Redisson's `addPermits`.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-add").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(1).await?;
+    /// let permit = licences.acquire().await?; // the only one
+    /// let waiter = tokio::spawn(licences.acquire());
+    /// assert_eq!(licences.add(1).await?, 1);
+    /// assert_eq!(waiter.await??.count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unavailable`]: they may have been added, and are not added later.
     /// [`QueryError::Rejected`] beyond 2³¹ − 1, the most that Java can read.
@@ -267,6 +443,21 @@ impl Semaphore {
     /// Takes permits away for good, whether or not they are free. Returns how many are free then: below zero, so many
     /// releases do not wake anybody. Redisson's `addPermits` with a negative number.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-reduce").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let pair = licences.acquire_many(2).await?;
+    /// assert_eq!(licences.reduce(2).await?, -1); // one was free
+    /// pair.release().await?;
+    /// assert_eq!(licences.available().await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Semaphore::add`].
     ///
@@ -281,6 +472,21 @@ impl Semaphore {
 
     /// Takes all free permits away for good, and returns how many that were.
     ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-drain").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let permit = licences.acquire().await?;
+    /// assert_eq!(licences.drain().await?, 2);
+    /// permit.release().await?;
+    /// assert_eq!(licences.available().await?, 1); // the one that was held
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Semaphore::add`].
     ///
@@ -294,6 +500,20 @@ impl Semaphore {
     }
 
     /// What breaks promises.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-danger").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let operator = licences.danger(); // a word that shows in a review
+    /// assert!(operator.delete().await?);
+    /// assert!(!licences.status().await?.exists);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn danger(&self) -> SemaphoreDanger<'_> {
         SemaphoreDanger { pool: &self.pool }
