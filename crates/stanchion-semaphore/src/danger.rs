@@ -1,4 +1,4 @@
-//! What an operator may have to do.
+//! Operations for operators.
 
 use stanchion_core::QueryError;
 
@@ -6,22 +6,22 @@ use crate::ids::PermitId;
 use crate::pool::Pool;
 use crate::scripts::{leased, plain};
 
-/// Operations that take permits from under their holders. See [`Semaphore::danger`](crate::Semaphore::danger).
+/// Operations that take permits away from their holders. See [`Semaphore::danger`](crate::Semaphore::danger).
 #[derive(Debug)]
 pub struct SemaphoreDanger<'a> {
     pub(crate) pool: &'a Pool,
 }
 
 impl SemaphoreDanger<'_> {
-    /// Gives back what `owner` holds, as [`SemaphoreStatus::holders`](crate::SemaphoreStatus::holders) shows it, and wakes
-    /// waiters. Returns how many permits that were.
+    /// Gives back the permits that `owner` holds, wakes waiters, and returns their number.
+    /// [`SemaphoreStatus::holders`](crate::SemaphoreStatus::holders) lists the owners.
     ///
-    /// For permits of a process that has died. If it lives, more permits are in use than there are, until it releases; its
-    /// release then gives nothing back, and says so.
+    /// Meant for the permits of a process that has died. If it is alive, more permits are in use than exist until it releases;
+    /// that release then gives nothing back and returns an error.
     ///
-    /// Never more are given back than keeps those that are free and held within the total, which is known where one of ours
-    /// made the semaphore: the others were held of a semaphore that Redisson has deleted and made anew. If Redisson has added
-    /// permits meanwhile, that may be too few; [`Semaphore::add`](crate::Semaphore::add) them.
+    /// Where a stanchion client created the semaphore, its total is known, and free and held permits together never exceed it.
+    /// Permits beyond it were held of an earlier semaphore, which Redisson has deleted and created again. If Redisson has added
+    /// permits in the meantime, too few may be given back; [`Semaphore::add`](crate::Semaphore::add) the rest.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, ReleaseError, Semaphore};
@@ -40,13 +40,13 @@ impl SemaphoreDanger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
+    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have taken effect, and does not take effect later.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have given them back.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
     pub async fn reclaim(&self, owner: &str) -> Result<u32, QueryError> {
         let given = self
             .pool
@@ -55,8 +55,8 @@ impl SemaphoreDanger<'_> {
         Ok(u32::try_from(given).unwrap_or(u32::MAX))
     }
 
-    /// Deletes the semaphore with all that is held of it. Returns whether there was one. Those who hold find out when they
-    /// release, those who wait go on waiting: for whoever makes it anew.
+    /// Deletes the semaphore and every hold of it, and returns whether it existed. Holders learn of it when they release.
+    /// Waiters go on waiting until the semaphore is created again.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, ReleaseError, Semaphore};
@@ -74,8 +74,8 @@ impl SemaphoreDanger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have been done; it is not sent twice, because the second run would
-    /// delete what was made meanwhile.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. It is not resent: a second run could delete a
+    /// semaphore that was created in the meantime.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have deleted it.
@@ -84,16 +84,16 @@ impl SemaphoreDanger<'_> {
     }
 }
 
-/// Operations that take permits from under their holders. See [`LeasedSemaphore::danger`](crate::LeasedSemaphore::danger).
+/// Operations that take permits away from their holders. See [`LeasedSemaphore::danger`](crate::LeasedSemaphore::danger).
 #[derive(Debug)]
 pub struct LeasedDanger<'a> {
     pub(crate) pool: &'a Pool,
 }
 
 impl LeasedDanger<'_> {
-    /// Gives one permit back by its id, whoever holds it, and wakes waiters. Returns whether it was held.
+    /// Gives back the permit with this id, wakes waiters, and returns whether it was held.
     ///
-    /// Its holder learns of it at its next renewal, up to a third of its lease later; until then P1 and P5 do not hold.
+    /// The holder learns of it at its next renewal, up to a third of its lease later; until then P1 and P5 do not hold.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore, RenewError};
@@ -112,13 +112,13 @@ impl LeasedDanger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
+    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have taken effect, and does not take effect later.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have given it back.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
     pub async fn reclaim(&self, id: &PermitId) -> Result<bool, QueryError> {
         self.pool
             .once(|operation| leased::reclaim(&self.pool.keys, id, operation))
@@ -126,8 +126,8 @@ impl LeasedDanger<'_> {
             .map(|given| given == 1)
     }
 
-    /// Deletes the semaphore with all that is held of it. Returns whether there was one. Those who hold find out at their
-    /// next renewal, those who wait go on waiting: for whoever makes it anew.
+    /// Deletes the semaphore and every hold of it, and returns whether it existed. Holders learn of it at their next renewal.
+    /// Waiters go on waiting until the semaphore is created again.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore, RenewError};
@@ -145,8 +145,8 @@ impl LeasedDanger<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have been done; it is not sent twice, because the second run would
-    /// delete what was made meanwhile.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. It is not resent: a second run could delete a
+    /// semaphore that was created in the meantime.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have deleted it.

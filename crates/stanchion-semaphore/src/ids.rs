@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 use stanchion_core::WireOwner;
 
-/// How many bytes an id has.
+/// The number of bytes of an id.
 const BYTES: usize = 16;
 
 /// The id of a leased permit: 16 bytes, shown as 32 hexadecimal digits as Redisson shows them.
@@ -16,7 +16,7 @@ const BYTES: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PermitId([u8; BYTES]);
 
-/// A text that is no permit id.
+/// A text that is not a permit id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidPermitId {
@@ -37,7 +37,7 @@ impl fmt::Display for InvalidPermitId {
 impl std::error::Error for InvalidPermitId {}
 
 impl PermitId {
-    /// The bytes, as the server has them.
+    /// Returns the bytes as the server stores them.
     ///
     /// ```
     /// # use stanchion_semaphore::PermitId;
@@ -57,10 +57,10 @@ impl PermitId {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The `index`th permit of the hold of `owner`.
+    /// Returns the id of permit number `index` of the hold of `owner`.
     ///
-    /// Derived, so that a request that is sent again asks for the same permits and nothing needs to be remembered. A wire
-    /// owner is never used twice, so neither are its ids.
+    /// It is derived, so a resent request asks for the same permits and no state is needed. A wire owner is never used twice,
+    /// so its ids are not either.
     pub(crate) fn of(owner: &WireOwner, index: u32) -> Self {
         let digest = sha1_smol::Sha1::from(format!("{owner}:{index}"))
             .digest()
@@ -70,7 +70,7 @@ impl PermitId {
         Self(id)
     }
 
-    /// All permits of the hold of `owner`, one behind the other.
+    /// Returns the ids of all permits of the hold of `owner`, concatenated.
     pub(crate) fn joined(owner: &WireOwner, count: u32) -> Vec<u8> {
         (0..count)
             .flat_map(|index| Self::of(owner, index).0)
@@ -97,7 +97,7 @@ impl FromStr for PermitId {
         let invalid = || InvalidPermitId {
             text: text.to_owned(),
         };
-        // A sign would pass for a number.
+        // `from_str_radix` would accept a sign.
         if text.len() != 2 * BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(invalid());
         }

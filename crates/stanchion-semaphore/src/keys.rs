@@ -3,18 +3,18 @@
 use stanchion_core::primitive::Operation;
 use stanchion_core::{Client, InvalidName, Name};
 
-/// What scripts need to know of a semaphore, whatever its kind.
+/// The keys and the channel of a semaphore of either kind.
 #[derive(Debug)]
 pub(crate) struct Keys {
     /// The number of free permits.
     pub(crate) name: Name,
     pub(crate) channel: Vec<u8>,
-    /// Who holds the others: the ledger, or the leases.
+    /// The held permits: the ledger of plain ones, or the leases.
     pub(crate) held: Vec<u8>,
     pub(crate) line: Vec<u8>,
-    /// The holders who outlasted a turn in line.
+    /// The holders that kept their permits through a whole turn of the first in line.
     pub(crate) slow: Vec<u8>,
-    /// How many plain permits there are, as far as we know; the name again: leased permits need none.
+    /// The total of plain permits, where it is known. Leased permits need none: the name again.
     pub(crate) total: Vec<u8>,
     pub(crate) publish: &'static str,
 }
@@ -46,7 +46,7 @@ impl Keys {
         }
     }
 
-    /// Where the result of an operation is remembered.
+    /// Returns the key that stores the result of an operation.
     pub(crate) fn once(&self, operation: &Operation) -> Vec<u8> {
         let mut key = self.name.prefixed("stanchion_once");
         key.push(b':');

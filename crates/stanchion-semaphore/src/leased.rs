@@ -16,26 +16,25 @@ use crate::pool::{Pool, countable, unexpected, wanted, within};
 use crate::scripts::leased::{Description, set_total, status};
 use crate::status::LeasedStatus;
 
-/// How many leases [`LeasedSemaphore::status`] lists.
+/// The number of leases that [`LeasedSemaphore::status`] lists.
 const LISTED: u64 = 1000;
 
 /// A number of permits that processes share by a name, each leased to its holder. Cheap to clone; handles have no state.
 ///
-/// The watchdog renews what is held. The permits of a process that dies come back when their leases end.
+/// The watchdog renews held permits. The permits of a process that dies come back when their leases end.
 ///
 /// # Guarantees
-/// * P1: never more permits are held than there are, as far as each holder's [`valid_until`](LeasedPermit::valid_until)
-///   reaches, while the server keeps its data and its clock is not stepped. There are no fencing tokens: permits do not
-///   exclude each other.
-/// * P3: an acquire that gives no [`LeasedPermit`] leaves nothing behind: gone in one round trip if the server answers,
-///   otherwise when the lease ends.
-/// * P4: a release wakes as many waiters as it serves, in every process; a lost message costs a poll (5 s). A lease that
-///   ends sends no message: a waiter knows when the next one does, and asks then.
-/// * P5, P10: a permit is renewed until released, and known to be lost before anybody else can have it.
-/// * In a process waiters are served in order of arrival. Between processes see [`LeasedSemaphore::acquire_many`].
+/// * P1: no more permits are held than exist, counting each hold up to its [`valid_until`](LeasedPermit::valid_until), while
+///   the server keeps its data and its clock is not stepped. There are no fencing tokens: permits do not exclude each other.
+/// * P3: an acquire that returns no [`LeasedPermit`] leaves nothing behind: a late grant is released within one round trip
+///   if the server answers, and otherwise ends with its lease.
+/// * P4: a release wakes, in every process, as many waiters as it can serve; a lost message delays them until the next poll
+///   (5 s). The end of a lease sends no message: waiters know when the next lease ends, and ask again then.
+/// * P5, P10: a permit is renewed until it is released, and its holder learns of a loss before it can be granted again.
+/// * Within a process, waiters are served in order of arrival. Across processes, see [`LeasedSemaphore::acquire_many`].
 ///
-/// Next to Java processes P1 is theirs to break: Redisson ends leases by the clock of whoever asks, so a Java process whose
-/// clock is fast takes permits from under their holders. It is noticed at the next renewal.
+/// Java processes can break P1: Redisson ends leases by the clock of the process that asks, so one with a fast clock takes
+/// permits that are still held. Their holder learns of it at its next renewal.
 ///
 /// # On the wire
 /// Redisson's `RPermitExpirableSemaphore`: the string `name` with the number of free permits, the sorted set
@@ -49,12 +48,12 @@ pub struct LeasedSemaphore {
 }
 
 impl LeasedSemaphore {
-    /// The most permits that one request can ask for. Each has an id and a lease, which is renewed.
+    /// The largest number of permits of one request. Each has an id and a lease, which is renewed.
     pub const MOST_AT_ONCE: u32 = 1000;
 
-    /// The semaphore called `name` (1 to 512 bytes with the client's key prefix; on a cluster, no odd braces). Sends
-    /// nothing. It has no permits until [`LeasedSemaphore::init`], [`LeasedSemaphore::set_total`] or
-    /// [`LeasedSemaphore::add`] gives it some, here or elsewhere.
+    /// Returns a handle to the semaphore called `name` (1 to 512 bytes with the client's key prefix; on a cluster, no odd
+    /// braces). Sends nothing. The semaphore has no permits until [`LeasedSemaphore::init`], [`LeasedSemaphore::set_total`]
+    /// or [`LeasedSemaphore::add`] gives it some, in any process.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -81,7 +80,7 @@ impl LeasedSemaphore {
         Ok(Self { pool, one, lease })
     }
 
-    /// The same semaphore with another lease for acquires that name none. Default 30 s.
+    /// Sets the lease of acquires whose options name none. Default 30 s.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -103,7 +102,7 @@ impl LeasedSemaphore {
         self
     }
 
-    /// The name, key prefix included.
+    /// Returns the name, key prefix included.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, ClientConfig, LeasedSemaphore};
@@ -129,7 +128,7 @@ impl LeasedSemaphore {
         Ok(Arc::new(Description { keys, permits }))
     }
 
-    /// Sets the number of permits, if nobody has yet. Returns whether it did. Redisson's `trySetPermits`.
+    /// Sets the number of permits if the semaphore does not exist yet, and returns whether it did. Redisson's `trySetPermits`.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -145,13 +144,13 @@ impl LeasedSemaphore {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
+    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have taken effect, and does not take effect later.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have set it.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
     pub async fn init(&self, permits: u32) -> Result<bool, QueryError> {
         self.pool.init(permits).await
     }
@@ -175,17 +174,17 @@ impl LeasedSemaphore {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError::Rejected`]: it cannot be, as things are. [`AcquireError::Unavailable`] or
-    /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
+    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
+    /// [`AcquireError::Ambiguous`]: the server was out of reach for the outage tolerance (30 s).
     ///
     /// # Cancel safety
-    /// Safe at every await point: the place in the queue is given up, a request under way is waited for in the
-    /// background and its permits released (P3), a wake is passed on.
+    /// Safe at every await point: the place in the queue is given up, a request already sent is awaited in the background
+    /// and its permits are released (P3), and a wake is passed on to the next waiter.
     ///
     /// # On the wire
     /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and one script for
-    /// each waiter that a message or the end of a lease can serve. A script that is short of permits returns those whose
-    /// leases have ended, up to 100 more than it asks for.
+    /// each waiter that a message or the end of a lease can serve. A request that finds too few free permits frees
+    /// those whose leases have ended, up to 100 more than it asks for.
     pub fn acquire(
         &self,
     ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
@@ -210,11 +209,11 @@ impl LeasedSemaphore {
     /// ```
     ///
     /// # Guarantees
-    /// A big request is not starved by small ones: as with
-    /// [`Semaphore::acquire_many`](crate::Semaphore::acquire_many), and Java's permits count as those of others do.
+    /// Small requests do not starve a big one, as with [`Semaphore::acquire_many`](crate::Semaphore::acquire_many). Permits
+    /// held by Java processes count like those of other holders.
     ///
     /// # Errors
-    /// As [`LeasedSemaphore::acquire`]. [`AcquireError::Rejected`] for no permits and for more than
+    /// As [`LeasedSemaphore::acquire`]. [`AcquireError::Rejected`] for zero permits and for more than
     /// [`LeasedSemaphore::MOST_AT_ONCE`].
     ///
     /// # Cancel safety
@@ -289,7 +288,7 @@ impl LeasedSemaphore {
         self.acquire_with(permits, within(timeout))
     }
 
-    /// Acquires as `options` say.
+    /// Waits for `permits` permits, with `options`.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -308,7 +307,7 @@ impl LeasedSemaphore {
     ///
     /// # Errors
     /// As [`LeasedSemaphore::acquire_many_timeout`]. [`Rejection::InvalidOption`] for options with an owner: permits are
-    /// not re-entered, every acquire takes others.
+    /// not re-entered, every acquire takes further ones.
     ///
     /// # Cancel safety
     /// As [`LeasedSemaphore::acquire`].
@@ -326,7 +325,7 @@ impl LeasedSemaphore {
         }
     }
 
-    /// Asks once for one permit; `Ok(None)` when none is free, or those that are free are kept back for a big request.
+    /// Asks once for one permit; returns `Ok(None)` when none is free, or the free ones are kept back for a big request.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -349,14 +348,14 @@ impl LeasedSemaphore {
     /// As [`LeasedSemaphore::acquire`].
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect of once (P6).
+    /// One script, resent after a lost reply; it takes effect once (P6).
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<LeasedPermit>, AcquireError>> + Send + 'static {
         self.try_acquire_many(1)
     }
 
-    /// Asks once for `permits` permits.
+    /// Asks once for `permits` permits, all of them at once.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -386,7 +385,7 @@ impl LeasedSemaphore {
         self.try_acquire_with(permits, AcquireOptions::new())
     }
 
-    /// Asks once, as `options` say. Their timeout bounds the wait for the server's answer.
+    /// Asks once for `permits` permits, with `options`. Their timeout bounds the wait for the server's answer.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -426,8 +425,8 @@ impl LeasedSemaphore {
         }
     }
 
-    /// How many permits can be had: those nobody holds, and those whose leases have ended. Negative after a
-    /// [`LeasedSemaphore::reduce`] below what was free.
+    /// Returns the number of available permits: those that are free, and those whose leases have ended. Negative after a
+    /// [`LeasedSemaphore::reduce`] by more than were free.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -453,7 +452,7 @@ impl LeasedSemaphore {
         Ok(self.look(0).await?.available)
     }
 
-    /// How many permits are held, with leases that have not ended.
+    /// Returns the number of held permits whose leases have not ended.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -479,8 +478,8 @@ impl LeasedSemaphore {
         Ok(self.look(0).await?.acquired)
     }
 
-    /// How many permits there are: [`available`](LeasedSemaphore::available) and [`acquired`](LeasedSemaphore::acquired)
-    /// together. Redisson's `getPermits`.
+    /// Returns the number of all permits, [`available`](LeasedSemaphore::available) and
+    /// [`acquired`](LeasedSemaphore::acquired) together. Redisson's `getPermits`.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -506,7 +505,7 @@ impl LeasedSemaphore {
         Ok(self.look(0).await?.total)
     }
 
-    /// How many permits there are, and the ids and leases of up to 1000 that are held, those that end first.
+    /// Returns the numbers of permits, and the ids and leases of up to 1000 held ones, those that end first.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -539,8 +538,8 @@ impl LeasedSemaphore {
         LeasedStatus::read(&reply).ok_or_else(|| unexpected(&reply))
     }
 
-    /// Sets how many permits there are, whoever holds them, and returns how many there were. Below what is held, nobody
-    /// loses a permit: the number of free ones is negative until enough have been released. Redisson's `setPermits`.
+    /// Sets the total number of permits, held ones included, and returns the previous total. If more are held, no holder
+    /// loses one: the number of free permits is negative until enough have been released. Redisson's `setPermits`.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -573,8 +572,8 @@ impl LeasedSemaphore {
             .await
     }
 
-    /// Adds permits, and wakes waiters. Returns how many nobody holds then. A semaphore that does not exist is made. A TTL
-    /// on the key stays, unlike with Redisson's `addPermits`.
+    /// Adds permits, wakes waiters, and returns the number of permits that are free afterwards. Creates the semaphore if it
+    /// does not exist. A TTL on the key stays, unlike with Redisson's `addPermits`.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -593,19 +592,19 @@ impl LeasedSemaphore {
     ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unavailable`]: they may have been added, and are not added later.
-    /// [`QueryError::Rejected`] beyond 2³¹ − 1, the most that Java can read.
+    /// [`QueryError::Rejected`] for more than 2³¹ − 1, the most that Java can read.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have added them.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
     pub async fn add(&self, permits: u32) -> Result<i64, QueryError> {
         self.pool.add(permits).await
     }
 
-    /// Takes permits away for good, whether or not they are free. Returns how many nobody holds then; below zero, so many
-    /// releases do not wake anybody. Redisson's `addPermits` with a negative number.
+    /// Removes permits for good, free or held, and returns the number of permits that are free afterwards. While that is
+    /// negative, a release wakes nobody. Redisson's `addPermits` with a negative number.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -626,7 +625,7 @@ impl LeasedSemaphore {
     /// As [`LeasedSemaphore::add`].
     ///
     /// # Cancel safety
-    /// A dropped call may or may not have taken them.
+    /// A dropped call may or may not have removed them.
     ///
     /// # On the wire
     /// As [`LeasedSemaphore::add`].
@@ -634,8 +633,8 @@ impl LeasedSemaphore {
         self.pool.reduce(permits).await
     }
 
-    /// Takes all permits away for good that nobody holds, and returns how many that were. Those whose leases have ended
-    /// stay, until somebody asks for them.
+    /// Removes all free permits for good, and returns their number. Permits whose leases have ended stay until a request
+    /// needs them.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -655,7 +654,7 @@ impl LeasedSemaphore {
     /// As [`LeasedSemaphore::add`].
     ///
     /// # Cancel safety
-    /// A dropped call may or may not have taken them.
+    /// A dropped call may or may not have removed them.
     ///
     /// # On the wire
     /// As [`LeasedSemaphore::add`].
@@ -663,7 +662,7 @@ impl LeasedSemaphore {
         self.pool.drain().await
     }
 
-    /// What breaks promises.
+    /// Returns the operations that take permits away from their holders.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -684,7 +683,7 @@ impl LeasedSemaphore {
     }
 }
 
-/// One permit.
+/// Acquires one permit.
 impl Acquire for LeasedSemaphore {
     fn name(&self) -> Name {
         Self::name(self).clone()

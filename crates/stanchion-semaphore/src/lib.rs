@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | Redisson's | `RSemaphore` | `RPermitExpirableSemaphore` |
 //! | a permit | is held until it is released | has an id and a lease, which the watchdog renews |
-//! | its holder dies | it is lost until an operator [returns it](SemaphoreDanger::reclaim) | it comes back when its lease ends |
+//! | its holder dies | it stays taken until an operator [gives it back](SemaphoreDanger::reclaim) | it comes back when its lease ends |
 //! | commands of a cycle | 2 | 2, and renewals |
 //!
-//! Take [`LeasedSemaphore`] unless a holder that was paused for longer than its lease must never share with others by
-//! mistake, or Java processes use an `RSemaphore` of that name.
+//! Use [`LeasedSemaphore`], unless a holder must keep its permit through a pause that is longer than a lease, or Java
+//! processes use an `RSemaphore` of that name.
 //!
 //! ```
 //! use std::time::Duration;
@@ -19,7 +19,7 @@
 //! # let url = "memory://semaphore-doc";
 //! let client = Client::connect(url).await?; // redis://…
 //! let downloads = LeasedSemaphore::new(&client, "downloads")?;
-//! downloads.init(8).await?; // the first to come sets the number
+//! downloads.init(8).await?; // the first call sets the number
 //! let permit = downloads.acquire_timeout(Duration::from_secs(5)).await?;
 //! permit.run(async { /* download */ }).await?; // dropped in time if the permit is lost
 //! permit.release().await?;
@@ -27,11 +27,11 @@
 //! # }
 //! ```
 //!
-//! # Who is served
-//! In a process waiters are served first come, first served, whatever they ask for: a request for many permits keeps
-//! those behind it back, as tokio's semaphore does, unless it cannot be served as things are. Between processes whoever asks first gets what is free, with one
-//! exception: a request for more than one permit that waits stands in a line on the server, and permits are kept back
-//! for the first in that line. See [`Semaphore::acquire_many`] for what that promises.
+//! # Order of waiters
+//! Within a process, waiters are served in order of arrival, for any number of permits: a request for many permits holds back
+//! those behind it, as with tokio's semaphore, unless it cannot be served at present. Across processes, a free permit belongs
+//! to the first request that arrives, with one exception: a waiting request for more than one permit joins a line on the
+//! server, and permits are kept back for the first in that line. [`Semaphore::acquire_many`] has the details.
 
 mod danger;
 mod ids;
@@ -57,7 +57,7 @@ pub use stanchion_core::{
 };
 pub use status::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStatus};
 
-/// The program of the README runs.
+/// The program of the README, as a doc test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

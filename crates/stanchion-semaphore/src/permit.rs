@@ -1,4 +1,4 @@
-//! What an acquire gives.
+//! The permits that an acquire returns.
 
 use std::fmt;
 
@@ -17,14 +17,14 @@ fn count_of(hold: &Hold) -> u32 {
 
 /// Held permits of a [`Semaphore`](crate::Semaphore). Release them, or drop this: the release then runs in the background.
 ///
-/// `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no runtime and never panics (P9). A release
-/// goes on until the server has answered, through any outage, as long as the client lives: a client that is
-/// [shut down](stanchion_core::Client::shutdown) first leaves the permits held, see
+/// `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and never panics (P9). A release goes on
+/// until the server has answered, through any outage, as long as the client lives. A client that is
+/// [shut down](stanchion_core::Client::shutdown) before that leaves the permits held, see
 /// [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim).
 ///
-/// It has no `is_held` and no `lost`: a plain permit has no lease, so nothing ends it by itself and nothing asks after it.
-/// What an operator took away with [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim), or the server lost, shows
-/// at the release.
+/// It has no `is_held` and no `lost`: a plain permit has no lease, so it neither ends by itself nor is renewed. If an operator
+/// took the permits with [`SemaphoreDanger::reclaim`](crate::SemaphoreDanger::reclaim), or the server lost them, the release
+/// returns an error.
 #[must_use = "a permit that is not bound to a name is dropped at once, and given back: `let permit = …`, not `let _ = …`"]
 pub struct Permit {
     hold: Hold,
@@ -35,7 +35,7 @@ impl Permit {
         Self { hold }
     }
 
-    /// Of which semaphore: the name with the client's key prefix.
+    /// Returns the name of the semaphore, with the client's key prefix.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -55,7 +55,7 @@ impl Permit {
         self.hold.name()
     }
 
-    /// How many permits these are.
+    /// Returns the number of permits.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -76,7 +76,7 @@ impl Permit {
         count_of(&self.hold)
     }
 
-    /// Who holds them, as in [`SemaphoreStatus::holders`](crate::SemaphoreStatus::holders).
+    /// Returns the owner as stored, as [`SemaphoreStatus::holders`](crate::SemaphoreStatus::holders) lists it.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -96,7 +96,7 @@ impl Permit {
         self.hold.wire_owner()
     }
 
-    /// Releases, and waits for the server's answer. Dropping the permit does the same in the background.
+    /// Releases the permits, and waits for the server's answer. Dropping them does the same in the background.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -113,15 +113,15 @@ impl Permit {
     /// ```
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: the server did not know of these permits, so they were not given back: reclaimed by an
-    /// operator, deleted, or lost with the server's data. [`ReleaseError::Ambiguous`]: no answer within the operation
-    /// timeout; the release goes on in the background until there is one.
+    /// [`ReleaseError::Lost`]: nothing was given back, because the server has no record of these permits: an operator
+    /// reclaimed them or deleted the semaphore, or the server lost its data. [`ReleaseError::Ambiguous`]: no answer within the
+    /// operation timeout; the release goes on in the background until there is one.
     ///
     /// # Cancel safety
     /// Safe: the release goes on in the background.
     ///
     /// # On the wire
-    /// One script, which publishes the number of free permits; again after a lost reply, with the effect of once (P6).
+    /// One script, which publishes the number of free permits. It is resent after a lost reply and takes effect once (P6).
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.hold.release().await
     }
@@ -137,7 +137,7 @@ define_guard! {
     /// Held permits of a [`LeasedSemaphore`](crate::LeasedSemaphore). Release them, or drop this: the release then runs in
     /// the background.
     ///
-    /// `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no runtime and never panics (P9).
+    /// `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and never panics (P9).
     /// Permits that were acquired together are held together: they are lost when one of them is.
     pub struct LeasedPermit;
 }
@@ -147,7 +147,7 @@ impl LeasedPermit {
         Self { hold }
     }
 
-    /// How many permits these are.
+    /// Returns the number of permits.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};
@@ -168,7 +168,7 @@ impl LeasedPermit {
         count_of(&self.hold)
     }
 
-    /// Their ids, as Redisson shows them: a Java process can release by them.
+    /// Returns the ids as Redisson shows them; a Java process can release a permit by its id.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore};

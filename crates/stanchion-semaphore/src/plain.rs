@@ -17,22 +17,23 @@ use crate::status::SemaphoreStatus;
 
 /// A number of permits that processes share by a name. Cheap to clone; handles have no state.
 ///
-/// Permits have no lease: whoever holds one holds it until it is released, also through any pause or outage. The price:
-/// **the permits of a process that dies are lost**, until an operator returns them. [`Semaphore::status`] shows whose they
-/// are, [`SemaphoreDanger::reclaim`] returns them. [`LeasedSemaphore`](crate::LeasedSemaphore) needs no operator.
+/// Permits have no lease: a permit is held until it is released, through any pause or outage. The price: **the permits of a
+/// process that dies stay taken** until an operator gives them back. [`Semaphore::status`] lists their owners, and
+/// [`SemaphoreDanger::reclaim`] gives them back. [`LeasedSemaphore`](crate::LeasedSemaphore) needs no operator.
 ///
 /// # Guarantees
-/// * Never more permits are held than there are, while the server keeps its data: an acquire that ran twice takes its
-///   permits once (P6), and so does every change of their number.
-/// * P3: an acquire that gives no [`Permit`] leaves nothing behind, as soon as the server answers again.
-/// * P4: a release wakes as many waiters as it serves, in every process; a lost message costs a poll (5 s).
-/// * In a process waiters are served in order of arrival. Between processes see [`Semaphore::acquire_many`].
+/// * No more permits are held than exist, while the server keeps its data: an acquire, and any change of the number of
+///   permits, takes effect once, even when it was resent (P6).
+/// * P3: an acquire that returns no [`Permit`] leaves nothing behind once the server answers again.
+/// * P4: a release wakes, in every process, as many waiters as it can serve; a lost message delays them until the next poll
+///   (5 s).
+/// * Within a process, waiters are served in order of arrival. Across processes, see [`Semaphore::acquire_many`].
 ///
 /// # On the wire
 /// Redisson's `RSemaphore`: the string `name` with the number of free permits, and the channel `redisson_sc:{name}`. The
-/// hash `stanchion_permits:{name}` says who of us holds how many; Java's holders are not in it. An uncontended acquire and
-/// release are two commands. When Java deletes the semaphore, nothing is held of it any more: a release gives nothing back
-/// and says so.
+/// hash `stanchion_permits:{name}` has the number of permits of each holder, except Java's. An uncontended acquire and release
+/// are two commands. When Java deletes the semaphore, its permits are no longer held: a release gives nothing back and
+/// returns an error.
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     pool: Pool,
@@ -40,8 +41,9 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The semaphore called `name` (1 to 512 bytes with the client's key prefix; on a cluster, no odd braces). Sends
-    /// nothing. It has no permits until [`Semaphore::init`] or [`Semaphore::add`] gives it some, here or elsewhere.
+    /// Returns a handle to the semaphore called `name` (1 to 512 bytes with the client's key prefix; on a cluster, no odd
+    /// braces). Sends nothing. The semaphore has no permits until [`Semaphore::init`] or [`Semaphore::add`] gives it some, in
+    /// any process.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -67,7 +69,7 @@ impl Semaphore {
         Ok(Self { pool, one })
     }
 
-    /// The name, key prefix included.
+    /// Returns the name, key prefix included.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, ClientConfig, Semaphore};
@@ -93,7 +95,7 @@ impl Semaphore {
         Ok(Arc::new(Description { keys, permits }))
     }
 
-    /// Sets the number of permits, if nobody has yet. Returns whether it did. Redisson's `trySetPermits`.
+    /// Sets the number of permits if the semaphore does not exist yet, and returns whether it did. Redisson's `trySetPermits`.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -109,13 +111,13 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have been done, and it is not done later.
+    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have taken effect, and does not take effect later.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have set it.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
     pub async fn init(&self, permits: u32) -> Result<bool, QueryError> {
         self.pool.init(permits).await
     }
@@ -138,12 +140,12 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError::Rejected`]: it cannot be, as things are. [`AcquireError::Unavailable`] or
-    /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
+    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
+    /// [`AcquireError::Ambiguous`]: the server was out of reach for the outage tolerance (30 s).
     ///
     /// # Cancel safety
-    /// Safe at every await point: the place in the queue is given up, a request under way is waited for in the
-    /// background and its permits released (P3), a wake is passed on.
+    /// Safe at every await point: the place in the queue is given up, a request already sent is awaited in the background
+    /// and its permits are released (P3), and a wake is passed on to the next waiter.
     ///
     /// # On the wire
     /// One script when a permit is free. Otherwise one subscription for all waiters of the process, and one script for
@@ -170,24 +172,25 @@ impl Semaphore {
     /// ```
     ///
     /// # Guarantees
-    /// A big request is not starved by small ones. In its process no waiter that came later is served before it. Across
-    /// processes a request for more than one permit that has to wait, and is the first of its process, stands in a line on
-    /// the server; from then on every first waiter that is refused joins behind it, also those for one permit. Permits are
-    /// kept back for the first in line: others, and [`Semaphore::try_acquire`], get only what leaves enough for it. So it is
-    /// served as soon as the permits that it lacks, of those that were held when it became first, have been released. The
-    /// line has 16 places; whoever finds none asks again and takes the first that comes free.
+    /// Small requests do not starve a big one. Within a process, no later waiter is served before it. Across processes, a
+    /// request for more than one permit that has to wait, and is the first waiter of its process, joins a line on the server.
+    /// While there is a line, every refused first waiter joins it, also for one permit. Permits are kept back for the first in
+    /// line: other requests, and [`Semaphore::try_acquire`], get only those that it does not need. So it is served as soon as
+    /// the permits that it lacks, of those that were held when it became first, have been released. The line has 16 places; a
+    /// request that finds none asks again and takes the next one that is free.
     ///
-    /// It keeps nobody waiting for what does not come back. The first has its turn for 3 s; who held permits all that time is
-    /// remembered as slow, and a request that needs their permits is passed over: others go on before it, in its process,
-    /// too, until they have released. Then it has another turn, twice as long. It is served among holds of up to 5 min,
-    /// after which the slow are forgotten; a permit that never comes back costs the others 3 s in 5 min.
+    /// A permit that never comes back does not stop the line. The first in line has a turn of 3 s. Holders that keep their
+    /// permits through all of it are marked as slow, and a request that needs their permits is passed over: others are served
+    /// before it, also in its own process, until the slow holders have released. Then it has another turn, twice as long. The
+    /// marks last 5 min, so a big request is served beside holds of up to 5 min, and a permit that never comes back costs the
+    /// others 3 s in 5 min.
     ///
-    /// Exceptions: Redisson's requests ignore the line. A first in line that has died keeps permits back for 3 s. A request
-    /// for more permits than there are, held by Java or not at all, is passed over until some are added. So is one that
-    /// has missed its turn beside more than 256 holders, for 5 min.
+    /// Exceptions: Redisson's requests ignore the line. A first in line whose process has died keeps permits back for 3 s. A
+    /// request that needs permits which Java holds, or which do not exist, is passed over until enough are free. So is, for
+    /// 5 min, a request whose turn ended while there were more than 256 holders.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`]. [`AcquireError::Rejected`] for no permits and for more than 2³¹ − 1.
+    /// As [`Semaphore::acquire`]. [`AcquireError::Rejected`] for zero permits and for more than 2³¹ − 1.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
@@ -275,7 +278,7 @@ impl Semaphore {
         }
     }
 
-    /// Asks once for one permit; `Ok(None)` when none is free, or those that are free are kept back for a big request.
+    /// Asks once for one permit; returns `Ok(None)` when none is free, or the free ones are kept back for a big request.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -298,14 +301,14 @@ impl Semaphore {
     /// As [`Semaphore::acquire`].
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect of once (P6).
+    /// One script, resent after a lost reply; it takes effect once (P6).
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<Permit>, AcquireError>> + Send + 'static {
         self.try_acquire_many(1)
     }
 
-    /// Asks once for `permits` permits.
+    /// Asks once for `permits` permits, all of them at once.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -346,8 +349,8 @@ impl Semaphore {
         }
     }
 
-    /// How many permits nobody holds; 0 when there is no such semaphore. Negative after a [`Semaphore::reduce`] below what
-    /// was free.
+    /// Returns the number of free permits; 0 when the semaphore does not exist. Negative after a [`Semaphore::reduce`] by more
+    /// than were free.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -373,7 +376,7 @@ impl Semaphore {
         Ok(self.look(Holders::Uncounted).await?.available)
     }
 
-    /// How many permits are free, and who of us holds how many.
+    /// Returns the number of free permits, and the holders with their numbers, except Java's.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -409,8 +412,8 @@ impl Semaphore {
         SemaphoreStatus::read(&reply).ok_or_else(|| unexpected(&reply))
     }
 
-    /// Adds permits, and wakes waiters. Returns how many are free then. A semaphore that does not exist is made. A TTL on
-    /// the key stays, unlike with Redisson's `addPermits`.
+    /// Adds permits, wakes waiters, and returns the number of permits that are free afterwards. Creates the semaphore if it
+    /// does not exist. A TTL on the key stays, unlike with Redisson's `addPermits`.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -429,19 +432,19 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`QueryError`]. [`QueryError::Unavailable`]: they may have been added, and are not added later.
-    /// [`QueryError::Rejected`] beyond 2³¹ − 1, the most that Java can read.
+    /// [`QueryError::Rejected`] for more than 2³¹ − 1, the most that Java can read.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have added them.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect and the answer of once (P6).
+    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
     pub async fn add(&self, permits: u32) -> Result<i64, QueryError> {
         self.pool.add(permits).await
     }
 
-    /// Takes permits away for good, whether or not they are free. Returns how many are free then: below zero, so many
-    /// releases do not wake anybody. Redisson's `addPermits` with a negative number.
+    /// Removes permits for good, free or held, and returns the number of permits that are free afterwards. While that is
+    /// negative, a release wakes nobody. Redisson's `addPermits` with a negative number.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -462,7 +465,7 @@ impl Semaphore {
     /// As [`Semaphore::add`].
     ///
     /// # Cancel safety
-    /// A dropped call may or may not have taken them.
+    /// A dropped call may or may not have removed them.
     ///
     /// # On the wire
     /// As [`Semaphore::add`].
@@ -470,7 +473,7 @@ impl Semaphore {
         self.pool.reduce(permits).await
     }
 
-    /// Takes all free permits away for good, and returns how many that were.
+    /// Removes all free permits for good, and returns their number.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -491,7 +494,7 @@ impl Semaphore {
     /// As [`Semaphore::add`].
     ///
     /// # Cancel safety
-    /// A dropped call may or may not have taken them.
+    /// A dropped call may or may not have removed them.
     ///
     /// # On the wire
     /// As [`Semaphore::add`].
@@ -499,7 +502,7 @@ impl Semaphore {
         self.pool.drain().await
     }
 
-    /// What breaks promises.
+    /// Returns the operations that take permits away from their holders.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Semaphore};
@@ -520,7 +523,7 @@ impl Semaphore {
     }
 }
 
-/// Whether a look at a semaphore lists its holders.
+/// The part of a status query that concerns the holders.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holders {
     Listed,

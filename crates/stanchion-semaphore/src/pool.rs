@@ -1,4 +1,4 @@
-//! What both kinds of semaphore do with their numbers of permits.
+//! Operations that both kinds of semaphore share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use stanchion_core::{AcquireError, AcquireOptions, Client, Lease, Outage, QueryE
 use crate::keys::Keys;
 use crate::scripts::pool;
 
-/// Java's numbers of permits have 32 bits.
+/// The largest number of permits: Java's has 32 bits.
 const MOST: u32 = i32::MAX.unsigned_abs();
 
-/// A semaphore of either kind: its keys, and who asks.
+/// A semaphore of either kind: its keys and its client.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) client: Client,
@@ -59,7 +59,7 @@ impl Pool {
         Ok(reply == Reply::Int(1))
     }
 
-    /// P6: whatever is lost on the way, the operation happens once, and its result is told.
+    /// Sends an operation that takes effect once and returns its result, even when requests or replies are lost (P6).
     pub(crate) async fn once(
         &self,
         call: impl FnOnce(&Operation) -> Call,
@@ -77,7 +77,7 @@ impl Pool {
         }
     }
 
-    /// Acquires what `sync` describes, waiting as `options` say.
+    /// Acquires the permits that `sync` describes, with `options`.
     pub(crate) async fn acquire(
         &self,
         sync: Result<Arc<dyn Synchronizer>, Rejection>,
@@ -117,12 +117,12 @@ impl Pool {
     }
 }
 
-/// The options of a call that waits for at most `timeout`.
+/// Returns the options of a call that waits for at most `timeout`.
 pub(crate) fn within(timeout: Duration) -> AcquireOptions {
     AcquireOptions::new().timeout(timeout)
 }
 
-/// Checks how many permits a request asks for.
+/// Checks the number of permits that a request asks for.
 pub(crate) fn wanted(permits: u32, most: u32) -> Result<u32, Rejection> {
     if (1..=most).contains(&permits) {
         Ok(permits)
@@ -133,7 +133,7 @@ pub(crate) fn wanted(permits: u32, most: u32) -> Result<u32, Rejection> {
     }
 }
 
-/// The most permits that a request for plain ones can ask for.
+/// Returns the largest number of plain permits of one request.
 pub(crate) const fn most() -> u32 {
     MOST
 }
@@ -153,7 +153,7 @@ fn invalid(rule: String) -> Rejection {
     Rejection::InvalidOption { rule }
 }
 
-/// An answer that no script of ours gives.
+/// Returns the error for a reply that none of the scripts gives.
 pub(crate) fn unexpected(reply: &Reply) -> QueryError {
     QueryError::Rejected {
         rejection: Rejection::Other {

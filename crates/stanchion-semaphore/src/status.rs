@@ -1,4 +1,4 @@
-//! What a look at a semaphore shows.
+//! The status of a semaphore.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use stanchion_core::primitive::Reply;
 
 use crate::ids::PermitId;
 
-/// Redisson's end of a lease that does not end.
+/// The end that Redisson stores for a permit without a lease.
 const NO_LEASE: i64 = 922_337_203_685_477;
 
-/// A semaphore as the server saw it when asked. By the time you read it, it may have changed.
+/// The state of a semaphore when the server answered. It may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SemaphoreStatus {
-    /// Whether anybody gave it permits.
+    /// True if the semaphore exists: a call has given it permits.
     pub exists: bool,
-    /// The permits that nobody holds; negative while more are held than there are.
+    /// The number of free permits; negative while more are held than exist.
     pub available: i64,
-    /// Who holds permits, in order of owner: a process that has died stays here. Permits held by Java are nowhere.
+    /// The holders, sorted by owner. A process that has died stays listed. Java's holders are not listed.
     pub holders: Vec<PermitHolder>,
 }
 
-/// Who holds permits.
+/// A holder of permits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PermitHolder {
     /// The owner as stored: `<client uuid>:<number>`.
     pub owner: String,
-    /// How many.
+    /// The number of permits.
     pub permits: u32,
 }
 
@@ -55,20 +55,20 @@ impl SemaphoreStatus {
     }
 }
 
-/// A semaphore of leased permits as the server saw it when asked. By the time you read it, it may have changed.
+/// The state of a semaphore of leased permits when the server answered. It may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LeasedStatus {
-    /// Whether anybody gave it permits.
+    /// True if the semaphore exists: a call has given it permits.
     pub exists: bool,
-    /// The permits that can be had: nobody holds them, or their leases have ended. Negative while more are held than there
-    /// are.
+    /// The number of available permits: those that are free, and those whose leases have ended. Negative while more are held
+    /// than exist.
     pub available: i64,
-    /// The permits that are held, with leases that have not ended.
+    /// The number of held permits whose leases have not ended.
     pub acquired: u32,
-    /// Both together.
+    /// The number of all permits, available and acquired.
     pub total: i64,
-    /// Up to 1000 permits on the server, those whose leases end first. One whose lease has ended stays until somebody needs
+    /// Up to 1000 permits on the server, those whose leases end first. One whose lease has ended stays until a request needs
     /// it.
     pub permits: Vec<HeldPermit>,
 }
@@ -77,9 +77,9 @@ pub struct LeasedStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HeldPermit {
-    /// Its id.
+    /// The id.
     pub id: PermitId,
-    /// What is left of its lease, in ms when serialized; zero when it has ended. `None`: a Java process took it without one.
+    /// The rest of its lease, in ms when serialized; zero when it has ended. `None`: a Java process took it without one.
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
 }
@@ -104,7 +104,7 @@ impl LeasedStatus {
             let [Reply::Bulk(id), end] = pair else {
                 return None;
             };
-            // Somebody else's members are not ours to judge, but they count.
+            // A member that is not a permit id counts, but is not listed.
             let Some(id) = PermitId::from_bytes(id) else {
                 return Some(None);
             };
@@ -124,7 +124,7 @@ impl LeasedStatus {
     }
 }
 
-/// Whether the key exists, and its number.
+/// Reads whether the key exists, and its number.
 fn read_free(reply: &Reply) -> Option<(bool, i64)> {
     match reply {
         Reply::Bulk(text) if text.is_empty() => Some((false, 0)),

@@ -1,21 +1,21 @@
 -- leased/abandon
--- Undo whatever a request did: give its permits back, and its place in line.
+-- Undo a request: give back its permits and its place in line.
 --
--- KEYS[1]  free     string      the permits that nobody holds
+-- KEYS[1]  free     string      the number of free permits
 -- KEYS[2]  leases   sorted set  permit id -> end of its lease
 -- KEYS[3]  line     list        see line.lua
 -- ARGV[1]  owner
--- ARGV[2]  ids      of 16 bytes, one behind the other
+-- ARGV[2]  ids      of 16 bytes each, concatenated
 -- ARGV[3]  channel
 -- ARGV[4]  publish  PUBLISH or SPUBLISH
 --
--- Returns  >= 0 done, so many subscribers were told; -1 done, but the message could not be sent; -2 there was nothing
+-- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 there was nothing to undo
 -- Replay   finds nothing
 -- Wakes    as a release does; also when permits were only kept back for the owner
 -- Cost     O(permits, log n), O(places in line), at most 16
 local ids = {}
 for at = 1, #ARGV[2], 16 do ids[#ids + 1] = string.sub(ARGV[2], at, at + 15) end
--- Before anything is removed: what could not be given back would be lost (R16).
+-- Checked before anything is removed: permits that cannot be given back would be lost (R16).
 local free = free_in(KEYS[1])
 local removed = redis.call('ZREM', KEYS[2], unpack(ids))
 if removed > 0 then free = redis.call('INCRBY', KEYS[1], removed) end

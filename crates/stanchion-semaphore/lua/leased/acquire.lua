@@ -1,22 +1,22 @@
 -- leased/acquire
--- Take permits if so many are free and not kept back, or find that these ids are taken for this owner already.
+-- Take permits if enough are free and not kept back, or confirm that this owner has them already.
 --
--- KEYS[1]  free       string      the permits that nobody holds (Redisson's layout); missing: none
+-- KEYS[1]  free       string      the number of free permits (Redisson's layout); missing: none
 -- KEYS[2]  leases     sorted set  permit id, 16 raw bytes -> end of its lease, server time in ms (Redisson's layout); the TTL of
---                                 `free`, mostly none: ended leases are reaped by whoever is short of permits
+--                                 `free`, mostly none: a request that finds too few free permits reaps ended leases
 -- KEYS[3]  line       list        see line.lua
 -- KEYS[4]  slow       hash        see line.lua
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one acquire only (R1)
--- ARGV[2]  ids        one behind the other: as many as permits are wanted
+-- ARGV[2]  ids        concatenated: one for each permit that is wanted
 -- ARGV[3]  lease      milliseconds
 -- ARGV[4]  not_after  server time in microseconds; later the script refuses
--- ARGV[5]  waits      when refused: 0 it goes away; 1 it waits behind another of its process; 2 as the first, and may stand in line
--- ARGV[6]  reap       how many ended leases to reap at most
+-- ARGV[5]  waits      when refused: 0 do not wait; 1 wait behind another of its process; 2 wait as its first, and join the line if need be
+-- ARGV[6]  reap       the most ended leases to reap
 -- ARGV[7]  channel
 -- ARGV[8]  publish    PUBLISH or SPUBLISH
 --
--- Returns  >= 0 acquired, and so many more could be; -1 late, -4 - ms busy: ask again after so long, when a lease ends (-3: when there is
---          a message); with a sign { -4 - ms, server time in microseconds, 1 it stands in line or 2 it is passed over: see refused.lua }
+-- Returns  >= 0 acquired: the number of permits that others can still have; -1 late; -4 - ms busy: ask again after ms, when a lease
+--          ends (-3: on a message); with a sign { -4 - ms, server time in microseconds, 1 in line or 2 passed over: see refused.lua }
 -- Replay   the ids are there: granted, their leases only ever lengthened (P6, R3)
 -- Wakes    waiters, for reaped permits that it does not take itself, and when permits are no longer kept back for it
 -- Cost     O(wanted + reap, log n); refused, and for more than one permit: O(places in line), at most 16, and O(holders), up to 256
@@ -39,7 +39,7 @@ local ms = math.floor(now / 1000)
 local ends = string.format('%.0f', ms + ARGV[3])
 
 if held == wanted then
-  -- Nothing to remove: passes at maxmemory, and lets ZADD pass (R8).
+  -- Removes nothing, passes at maxmemory, and lets ZADD pass (R8).
   call('ZREM', KEYS[2], '')
   for _, id in ipairs(ids) do call('ZADD', KEYS[2], 'XX', 'GT', ends, id) end
   return math.max(free, 0)
@@ -48,10 +48,10 @@ end
 local first = first_in(KEYS[3])
 local kept = kept_back(first, place, ms)
 
--- Permits that come free here although nobody released them.
+-- Permits that become free here without a release.
 local found = 0
 if held > 0 then
-  -- An earlier run took them, and some of its leases have been reaped since: begin anew.
+  -- An earlier run took them, and some of its leases have been reaped since: start over.
   call('ZREM', KEYS[2], unpack(ids))
   found = held
   free = call('INCRBY', KEYS[1], held)

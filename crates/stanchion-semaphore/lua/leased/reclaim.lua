@@ -1,7 +1,7 @@
 -- leased/reclaim
 -- Give one permit back by its id, before its lease has ended.
 --
--- KEYS[1]  free       string      the permits that nobody holds
+-- KEYS[1]  free       string      the number of free permits
 -- KEYS[2]  leases     sorted set  permit id -> end of its lease
 -- KEYS[3]  once       string      the result; expires with not_after
 -- ARGV[1]  id         16 bytes
@@ -9,7 +9,7 @@
 -- ARGV[3]  channel
 -- ARGV[4]  publish    PUBLISH or SPUBLISH
 --
--- Returns  { 1 done, 1 given back or 0 it was gone }, { -1 late, 0 }
+-- Returns  { 1 done, 1 given back or 0 not held }, { -1 late, 0 }
 -- Replay   the once key has the result
 -- Wakes    as a release does
 -- Cost     O(log n)

@@ -1,19 +1,19 @@
 -- leased/release
 -- Give permits back, and wake as many waiters as are free now.
 --
--- KEYS[1]  free     string      the permits that nobody holds
+-- KEYS[1]  free     string      the number of free permits
 -- KEYS[2]  leases   sorted set  permit id -> end of its lease
--- ARGV[1]  ids      of 16 bytes, one behind the other
+-- ARGV[1]  ids      of 16 bytes each, concatenated
 -- ARGV[2]  channel  not a KEY: it would need a right on a key of that name (R14)
 -- ARGV[3]  publish  PUBLISH or SPUBLISH
 --
--- Returns  >= 0 done, so many subscribers were told; -1 done, but the message could not be sent; -2 at least one was gone
--- Replay   the ids are gone: nothing is given back again (P6)
+-- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 at least one was not held
+-- Replay   the ids are no longer there: nothing is given back again (P6)
 -- Wakes    waiters in each process, as many as the payload says: the number of free permits, as Redisson
 -- Cost     O(permits, log n) and the server's delivery to the subscribers
 local ids = {}
 for at = 1, #ARGV[1], 16 do ids[#ids + 1] = string.sub(ARGV[1], at, at + 15) end
--- Before anything is removed: what could not be given back would be lost (R16).
+-- Checked before anything is removed: permits that cannot be given back would be lost (R16).
 free_in(KEYS[1])
 -- ZREM tests and decides, and passes at maxmemory (R8).
 local removed = redis.call('ZREM', KEYS[2], unpack(ids))

@@ -6,7 +6,7 @@
 -- ARGV[2i]     id of permit i
 -- ARGV[2i+1]   its lease in milliseconds
 --
--- Returns  array: for each permit 1 renewed, 0 gone, -1 the server refused this key; or the number -1: late
+-- Returns  array: for each permit 1 renewed, 0 no longer held, -1 the server refused this key; or the number -1: late
 -- Replay   harmless: a lease is only ever lengthened
 -- Wakes    nobody
 -- Cost     O(log n) for each permit
@@ -14,7 +14,7 @@ local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
 if now > ARGV[1] + 0 then return -1 end
 local ms = math.floor(now / 1000)
--- Nothing to remove: passes at maxmemory, and lets ZADD pass (R8).
+-- Removes nothing, passes at maxmemory, and lets ZADD pass (R8).
 redis.pcall('ZREM', KEYS[1], '')
 local result = {}
 for i = 1, #KEYS do

@@ -1,7 +1,7 @@
 -- leased/set_total
--- Set how many permits there are, free and held together. Redisson's setPermits.
+-- Set the total number of permits, free and held. Redisson's setPermits.
 --
--- KEYS[1]  free       string      the permits that nobody holds; may become negative
+-- KEYS[1]  free       string      the number of free permits; may become negative
 -- KEYS[2]  leases     sorted set  permit id -> end of its lease
 -- KEYS[3]  once       string      the result; expires with not_after
 -- ARGV[1]  total
@@ -9,7 +9,7 @@
 -- ARGV[3]  channel
 -- ARGV[4]  publish    PUBLISH or SPUBLISH
 --
--- Returns  { 1 done, the total before }, { -1 late, 0 }
+-- Returns  { 1 done, the previous total }, { -1 late, 0 }
 -- Replay   the once key has the result
 -- Wakes    as many waiters as permits are free, when there are more than before
 -- Cost     O(1)

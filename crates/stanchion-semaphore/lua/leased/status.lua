@@ -1,11 +1,11 @@
 -- leased/status
--- How many permits are free and how many held, and the leases. Reads only, and reaps nothing.
+-- Read the numbers of free and held permits, and the leases. Writes nothing, and reaps nothing.
 --
--- KEYS[1]  free    string      the permits that nobody holds
+-- KEYS[1]  free    string      the number of free permits
 -- KEYS[2]  leases  sorted set  permit id -> end of its lease
--- ARGV[1]  list    how many leases to list, those that end first
+-- ARGV[1]  list    the number of leases to list, those that end first
 --
--- Returns  { server time in ms, free permits or '' when the semaphore does not exist, held, held with their lease over, id, end, ... }
+-- Returns  { server time in ms, free permits or '' when the semaphore does not exist, held, held with an ended lease, id, end, ... }
 -- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(log n + list)

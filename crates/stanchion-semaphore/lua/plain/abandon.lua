@@ -1,7 +1,7 @@
 -- semaphore/abandon
--- Undo whatever a request did: give its permits back, and its place in line.
+-- Undo a request: give back its permits and its place in line.
 --
--- KEYS[1]  free     string  the permits that nobody holds; missing: the semaphore is gone, and with it whatever was held of it
+-- KEYS[1]  free     string  the number of free permits; missing: the semaphore does not exist, and nothing of it is held
 -- KEYS[2]  ledger   hash    owner -> permits
 -- KEYS[3]  line     list    see line.lua
 -- ARGV[1]  owner
@@ -9,7 +9,7 @@
 -- ARGV[3]  channel
 -- ARGV[4]  publish  PUBLISH or SPUBLISH
 --
--- Returns  >= 0 done, so many subscribers were told; -1 done, but the message could not be sent; -2 there was nothing
+-- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 there was nothing to undo
 -- Replay   finds nothing
 -- Wakes    as a release does; also when permits were only kept back for the owner
 -- Cost     O(places in line), at most 16

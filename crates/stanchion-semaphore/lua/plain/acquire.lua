@@ -1,19 +1,19 @@
 -- semaphore/acquire
--- Take permits if so many are free and not kept back, or find that this owner has them already.
+-- Take permits if enough are free and not kept back, or confirm that this owner has them already.
 --
--- KEYS[1]  free       string  the permits that nobody holds (Redisson's layout); missing: none
+-- KEYS[1]  free       string  the number of free permits (Redisson's layout); missing: none
 -- KEYS[2]  ledger     hash    owner -> permits; no TTL, because it exists exactly while permits are held
 -- KEYS[3]  line       list    see line.lua
 -- KEYS[4]  slow       hash    see line.lua
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one acquire only (R1)
 -- ARGV[2]  wanted     permits, at least 1
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
--- ARGV[4]  waits      when refused: 0 it goes away; 1 it waits behind another of its process; 2 as the first, and may stand in line
+-- ARGV[4]  waits      when refused: 0 do not wait; 1 wait behind another of its process; 2 wait as its first, and join the line if need be
 -- ARGV[5]  channel
 -- ARGV[6]  publish    PUBLISH or SPUBLISH
 --
--- Returns  >= 0 acquired, and so many more could be; -1 late, -4 - ms busy: ask again after so long (-3: when there is a message); with
---          a sign { -4 - ms, server time in microseconds, 1 it stands in line or 2 it is passed over: see refused.lua }
+-- Returns  >= 0 acquired: the number of permits that others can still have; -1 late; -4 - ms busy: ask again after ms (-3: on a
+--          message); with a sign { -4 - ms, server time in microseconds, 1 in line or 2 passed over: see refused.lua }
 -- Replay   the ledger has the owner: granted, and nothing is taken again (P6)
 -- Wakes    waiters, when permits are no longer kept back for it
 -- Cost     O(1); refused, and for more than one permit: O(places in line), at most 16, and O(holders), up to 256
@@ -35,9 +35,9 @@ end
 
 if free < wanted + kept_back(first, place, ms) then
   if call('HGET', KEYS[2], ARGV[1]) then return math.max(free, 0) end
-  -- P3: a request that outlived its caller leaves nothing.
+  -- P3: a request that outlived its caller leaves nothing behind.
   if now > ARGV[3] + 0 and ARGV[4] ~= '0' then return -1 end
-  -- Nobody holds anything of a semaphore that is gone.
+  -- A semaphore that does not exist has no holders.
   if not exists then call('DEL', KEYS[2]) end
   local again, sign, open = refused(KEYS[3], KEYS[4], first, place, wanted, free, ms, ARGV[4], count, list)
   if open and free > 0 then redis.pcall(ARGV[6], ARGV[5], free) end

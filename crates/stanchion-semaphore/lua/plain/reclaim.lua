@@ -1,10 +1,10 @@
 -- semaphore/reclaim
--- Give back what an owner holds, for an operator who knows that it will not.
+-- Give back the permits of an owner that will not release them itself. For operators.
 --
--- Never so much that more were free and held than there are, where we know the total (see total.lua): then it held of a semaphore
--- that Redisson has deleted and made anew, and nothing else tells the two apart.
+-- Free and held permits together never exceed the total, where it is known (see total.lua). Permits beyond it were held of an earlier
+-- semaphore, which Redisson has deleted and created again; nothing else tells the two apart.
 --
--- KEYS[1]  free       string  the permits that nobody holds
+-- KEYS[1]  free       string  the number of free permits
 -- KEYS[2]  ledger     hash    owner -> permits
 -- KEYS[3]  once       string  the result; expires with not_after
 -- KEYS[4]  total      string  see total.lua

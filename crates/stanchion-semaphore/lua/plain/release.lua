@@ -1,14 +1,14 @@
 -- semaphore/release
 -- Give permits back, and wake as many waiters as are free now.
 --
--- KEYS[1]  free     string  the permits that nobody holds; missing: the semaphore is gone, and with it whatever was held of it
+-- KEYS[1]  free     string  the number of free permits; missing: the semaphore does not exist, and nothing of it is held
 -- KEYS[2]  ledger   hash    owner -> permits
 -- ARGV[1]  owner
 -- ARGV[2]  permits  those it holds
 -- ARGV[3]  channel  not a KEY: it would need a right on a key of that name (R14)
 -- ARGV[4]  publish  PUBLISH or SPUBLISH
 --
--- Returns  >= 0 done, so many subscribers were told; -1 done, but the message could not be sent; -2 the owner holds nothing
+-- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 the owner holds nothing
 -- Replay   the ledger no longer has the owner: nothing is given back again (P6)
 -- Wakes    waiters in each process, as many as the payload says: the number of free permits, as Redisson
 -- Cost     O(1) and the server's delivery to the subscribers

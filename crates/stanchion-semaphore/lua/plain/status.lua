@@ -1,11 +1,11 @@
 -- semaphore/status
--- How many permits are free, and who holds the others. Reads only.
+-- Read the number of free permits, and the holders of the others. Writes nothing.
 --
--- KEYS[1]  free     string  the permits that nobody holds
+-- KEYS[1]  free     string  the number of free permits
 -- KEYS[2]  ledger   hash    owner -> permits
 -- ARGV[1]  holders  1: list them
 --
--- Returns  { free permits or '' when the semaphore does not exist, owner, permits, ... }; of one that is gone nobody holds
+-- Returns  { free permits or '' when the semaphore does not exist, owner, permits, ... }; one that does not exist has no holders
 -- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(1), or O(holders) with the list

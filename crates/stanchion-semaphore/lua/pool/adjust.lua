@@ -1,11 +1,11 @@
 -- semaphore/adjust
--- Add permits, or take some away for good. Redisson's addPermits, but a TTL stays.
+-- Add permits, or remove some for good. Redisson's addPermits, but a TTL stays.
 --
--- KEYS[1]  free       string  the permits that nobody holds; may become negative
+-- KEYS[1]  free       string  the number of free permits; may become negative
 -- KEYS[2]  once       string  the result; expires with not_after
 -- KEYS[3]  ledger     hash    of plain permits
--- KEYS[4]  total      string  see total.lua; the semaphore's own key again: none
--- ARGV[1]  by         a whole number, negative to take away
+-- KEYS[4]  total      string  see total.lua; none if it is the semaphore's own key
+-- ARGV[1]  by         a whole number, negative to remove
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
 -- ARGV[4]  publish    PUBLISH or SPUBLISH

@@ -1,14 +1,14 @@
 -- semaphore/delete
--- Forget the semaphore with all that is held of it.
+-- Delete the semaphore and every hold of it.
 --
--- KEYS[1]  free   string  the permits that nobody holds
+-- KEYS[1]  free   string  the number of free permits
 -- KEYS[2]  held   hash or sorted set: the ledger, or the leases
 -- KEYS[3]  line   list    see line.lua
 -- KEYS[4]  slow   hash    see line.lua
--- KEYS[5]  total  string  see total.lua; the semaphore's own key again: none
+-- KEYS[5]  total  string  see total.lua; none if it is the semaphore's own key
 --
 -- Returns  1 it existed, 0 it did not
--- Replay   deletes what was made meanwhile: sent once only
+-- Replay   would delete a semaphore created in the meantime: sent once only
 -- Wakes    nobody, as Redisson: there is nothing to acquire
 -- Cost     O(holders)
 free_in(KEYS[1])

@@ -1,12 +1,12 @@
 -- semaphore/drain
--- Take all free permits, for good.
+-- Remove all free permits for good.
 --
--- KEYS[1]  free       string  the permits that nobody holds
+-- KEYS[1]  free       string  the number of free permits
 -- KEYS[2]  once       string  the result; expires with not_after
--- KEYS[3]  total      string  see total.lua; the semaphore's own key again: none
+-- KEYS[3]  total      string  see total.lua; none if it is the semaphore's own key
 -- ARGV[1]  not_after  server time in microseconds; later the script refuses
 --
--- Returns  { 1 done, how many were taken }, { -1 late, 0 }
+-- Returns  { 1 done, the number of removed permits }, { -1 late, 0 }
 -- Replay   the once key has the result
 -- Wakes    nobody
 -- Cost     O(1)

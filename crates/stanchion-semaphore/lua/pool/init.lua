@@ -1,10 +1,10 @@
 -- semaphore/init
--- Set the number of permits, if nobody has yet. Redisson's trySetPermits.
+-- Set the number of permits, if the semaphore does not exist yet. Redisson's trySetPermits.
 --
--- KEYS[1]  free       string  the permits that nobody holds; no TTL, as Redisson
+-- KEYS[1]  free       string  the number of free permits; no TTL, as Redisson
 -- KEYS[2]  once       string  the result; expires with not_after
 -- KEYS[3]  ledger     hash    of plain permits
--- KEYS[4]  total      string  see total.lua; the semaphore's own key again: none
+-- KEYS[4]  total      string  see total.lua; none if it is the semaphore's own key
 -- ARGV[1]  permits
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel

@@ -1,7 +1,7 @@
 -- semaphore/refused, in front of the scripts that ask for permits, behind line.lua.
 
--- Whether so many permits can come together when everybody has released who is not slow; how long a turn lasts; the holders that were
--- looked at. `count` says how many holders there are, `list` names so many of them and what each of them holds.
+-- Returns whether enough permits are free once every holder that is not slow has released, and the length of a turn in ms. `count`
+-- returns the number of holders; `list` returns up to so many of them, and the permits of each.
 local function possible(slow, wanted, free, count, list)
   local known = redis.call('HMGET', slow, 'turn', '*')
   local holders = count()
@@ -15,7 +15,7 @@ local function possible(slow, wanted, free, count, list)
   return free >= wanted, tonumber(known[1]) or TURN
 end
 
--- Writes down those who held through a turn.
+-- Marks the holders that kept permits through a turn.
 local function remember(slow, turn, count, list)
   local marks = { 'turn', string.format('%.0f', turn * 2) }
   if count() > LOOKED_AT then
@@ -26,17 +26,17 @@ local function remember(slow, turn, count, list)
   -- First, because it passes at maxmemory and lets the rest pass (R8).
   redis.call('DEL', slow)
   redis.pcall('HSET', slow, unpack(marks))
-  -- R9: nothing without an end.
+  -- R9: no mark without a TTL.
   if redis.pcall('PEXPIRE', slow, MEMORY) ~= 1 then redis.pcall('DEL', slow) end
 end
 
--- Takes the last place in line, or keeps the one it has; false when there is none.
+-- Takes the last place in line, or keeps the one it has; returns false when no place is free.
 local function stand(line, place, first)
   local places = first and redis.call('LRANGE', line, 0, -1) or {}
   for _, taken in ipairs(places) do
     if taken == place then return true end
   end
-  -- A server without memory or rights for it has no line (R9).
+  -- Without memory or rights for the list there is no line (R9).
   if #places >= PLACES or type(redis.pcall('RPUSH', line, place)) ~= 'number' then return false end
   if #places == 0 and redis.pcall('PEXPIRE', line, PATIENCE) ~= 1 then
     redis.pcall('LREM', line, 0, place)
@@ -45,7 +45,7 @@ local function stand(line, place, first)
   return true
 end
 
--- Lengthens the patience with the first, and begins its turn; false when that cannot be.
+-- Renews the TTL of the line, and begins the turn of the first; returns false when that fails.
 local function begin(line, first, turn, ms)
   redis.call('PEXPIRE', line, PATIENCE, 'GT')
   if first.permits == 1 or first.ends < math.huge then return true end
@@ -57,13 +57,13 @@ local function begin(line, first, turn, ms)
   return true
 end
 
--- What a refused request that waits does in the line. Returns the ms after which to ask again, math.huge: when there is a message;
--- 1 it stands in line, 2 it is passed over: as things are it cannot be served; whether permits are no longer kept back for it.
+-- Joins, keeps or leaves the line for a refused request. Returns the ms after which to ask again (math.huge: on a message); 1 when it
+-- is in line, 2 when it is passed over because it cannot be served at present; and whether permits are no longer kept back for it.
 --
 -- waits  0 it does not; 1 behind another of its process; 2 as the first of its process
 local function refused(line, slow, first, place, wanted, free, ms, waits, count, list)
   local again = math.huge
-  -- Kept back for somebody who may be dead: that ends without a message.
+  -- Kept back for a first that may be dead: that ends without a message.
   if free >= wanted then again = math.max(0, math.min(redis.call('PTTL', line), first.ends - ms)) end
   if waits == '0' or (wanted == 1 and (not first or waits == '1')) then return again end
   local mine = first and first.place == place

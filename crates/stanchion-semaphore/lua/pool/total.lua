@@ -1,7 +1,7 @@
 -- semaphore/total, in front of the scripts that change how many plain permits there are.
 --
--- The total is known when one of us made the semaphore, and tells an operator's reclaim what cannot be held any more. Redisson knows
--- nothing of the key, so it is forgotten 30 days after we have set it last.
+-- The total is known if a stanchion client created the semaphore. It tells an operator's reclaim which permits cannot be held any
+-- more. Redisson does not update the key, so it expires 30 days after it was last set.
 local REMEMBERED = '2592000000'
 
 local function know_total(key, total)
@@ -11,7 +11,7 @@ end
 -- `key` may be the semaphore's own: leased permits need no total. Redisson ends them together with the semaphore.
 local function made(ledger, key, total)
   if key == KEYS[1] then return end
-  -- Whoever held of a former semaphore of this name holds nothing of this one.
+  -- Holders of a former semaphore of this name hold nothing of this one.
   redis.call('DEL', ledger)
   know_total(key, total)
 end

@@ -25,10 +25,10 @@ static RECLAIM: Script<3, 4> =
     script!("leased/reclaim", "pool/free.lua" "pool/once.lua" "leased/reclaim.lua");
 static STATUS: Script<2, 1> = script!("leased/status", "pool/free.lua" "leased/status.lua");
 
-/// How many ended leases a request reaps at most, beyond what it asks for: about 0.1 ms of the server's time.
+/// The most ended leases that a request reaps beyond the permits it asks for: about 0.1 ms of the server's time.
 const REAP: u64 = 100;
 
-/// A request for so many leased permits of one semaphore.
+/// A request for a number of leased permits of one semaphore.
 #[derive(Debug)]
 pub(crate) struct Description {
     pub(crate) keys: Arc<Keys>,
@@ -143,7 +143,7 @@ pub(crate) fn reclaim(keys: &Keys, id: &PermitId, operation: &Operation) -> Call
     )
 }
 
-/// With the `list` leases that end first.
+/// Reads the status, with the `list` leases that end first.
 pub(crate) fn status(keys: &Keys, list: u64) -> Call {
     STATUS.call([keys.name.as_bytes(), &keys.held], [list.into()])
 }

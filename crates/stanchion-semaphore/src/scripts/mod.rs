@@ -1,4 +1,4 @@
-//! The scripts, and how the descriptions of semaphores call them.
+//! The scripts, and the descriptions of semaphores that call them.
 
 pub(crate) mod leased;
 pub(crate) mod plain;
@@ -6,7 +6,7 @@ pub(crate) mod pool;
 
 use stanchion_core::primitive::{Hint, Reply, Request};
 
-/// What a busy reply says beyond its number: that the request stands in line, or is passed over.
+/// Reads the sign that follows the number in a busy reply: the request is in line, or is passed over.
 fn place_in_line(rest: &[Reply]) -> Hint {
     let sign = rest.first().and_then(Reply::as_int);
     let mut hint = Hint::default();
@@ -15,12 +15,12 @@ fn place_in_line(rest: &[Reply]) -> Hint {
     hint
 }
 
-/// What the request does when it is refused, as the scripts read it.
+/// Returns the argument `waits`, by which a script knows whether a refused request goes on waiting.
 fn waits(request: &Request<'_>) -> u64 {
     u64::from(request.waits) + u64::from(request.waits && request.first)
 }
 
-/// A script, with the functions in front that it shares with others.
+/// Builds a script, with the functions in front that it shares with others.
 macro_rules! script {
     ($name:literal, $($file:literal)+) => {
         stanchion_core::primitive::Script::new(

@@ -21,7 +21,7 @@ static RECLAIM: Script<4, 4> =
     script!("semaphore/reclaim", "pool/free.lua" "pool/once.lua" "plain/reclaim.lua");
 static STATUS: Script<2, 1> = script!("semaphore/status", "pool/free.lua" "plain/status.lua");
 
-/// A request for so many permits of one semaphore.
+/// A request for a number of permits of one semaphore.
 #[derive(Debug)]
 pub(crate) struct Description {
     pub(crate) keys: Arc<Keys>,
@@ -120,7 +120,7 @@ pub(crate) fn reclaim(keys: &Keys, owner: &str, operation: &Operation) -> Call {
     )
 }
 
-/// `holders`: list them.
+/// Reads the status, with the list of holders if `holders`.
 pub(crate) fn status(keys: &Keys, holders: bool) -> Call {
     STATUS.call(
         [keys.name.as_bytes(), &keys.held],

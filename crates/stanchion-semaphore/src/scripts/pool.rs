@@ -1,4 +1,4 @@
-//! What concerns the number of permits: the same for both kinds.
+//! The scripts that change the number of permits, the same for both kinds.
 
 use stanchion_core::primitive::{Call, Operation, Script};
 
