@@ -1,8 +1,8 @@
 -- latch/arm
 -- Set the count of a latch that is open.
 --
--- KEYS[1]  latch      string  the count. No TTL: it stands until it is counted down or deleted (Redisson's layout)
--- KEYS[2]  once       string  this operation has been done; gone when it can run no more
+-- KEYS[1]  latch      string  the count. No TTL: it stays until it is counted down or deleted (Redisson's layout)
+-- KEYS[2]  once       string  this operation has run; expires when it is late
 -- KEYS[3]  deleted    string  the mark of a delete
 -- ARGV[1]  count      above 0
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
@@ -10,10 +10,10 @@
 -- ARGV[4]  publish    PUBLISH or SPUBLISH
 --
 -- Returns  1 armed, 0 it was armed before, -1 late
--- Replay   says that it was done, also when the latch has been counted down since (P6, R13)
+-- Replay   answers that it was armed, also when the latch has been counted down since (P6, R13)
 -- Wakes    nobody: payload 1 closes the gates of Redisson's waiters
 -- Cost     O(1)
--- Another kind of value under this name is an error, and stays (R16).
+-- A value of another kind under this name is an error, and stays untouched (R16).
 local count = count_in(KEYS[1])
 if redis.call('GET', KEYS[2]) then return 1 end
 if count then return 0 end
@@ -23,7 +23,7 @@ if time[1] * 1000000 + time[2] > ARGV[2] + 0 then return -1 end
 -- First: refused at maxmemory, and then nothing has been written.
 redis.call('SET', KEYS[1], ARGV[1])
 redis.call('DEL', KEYS[3])
--- It lives through the millisecond of not_after: forgotten is never before late (R13).
+-- The key lives through the millisecond of not_after: a resent request finds it, or is late (R13).
 redis.call('SET', KEYS[2], '1', 'PXAT', string.sub(ARGV[2], 1, -4))
 redis.pcall(ARGV[4], ARGV[3], '1')
 return 1

@@ -1,5 +1,5 @@
 -- latch/count
--- The count. Reads only.
+-- Read the count. Writes nothing.
 --
 -- KEYS[1]  latch  string  the count
 --

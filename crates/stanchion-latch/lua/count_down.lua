@@ -1,18 +1,18 @@
 -- latch/count_down
--- Take from the count. At zero the latch is open, and whoever waits hears of it.
+-- Subtract from the count. At zero the latch opens, and its waiters get a message.
 --
 -- KEYS[1]  latch      string  the count (Redisson's layout)
--- KEYS[2]  once       string  what this operation answered; gone when it can run no more
--- ARGV[1]  by         how many, above 0
+-- KEYS[2]  once       string  the answer of this operation; expires when it is late
+-- ARGV[1]  by         above 0
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
 -- ARGV[4]  publish    PUBLISH or SPUBLISH
 --
--- Returns  >= 0 what is left (0: open, now or before), -1 late
--- Replay   answers what the first run answered, and takes nothing (P6, R13)
--- Wakes    everybody, at zero only: payload 0, as Redisson
+-- Returns  >= 0 the count that is left (0: open, now or before), -1 late
+-- Replay   gives the answer of the first run, and subtracts nothing (P6, R13)
+-- Wakes    every waiter, at zero only: payload 0, as Redisson
 -- Cost     O(1) and the server's delivery to the subscribers
--- Another kind of value under this name is an error, and stays (R16).
+-- A value of another kind under this name is an error, and stays untouched (R16).
 local count = count_in(KEYS[1])
 local answered = redis.call('GET', KEYS[2])
 if answered then return answered + 0 end
@@ -20,7 +20,7 @@ if not count then return 0 end
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[2] + 0 then return -1 end
 
--- Nothing to remove: passes at maxmemory, and lets DECRBY pass (R8).
+-- Removes nothing, passes at maxmemory, and lets DECRBY pass (R8).
 redis.call('DEL', KEYS[2])
 local left = 0
 if count - ARGV[1] > 0 then
@@ -28,7 +28,7 @@ if count - ARGV[1] > 0 then
 else
   redis.call('DEL', KEYS[1])
 end
--- It lives through the millisecond of not_after: forgotten is never before late (R13).
+-- The key lives through the millisecond of not_after: a resent request finds it, or is late (R13).
 redis.call('SET', KEYS[2], left, 'PXAT', string.sub(ARGV[2], 1, -4))
 if left == 0 then redis.pcall(ARGV[4], ARGV[3], '0') end
 return left

@@ -1,22 +1,22 @@
 -- latch/wait
--- Is the latch open?
+-- Tell whether the latch is open.
 --
 -- KEYS[1]  latch    string  the count; open when missing or not above 0 (Redisson's layout)
--- KEYS[2]  deleted  string  when it was deleted, server time in microseconds; there for a while, so that who waited does not take the
+-- KEYS[2]  deleted  string  when it was deleted, server time in microseconds; kept for a while, so that waiters do not take the
 --                           missing key for zero
 -- ARGV[1]  since    server time in microseconds when the wait began, or a little earlier
 --
 -- Returns  0 open, -2 deleted while the caller waited, -3 closed
--- Replay   asks again
+-- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(1)
 local count = count_in(KEYS[1])
 if not count then
-  -- A wait that began later never saw the latch that was deleted. What has become of the name since, Redisson need not have told.
+  -- A wait that began after the delete did not wait for that latch. Redisson may have opened another one since, and leaves the mark.
   local deleted = redis.call('GET', KEYS[2])
   return deleted and ARGV[1] + 0 <= deleted + 0 and -2 or 0
 end
 if count + 0 <= 0 then return 0 end
--- Redisson arms without knowing of this key: who finds the latch armed again takes the old mark away.
+-- Redisson arms without this key: the first waiter that finds the latch armed again removes the old mark.
 if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('DEL', KEYS[2]) end
 return -3

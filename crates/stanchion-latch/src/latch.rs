@@ -8,28 +8,29 @@ use stanchion_core::{AcquireError, Client, InvalidName, Name, Outage, QueryError
 
 use crate::scripts::Description;
 
-/// The largest count: the largest integer that Lua's numbers, in which the scripts count, tell from the next one.
+/// The largest count: above it, Lua's numbers are not exact, and the scripts count with them.
 const MAX_COUNT: u64 = (1 << 53) - 1;
 
 /// A latch that processes share by its name. Cheap to clone; handles have no state.
 ///
-/// A latch without a count is open: so is one that was never armed.
+/// A latch without a count is open, also one that was never armed.
 ///
 /// # Guarantees
-/// * P4: the count-down that opens it lets every waiter of every process go on within about a round trip, in the order of
-///   arrival; a lost message costs a poll (5 s). All waiters of a process cost one subscription and, when it opens, one
-///   question.
-/// * P6: [`arm`](Self::arm), [`count_down`](Self::count_down) and [`delete`](Self::delete) take effect once, however often
-///   they had to be sent.
-/// * The message that opens it is sent once, with the last count-down.
-/// * Waiters see the latch open or do not: one that is armed again before a waiter of another process has asked may be seen
-///   closed again, and that waiter waits on for the new count. Give each round a name of its own where that matters.
+/// * P4: the count-down that opens the latch ends the wait of every waiter in every process within about a round trip, in
+///   order of arrival; a lost message delays them until the next poll (5 s). All waiters of a process share one subscription
+///   and, when the latch opens, one request.
+/// * P6: [`arm`](Self::arm), [`count_down`](Self::count_down) and [`delete`](Self::delete) take effect once, even when they
+///   were resent.
+/// * The message that opens the latch is sent once, with the last count-down.
+/// * A latch that is armed again at once may be closed before a waiter of another process has asked; that waiter then waits
+///   for the new count. Use a new name for each round where that matters.
 ///
 /// # On the wire
 /// Redisson's `RCountDownLatch`: the string `name` with the count, without TTL, and the channel
-/// `redisson_countdownlatch__channel__{name}`. Ours alone: `stanchion_once:{name}:<operation>` for as long as a resent
-/// operation could still run (some 10 s), and `stanchion_latch_deleted:{name}` for 60 s after [`delete`](Self::delete). A
-/// plain semaphore is a string with a number, too, and cannot be told from a latch: do not give both one name.
+/// `redisson_countdownlatch__channel__{name}`. Stanchion's own: `stanchion_once:{name}:<operation>` for as long as a
+/// resent operation could still run (about 10 s), and `stanchion_latch_deleted:{name}` for 60 s after
+/// [`delete`](Self::delete). A plain semaphore is also a string with a number and looks the same: do not give a latch and a
+/// semaphore one name.
 #[derive(Clone, Debug)]
 pub struct CountDownLatch {
     client: Client,
@@ -38,10 +39,10 @@ pub struct CountDownLatch {
 }
 
 impl CountDownLatch {
-    /// The latch called `name` (1 to 512 bytes with the client's key prefix). Sends nothing.
+    /// Returns a handle to the latch called `name` (1 to 512 bytes with the client's key prefix). Sends nothing.
     ///
-    /// On a cluster the name must have no braces at all: Redisson wraps the channel's name in braces even then, which puts
-    /// channel and key into different slots.
+    /// On a cluster the name must have no braces: Redisson puts the channel's name in braces anyway, and channel and key
+    /// would be in different slots.
     ///
     /// ```
     /// # use stanchion_latch::{Client, CountDownLatch};
@@ -69,7 +70,7 @@ impl CountDownLatch {
         })
     }
 
-    /// The name, key prefix included.
+    /// Returns the name, key prefix included.
     ///
     /// ```
     /// # use stanchion_latch::{Client, ClientConfig, CountDownLatch};
@@ -86,7 +87,7 @@ impl CountDownLatch {
         self.description.name()
     }
 
-    /// Sets the count of an open latch; `false`, and nothing changed, when it has one. `count` is 1 to 2⁵³ − 1.
+    /// Sets the count of an open latch; returns `false` and changes nothing when it is closed. `count` is 1 to 2⁵³ − 1.
     ///
     /// ```
     /// # use stanchion_latch::{Client, CountDownLatch};
@@ -110,8 +111,8 @@ impl CountDownLatch {
     /// A dropped call may or may not have armed it.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect and the answer of once (P6). Publishes `1`, as Redisson, which
-    /// closes the gates of its waiters.
+    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6). Publishes `1`, as Redisson
+    /// does, whose waiters then wait for the new count.
     pub async fn arm(&self, count: u64) -> Result<bool, QueryError> {
         checked("count", count)?;
         let operation = self.client.operation();
@@ -121,7 +122,7 @@ impl CountDownLatch {
         Ok(answer == 1)
     }
 
-    /// Takes one from the count and returns what is left; 0 also when the latch was open already.
+    /// Subtracts one from the count and returns the rest; 0 also when the latch was open already.
     ///
     /// ```
     /// # use stanchion_latch::{Client, CountDownLatch};
@@ -139,19 +140,19 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else. After
-    /// [`QueryError::Unanswered`] or [`QueryError::Unavailable`] it may have been counted, once.
+    /// [`QueryError::Unanswered`] or [`QueryError::Unavailable`] it may have been counted, at most once.
     ///
     /// # Cancel safety
-    /// A dropped call may or may not have counted. Let it finish in a task of its own where that matters.
+    /// A dropped call may or may not have counted. Run it in its own task where that matters.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect and the answer of once (P6). At zero it removes the key and
-    /// publishes `0`, as Redisson.
+    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6). At zero it removes the key
+    /// and publishes `0`, as Redisson does.
     pub async fn count_down(&self) -> Result<u64, QueryError> {
         self.count_down_by(1).await
     }
 
-    /// Takes `by` (1 to 2⁵³ − 1) from the count at once, never below zero, and returns what is left.
+    /// Subtracts `by` (1 to 2⁵³ − 1) from the count in one step, never below zero, and returns the rest.
     ///
     /// ```
     /// # use stanchion_latch::{Client, CountDownLatch};
@@ -181,7 +182,7 @@ impl CountDownLatch {
             .await
     }
 
-    /// The count; 0 when the latch is open. By the time you read it, it may have changed.
+    /// Returns the count when the server answered; 0 when the latch is open.
     ///
     /// ```
     /// # use stanchion_latch::{Client, CountDownLatch};
@@ -229,9 +230,9 @@ impl CountDownLatch {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: somebody [deleted](Self::delete) it during the wait.
-    /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: the server has been out of reach for the outage
-    /// tolerance (30 s).
+    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: it was [deleted](Self::delete) during the wait.
+    /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: the server was out of reach for the outage tolerance
+    /// (30 s).
     ///
     /// # Cancel safety
     /// Safe at every await point: waiting changes nothing.
@@ -243,7 +244,7 @@ impl CountDownLatch {
         self.client.wait(&self.sync, None).await
     }
 
-    /// Waits for at most `timeout`. Zero asks once.
+    /// Waits until the latch is open, for at most `timeout`. Zero asks once.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -271,9 +272,9 @@ impl CountDownLatch {
         self.client.wait(&self.sync, Some(timeout)).await
     }
 
-    /// Removes a closed latch, and returns whether there was one. Its waiters get [`Rejection::Deleted`] at once. To who waits
-    /// later it is open, as any latch that is not armed. (Redisson's waiters are not woken, as by Redisson's own `delete`; and to
-    /// our waiters a latch that Redisson deleted is open.)
+    /// Removes a closed latch, and returns whether there was one. Its waiters get [`Rejection::Deleted`] at once. Later waits
+    /// find it open, as any latch that is not armed. Redisson's waiters are not woken, as by Redisson's own `delete`. A latch
+    /// that Redisson deleted is open.
     ///
     /// ```
     /// # use stanchion_latch::{AcquireError, Client, CountDownLatch, Rejection};
@@ -300,17 +301,18 @@ impl CountDownLatch {
     /// A dropped call may or may not have deleted it.
     ///
     /// # On the wire
-    /// One script; again after a lost reply, with the effect and the answer of once (P6). Publishes `1`, as Redisson.
+    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6). Publishes `1`, as Redisson
+    /// does.
     pub async fn delete(&self) -> Result<bool, QueryError> {
         let operation = self.client.operation();
         let answer = self.operate(&self.description.delete(&operation)).await?;
         Ok(answer == 1)
     }
 
-    /// Sends until answered: what is sent answers as once.
+    /// Sends `call` until it is answered. Its scripts take effect once and repeat their answer.
     async fn operate(&self, call: &Call) -> Result<u64, QueryError> {
         match self.client.query(call, Resend::UntilAnswered).await? {
-            // An earlier try may have been executed.
+            // An earlier attempt may have run.
             Reply::Int(-1) => Err(QueryError::Unanswered {
                 outage: Outage::Unanswered {
                     detail: "the request reached the server too late".into(),

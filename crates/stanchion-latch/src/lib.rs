@@ -1,7 +1,7 @@
 //! A distributed count-down latch on Redis and Valkey, wire-compatible with Redisson's `RCountDownLatch`.
 //!
-//! A latch is armed with a count. Whoever waits goes on when the count has come down to zero: a start signal for many, or
-//! a meeting point where one waits for many.
+//! A latch is armed with a count, and its waiters continue when the count reaches zero: a start signal for many, or a
+//! meeting point where one waits for many.
 //!
 //! ```
 //! use stanchion_latch::{Client, CountDownLatch, QueryError};
@@ -26,9 +26,8 @@
 //! }
 //! ```
 //!
-//! A latch belongs to nobody: it has no owner, no lease and no TTL. A worker that dies before it counts down leaves the
-//! count where it is, so wait with [`CountDownLatch::wait_timeout`], or have somebody who can
-//! [delete](CountDownLatch::delete) it.
+//! A latch has no owner, no lease and no TTL. If a worker dies before it counts down, the count stays where it is: wait with
+//! [`CountDownLatch::wait_timeout`], or have an operator who can [delete](CountDownLatch::delete) the latch.
 
 mod latch;
 mod scripts;
@@ -40,7 +39,7 @@ pub use stanchion_core::{
     ShutdownReport,
 };
 
-/// The program of the README runs.
+/// The program of the README, as a doc test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! The scripts, and how a latch's description calls them.
+//! The scripts, and the description of a latch that calls them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use stanchion_core::primitive::{
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
-/// A script, with the reading of the count in front.
+/// Builds a script, with the function in front that reads the count.
 macro_rules! script {
     ($name:literal, $file:literal) => {
         Script::new(
@@ -26,9 +26,8 @@ static COUNT_DOWN: Script<2, 4> = script!("latch/count_down", "count_down.lua");
 static DELETE: Script<3, 4> = script!("latch/delete", "delete.lua");
 static COUNT: Script<1, 0> = script!("latch/count", "count.lua");
 
-/// How long the mark of a delete stays. A waiter asks at least once in a poll interval (5 s) and gives up when the
-/// server has been out of reach for the outage tolerance (30 s): within a minute each has seen the mark or has an error
-/// already.
+/// The time that the mark of a delete stays. A waiter asks at least once in a poll interval (5 s) and gives up when the
+/// server was out of reach for the outage tolerance (30 s): within a minute each has seen the mark or returned an error.
 pub(crate) const MARK: Duration = Duration::from_secs(60);
 
 /// A latch, as the core sees it.
@@ -38,7 +37,7 @@ pub(crate) struct Description {
     channel: Vec<u8>,
     /// The key of the mark of a delete.
     deleted: Vec<u8>,
-    /// What the keys of operations begin with.
+    /// The prefix of the keys of operations.
     once: Vec<u8>,
     publish: &'static str,
 }
