@@ -1,5 +1,5 @@
 -- multilock/acquire
--- Take all of several free locks, or none of them.
+-- Take several locks if all of them are free, or none.
 --
 -- KEYS[1]  lock       hash    owner -> hold count (Redisson's layout); one key for each lock, in name order
 -- KEYS[2]  fence      string  the last fencing token of a lock; one key for each counter, after all locks
@@ -11,13 +11,13 @@
 -- ARGV[6]  channel    one for each lock
 --
 -- Returns  > 0 the token of all, 0 acquired without a token, -1 late,
---          { -4 - ttl (-3: no TTL), now, i } busy: the i-th lock is held by somebody else, and nothing is held by this owner
+--          { -4 - ttl (-3: no TTL), now, i } busy: another owner holds the i-th lock, and this owner holds none
 -- Replay   grants again with a new, larger token: counts are set, never incremented (P6)
--- Wakes    nobody; but the locks that an earlier run took and this one cannot keep are released as a release does (R12)
+-- Wakes    nobody; except for locks that an earlier run took and this one cannot keep: as a release does (R12)
 -- Cost     O(locks)
 local call = redis.call
 local locks = ARGV[4] + 0
--- Reading all types first leaves foreign keys untouched: WRONGTYPE comes before any write (R16).
+-- All types are read first, so WRONGTYPE comes before any write and foreign keys stay untouched (R16).
 local ttls, mine, busy = {}, {}, nil
 for i = 1, locks do
   local ttl = call('PTTL', KEYS[i])
@@ -42,7 +42,7 @@ if busy then
   return { -4 - ttls[busy], now, busy }
 end
 
--- P3: a request that outlived its caller takes nothing. Busy is as good an answer.
+-- P3: a request that outlived its caller takes nothing. Checked after busy, which takes nothing either.
 if now > ARGV[3] + 0 then return -1 end
 
 local token = 0
@@ -76,7 +76,7 @@ local done, problem = pcall(function()
   end
 end)
 if done then return token end
--- All or nothing, whatever the server's rights say; and no lock without a TTL stays behind (R9).
+-- All or nothing, also when rights are missing; and no lock without a TTL stays behind (R9).
 for i = 1, taken do
   if redis.pcall('HDEL', KEYS[i], ARGV[1]) == 1 then redis.pcall(ARGV[5], ARGV[5 + i], '0') end
 end

@@ -1,7 +1,7 @@
 -- multilock/origin
--- Tell which keyspace this is: a number that the first who asks gives it.
+-- Return the number of this keyspace, which the first request stores.
 --
--- KEYS[1]  origin  string  a random number, 1 to 2^53; no TTL: while anybody waits by it, it must not change. One for each
+-- KEYS[1]  origin  string  a random number, 1 to 2^53; no TTL: it must not change while waits are ordered by it. One for each
 --                          hash slot in which a multi-lock has had one name on several servers
 -- ARGV[1]  fresh   the number if there is none yet
 --

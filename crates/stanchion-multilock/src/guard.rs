@@ -1,4 +1,4 @@
-//! What an acquire gives.
+//! The guard that an acquire returns.
 
 use std::fmt;
 use std::future::Future;
@@ -11,18 +11,18 @@ use stanchion_core::{
 
 /// All members of a [`MultiLock`](crate::MultiLock), held. Release it, or drop it: the release then runs in the background.
 ///
-/// It is lost when any of them is lost. `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no
-/// runtime and never panics (P9).
+/// It is lost when any member is lost. `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and
+/// never panics (P9).
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct MultiGuard {
     holds: HoldSet,
     names: Vec<Name>,
-    /// Which of them mint tokens.
+    /// For each member, whether it mints tokens.
     mints: Vec<bool>,
 }
 
 impl MultiGuard {
-    /// `names`: of all members, in name order. One hold stands for all of them, or there is one for each.
+    /// Makes the guard of `members`, in name order. `holds` has one hold for all of them, or one for each.
     pub(crate) fn new(holds: HoldSet, members: &[Part]) -> Self {
         Self {
             holds,
@@ -37,7 +37,7 @@ impl MultiGuard {
         }
     }
 
-    /// What is held: the members' names in name order, with the client's key prefix.
+    /// Returns the names of the members in name order, with the client's key prefix.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
@@ -58,8 +58,8 @@ impl MultiGuard {
         &self.names
     }
 
-    /// The fencing token of the member called `name` (key prefix included); `None` for one that mints none, and for a name
-    /// that is not a member's. Give each resource the token of the name that guards it.
+    /// Returns the fencing token of the member called `name` (key prefix included); `None` if it mints none, or is not a
+    /// member. Give each resource the token of the name that guards it.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
@@ -80,7 +80,7 @@ impl MultiGuard {
     /// ```
     ///
     /// # Guarantees
-    /// P2, for each name: larger than the token of every earlier outermost acquisition of that name, by whatever lock.
+    /// P2, for each name: larger than the token of every earlier outermost acquisition of that name, by any lock.
     /// Members that mint and that one script acquired share one token.
     #[must_use]
     pub fn fencing_token(&self, name: impl AsRef<[u8]>) -> Option<FencingToken> {
@@ -88,7 +88,7 @@ impl MultiGuard {
             .names
             .iter()
             .position(|member| member.as_bytes() == name.as_ref())?;
-        // Where one hold stands for all, it has a token if any of them mints.
+        // One hold for all members has a token if any of them mints.
         if !*self.mints.get(i)? {
             return None;
         }
@@ -96,8 +96,8 @@ impl MultiGuard {
         holds.get(i).or_else(|| holds.first())?.fencing_token()
     }
 
-    /// Until when the holder may count on all members, on the first member's clock: the earliest of their ends. Every
-    /// renewal moves it on.
+    /// Returns the time until which the holder may count on all members, on the first member's clock: the earliest of their
+    /// ends. Every renewal extends it.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -123,7 +123,7 @@ impl MultiGuard {
         self.holds.valid_until()
     }
 
-    /// What is left of [`valid_until`](Self::valid_until) now; zero once lost.
+    /// Returns the time that is left until [`valid_until`](Self::valid_until); zero once lost.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -146,7 +146,7 @@ impl MultiGuard {
         self.holds.remaining()
     }
 
-    /// Whether all members are still held.
+    /// Returns whether all members are still held.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -166,7 +166,7 @@ impl MultiGuard {
     /// ```
     ///
     /// # Guarantees
-    /// P5: false before anybody else can be granted a member. Compares the clock; needs no network and no timer.
+    /// P5: false before another owner can be granted a member. Compares the clock; needs no network and no timer.
     /// It cannot stop code between this check and its effect: for that, use the fencing tokens.
     #[must_use]
     pub fn is_held(&self) -> bool {
@@ -193,17 +193,17 @@ impl MultiGuard {
     /// ```
     ///
     /// # Guarantees
-    /// P5: resolves before anybody else can be granted that member, and not early while renewals succeed. A member that was
-    /// taken away by force is noticed at the next renewal, up to a third of the lease later.
+    /// P5: resolves before another owner can be granted that member, and not early while renewals succeed. The forced release
+    /// of a member is noticed at the next renewal, up to a third of the lease later.
     ///
     /// # Cancel safety
-    /// Safe; any number of these futures may exist, also beyond the guard. After a release it pends for ever and keeps
-    /// nothing alive, but a task that only waits for it never ends: spawn [`ended`](Self::ended) instead.
+    /// Safe; any number of these futures may exist, and they may outlive the guard. After a release they pend for ever and
+    /// keep nothing alive, but a task that only waits for one never ends: spawn [`ended`](Self::ended) instead.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         self.holds.lost()
     }
 
-    /// Resolves when it is over: released, or the first member is lost. For tasks that watch it.
+    /// Resolves when the hold has ended: released, or the first member lost. For tasks that watch it.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
@@ -230,7 +230,7 @@ impl MultiGuard {
         self.holds.ended()
     }
 
-    /// Runs `work` as long as all members are held. When one is lost, `work` is dropped at its await point.
+    /// Runs `work` while all members are held. When one is lost, `work` is dropped at its await point.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -260,7 +260,7 @@ impl MultiGuard {
     }
 
     /// Renews the leases of all members now. Only needed with [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to
-    /// have a whole lease ahead at a certain point. Never shortens.
+    /// have a whole lease ahead at a certain point. Never shortens a lease.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
@@ -287,7 +287,7 @@ impl MultiGuard {
     /// Safe: a renewal that was sent may still take effect.
     ///
     /// # On the wire
-    /// One script, or one for each member; again after a lost reply, with the effect of once.
+    /// One script, or one for each member, resent after a lost reply; each takes effect once.
     pub async fn renew(&self) -> Result<(), RenewError> {
         self.holds.renew().await
     }
@@ -310,7 +310,7 @@ impl MultiGuard {
     /// ```
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: a member was lost before, and somebody else may have held it since; nothing of theirs was
+    /// [`ReleaseError::Lost`]: a member was lost before, and another owner may have held it since; that owner's hold was not
     /// touched, and the other members are released. [`ReleaseError::Ambiguous`]: no answer within the operation timeout;
     /// the release goes on in the background.
     ///
@@ -318,7 +318,7 @@ impl MultiGuard {
     /// Safe: the release goes on in the background.
     ///
     /// # On the wire
-    /// One script, or one for each member. It publishes on the channel of each.
+    /// One script, or one for each member. A message is published on the channel of each.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.holds.release().await
     }

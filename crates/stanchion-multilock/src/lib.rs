@@ -19,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! Two tasks that take the same names never deadlock, in whatever order they name them.
+//! Two tasks that take the same names never deadlock, in any order of the names.
 
 mod guard;
 mod members;
@@ -38,7 +38,7 @@ pub use stanchion_core::{
     ShutdownReport,
 };
 
-/// The program of the README runs.
+/// The program of the README, as a doc test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

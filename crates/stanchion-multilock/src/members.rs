@@ -1,4 +1,4 @@
-//! Who takes part, and in which order.
+//! The members of a multi-lock, and their order.
 
 use std::borrow::Cow;
 
@@ -10,14 +10,14 @@ use stanchion_core::{
 use crate::origin::origin_of;
 use crate::scripts::Joint;
 
-/// A set of members that no multi-lock can be made of.
+/// The reason that a set of members makes no multi-lock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidMembers {
-    /// There is nothing to hold.
+    /// No members.
     #[error("a multi-lock has at least one member")]
     Empty,
-    /// The same name of the same client twice: the second would wait for the first for ever.
+    /// One name of one client given twice: the second would wait for the first for ever.
     #[error("{name} is given twice: a multi-lock holds each name once")]
     Duplicate {
         /// The name.
@@ -35,17 +35,17 @@ impl From<InvalidMembers> for Error {
     }
 }
 
-/// How the members are acquired.
+/// The way in which the members are acquired.
 #[derive(Clone, Debug)]
 pub(crate) enum Way {
-    /// By one script: plain locks of one client whose names share a slot, or a server that knows no slots.
+    /// By one script: plain locks of one client, whose names share a slot or whose server has no slots.
     Together(Joint),
     /// One after the other.
     InOrder,
 }
 
-/// Puts the members into the order of their names, in which everybody acquires them. One name of several clients: in any
-/// order, because which of them comes first only their servers can tell, see [`settled`].
+/// Sorts the members by name, the order in which every client acquires them. Members of one name on several clients stay in any
+/// order: only their servers decide it, see [`settled`].
 pub(crate) fn sorted(mut parts: Vec<Part>) -> Result<Vec<Part>, InvalidMembers> {
     if parts.is_empty() {
         return Err(InvalidMembers::Empty);
@@ -65,8 +65,8 @@ fn order(part: &Part) -> (&[u8], u128) {
     (part.sync.name().as_bytes(), part.client.id().as_u128())
 }
 
-/// The members in the order in which everybody waits for them: those of one name by what their servers store as their
-/// identity. Nothing is asked for where all names differ.
+/// Returns the members in the order in which every client waits for them: those of one name in the order of the numbers that
+/// their servers store. Sends nothing where all names differ.
 pub(crate) async fn settled(
     parts: &[Part],
     options: impl Fn() -> AcquireOptions,

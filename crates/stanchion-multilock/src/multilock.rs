@@ -16,29 +16,26 @@ use crate::scripts::Joint;
 /// Several synchronizers, acquired all or not at all. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * Whatever order they are named in, members are acquired in the order of their names (as bytes; one name on several
-///   servers in the order of a number that each keyspace stores, the same for every client). Two tasks that take `{a, b}` and
-///   `{b, a}` never deadlock, in one process or in several, also when they take the locks through multi-locks of different
-///   members.
-/// * All or nothing, also after an error, a timeout or a dropped future: what was acquired of a failed attempt is released
+/// * Members are acquired in the order of their names, however they were given: as bytes, and one name on several servers in
+///   the order of a number that each keyspace stores, the same for every client. Two tasks that take `{a, b}` and `{b, a}` never
+///   deadlock, in one process or in several, also through multi-locks of different members.
+/// * All or nothing, also after an error, a timeout or a dropped future: members acquired by a failed attempt are released
 ///   (P3).
 /// * The guard is lost when any member is lost (P5).
-/// * Every acquire is a new owner. It is not re-entrant, except with [`AcquireOptions::owner`], which holds those members
-///   once more that the owner holds already.
+/// * Every acquire is a new owner. It is not re-entrant, except with [`AcquireOptions::owner`]: members that this owner already
+///   holds are held once more.
 ///
 /// # Two ways
 /// * Members that are plain `Lock`s of one client, on a cluster in one slot, are acquired by **one script** and released by
-///   one: two commands for any number of them, and none is held while the others are waited for. They share one lease and,
-///   of those that mint tokens, one fencing token. An acquire that is kept out by others who hold members in turns, so that
-///   never all are free, goes the other way after 16 refusals by changing members.
-/// * Any other mix is acquired **one after the other**, with a command for each, and rolled back from the end when one
-///   cannot be had. Members that come early in the order are held while the later ones are waited for, renewed by the
-///   watchdog.
+///   one: two commands for any number of them, and none is held while it waits for the others. They share one lease, and
+///   those that mint tokens share one fencing token. If other owners hold the members in turns, so that all are never free
+///   together, the acquire switches to the other way after 16 refusals by changing members.
+/// * Any other mix is acquired **one after the other**, with a command for each, and released again when one cannot be
+///   acquired. Members already acquired stay held, and renewed, while it waits for the rest.
 ///
 /// # On the wire
-/// Nothing of its own: each member looks as if acquired alone, so that holders and waiters of single members, also
-/// Redisson's, take part. Redisson's multi-lock does not sort: give it the names in byte order, or it can deadlock with
-/// others.
+/// No format of its own: each member looks as if acquired alone, so holders and waiters of single members, also Redisson's,
+/// interoperate. Redisson's multi-lock does not sort: give it the names in byte order, or it can deadlock with others.
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     /// In name order.
@@ -48,7 +45,7 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// The multi-lock of `members`, in any order. Its lease is the shortest of theirs. Sends nothing.
+    /// Returns the multi-lock of `members`, given in any order. Its lease is the shortest of theirs. Sends nothing.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
@@ -67,8 +64,8 @@ impl MultiLock {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidMembers`]: none, or one name twice. That two clients are of one server is found out only by an acquire, which
-    /// then rejects a name given once through each; a try always finds it held.
+    /// [`InvalidMembers`]: no members, or one name twice. A name given through two clients of one server is rejected only by an
+    /// acquire; a try always finds it held.
     pub fn new<'a>(
         members: impl IntoIterator<Item = &'a dyn Lockable>,
     ) -> Result<Self, InvalidMembers> {
@@ -81,7 +78,7 @@ impl MultiLock {
         })
     }
 
-    /// The same multi-lock with another lease for acquires that name none.
+    /// Sets the lease of acquires whose options name none. Default: the shortest of the members'.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -104,7 +101,7 @@ impl MultiLock {
         self
     }
 
-    /// The members' names in name order, with the client's key prefix.
+    /// Returns the names of the members in name order, with the client's key prefix.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
@@ -142,17 +139,16 @@ impl MultiLock {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError`], with the name of the member it is about (that of the first where all are asked for at once). Nothing
-    /// is held then, except what the error says may remain. [`AcquireError::Rejected`]: it cannot be, as things are.
-    /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: a server has been out of reach for the outage tolerance
-    /// (30 s).
+    /// [`AcquireError`], with the name of the member that failed (the first, where one script acquires all). Nothing is held
+    /// then, except for a leftover that the error names. [`AcquireError::Rejected`]: the request cannot succeed as it is.
+    /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: a server was out of reach for the outage tolerance (30 s).
     ///
     /// # Cancel safety
-    /// Safe at every await point: places in queues are given up, requests under way are waited for in the background, and
-    /// what was or will be granted is released (P3).
+    /// Safe at every await point: places in queues are given up, requests already sent are awaited in the background, and
+    /// every grant, earlier or late, is released (P3).
     ///
     /// # On the wire
-    /// See [`MultiLock`]: one script when all are free. A member that is held is waited for by the subscription that all
+    /// See [`MultiLock`]: one script when all are free. Otherwise it waits for a held member on the subscription that all
     /// waiters of the process for that member share.
     pub fn acquire(
         &self,
@@ -160,7 +156,7 @@ impl MultiLock {
         self.acquire_with(AcquireOptions::new())
     }
 
-    /// Waits for at most `timeout` in all. Zero asks once.
+    /// Waits until all members are acquired, for at most `timeout` in all. Zero asks once.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -192,8 +188,8 @@ impl MultiLock {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Acquires as `options` say; each of them applies to every member, the timeout to all of them together. With an owner
-    /// the members are acquired one after the other.
+    /// Acquires all members with `options`, which apply to each of them; the timeout applies to all of them together. With an
+    /// owner the members are acquired one after the other.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
@@ -235,8 +231,8 @@ impl MultiLock {
                     Some(hold) => vec![hold],
                     None => this.in_order(&options, until).await?,
                 };
-                // A member that was lost while a later one was waited for: all over again, as long as there is time. Each turn
-                // waits for the members, so this is not a busy loop.
+                // A member was lost during the wait for a later one: start over while there is time. Each turn waits for the
+                // members, so this is not a busy loop.
                 if let Some(guard) = this.guard(holds) {
                     return Ok(guard);
                 }
@@ -244,7 +240,7 @@ impl MultiLock {
         }
     }
 
-    /// Asks once; `Ok(None)` when somebody else holds a member.
+    /// Asks once for all members; returns `Ok(None)` when another owner holds one.
     ///
     /// ```
     /// # use stanchion_lock::Lock;
@@ -269,14 +265,14 @@ impl MultiLock {
     /// As [`MultiLock::acquire`].
     ///
     /// # On the wire
-    /// See [`MultiLock`]; nothing is waited for.
+    /// See [`MultiLock`]; it waits for no member.
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<MultiGuard>, AcquireError>> + Send + 'static {
         self.try_acquire_with(AcquireOptions::new())
     }
 
-    /// Asks once, as `options` say. Their timeout bounds the wait for the servers' answers.
+    /// Asks once for all members, with `options`. Their timeout bounds the wait for the servers' answers.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -328,8 +324,8 @@ impl MultiLock {
         }
     }
 
-    /// All members as one, where one script serves them. An owner may hold some of them already, and that script knows only
-    /// holds of all.
+    /// Returns all members as one, where one script acquires them. Not with an owner, which may hold some of them already: the
+    /// script knows only holds of all.
     fn together(&self, options: &AcquireOptions) -> Option<Arc<Joint>> {
         let Way::Together(joint) = &self.way else {
             return None;
@@ -342,7 +338,7 @@ impl MultiLock {
         Part::new(&self.members[0].client, &joint, self.lease)
     }
 
-    /// All members by one script. `None` when others who hold them in turns would keep it out for ever.
+    /// Acquires all members by one script. `None` when other owners hold them in turns and would keep it out for ever.
     async fn at_once(
         &self,
         joint: Arc<Joint>,
@@ -358,7 +354,7 @@ impl MultiLock {
         }
     }
 
-    /// One member after the other. Dropped on the way, or after an error, it releases what it has got.
+    /// Acquires one member after the other. Releases those already acquired when it is dropped or fails.
     async fn in_order(
         &self,
         options: &AcquireOptions,
@@ -374,7 +370,7 @@ impl MultiLock {
         Ok(holds)
     }
 
-    /// `options` with the time that is left.
+    /// Returns `options` with the time that is left.
     fn left(&self, options: &AcquireOptions, until: Option<Moment>) -> AcquireOptions {
         match until {
             Some(until) => options

@@ -1,8 +1,8 @@
-//! Which of several servers is which, in a way that all clients agree on.
+//! An order of servers that all clients agree on.
 //!
-//! What a client knows of its server does not do: addresses and seeds are configuration, a process's `run_id` changes with
-//! each restart and failover, and two databases share both. So a keyspace stores a number of its own, which goes where the
-//! locks go: to the replicas, to whoever owns the slot next.
+//! A client's own knowledge of its server gives none: addresses and seeds are configuration, the `run_id` changes with each
+//! restart and failover, and two databases share both. So each keyspace stores a number, which follows the locks: to the
+//! replicas, and to the next owner of the slot.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use stanchion_core::{AcquireError, AcquireOptions, FencingToken, Lease, Name, Wi
 
 static ORIGIN: Script<1, 1> = Script::new("multilock/origin", include_str!("../lua/origin.lua"));
 
-/// Largest number that Lua and JSON keep as it is.
+/// The largest number that Lua and JSON represent exactly.
 const LARGEST: u64 = 1 << 53;
 
-/// The number of the keyspace in which `part` is. Waits for the server as an acquire does.
+/// Returns the number of the keyspace of `part`. Waits for the server as an acquire does.
 pub(crate) async fn origin_of(
     part: &Part,
     options: AcquireOptions,
@@ -24,12 +24,12 @@ pub(crate) async fn origin_of(
     Ok(seen.await?.fencing_token())
 }
 
-/// The number, as something that is always there to be had and leaves no hold.
+/// The number, as a synchronizer that always grants and leaves no hold.
 #[derive(Debug)]
 struct Origin {
     name: Name,
     key: Vec<u8>,
-    /// Taken if there is none yet.
+    /// The number to store if there is none yet.
     fresh: u64,
 }
 
@@ -52,7 +52,7 @@ impl Synchronizer for Origin {
         &self.name
     }
 
-    /// Nobody waits here: it is never busy.
+    /// A channel without waiters: it is never busy.
     fn channel(&self) -> &[u8] {
         &self.key
     }

@@ -1,4 +1,4 @@
-//! Several locks of one server as one synchronizer: taken by one script, released by one.
+//! Several locks of one server as one synchronizer: acquired by one script, released by one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 static ACQUIRE: Script<2, 6> = Script::new("multilock/acquire", include_str!("../lua/acquire.lua"));
 static RELEASE: Script<1, 3> = Script::new("multilock/release", include_str!("../lua/release.lua"));
 
-/// How often an acquire may find another member busy than the time before. Members that are held in turns would keep it out
-/// for ever; one that is held for long is found once, and waited for.
+/// The number of times that an acquire may find a different member busy than before. Members that are held in turns would keep it
+/// out for ever; a member that is held for long counts once.
 const MOST_MOVES: u32 = 16;
 
 /// Locks of one client and, on a cluster, of one slot, in name order.
@@ -26,15 +26,15 @@ pub(crate) struct Joint {
     starved: Notify,
 }
 
-/// What one acquire has been told.
+/// The refusals of one acquire.
 #[derive(Debug, Default)]
 struct Refusals {
-    /// Which lock was busy.
+    /// The lock that was busy last.
     last: Option<usize>,
     moves: u32,
 }
 
-/// The same locks, for another acquire.
+/// A clone has the same locks, for another acquire.
 impl Clone for Joint {
     fn clone(&self) -> Self {
         Self {
@@ -54,7 +54,7 @@ struct One {
 }
 
 impl Joint {
-    /// Not for an empty list.
+    /// Joins `parts`, which must not be empty.
     pub(crate) fn new(parts: &[Part]) -> Self {
         let mut fences: Vec<Vec<u8>> = parts
             .iter()
@@ -113,17 +113,17 @@ impl Synchronizer for Joint {
         "multilock"
     }
 
-    /// Its waiters stand in line with those of the one lock that they wait for.
+    /// Its waiters share the queue of the lock that they wait for.
     fn family(&self) -> &'static str {
         "lock"
     }
 
-    /// The first name. Errors and logs carry it.
+    /// The first name, for errors and logs.
     fn name(&self) -> &Name {
         &self.first().name
     }
 
-    /// Where a wait begins; it goes on where the server says that it is worth waiting.
+    /// The channel of the first lock, where a wait begins; it moves to the lock that the server found held.
     fn channel(&self) -> &[u8] {
         &self.first().channel
     }
@@ -161,7 +161,7 @@ impl Synchronizer for Joint {
             .collect()
     }
 
-    /// Busy: wait for the lock that was found held.
+    /// Moves the wait to the lock that was found held.
     fn hint(&self, rest: &[Reply]) -> Hint {
         let number = rest
             .first()
