@@ -1,78 +1,78 @@
-//! Errors that say what each node said (P8).
+//! Errors, with the outcome at each node (P8).
 
 use std::fmt;
 use std::time::Duration;
 
 use stanchion_core::{AcquireError, Error, Name, Outage, Rejection};
 
-/// An acquire that gave no guard. What was granted on single nodes is being released, on the silent ones, too.
+/// The reason that an acquire returned no guard. Grants of single nodes are being released, also those of silent nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedLockError {
-    /// The deadline passed first; enough nodes answered, and somebody else held too many of them.
+    /// The deadline passed first: enough nodes answered, and another owner held too many of them.
     #[error("timed out after {} waiting for {name}: {}", Brief(*.waited), Reasons(.nodes))]
     TimedOut {
-        /// What was asked for.
+        /// The name of the lock.
         name: Name,
-        /// How long the call waited.
+        /// The time that the call waited.
         waited: Duration,
-        /// What each node said last.
+        /// The last outcome at each node.
         nodes: Vec<NodeReport>,
     },
     /// Too few nodes answered. Worth retrying.
     #[error("no quorum for {name}, {needed} nodes are needed: {}", Reasons(.nodes))]
     NoQuorum {
-        /// What was asked for.
+        /// The name of the lock.
         name: Name,
         /// The quorum.
         needed: usize,
-        /// What each node said last.
+        /// The last outcome at each node.
         nodes: Vec<NodeReport>,
     },
-    /// So many nodes refuse for good that retrying will not help.
+    /// Too many nodes refused the request: retrying will not help.
     #[error("rejected while acquiring {name}: {}", Reasons(.nodes))]
     Rejected {
-        /// What was asked for.
+        /// The name of the lock.
         name: Name,
-        /// What each node said.
+        /// The outcome at each node.
         nodes: Vec<NodeReport>,
     },
-    /// An option that a RedLock does not have. Nothing was sent.
+    /// An option that a RedLock does not support. Nothing was sent.
     #[error("invalid option for {name}: {rule}")]
     InvalidOption {
-        /// What was asked for.
+        /// The name of the lock.
         name: Name,
         /// The option and the rule.
         rule: String,
     },
 }
 
-/// What one node said.
+/// The outcome at one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeReport {
-    /// Which one: from 0, in the order given to [`RedLock::new`](crate::RedLock::new).
+    /// The number of the node: from 0, in the order given to [`RedLock::new`](crate::RedLock::new).
     pub node: usize,
-    /// What it said.
+    /// The outcome.
     pub outcome: NodeOutcome,
 }
 
-/// What one node said to one question.
+/// The outcome of one request to one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeOutcome {
-    /// It granted; too few others did, or too late, so the grant is being released.
+    /// Granted; too few other nodes did, or too late, so the grant is being released.
     Granted,
-    /// Somebody else holds it there.
+    /// Held by another owner.
     Busy,
-    /// It had not answered when the others had decided the question. If it granted, the grant is being released.
+    /// No answer before the other nodes had decided the outcome. If the node granted, the grant is being released.
     Unanswered,
-    /// It could not be asked, or refused.
+    /// The node was out of reach, or refused the request.
     Failed(AcquireError),
 }
 
 impl RedLockError {
-    /// What each node said; empty when none was asked.
+    /// Returns the outcome at each node; empty when no node was asked.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -103,7 +103,7 @@ impl RedLockError {
         }
     }
 
-    /// What was asked for.
+    /// Returns the name of the lock.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -133,7 +133,7 @@ impl RedLockError {
 }
 
 impl From<RedLockError> for AcquireError {
-    /// For callers who do not care about single nodes: their reasons become text.
+    /// Converts for callers that do not need the single nodes: their outcomes become text.
     fn from(error: RedLockError) -> Self {
         let detail = Reasons(error.nodes()).to_string();
         match error {
@@ -146,7 +146,7 @@ impl From<RedLockError> for AcquireError {
                 name,
                 outage: Outage::Unanswered { detail },
             },
-            // A client that is shut down is not asked, and refuses for good.
+            // A client that is shut down is not asked, and counts as a refusal.
             RedLockError::Rejected { name, nodes } => {
                 let of = |is: fn(&Self) -> bool| {
                     let mut nodes = nodes.iter();
@@ -173,7 +173,7 @@ impl From<RedLockError> for Error {
     }
 }
 
-/// `node 0: granted; node 1: …`.
+/// The list `node 0: granted; node 1: …`.
 struct Reasons<'a>(&'a [NodeReport]);
 
 impl fmt::Display for Reasons<'_> {

@@ -1,4 +1,4 @@
-//! What an acquire gives.
+//! The guard that an acquire returns.
 
 use std::fmt;
 use std::future::Future;
@@ -9,7 +9,7 @@ use stanchion_core::{Ended, Guard, LeaseLost, LostReason, Moment, Name, ReleaseE
 
 /// A held [`RedLock`](crate::RedLock). Release it, or drop it: the releases then run in the background.
 ///
-/// It is held while a quorum of nodes is. `Send + Sync + 'static`, and not `Clone`. Dropping blocks on nothing, needs no
+/// It is held while a quorum of nodes is held. `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no
 /// runtime and never panics (P9). It has no fencing token: see `docs/primitives/redlock.md`.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct RedGuard {
@@ -21,7 +21,7 @@ impl RedGuard {
         Self { holds }
     }
 
-    /// What is held: the name with the first client's key prefix.
+    /// Returns the name of the lock, with the first client's key prefix.
     ///
     /// ```
     /// # use stanchion_redlock::{Client, RedLock};
@@ -43,7 +43,7 @@ impl RedGuard {
         self.holds.name()
     }
 
-    /// On how many nodes it is held now.
+    /// Returns the number of nodes on which it is held now.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -70,9 +70,9 @@ impl RedGuard {
         self.holds.holds().iter().filter(held).count()
     }
 
-    /// Until when the holder may count on it, on the clients' clock (the default clock is one for all clients of a process):
-    /// the end of the quorum, which is the earliest of its nodes' ends. Each end is sent + lease − max(2 ms, lease/100), the
-    /// last term for the drift of clocks. Every renewal moves it on.
+    /// Returns the time until which the holder may count on the lock: the end of the quorum, the earliest end of its nodes. An
+    /// end is sent + lease − max(2 ms, lease/100), the last term for the drift of clocks, on the clients' clock (the default
+    /// clock is one for all clients of a process). Every renewal extends it.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -98,7 +98,7 @@ impl RedGuard {
         self.holds.valid_until()
     }
 
-    /// What is left of [`valid_until`](Self::valid_until) now: the validity. Zero once lost.
+    /// Returns the time that is left until [`valid_until`](Self::valid_until), the validity; zero once lost.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -124,7 +124,7 @@ impl RedGuard {
         self.holds.remaining()
     }
 
-    /// Whether a quorum of nodes is still held.
+    /// Returns whether a quorum of nodes is still held.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -147,14 +147,14 @@ impl RedGuard {
     /// ```
     ///
     /// # Guarantees
-    /// P5: false before anybody else can be granted a quorum. Compares the clock; needs no network and no timer. It cannot
-    /// stop code between this check and its effect, and here no fencing token can, either.
+    /// P5: false before another owner can be granted a quorum. Compares the clock; needs no network and no timer. It cannot
+    /// stop code between this check and its effect, and a RedLock has no fencing token that could.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holds.is_held()
     }
 
-    /// Resolves when too few nodes are left for a quorum, with the last node's reason; never after a release.
+    /// Resolves when too few nodes are held for a quorum, with the reason of the last loss; never after a release.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -175,16 +175,16 @@ impl RedGuard {
     /// ```
     ///
     /// # Guarantees
-    /// P5: resolves before anybody else can be granted a quorum, and not early while a quorum is renewed.
+    /// P5: resolves before another owner can be granted a quorum, and not early while a quorum is renewed.
     ///
     /// # Cancel safety
-    /// Safe; any number of these futures may exist, also beyond the guard. After a release it pends for ever and keeps
-    /// nothing alive, but a task that only waits for it never ends: spawn [`ended`](Self::ended) instead.
+    /// Safe; any number of these futures may exist, and they may outlive the guard. After a release they pend for ever and
+    /// keep nothing alive, but a task that only waits for one never ends: spawn [`ended`](Self::ended) instead.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         self.holds.lost()
     }
 
-    /// Resolves when it is over: released, or too few nodes are left. For tasks that watch it.
+    /// Resolves when the hold has ended: released, or held on too few nodes. For tasks that watch it.
     ///
     /// ```
     /// # use stanchion_redlock::{Client, Ended, RedLock};
@@ -212,7 +212,7 @@ impl RedGuard {
         self.holds.ended()
     }
 
-    /// Runs `work` as long as a quorum is held. When it is lost, `work` is dropped at its await point.
+    /// Runs `work` while a quorum is held. When the quorum is lost, `work` is dropped at its await point.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -242,7 +242,7 @@ impl RedGuard {
         self.holds.run(work).await
     }
 
-    /// Renews on all nodes now, side by side; done when a quorum has renewed. Only needed with
+    /// Renews on all nodes at once, and returns when a quorum has renewed. Only needed with
     /// [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to have a whole lease ahead at a certain point.
     ///
     /// ```
@@ -264,19 +264,19 @@ impl RedGuard {
     /// ```
     ///
     /// # Errors
-    /// [`RenewError`] of one node, when fewer than a quorum renewed. Ends within the operation timeout.
+    /// The [`RenewError`] of one node, when fewer than a quorum renewed. Ends within the operation timeout.
     ///
     /// # Cancel safety
     /// Safe: a renewal that was sent may still take effect.
     ///
     /// # On the wire
-    /// One script for each node that is held; again after a lost reply, with the effect of once.
+    /// One script for each node that is held, resent after a lost reply; it takes effect once.
     pub async fn renew(&self) -> Result<(), RenewError> {
         self.holds.renew().await
     }
 
-    /// Releases on all nodes, side by side, and waits until a quorum has confirmed. The others, also the silent ones, go on in
-    /// the background. Dropping the guard does the same without waiting.
+    /// Releases on all nodes at once, and waits until a quorum has confirmed. The other releases, also on silent nodes, go on
+    /// in the background. Dropping the guard does the same without waiting.
     ///
     /// ```
     /// # use stanchion_redlock::{Client, RedLock};
@@ -295,7 +295,7 @@ impl RedGuard {
     /// ```
     ///
     /// # Errors
-    /// [`ReleaseError`] of one node, when fewer than a quorum confirmed. [`ReleaseError::Lost`]: too many had ended before.
+    /// The [`ReleaseError`] of one node, when fewer than a quorum confirmed. [`ReleaseError::Lost`]: the quorum was lost before.
     ///
     /// # Cancel safety
     /// Safe: the releases go on in the background.

@@ -20,9 +20,9 @@
 //! # }
 //! ```
 //!
-//! **Use it to save work, not to protect data.** It survives the loss of a minority of servers without a failover, and it
-//! assumes that clocks run at much the same rate and that a server does not come back with a hold forgotten. It has no
-//! fencing token, because no quorum of counters makes one that grows. `docs/primitives/redlock.md` says when not to use it.
+//! **Use it to save work, not to protect data.** It survives the loss of a minority of servers without a failover. It
+//! assumes that clocks run at nearly the same rate and that no server restarts without its holds. It has no fencing token,
+//! because a quorum of counters yields none that always grows. `docs/primitives/redlock.md` says when not to use it.
 
 mod error;
 mod guard;
@@ -41,7 +41,7 @@ pub use stanchion_core::{
     Renewal, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
 };
 
-/// The program of the README runs.
+/// The program of the README, as a doc test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Which servers take part.
+//! The servers of a RedLock.
 
 use std::sync::Arc;
 
@@ -8,30 +8,31 @@ use stanchion_core::{
 };
 use stanchion_lock::Lock;
 
-/// Nodes that no RedLock can be made of. Nothing was sent.
+/// The reason that a set of nodes makes no RedLock. Nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidNodes {
-    /// With one or two, the loss of any stops everything.
+    /// Fewer than three nodes: the loss of any of them stops the lock.
     #[error("a RedLock has at least 3 nodes, not {nodes}")]
     TooFew {
-        /// How many there are.
+        /// The number of nodes.
         nodes: usize,
     },
-    /// One node more than an odd number needs a larger quorum and survives no more losses.
+    /// An even number of nodes: it needs a larger quorum than one node less, and survives no more losses.
     #[error("a RedLock has an odd number of nodes, not {nodes}: one less survives as many losses")]
     Even {
-        /// How many there are.
+        /// The number of nodes.
         nodes: usize,
     },
-    /// Two clients of one server, or one client twice: its loss would count twice. Counted from 0, in the order given.
+    /// Two clients of one server, or one client twice: the loss of that server would count twice. Numbered from 0, in the order
+    /// given.
     #[error(
         "nodes {first} and {second} are the same server: a quorum is one of independent servers"
     )]
     SameServer {
-        /// The first of them.
+        /// The number of the first.
         first: usize,
-        /// The second.
+        /// The number of the second.
         second: usize,
     },
     /// The name breaks a rule of one of the nodes.
@@ -52,7 +53,7 @@ impl From<InvalidNodes> for Error {
     }
 }
 
-/// The lock called `name` on every node, in the order given.
+/// Returns the lock called `name` on every node, in the order given.
 pub(crate) fn parts(clients: &[&Client], name: &[u8]) -> Result<Arc<[Part]>, InvalidNodes> {
     let nodes = clients.len();
     if nodes < 3 {

@@ -15,36 +15,37 @@ use crate::round::{Ask, Round, ask_all};
 /// The default of [`RedLock::with_node_timeout`].
 const NODE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long the one question of a call without patience may take.
+/// The time that the one round of a call with a zero timeout may take.
 const FIRST_ASK: Duration = Duration::from_millis(45);
 
-/// Between rounds: so long at first, doubling, jittered, so that two clients that split the nodes do not meet again.
+/// The shortest and the longest pause between rounds. It doubles, with jitter, so that two clients that split the nodes do not
+/// meet again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
-/// As long as a lock of one server goes on asking a server that is out of reach.
+/// The time for which it retries without a quorum, the same as for the lock of one server.
 const OUTAGE_TOLERANCE: Duration = Duration::from_secs(30);
 
 /// A lock on a quorum of independent servers, shared by its name. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * P1 for a quorum: at most one owner holds a majority of the nodes, as far as its
-///   [`valid_until`](RedGuard::valid_until) reaches, while no node loses data within a lease, and clocks run at the same
-///   rate within max(2 ms, lease/100).
-/// * It survives the loss of a minority of nodes, silent ones included: they cost an acquire as much time as the others took,
-///   and at most the node timeout when the others could not decide without them.
-/// * P3: an acquire that gives no guard is released on all nodes, also on those that did not answer.
-/// * P8: errors say what each node said.
+/// * P1 for a quorum: at most one owner holds a majority of the nodes, counting each hold up to its
+///   [`valid_until`](RedGuard::valid_until), while no node loses data within a lease, and clocks run at the same rate within
+///   max(2 ms, lease/100).
+/// * It survives the loss of a minority of nodes, also of silent ones: they delay an acquire by as much time as the others
+///   took, and by at most the node timeout when the others cannot decide without them.
+/// * P3: an acquire that returns no guard is released on all nodes, also on those that did not answer.
+/// * P8: errors have the outcome at each node.
 /// * Every acquire is a new owner, and there is no re-entry. There is no order between waiters, and no fencing token.
 ///
 /// # The algorithm
-/// Redlock, <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>: ask all nodes side by side; hold when
-/// more than half granted and the lease, counted from before the question was sent and less the drift, is not over; otherwise
-/// release all. What differs: renewal by the watchdog, node by node, as long as a quorum succeeds; and where the algorithm
-/// retries blindly, a waiter waits for a release on one node, the same for everybody, before it asks the others, so that
-/// contenders queue up instead of splitting the nodes.
+/// Redlock, <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>: ask all nodes at once; the lock is held
+/// when more than half granted and the lease, counted from before the request was sent and less the drift, has not ended;
+/// otherwise release all. Two differences: the watchdog renews on each node, as long as a quorum succeeds; and where the
+/// algorithm retries at random times, a waiter waits for a release on one node, the same for all waiters, before it asks the
+/// others, so that waiters queue up instead of splitting the nodes.
 ///
 /// # On the wire
-/// Nothing of its own: on every node a `Lock` of this name without fencing, which single locks of the name respect.
+/// No format of its own: on every node a `Lock` of this name without fencing. A `Lock` of the name on one node excludes it there.
 #[derive(Clone, Debug)]
 pub struct RedLock {
     nodes: Arc<[Part]>,
@@ -53,8 +54,8 @@ pub struct RedLock {
 }
 
 impl RedLock {
-    /// The lock called `name` on the servers of `clients`: an odd number, at least 3, each independent of the others (no
-    /// replicas of one another, no two of one cluster). Sends nothing.
+    /// Returns a handle to the lock called `name` on the servers of `clients`: an odd number, at least 3, each independent of
+    /// the others (no replicas of one another, no two of one cluster). Sends nothing.
     ///
     /// ```
     /// # use stanchion_redlock::{Client, InvalidNodes, RedLock};
@@ -86,7 +87,7 @@ impl RedLock {
         })
     }
 
-    /// The same lock with another lease for acquires that name none. Default 30 s.
+    /// Sets the lease of acquires whose options name none. Default 30 s.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -110,8 +111,8 @@ impl RedLock {
         self
     }
 
-    /// The same lock with another bound on the wait for a node's answer. Default 100 ms; a few round trips to the farthest
-    /// node, and small against the lease.
+    /// Sets the longest wait for a node's answer. Default 100 ms. It should be a few round trips to the farthest node, and small
+    /// against the lease.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -135,7 +136,7 @@ impl RedLock {
         self
     }
 
-    /// The name, with the first client's key prefix.
+    /// Returns the name, with the first client's key prefix.
     ///
     /// ```
     /// # use stanchion_redlock::{Client, RedLock};
@@ -156,7 +157,7 @@ impl RedLock {
         self.nodes[0].sync.name()
     }
 
-    /// How many nodes take part.
+    /// Returns the number of nodes.
     ///
     /// ```
     /// # use stanchion_redlock::{Client, RedLock};
@@ -177,7 +178,7 @@ impl RedLock {
         self.nodes.len()
     }
 
-    /// How many nodes must grant: more than half.
+    /// Returns the number of nodes that must grant: more than half.
     ///
     /// ```
     /// # use stanchion_redlock::{Client, RedLock};
@@ -219,21 +220,21 @@ impl RedLock {
     /// ```
     ///
     /// # Errors
-    /// [`RedLockError::Rejected`]: it cannot be, as things are. [`RedLockError::NoQuorum`]: too few nodes have answered for
-    /// 30 s. Both with what each node said.
+    /// [`RedLockError::Rejected`]: the request cannot succeed as it is. [`RedLockError::NoQuorum`]: too few nodes have answered
+    /// for 30 s. Both have the outcome at each node.
     ///
     /// # Cancel safety
-    /// Safe at every await point: requests under way are waited for in the background and their grants released, on every
+    /// Safe at every await point: requests already sent are awaited in the background, and their grants are released, on every
     /// node (P3).
     ///
     /// # On the wire
-    /// One script on each node, side by side, when the lock is free. Otherwise releases of what was granted, and the wait for
-    /// a release on one node, as a `Lock` waits; each waiter asks all nodes again at least every poll interval (5 s).
+    /// One script on each node, at once, when the lock is free. Otherwise a release of each grant, and the wait of a `Lock` on
+    /// one node; each waiter asks all nodes again at least every poll interval (5 s).
     pub fn acquire(&self) -> impl Future<Output = Result<RedGuard, RedLockError>> + Send + 'static {
         self.acquire_with(AcquireOptions::new())
     }
 
-    /// Waits for at most `timeout`. Zero asks once.
+    /// Waits until a quorum is acquired, for at most `timeout`. Zero asks once.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -265,7 +266,7 @@ impl RedLock {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Acquires as `options` say; lease, renewal and `max_hold` apply on every node.
+    /// Waits until a quorum is acquired, with `options`; lease, renewal and `max_hold` apply on every node.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -306,8 +307,8 @@ impl RedLock {
                 .build();
             let mut out_of_reach_since: Option<Moment> = None;
             let mut gate = None;
-            // Rounds are this algorithm's own: no server tells when a quorum of them is free, so the core, which waits for one,
-            // cannot have this loop. Each wait in it is the core's, or the pause between rounds.
+            // The loop over rounds belongs to this algorithm: no server can tell when a quorum is free, and the core waits on one
+            // server only. Each wait in it is the core's, or the pause between rounds.
             loop {
                 let ask = if gate.is_none() {
                     Ask::Once
@@ -351,7 +352,7 @@ impl RedLock {
         }
     }
 
-    /// Asks once; `Ok(None)` when somebody else holds too many nodes for a quorum.
+    /// Asks all nodes once; returns `Ok(None)` when other owners hold too many of them for a quorum.
     ///
     /// ```
     /// # use stanchion_redlock::{Client, RedLock};
@@ -376,14 +377,14 @@ impl RedLock {
     /// As [`RedLock::acquire`].
     ///
     /// # On the wire
-    /// One script on each node, side by side, and releases of what was granted without a quorum.
+    /// One script on each node, at once, and a release of each grant if there is no quorum.
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<RedGuard>, RedLockError>> + Send + 'static {
         self.try_acquire_with(AcquireOptions::new())
     }
 
-    /// Asks once, as `options` say. Their timeout bounds the wait for the nodes' answers if it is shorter than the node
+    /// Asks all nodes once, with `options`. Their timeout bounds the wait for the nodes' answers if it is shorter than the node
     /// timeout.
     ///
     /// ```
@@ -442,8 +443,8 @@ impl RedLock {
         ask_all(&self.nodes, kept, ask, options, self.lease, budget).await
     }
 
-    /// Waits until one node grants. It is the same node for everybody who sees the same nodes: whoever has it goes on to the
-    /// others, and who has not holds nothing meanwhile. `None` when it was waited for in vain.
+    /// Waits until one node grants, the same for all waiters that see the same nodes. The waiter that is granted it continues
+    /// with the others; the rest hold nothing meanwhile. `None` when the wait failed or timed out.
     async fn wait_at_gate(
         &self,
         nodes: &[NodeReport],
@@ -456,14 +457,14 @@ impl RedLock {
             .iter()
             .filter(|report| match report.outcome {
                 NodeOutcome::Busy => true,
-                // Nobody has a quorum: contenders have split the nodes, and each sees others as busy.
+                // No owner has a quorum: waiters have split the nodes, and each sees the others' as busy.
                 NodeOutcome::Granted => !has_holder,
                 _ => false,
             })
             .map(|report| report.node)
             .min_by_key(|node| &self.nodes[*node].client.server().run_id)?;
         let part = &self.nodes[gate];
-        // Behind it, as behind every wait, stands a poll of all nodes: the holder of this one may have lost the others.
+        // Like every wait, it ends with a poll, here of all nodes: the holder of this one may have lost the others.
         let poll = part.client.poll_interval();
         let left = deadline.map_or(poll, |deadline| deadline.since(self.now()));
         let options = options.clone().timeout(left.min(poll));

@@ -1,4 +1,4 @@
-//! One question to all nodes, side by side.
+//! One round: a request to all nodes at once.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use stanchion_core::{AcquireError, AcquireOptions, Lease, Moment};
 
 use crate::error::{NodeOutcome, NodeReport};
 
-/// When the question is decided, the other nodes get as long again as that took, at least this: more holds than a quorum
-/// bear the loss of a node, and whoever must wait knows which nodes are held. But a silent node must not cost the node
-/// timeout each time.
+/// The least time that the other nodes get after a round is decided; they get as long as the decision took. More holds than a
+/// quorum survive the loss of a node, and a waiter needs to know which nodes are held. But a silent node must not cost the
+/// node timeout each time.
 const LEAST_GRACE: Duration = Duration::from_millis(5);
 
-/// So much later than the budget, so that a node's own reason is heard.
+/// The time after the budget in which a node's own error still arrives.
 const OWN_WORDS: Duration = Duration::from_millis(2);
 
-/// What a round brought.
+/// The outcome of a round.
 #[derive(Debug)]
 pub(crate) enum Round {
     /// A quorum, with time left.
     Quorum(HoldSet),
-    /// Enough nodes answered, and somebody else held too many.
+    /// Enough nodes answered, and other owners held too many.
     Contended(Vec<NodeReport>),
     /// Too few nodes answered.
     Unavailable(Vec<NodeReport>),
-    /// So many nodes refuse for good that there will be no quorum.
+    /// Too many nodes refused for a quorum.
     Rejected(Vec<NodeReport>),
 }
 
-/// How a node is asked.
+/// The way to ask a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// Once.
     Once,
-    /// For as long as the budget: its holder is about to be gone.
+    /// Waiting for as long as the budget: its holder is about to release.
     Insisting,
 }
 
-/// Asks all `nodes` within `budget`. `kept` is a hold that an earlier question brought.
+/// Asks all `nodes` within `budget`. `kept` is a hold from an earlier request, with its node.
 pub(crate) async fn ask_all(
     nodes: &[Part],
     kept: Option<(usize, Hold)>,
@@ -76,7 +76,7 @@ pub(crate) async fn ask_all(
             until = until.min(with_grace(started, clock.now()));
         }
     }
-    // What is still under way goes on in the background, and is released there if it was granted (P3).
+    // Requests under way are awaited in the background, and late grants are released there (P3).
     drop(asking);
     tally.close(quorum)
 }
@@ -101,7 +101,7 @@ async fn ask_one(
     }
 }
 
-/// What has been heard so far.
+/// The answers so far.
 struct Tally {
     outcomes: Vec<NodeOutcome>,
     holds: Vec<Hold>,
@@ -140,13 +140,13 @@ impl Tally {
         self.count(|outcome| matches!(outcome, NodeOutcome::Failed(_)))
     }
 
-    /// Nothing that may still come is of use.
+    /// Returns whether no further answer can be of use.
     fn is_complete(&self, quorum: usize) -> bool {
         let pending = self.count(|outcome| matches!(outcome, NodeOutcome::Unanswered));
         pending == 0 || self.failed() > self.outcomes.len() - quorum
     }
 
-    /// Whether it is a quorum, or contention, can no longer change.
+    /// Returns whether further answers cannot change that there is a quorum, or contention.
     fn is_decided(&self, quorum: usize) -> bool {
         self.holds.len() >= quorum || self.busy() > self.outcomes.len() - quorum
     }
@@ -161,7 +161,7 @@ impl Tally {
                 NodeOutcome::Failed(AcquireError::Rejected { .. } | AcquireError::Shutdown { .. })
             )
         });
-        // The validity: the quorum-th largest of the nodes' ends, and it must be ahead.
+        // The validity is the quorum-th largest of the nodes' ends. It must not have passed.
         let late = match HoldSet::some(self.holds, quorum) {
             Some(holds) if holds.is_held() => return Round::Quorum(holds),
             Some(_) => true,
