@@ -58,7 +58,7 @@ pub use stanchion_semaphore::{
     PermitHolder, PermitId, Semaphore, SemaphoreDanger, SemaphoreStatus,
 };
 
-/// What most programs need.
+/// The items that most programs need.
 pub mod prelude {
     pub use crate::{
         Acquire, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Guard, Lease,
@@ -67,8 +67,8 @@ pub mod prelude {
     };
 }
 
-/// The programs of the README and of the book run, on the engine. Those that are marked `ignore` there are taken from
-/// `tests/book`.
+/// The programs of the README and of the book, as doc tests on the embedded engine. `tests/book` runs those that are marked
+/// `ignore`.
 #[cfg(all(doctest, feature = "embedded"))]
 mod book {
     macro_rules! pages {
