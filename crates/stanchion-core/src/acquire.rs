@@ -18,22 +18,23 @@ use std::time::Duration;
 
 use tokio::sync::MutexGuard;
 
-use crate::client::Core;
-use crate::error::{AcquireError, Brief, Rejection};
-use crate::hold::{Grant, Hold, HoldState, as_acquire_error, reenter};
-use crate::lease::Lease;
-use crate::options::{AcquireOptions, HoldTerms, Reentry};
-use crate::owner::{Owner, Seat, Seated, WireOwner, live};
-use crate::primitive::{
+use crate::description::{
     Hint, Request, Sharing, Subject, Synchronizer, Tenure, Verdict, now_of, rest_of,
 };
-use crate::release::Leftover;
+use crate::error::{AcquireError, Brief, Rejection};
+use crate::hold::handle::Hold;
+use crate::hold::release::Leftover;
+use crate::hold::renew::{as_acquire_error, reenter};
+use crate::hold::state::{Grant, HoldState};
+use crate::lease::Lease;
+use crate::options::{AcquireOptions, HoldTerms, Reentry};
+use crate::owner::Owner;
+use crate::seat::{Seat, Seated, live};
+use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::waiting::{Applicant, Entries, Entry, Ticket, Turn};
-use stanchion_transport::Failure;
-use stanchion_transport::{Busy, Persistent};
-use stanchion_transport::{Moment, micros};
-use stanchion_transport::{Outage, Path};
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, micros};
 
 /// The outcome of one request.
 enum Attempt {
@@ -103,7 +104,7 @@ impl Asking {
             first: None,
             unanswered_until: Moment::ZERO,
         };
-        HoldState::begin(&self.core, &self.sync, entry, grant)
+        Hold::begin(&self.core, &self.sync, entry, grant)
     }
 
     fn applicant(&self) -> Applicant {
@@ -231,7 +232,7 @@ impl Asking {
                         first: None,
                         unanswered_until: unanswered_before,
                     };
-                    let hold = HoldState::begin(&core, &self.sync, entry, grant);
+                    let hold = Hold::begin(&core, &self.sync, entry, grant);
                     if hold.is_held() {
                         Attempt::Granted(hold, left)
                     } else {
@@ -400,7 +401,7 @@ pub(crate) async fn acquire(
                 let hold = wait(core, sync, terms, started, deadline, Some(seat)).await;
                 hold.map(Some)
             };
-            let seat = owner.seat(&core.realm, Subject::of(&**sync));
+            let seat = Seat::of(owner, &core.realm, Subject::of(&**sync));
             let Some(seated) = core_timeout(core, deadline, seat.take()).await else {
                 return Err(timed_out());
             };
@@ -615,7 +616,7 @@ pub(crate) async fn try_acquire(
         None => once(core, sync, terms, deadline, None).await,
         Some(owner) => {
             let anew = async |_: &Seat| once(core, sync, terms, deadline, None).await;
-            let seat = owner.seat(&core.realm, Subject::of(&**sync));
+            let seat = Seat::of(owner, &core.realm, Subject::of(&**sync));
             let seated = match core_timeout(core, deadline, seat.take_now()).await {
                 Some(Some(seated)) => seated,
                 // Another task of this owner waits in line, so another owner holds it.

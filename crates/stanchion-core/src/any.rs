@@ -5,13 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::ended::Ended;
+use crate::description::Sharing;
 use crate::error::{AcquireError, LeaseLost, LostReason, Rejection, ReleaseError, RenewError};
-use crate::hold::Hold;
-use crate::holdset::HoldSet;
+use crate::hold::ended::Ended;
+use crate::hold::handle::Hold;
+use crate::hold::set::HoldSet;
 use crate::name::Name;
 use crate::options::AcquireOptions;
-use crate::primitive::{Lockable, Sharing};
+use crate::primitive::Lockable;
 use crate::token::FencingToken;
 use stanchion_transport::Moment;
 

@@ -1,11 +1,8 @@
-//! The client: connections, identity, and everything that the holds and waiters of one process share.
-//!
-//! All of it is in one [`Core`]. Clients, holds and acquires keep the core alive; the background tasks hold it weakly or only
-//! its parts, and end with its `closed` token, which the core's drop cancels.
+//! The client: the public face of what the holds and waiters of one process share. What that is stands in [`Core`].
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -13,28 +10,22 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::acquire;
+use crate::agenda;
+use crate::description::Synchronizer;
 use crate::error::{AcquireError, LostReason, QueryError};
-use crate::hold::{Hold, HoldState};
+use crate::hold::handle::Hold;
 use crate::lease::Lease;
 use crate::name::{InvalidName, Name, NameRule};
 use crate::observe::{self, span};
 use crate::options::AcquireOptions;
-use crate::owner::{Owner, WireOwner};
-use crate::primitive::{Call, Reply, Synchronizer};
-use crate::timetable::{self, Timetable};
+use crate::owner::Owner;
+use crate::shared::Core;
 use crate::waiting::{Entries, Subscriptions};
-use stanchion_transport::Destination;
-use stanchion_transport::Failure;
-use stanchion_transport::Messages;
-use stanchion_transport::Runner;
-use stanchion_transport::ServerClock;
-use stanchion_transport::ServerInfo;
-use stanchion_transport::ServerUrl;
-use stanchion_transport::Servers;
-use stanchion_transport::{BootClock, Clock, Moment, micros};
-use stanchion_transport::{ClientConfig, Wake};
-use stanchion_transport::{ConnectError, Outage, Placement};
-use stanchion_transport::{Path, Realm};
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{
+    BootClock, Call, ClientConfig, Clock, ConnectError, Destination, Failure, Messages, Moment,
+    Outage, Path, Placement, Reply, Runner, ServerInfo, ServerUrl, Wake,
+};
 
 /// A connection to one Redis or Valkey, shared by all synchronizers made from it. Cheap to clone.
 ///
@@ -68,40 +59,6 @@ pub struct Operation {
     pub id: WireOwner,
     /// Server time in µs after which its script must refuse. By then nobody waits for it, and nobody sends it again.
     pub not_after: u64,
-}
-
-/// The end of the time in which a request may run. Fixed when it is sent, because the request carries it: a later reading of the
-/// clocks does not change it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limit {
-    /// The server time, in µs, after which it must refuse itself.
-    pub(crate) not_after: u64,
-    /// The moment on the client's clock by which the server's has passed `not_after`.
-    pub(crate) ends_by: Moment,
-    /// The earliest server time, in µs, at which it was sent.
-    pub(crate) sent: u64,
-}
-
-/// The state that the parts of a client share.
-pub(crate) struct Core {
-    id: Uuid,
-    next_owner: AtomicU64,
-    /// The set of keys that this client locks by, for owners that are used with several clients.
-    pub(crate) realm: Realm,
-    pub(crate) config: ClientConfig,
-    pub(crate) clock: Arc<dyn Clock>,
-    servers: Arc<Servers>,
-    server: OnceLock<ServerInfo>,
-    pub(crate) subscriptions: Arc<Subscriptions>,
-    pub(crate) entries: Entries,
-    pub(crate) timetable: Arc<Timetable>,
-    pub(crate) runner: Arc<Runner>,
-    /// Locked for one number; no other mutex is taken under it.
-    rng: Mutex<fastrand::Rng>,
-    /// Cancelled first by a shutdown: nothing new is acquired, waits end, and holds are no longer handed to local waiters.
-    pub(crate) closing: CancellationToken,
-    /// Cancelled last, by a shutdown or the core's drop: connections, background tasks and the thread end.
-    closed: CancellationToken,
 }
 
 impl Client {
@@ -178,7 +135,7 @@ impl Client {
             closing: CancellationToken::new(),
             closed: guard.disarm(),
         });
-        core.runner.serve(timetable::run(
+        core.runner.serve(agenda::run(
             Arc::downgrade(&core),
             Arc::clone(&core.timetable),
             core.closed.clone(),
@@ -524,121 +481,5 @@ fn messages(placement: Placement) -> Messages {
         Messages::Sharded
     } else {
         Messages::Plain
-    }
-}
-
-impl Core {
-    /// Makes a wire owner that was never used.
-    pub(crate) fn next_wire_owner(&self) -> WireOwner {
-        WireOwner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Runs a script on the server of its keys.
-    ///
-    /// Dropping the future does not take the request back: the script may still run.
-    pub(crate) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
-        self.servers.call(path, call).await
-    }
-
-    /// Reads the clock of the server of `name` now, after a request was refused as late.
-    pub(crate) async fn synchronise(&self, path: Path, name: &Name) {
-        self.servers.synchronise(path, self.slot_of(name)).await;
-    }
-
-    fn server_clock(&self, name: &Name) -> Arc<ServerClock> {
-        self.servers.clock(self.slot_of(name))
-    }
-
-    fn server(&self) -> &ServerInfo {
-        self.server.get_or_init(ServerInfo::default)
-    }
-
-    /// The end of the time in which a request sent at `sent` may run (P3). By then its caller has given up on its connection.
-    pub(crate) fn limit(&self, name: &Name, sent: Moment) -> Limit {
-        let end = sent + self.config.response_timeout * 2;
-        let reached = self.server_clock(name).reach(end.micros());
-        let ago = micros(end.since(sent) + reached.within);
-        Limit {
-            not_after: reached.server_micros,
-            ends_by: end + reached.within + Duration::from_millis(2),
-            sent: reached.server_micros.saturating_sub(ago),
-        }
-    }
-
-    /// The server time, in µs, of [`Core::limit`].
-    pub(crate) fn not_after(&self, name: &Name, sent: Moment) -> u64 {
-        self.limit(name, sent).not_after
-    }
-
-    /// Records the server's time, from a reply to a request sent at `sent`.
-    pub(crate) fn observe(&self, name: &Name, server_micros: u64, sent: Moment) {
-        self.server_clock(name)
-            .observe(server_micros, sent.micros(), self.clock.now().micros());
-    }
-
-    /// The moment on the client's clock at which the server's read `server_micros`, or a little earlier.
-    pub(crate) fn when(&self, name: &Name, server_micros: u64) -> Moment {
-        let clock = self.server_clock(name);
-        Moment::from_nanos(clock.back(server_micros).saturating_mul(1000))
-    }
-
-    pub(crate) fn slot_of(&self, name: &Name) -> u16 {
-        if self.server().placement == Placement::Slots {
-            name.slot()
-        } else {
-            0
-        }
-    }
-
-    pub(crate) fn schedule_hold(&self, hold: &Arc<HoldState>, at: Moment) {
-        hold.schedule(at);
-    }
-
-    pub(crate) fn poll_interval(&self) -> Duration {
-        self.config.poll_interval - self.jitter(self.config.poll_interval / 10)
-    }
-
-    /// A random duration up to `most`.
-    pub(crate) fn jitter(&self, most: Duration) -> Duration {
-        most.mul_f64(
-            self.rng
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .f64(),
-        )
-    }
-
-    /// Waits until trying again makes sense: a short pause has passed and a connection is open; at most until `until`.
-    /// Uses no timer of the caller's runtime, which may have ended.
-    pub(crate) async fn recover(&self, until: Moment) {
-        let left = until.since(self.clock.now());
-        let pause = Duration::from_millis(10) + self.jitter(Duration::from_millis(30));
-        self.runner.sleep(pause.min(left)).await;
-        let comes_up = self.servers.comes_up();
-        if self.servers.is_up() {
-            return;
-        }
-        let left = until
-            .since(self.clock.now())
-            .min(Duration::from_millis(250));
-        tokio::select! {
-            biased;
-            () = comes_up => {}
-            () = self.runner.sleep(left) => {}
-        }
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        self.closed.cancel();
-    }
-}
-
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::lease::InvalidLease;
 use crate::name::{InvalidName, Name};
-use crate::owner::WireOwner;
+use crate::wire_owner::WireOwner;
 use stanchion_transport::{ConnectError, Outage, ServerRejection};
 
 /// A refusal by the server, or of the request before it was sent. Retrying does not help.

@@ -4,37 +4,40 @@
 //! primitive start at [`primitive`].
 
 mod acquire;
+mod agenda;
 mod any;
 mod client;
-mod ended;
+mod description;
 mod error;
 mod guard;
 mod hold;
-mod holdset;
 mod lease;
 mod name;
 mod observe;
 mod options;
 mod owner;
 pub mod primitive;
-mod release;
+mod seat;
+mod shared;
 mod timetable;
 mod token;
 mod waiting;
 mod watchdog;
+mod wire_owner;
 
 pub use any::{Acquire, Acquiring, Guard};
 pub use client::{AbandonedHold, Client, ShutdownReport};
-pub use ended::Ended;
 pub use error::{
     AcquireError, Error, LeaseLost, LostReason, QueryError, Rejection, ReleaseError, RenewError,
 };
+pub use hold::ended::Ended;
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
 pub use options::{AcquireOptions, Reentry, Renewal};
-pub use owner::{Owner, WireOwner};
+pub use owner::Owner;
 pub use primitive::Lockable;
 pub use token::{Fencing, FencingToken};
+pub use wire_owner::WireOwner;
 
 pub use stanchion_transport::slot;
 pub use stanchion_transport::{

@@ -1,60 +1,59 @@
-//! The timers of all holds and waiters of a client: when to renew, when a hold has expired, when a waiter asks again.
+//! Moments, and what is due at them. Any task inserts and removes items; one task takes what is due.
 //!
-//! One task on the background thread, [`run`], sleeps until the first item is due, takes what is due and handles it: holds go to
-//! the [`watchdog`], queues poll. Items are inserted and removed by any task. An item is taken once; its hold or queue inserts
-//! itself again. The bell wakes the task only when an item is earlier than the time it sleeps until.
-//!
-//! Items are weak: the timetable keeps no hold and no queue alive, and skips those that no longer exist.
+//! An item is taken once. The bell wakes the task that takes only when an item is earlier than the moment it sleeps until.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::client::Core;
-use crate::hold::HoldState;
-use crate::waiting::Entry;
-use crate::watchdog;
 use stanchion_transport::Moment;
-
-/// The longest sleep between two readings of the clock. Timers stand still while the machine is suspended, the clock does not:
-/// without this bound a lease that could still be renewed would be lost, and a loss noticed late.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// A place in the timetable.
 pub(crate) type Slot = (Moment, u64);
 
-pub(crate) enum Item {
-    /// A hold to renew, or to declare lost.
-    Hold(Weak<HoldState>),
-    /// A queue whose first waiter asks again.
-    Poll(Weak<Entry>),
+/// What the table needs to know of an item.
+pub(crate) trait Scheduled {
+    /// Whether items of its kind are handled together.
+    fn is_batched(&self) -> bool;
+
+    /// The time after it in which others of its kind are taken with it; `None` if it is not batched, or no longer exists.
+    fn window(&self) -> Option<Duration>;
 }
 
-#[derive(Default)]
-pub(crate) struct Timetable {
+pub(crate) struct Timetable<I> {
     /// Locked for single operations only, also under a queue's or a hold's `slot` mutex. No other mutex is taken under it.
-    table: Mutex<Table>,
-    /// Rung after the table is unlocked. Only [`run`] waits for it.
-    bell: Notify,
+    table: Mutex<Table<I>>,
+    /// Rung after the table is unlocked. Only `agenda::run` waits for it.
+    pub(crate) bell: Notify,
 }
 
-impl std::fmt::Debug for Timetable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<I> Default for Timetable<I> {
+    fn default() -> Self {
+        Self {
+            table: Mutex::default(),
+            bell: Notify::new(),
+        }
+    }
+}
+
+impl<I> fmt::Debug for Timetable<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timetable").finish_non_exhaustive()
     }
 }
 
-struct Table {
-    due: BTreeMap<Slot, Item>,
+struct Table<I> {
+    due: BTreeMap<Slot, I>,
     /// The next number, which tells slots of one moment apart.
     next: u64,
-    /// The moment until which [`run`] sleeps, or will sleep. Only an earlier item rings the bell.
+    /// The moment until which `agenda::run` sleeps, or will sleep. Only an earlier item rings the bell.
     armed: Moment,
 }
 
-impl Default for Table {
+impl<I> Default for Table<I> {
     fn default() -> Self {
         Self {
             due: BTreeMap::new(),
@@ -64,12 +63,12 @@ impl Default for Table {
     }
 }
 
-impl Timetable {
-    fn table(&self) -> MutexGuard<'_, Table> {
+impl<I: Scheduled> Timetable<I> {
+    fn table(&self) -> MutexGuard<'_, Table<I>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, at: Moment, item: Item) -> Slot {
+    pub(crate) fn insert(&self, at: Moment, item: I) -> Slot {
         let mut table = self.table();
         let slot = (at, table.next);
         table.next += 1;
@@ -91,77 +90,31 @@ impl Timetable {
         self.table().due.remove(&slot);
     }
 
-    /// The holds in the table. Every live hold with a tenure is in it, except for the moment in which it is rescheduled.
-    pub(crate) fn holds(&self) -> Vec<Arc<HoldState>> {
-        let table = self.table();
-        table
-            .due
-            .values()
-            .filter_map(|item| {
-                if let Item::Hold(hold) = item {
-                    hold.upgrade()
-                } else {
-                    None
-                }
-            })
-            .collect()
+    /// The items in the table, each as `of` sees it.
+    pub(crate) fn items<T>(&self, of: impl FnMut(&I) -> Option<T>) -> Vec<T> {
+        self.table().due.values().filter_map(of).collect()
     }
 
-    /// Takes the items that are due and, with the first hold, the holds due soon after it: renewals are sent in batches. Returns
-    /// them with the moment of the next item.
-    fn take_due(&self, now: Moment) -> (Vec<Item>, Moment) {
+    /// Takes the items that are due and, with the first that is sent in batches, the others of that kind due soon after it.
+    /// Returns them with the moment of the next item.
+    pub(crate) fn take_due(&self, now: Moment) -> (Vec<I>, Moment) {
         let mut table = self.table();
         let mut horizon = now;
         let mut taken = Vec::new();
         while let Some(entry) = table.due.first_entry() {
             let at = entry.key().0;
-            if at > now {
-                let soon = at <= horizon && matches!(entry.get(), Item::Hold(_));
-                if !soon {
-                    break;
-                }
+            if at > now && (at > horizon || !entry.get().is_batched()) {
+                break;
             }
             let item = entry.remove();
-            if let (Item::Hold(hold), true) = (&item, horizon == now)
-                && let Some(hold) = hold.upgrade()
+            if horizon == now
+                && let Some(window) = item.window()
             {
-                horizon = now + hold.batching_window();
+                horizon = now + window;
             }
             taken.push(item);
         }
         table.armed = table.due.keys().next().map_or(Moment::FAR, |slot| slot.0);
         (taken, table.armed)
-    }
-}
-
-/// Runs the timetable until the client is closed or dropped: it keeps the core only while it handles items.
-pub(crate) async fn run(
-    core: Weak<Core>,
-    timetable: Arc<Timetable>,
-    closed: tokio_util::sync::CancellationToken,
-) {
-    loop {
-        let Some(strong) = core.upgrade() else { return };
-        let now = strong.clock.now();
-        let (items, next) = timetable.take_due(now);
-        let mut holds = Vec::new();
-        for item in items {
-            match item {
-                Item::Hold(hold) => holds.extend(hold.upgrade()),
-                Item::Poll(entry) => {
-                    if let Some(entry) = entry.upgrade() {
-                        entry.poll_now(&strong);
-                    }
-                }
-            }
-        }
-        watchdog::tend(&strong, holds);
-        drop(strong);
-        tokio::select! {
-            biased;
-            () = closed.cancelled() => return,
-            () = timetable.bell.notified() => {}
-            () = tokio::time::sleep(next.since(now).min(LONGEST_SLEEP)), if next != Moment::FAR => {}
-        }
     }
 }

@@ -12,28 +12,14 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::client::Core;
-use crate::hold::HoldState;
-use crate::lease::Lease;
+use crate::hold::state::HoldState;
 use crate::name::Name;
 use crate::observe;
-use crate::primitive::{Item, Reply, Script};
-use stanchion_transport::Failure;
-use stanchion_transport::{Outage, Path};
+use crate::shared::Core;
+use stanchion_transport::{Failure, Item, Outage, Path, Reply};
 
 /// The most renewals in one script: large enough to amortise the call, small enough not to block the server (about 1 µs each).
 const BATCH: usize = 256;
-
-static RENEW: Script<1, 3> = Script::new("core/renew", include_str!("../lua/renew.lua"));
-
-/// The renewal of a hold that is a field of the hash `name`.
-#[must_use]
-pub fn renew_field(name: &Name, field: &str, lease: Lease) -> Item {
-    RENEW.item(
-        [name.as_bytes().to_vec()],
-        [field.into(), lease.millis().to_string().into_bytes()],
-    )
-}
 
 /// Renews the holds that are due, or declares them lost. Spawns the requests, and waits for none.
 pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
@@ -46,7 +32,7 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
         }
         // Also while it is renewed: an expiry must be noticed even if the server does not answer, and a shutdown finds the live
         // holds in the timetable.
-        core.schedule_hold(&hold, hold.valid_until());
+        hold.schedule(hold.valid_until());
         if hold.wants_renewal()
             && let due = Due::new(hold.clone())
             && let Some(first) = due.items.first()
@@ -107,7 +93,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
         match together(mine) {
             Ok(Some(true)) => {
                 hold.renewed(sent);
-                core.schedule_hold(hold, sent + hold.terms.lease.renewal_interval());
+                hold.schedule(sent + hold.terms.lease.renewal_interval());
             }
             Ok(Some(false)) => drop(hold.gone()),
             // P5: no answer is no renewal; `valid_until` stays where it was.
@@ -119,7 +105,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
                     _ => hold.terms.lease.retry_interval(),
                 };
                 let retry = core.clock.now() + pause;
-                core.schedule_hold(hold, retry.min(hold.valid_until()));
+                hold.schedule(retry.min(hold.valid_until()));
             }
         }
     }

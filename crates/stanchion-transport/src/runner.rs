@@ -26,6 +26,9 @@ pub struct Runner {
 
 impl Runner {
     /// Starts the thread if one is wanted. It ends when `closed` is cancelled.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub async fn start(background: Background, closed: CancellationToken) -> io::Result<Self> {
         let tracker = TaskTracker::new();
         let handle = match background {

@@ -171,6 +171,9 @@ impl Servers {
     /// Runs a script: EVALSHA, then EVAL if the server does not know it.
     ///
     /// Dropping the future does not cancel the script: the server may still run it.
+    ///
+    /// # Errors
+    /// [`Failure`] says whether it may have run.
     pub async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
         match &self.kind {
             Kind::One(node) => node.link(path).call(call).await,

@@ -7,7 +7,7 @@ use stanchion::{AcquireError, AcquireOptions, Lease, Rejection};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 
-use super::{preferring, rwlock};
+use super::{preferring, rwlock, warm};
 
 fn is_out_of_memory(error: &AcquireError) -> bool {
     matches!(
@@ -145,5 +145,30 @@ async fn a_server_clock_that_steps_costs_one_refusal_each() {
     let reading = writing.downgrade().await.unwrap();
     assert!(reading.is_held());
     reading.release().await.unwrap();
+    world.at_rest().await;
+}
+
+/// P9: a downgrade and a re-entry by one owner are served one after the other, whichever comes first.
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_and_a_re_entry_of_one_owner_do_not_wait_for_each_other() {
+    let world = super::slow_world();
+    let client = world.client().await;
+    warm(&client).await;
+    let (lock, owner) = (rwlock(&client), client.owner());
+    let options = || AcquireOptions::new().owner(&owner);
+    let writing = lock.write_with(options()).await.unwrap();
+    let started = tokio::time::Instant::now();
+    let downgrading = tokio::spawn(writing.downgrade());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let reading = lock.read_with(options().timeout(Duration::from_secs(30)));
+    let (reading, downgraded) = tokio::join!(reading, downgrading);
+    assert!(
+        started.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        started.elapsed()
+    );
+    let (reading, downgraded) = (reading.unwrap(), downgraded.unwrap().unwrap());
+    reading.release().await.unwrap();
+    downgraded.release().await.unwrap();
     world.at_rest().await;
 }

@@ -10,13 +10,11 @@ use std::time::Duration;
 use super::entry::Entry;
 use super::queue::{Queue, Room, Wakers};
 use super::ticket::after_expiry;
-use crate::client::Core;
+use crate::description::{Request, Synchronizer, Verdict, now_of, rest_of};
 use crate::lease::Lease;
-use crate::owner::WireOwner;
-use crate::primitive::{Reply, Request, Synchronizer, Verdict, now_of, rest_of};
-use stanchion_transport::Failure;
-use stanchion_transport::Moment;
-use stanchion_transport::Path;
+use crate::shared::Core;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Failure, Moment, Path, Reply};
 
 impl Entry {
     /// Sends a heartbeat in the background, unless one is under way, and plans the next.

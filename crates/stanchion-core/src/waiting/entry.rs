@@ -32,14 +32,15 @@ use dashmap::DashMap;
 
 use super::queue::{Queue, Room, Turn, Waiter, Wakers};
 use super::ticket::{Applicant, Ticket, Visit};
-use crate::client::Core;
-use crate::hold::{Grant, Hold, HoldState};
+use crate::agenda::{Agenda, Item};
+use crate::description::{Heard, Sharing, Subject, Synchronizer};
+use crate::hold::handle::Hold;
+use crate::hold::release::Leftover;
+use crate::hold::state::{Grant, HoldState};
 use crate::name::Name;
 use crate::options::HoldTerms;
-use crate::owner::WireOwner;
-use crate::primitive::{Heard, Sharing, Subject, Synchronizer};
-use crate::release::Leftover;
-use crate::timetable::{Item, Timetable};
+use crate::shared::Core;
+use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
 /// Hand-offs in a row before the lock is released publicly, while no other process is known to wait.
@@ -198,7 +199,7 @@ pub(crate) struct Entry {
     /// Weak, because the core owns the table of entries. Every ticket and visit holds it strongly, so an upgrade succeeds while
     /// there are waiters.
     pub(super) core: Weak<Core>,
-    pub(super) timetable: Arc<Timetable>,
+    pub(super) timetable: Arc<Agenda>,
 }
 
 impl Entry {
@@ -297,7 +298,7 @@ impl Entry {
                         first: Some(lease),
                         unanswered_until: Moment::ZERO,
                     };
-                    let hold = HoldState::begin(&core, &waiter.sync, &entry, grant);
+                    let hold = Hold::begin(&core, &waiter.sync, &entry, grant);
                     queue.tell(place, Turn::Granted(hold.unclaimed()), &mut wakers);
                 }
                 drop(queue);
@@ -402,7 +403,8 @@ impl Entry {
             return None;
         }
         let (place, waiter) = queue.first()?;
-        if !sync.hands_off() || waiter.sync.kind() != sync.kind() {
+        let is_free = matches!(waiter.turn, None | Some(Turn::Try));
+        if !sync.hands_off() || waiter.sync.kind() != sync.kind() || !is_free {
             return None;
         }
         let successor = Successor {
@@ -469,6 +471,8 @@ impl Entry {
                 if std::ptr::eq(queue.holder.as_ptr(), hold) {
                     queue.holder = Weak::new();
                 } else if queue.has_live_holder() {
+                    // Invariant 4: what was forsaken is dropped after the queue is unlocked.
+                    drop(queue);
                     return;
                 }
                 queue.handed = 0;

@@ -15,11 +15,11 @@
 //! * `Timetable::table`, `Core::rng`, an owner's `seats`: none.
 //!
 //! Therefore a message's audience is copied out of `topics` before its queues are locked, and a hold is declared lost
-//! ([`HoldState::lose`](crate::hold::HoldState::lose)) with none of these mutexes held, because that locks its queue.
+//! ([`HoldState::lose`](crate::hold::state::HoldState::lose)) with none of these mutexes held, because that locks its queue.
 //!
 //! # Foreign code
 //! A waker or a guard may own anything, also what locks the same mutex again. So a waiter's waker is called, cloned and dropped,
-//! and a [`Hold`](crate::hold::Hold) is dropped, with none of these mutexes held: `Wakers` collects the wakers until the queue
+//! and a [`Hold`](crate::hold::handle::Hold) is dropped, with none of these mutexes held: `Wakers` collects the wakers until the queue
 //! is unlocked. The client's own tasks are exempt: under a queue's mutex the bells of `Timetable` and `Subscriptions` may ring
 //! and `Entry::attend` spawns, and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.

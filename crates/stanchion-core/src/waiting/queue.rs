@@ -12,13 +12,13 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::hold::{Hold, HoldState};
+use crate::description::{Hint, Sharing, Synchronizer};
+use crate::hold::handle::Hold;
+use crate::hold::state::HoldState;
 use crate::options::HoldTerms;
-use crate::owner::WireOwner;
-use crate::primitive::{Hint, Sharing, Synchronizer};
 use crate::timetable::Slot;
-use stanchion_transport::Moment;
-use stanchion_transport::Outage;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Moment, Outage};
 
 /// The next step of a waiter.
 #[derive(Debug)]

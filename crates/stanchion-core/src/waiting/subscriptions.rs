@@ -20,13 +20,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::Entry;
-use crate::owner::WireOwner;
-use crate::primitive::Subject;
-use stanchion_transport::Servers;
-use stanchion_transport::Wake;
-use stanchion_transport::slot::slot;
-use stanchion_transport::{Clock, Moment};
-use stanchion_transport::{Link, Messages, OnPush, Seat, Subscribe};
+use crate::description::Subject;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{
+    Clock, Link, Messages, Moment, OnPush, Seat, Servers, Subscribe, Wake, slot::slot,
+};
 
 pub(crate) struct Subscriptions {
     /// Locked by waiters (under the mutex of their queue, too), by the connection's driver for each message, and by `serve`.

@@ -12,13 +12,12 @@ use std::time::Duration;
 
 use super::entry::Entry;
 use super::queue::{Queue, Room, Turn, Wakers};
-use crate::client::Core;
-use crate::hold::Hold;
+use crate::description::{Hint, Sharing, Synchronizer};
+use crate::hold::handle::Hold;
 use crate::options::HoldTerms;
-use crate::owner::WireOwner;
-use crate::primitive::{Hint, Sharing, Synchronizer};
-use stanchion_transport::Outage;
-use stanchion_transport::Wake;
+use crate::shared::Core;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Outage, Wake};
 
 /// The poll interval without a confirmed subscription, when no message can wake a waiter.
 const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);

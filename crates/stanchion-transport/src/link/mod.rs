@@ -384,6 +384,9 @@ impl Link {
     }
 
     /// Subscribes to a channel, or unsubscribes from it. Returns when the server has confirmed.
+    ///
+    /// # Errors
+    /// [`Failure`]: the server refused, or there is no connection.
     pub async fn subscribe(
         &self,
         channel: &[u8],

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use crate::ended::{Ended, lost};
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
-use crate::hold::Hold;
+use crate::hold::ended::{Ended, lost};
+use crate::hold::handle::Hold;
 use crate::name::Name;
 use stanchion_transport::Moment;
 

@@ -11,20 +11,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Core;
+use crate::description::{Request, Sharing, Synchronizer, Tenure, Verdict, code_of, rest_of};
 use crate::error::{LostReason, Rejection, ReleaseError};
-use crate::hold::{Grant, Hold, HoldState};
+use crate::hold::handle::Hold;
+use crate::hold::state::{Grant, HoldState};
 use crate::lease::Lease;
 use crate::observe;
 use crate::options::HoldTerms;
-use crate::owner::{Owner, WireOwner};
-use crate::primitive::{
-    Call, Reply, Request, Sharing, Synchronizer, Tenure, Verdict, code_of, rest_of,
-};
+use crate::owner::Owner;
+use crate::shared::Core;
 use crate::waiting::{Rivals, Successor};
-use stanchion_transport::Failure;
-use stanchion_transport::Moment;
-use stanchion_transport::{Outage, Path};
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 
 /// The reply to a release whose owner holds nothing.
 const GONE: i64 = -2;
@@ -205,7 +203,7 @@ impl<'a> Passing<'a> {
                         unanswered_until: self.unanswered_until,
                     };
                     let entry = &self.from.entry;
-                    return Passed::To(HoldState::begin(core, self.to, entry, grant));
+                    return Passed::To(Hold::begin(core, self.to, entry, grant));
                 }
                 Ok(Some(Verdict::Late)) => {
                     core.synchronise(path, self.from.sync.name()).await;
@@ -298,6 +296,12 @@ pub(crate) async fn downgrade(
     to: Arc<dyn Synchronizer>,
     owner: Option<Owner>,
 ) -> Result<Hold, ReleaseError> {
+    // The seat before the count, as an acquire of the same owner: the other way round the two would wait for each other.
+    let seat = owner.as_ref().map(|owner| state.seat_of(owner));
+    let mut seated = match &seat {
+        Some(seat) => Some(seat.take().await),
+        None => None,
+    };
     let mut count = state.turn().await;
     if *count > 1 {
         let error = counted(&state, *count);
@@ -325,10 +329,9 @@ pub(crate) async fn downgrade(
             // The script's message wakes the waiters of other processes; the local ones are woken here.
             state.entry.freed(&state.core, &state, Rivals::Unknown);
             state.entry.acquired(&hold, 0);
-            if let Some(owner) = owner {
+            if let (Some(owner), Some(seated)) = (owner, &mut seated) {
                 hold.adopt(&owner);
-                let seat = state.seat_of(&owner);
-                seat.take().await.shared = hold.weak();
+                seated.shared = hold.weak();
             }
             return Ok(hold);
         }

@@ -1,0 +1,86 @@
+//! The timers of all holds and waiters of a client: when to renew, when a hold has expired, when a waiter asks again.
+//!
+//! One task on the background thread, [`run`], sleeps until the first item is due, takes what is due and handles it: holds go to
+//! the [`watchdog`], queues poll. Items are inserted and removed by any task; a hold or a queue inserts itself again.
+//!
+//! Items are weak: the timetable keeps no hold and no queue alive, and skips those that no longer exist.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::hold::state::HoldState;
+use crate::shared::Core;
+use crate::timetable::{Scheduled, Timetable};
+use crate::waiting::Entry;
+use crate::watchdog;
+use stanchion_transport::Moment;
+
+/// The longest sleep between two readings of the clock. Timers stand still while the machine is suspended, the clock does not:
+/// without this bound a lease that could still be renewed would be lost, and a loss noticed late.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// The timetable of a client.
+pub(crate) type Agenda = Timetable<Item>;
+
+/// What is due.
+pub(crate) enum Item {
+    /// A hold to renew, or to declare lost.
+    Hold(Weak<HoldState>),
+    /// A queue whose first waiter asks again.
+    Poll(Weak<Entry>),
+}
+
+impl Scheduled for Item {
+    fn is_batched(&self) -> bool {
+        matches!(self, Self::Hold(_))
+    }
+
+    fn window(&self) -> Option<Duration> {
+        match self {
+            Self::Hold(hold) => Some(hold.upgrade()?.batching_window()),
+            Self::Poll(_) => None,
+        }
+    }
+}
+
+impl Agenda {
+    /// The holds in the table. Every live hold with a tenure is in it, except for the moment in which it is rescheduled.
+    pub(crate) fn holds(&self) -> Vec<Arc<HoldState>> {
+        self.items(|item| match item {
+            Item::Hold(hold) => hold.upgrade(),
+            Item::Poll(_) => None,
+        })
+    }
+}
+
+/// Runs the timetable until the client is closed or dropped: it keeps the core only while it handles items.
+pub(crate) async fn run(
+    core: Weak<Core>,
+    timetable: Arc<Agenda>,
+    closed: tokio_util::sync::CancellationToken,
+) {
+    loop {
+        let Some(strong) = core.upgrade() else { return };
+        let now = strong.clock.now();
+        let (items, next) = timetable.take_due(now);
+        let mut holds = Vec::new();
+        for item in items {
+            match item {
+                Item::Hold(hold) => holds.extend(hold.upgrade()),
+                Item::Poll(entry) => {
+                    if let Some(entry) = entry.upgrade() {
+                        entry.poll_now(&strong);
+                    }
+                }
+            }
+        }
+        watchdog::tend(&strong, holds);
+        drop(strong);
+        tokio::select! {
+            biased;
+            () = closed.cancelled() => return,
+            () = timetable.bell.notified() => {}
+            () = tokio::time::sleep(next.since(now).min(LONGEST_SLEEP)), if next != Moment::FAR => {}
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The description of a synchronizer: the questions that the core asks a primitive, and the answers it reads.
+//!
+//! Nothing here knows clients, holds or waiters.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::lease::Lease;
+use crate::name::Name;
+use crate::token::FencingToken;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Call, Item, Reply, Script};
+
+/// The parameters of a request: its owner, its lease, and the end of the time in which it may run.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Request<'a> {
+    /// The owner that asks.
+    pub owner: &'a WireOwner,
+    /// The lease of the hold.
+    pub lease: Lease,
+    /// Server time in µs after which the script must refuse (P3).
+    pub not_after: u64,
+    /// Server time in µs when the caller's call began, or a little earlier.
+    pub since: u64,
+    /// True when the caller waits after a refusal. The script may then leave a mark of that on the server.
+    pub waits: bool,
+    /// For [`Sharing::Permits`]: true when no other waiter of this process is ahead. Only then may the script give it a place in
+    /// line, so that the order on the server is that of this process.
+    pub first: bool,
+    /// For [`Sharing::Queued`]: true when the server has answered this owner before, and gave it a place in its queue.
+    pub queued: bool,
+    /// For a shared hold: the owner of the exclusive hold of the same name that the same actor has (a writer that also reads).
+    pub within: Option<&'a WireOwner>,
+}
+
+/// The way in which holders share, and so in which the waiters of one process take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sharing {
+    /// One holder at a time. Only the first waiter asks.
+    Exclusive,
+    /// Any number of holders of this kind, while there is no exclusive one: a grant to one waiter lets those behind it ask.
+    Together,
+    /// The given number of permits, out of a limited total. A message says how many are free.
+    Permits(u32),
+    /// No holders: an event that one waiter sees has happened for all of them.
+    Event,
+    /// One holder at a time, from a queue that the server keeps: every waiter asks for itself, and grants come by message.
+    Queued,
+}
+
+/// The identity of a locked thing, apart from its server: the key of the local queues and of an owner's seats.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Subject {
+    family: &'static str,
+    name: Name,
+}
+
+impl Subject {
+    pub(crate) fn of(sync: &dyn Synchronizer) -> Self {
+        Self::named(sync, sync.name())
+    }
+
+    /// Makes the subject of `name` in the family of `sync`.
+    pub(crate) fn named(sync: &dyn Synchronizer, name: &Name) -> Self {
+        Self {
+            family: sync.family(),
+            name: name.clone(),
+        }
+    }
+}
+
+/// The effect of a grant on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Tenure {
+    /// A hold with a lease.
+    Leased,
+    /// A hold that only a release ends.
+    Unleased,
+    /// No hold.
+    Nothing,
+}
+
+/// The description of a synchronizer: its scripts, and the properties that the core needs to know.
+///
+/// All scripts answer by one convention, read by [`Verdict`]: a number, or an array whose first element is that number
+/// and whose second is the server's time in µs.
+///
+/// | reply | acquire, re-enter, hand-off, downgrade | release, abandon |
+/// |---|---|---|
+/// | n > 0 | done, n is the fencing token; for [`Sharing::Permits`], the number still free | done, n subscribers notified |
+/// | 0 | done, no token | done, nobody notified |
+/// | −1 | too late, not done (a hand-off has released instead) | done, the message could not be sent |
+/// | −2 | the owner holds nothing; the object waited for is deleted | the owner holds nothing |
+/// | n ≤ −3 | busy, ask again after −4 − n ms (−3: the time is not known) | – |
+///
+/// The elements from the third on: of a busy reply see [`Synchronizer::hint`]; of a release, the ms after which
+/// [`Synchronizer::tend`] is due.
+///
+/// The core may call these methods while it has a local queue locked: they must not block, nor call the client.
+pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
+    /// The kind of synchronizer, for metrics: `lock`.
+    fn kind(&self) -> &'static str;
+
+    /// The family of the kind. Synchronizers of one family and name are one thing: their waiters share a queue, and an owner has
+    /// one seat there. Example: the two sides of a read-write lock.
+    fn family(&self) -> &'static str {
+        self.kind()
+    }
+
+    /// The name that is synchronized on.
+    fn name(&self) -> &Name;
+
+    /// The channel on which releases are published. Several names may share one, as `x` and `{x}` do.
+    fn channel(&self) -> &[u8];
+
+    /// The way in which its holders share.
+    fn sharing(&self) -> Sharing {
+        Sharing::Exclusive
+    }
+
+    /// The effect of a grant on the server.
+    fn tenure(&self) -> Tenure {
+        Tenure::Leased
+    }
+
+    /// Returns whether a hold is several entries on the server, of which some may exist when others are gone.
+    fn in_parts(&self) -> bool {
+        matches!(self.sharing(), Sharing::Permits(2..))
+    }
+
+    /// The script of one attempt. Run twice for one owner, it has the effect of once (P6).
+    fn acquire(&self, request: &Request<'_>) -> Call;
+
+    /// The script that goes from `count` holds to `count` − 1; the last one frees and publishes. `None`, which is never sent,
+    /// with [`Tenure::Nothing`].
+    fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call>;
+
+    /// The script that undoes the requests of `owner`: a hold, a place in a queue on the server.
+    fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
+        self.release(owner, 1, lease)
+    }
+
+    /// Returns whether a refused request that waits leaves something on the server: a place in a queue, a mark. The core then
+    /// [abandons](Synchronizer::abandon) it when the waiter leaves.
+    fn leaves_sign(&self) -> bool {
+        self.sharing() == Sharing::Queued
+    }
+
+    /// The key of the counter that its fencing tokens come from.
+    fn fence(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// The script that goes from `count` holds to `count` + 1; `None` where re-entry is not supported.
+    fn reenter(&self, _request: &Request<'_>, _count: u32) -> Option<Call> {
+        None
+    }
+
+    /// Returns whether a hold may be handed directly to the next waiter of the same kind in this process, by
+    /// [`Synchronizer::hand_off`].
+    fn hands_off(&self) -> bool {
+        false
+    }
+
+    /// The script that releases for `from` and acquires for the requester, in one step.
+    fn hand_off(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
+        None
+    }
+
+    /// The script that turns the exclusive hold of `from` into a shared hold of the requester, in one step.
+    fn downgrade(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
+        None
+    }
+
+    /// The items that the watchdog sends for a hold. The hold is renewed when every item is.
+    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        vec![renew_field(self.name(), owner.as_str(), lease)]
+    }
+
+    /// Reads a message.
+    fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a> {
+        Heard::free(payload)
+    }
+
+    /// Reads the elements of a busy reply from the third on.
+    fn hint(&self, _rest: &[Reply]) -> Hint {
+        Hint::default()
+    }
+
+    /// For [`Sharing::Queued`]: a channel on which one waiter alone is woken to try.
+    fn channel_of(&self, _owner: &WireOwner) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// For [`Sharing::Queued`]: the interval at which [`Synchronizer::attend`] is sent while there are waiters.
+    fn beat(&self) -> Duration {
+        Duration::MAX
+    }
+
+    /// For [`Sharing::Queued`]: the heartbeat of the process, on behalf of its first waiter. Sent from the background, where a
+    /// stalled executor cannot delay it. The script answers as if that waiter had asked and been refused.
+    fn attend(&self, _first: &Request<'_>) -> Option<Call> {
+        None
+    }
+
+    /// The script to run later, when a release's reply says so. It answers the ms until the next run, or −1.
+    fn tend(&self) -> Option<Call> {
+        None
+    }
+}
+
+/// The content of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Heard<'a> {
+    /// A hint to try: up to this number of permits may be free.
+    Free(u32),
+    /// A grant to a waiter of this process.
+    Granted {
+        /// The owner that was granted.
+        owner: &'a str,
+        /// The fencing token of the grant.
+        token: Option<FencingToken>,
+        /// The server time of the grant, in µs.
+        now: u64,
+        /// The lease of the grant. It is short, and must be renewed soon.
+        lease: Duration,
+    },
+}
+
+impl Heard<'_> {
+    /// Reads a decimal number of permits; anything else counts as one.
+    #[must_use]
+    pub fn free(payload: &[u8]) -> Self {
+        let count = std::str::from_utf8(payload)
+            .ok()
+            .and_then(|text| text.parse::<u32>().ok());
+        Self::Free(count.unwrap_or(1).max(1))
+    }
+}
+
+/// The content of a busy reply beyond its number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Hint {
+    /// The waiter of this process that holds according to the server: the message of its grant may be lost.
+    pub granted: Option<String>,
+    /// True when the server has lost the queue: all waiters must ask again.
+    pub forgotten: bool,
+    /// True when a client is ahead that grants to nobody (Redisson): listen to [`Synchronizer::channel_of`], too.
+    pub foreign: bool,
+    /// Another name of the same family to wait for instead, and its channel.
+    pub elsewhere: Option<(Name, Vec<u8>)>,
+    /// True when this refused request left something on the server, where not all do: see [`Synchronizer::leaves_sign`].
+    pub queued: bool,
+    /// For [`Sharing::Permits`]: true when it cannot be served at present, so the waiters behind it go on without it.
+    pub passed: bool,
+}
+
+/// A reply of a script, read by the convention of [`Synchronizer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The request was granted.
+    Granted(Option<FencingToken>),
+    /// The request reached the server after its `not_after`.
+    Late,
+    /// The owner holds nothing (any more), or the object that was waited for is deleted.
+    Gone,
+    /// Another owner holds; ask again after this number of ms, if it is known.
+    Busy(Option<u64>),
+}
+
+impl Verdict {
+    /// Reads a reply; `None` when it breaks the convention.
+    #[must_use]
+    pub fn read(reply: &Reply) -> Option<Self> {
+        let n = code_of(reply)?;
+        Some(match n {
+            0.. => Self::Granted(FencingToken::new(n.unsigned_abs())),
+            -1 => Self::Late,
+            -2 => Self::Gone,
+            -3 => Self::Busy(None),
+            _ => Self::Busy(Some((n + 4).unsigned_abs())),
+        })
+    }
+}
+
+/// The number that a reply begins with.
+pub(crate) fn code_of(reply: &Reply) -> Option<i64> {
+    match reply {
+        Reply::Int(n) => Some(*n),
+        Reply::Array(items) => items.first().and_then(Reply::as_int),
+        _ => None,
+    }
+}
+
+/// The server's time, in µs, in a reply that contains it.
+pub(crate) fn now_of(reply: &Reply) -> Option<u64> {
+    let now = reply.as_array()?.get(1)?.as_int()?;
+    u64::try_from(now).ok()
+}
+
+/// The elements after number and time.
+pub(crate) fn rest_of(reply: &Reply) -> &[Reply] {
+    reply
+        .as_array()
+        .and_then(|items| items.get(2..))
+        .unwrap_or_default()
+}
+
+static RENEW: Script<1, 3> = Script::new("core/renew", include_str!("../lua/renew.lua"));
+
+/// The renewal of a hold that is a field of the hash `name`.
+#[must_use]
+pub fn renew_field(name: &Name, field: &str, lease: Lease) -> Item {
+    RENEW.item(
+        [name.as_bytes().to_vec()],
+        [field.into(), lease.millis().to_string().into_bytes()],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_read_by_the_convention() {
+        let read = |n| Verdict::read(&Reply::Int(n)).unwrap();
+        assert_eq!(read(17), Verdict::Granted(FencingToken::new(17)));
+        assert_eq!(read(0), Verdict::Granted(None));
+        assert_eq!(read(-1), Verdict::Late);
+        assert_eq!(read(-2), Verdict::Gone);
+        assert_eq!(read(-3), Verdict::Busy(None));
+        assert_eq!(read(-4), Verdict::Busy(Some(0)));
+        assert_eq!(read(-1004), Verdict::Busy(Some(1000)));
+        assert_eq!(Verdict::read(&Reply::Nil), None);
+        let long = Reply::Array(vec![Reply::Int(-14), Reply::Int(5_000), Reply::Int(7)]);
+        assert_eq!(Verdict::read(&long), Some(Verdict::Busy(Some(10))));
+        assert_eq!(now_of(&long), Some(5_000));
+        assert_eq!(rest_of(&long), [Reply::Int(7)]);
+        assert_eq!(rest_of(&Reply::Int(1)), []);
+    }
+
+    #[test]
+    fn a_message_that_is_no_number_is_a_wake_for_one() {
+        assert_eq!(Heard::free(b"3"), Heard::Free(3));
+        for odd in [&b"0"[..], b"", b"-1", b"x", b"1.5"] {
+            assert_eq!(Heard::free(odd), Heard::Free(1), "{odd:?}");
+        }
+    }
+}

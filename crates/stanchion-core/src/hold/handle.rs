@@ -1,0 +1,295 @@
+//! One count of a hold: what a guard wraps.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tracing::Instrument as _;
+
+use crate::description::{Sharing, Synchronizer};
+use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
+use crate::hold::ended::{Ended, ended, lost};
+use crate::hold::release;
+use crate::hold::renew::{bounded, reenter, renew, unanswered_in};
+use crate::hold::state::{Grant, HoldState};
+use crate::name::Name;
+use crate::observe::span;
+use crate::owner::Owner;
+use crate::shared::Core;
+use crate::token::FencingToken;
+use crate::waiting::{Entry, Rivals};
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Moment, Path, Persistent};
+
+/// One count of a hold, wrapped by a guard. Dropping it releases in the background.
+#[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
+pub struct Hold {
+    state: Option<Arc<HoldState>>,
+}
+
+impl Hold {
+    /// The first count of a hold that begins with `grant`. The watchdog knows it from here on.
+    pub(crate) fn begin(
+        core: &Arc<Core>,
+        sync: &Arc<dyn Synchronizer>,
+        entry: &Arc<Entry>,
+        grant: Grant,
+    ) -> Self {
+        Self {
+            state: Some(HoldState::begin(core, sync, entry, grant)),
+        }
+    }
+
+    fn state(&self) -> &Arc<HoldState> {
+        match &self.state {
+            Some(state) => state,
+            // OK: taken only by `release` and `drop`, which consume the guard.
+            None => unreachable!("a hold is used after it was consumed"),
+        }
+    }
+
+    /// Marks it as given to a waiter that has not taken it yet.
+    pub(crate) fn unclaimed(self) -> Self {
+        self.state().unclaimed.store(true, Ordering::Release);
+        self
+    }
+
+    /// Records that the waiter has taken it. From here on the watchdog renews it.
+    pub(crate) fn claim(&self) {
+        let state = self.state();
+        let now = state.core.clock.now();
+        let due = state.began + state.terms.lease.renewal_interval();
+        if state.unclaimed.swap(false, Ordering::AcqRel) && now >= due && state.is_held() {
+            // A renewal was due and skipped while it was unclaimed.
+            state.schedule(now);
+        }
+    }
+
+    /// Returns whether it is a count of `state`.
+    pub(crate) fn is(&self, state: &HoldState) -> bool {
+        self.state
+            .as_ref()
+            .is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), state))
+    }
+
+    /// Ends this state without releasing: the same grant arrived twice, and another guard has it.
+    pub(crate) fn disown(mut self) {
+        if let Some(state) = self.state.take() {
+            state.end().ok();
+            state.unschedule();
+        }
+    }
+
+    /// Records that an earlier request of its owner may still run until `unanswered_until` (P3).
+    pub(crate) fn mind(&self, unanswered_until: Moment) {
+        self.state()
+            .unanswered_until
+            .fetch_max(unanswered_until.nanos(), Ordering::AcqRel);
+    }
+
+    pub(crate) fn weak(&self) -> Weak<HoldState> {
+        Arc::downgrade(self.state())
+    }
+
+    /// Makes a guard's count of a hold that the server has counted already.
+    pub(crate) fn another(state: &Arc<HoldState>) -> Self {
+        Self {
+            state: Some(Arc::clone(state)),
+        }
+    }
+
+    /// The name that is held.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.state().sync.name()
+    }
+
+    /// The owner, to re-enter with.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        let state = self.state();
+        state.public_owner.get_or_init(|| {
+            let owner = Owner::new(state.owner.clone());
+            // No other code has this owner yet, so its seat is free.
+            if let Some(mut seat) = state.seat_of(&owner).try_take() {
+                *seat.of(state.sync.sharing()) = Arc::downgrade(state);
+            }
+            owner
+        })
+    }
+
+    /// Remembers the explicit owner this hold was acquired for.
+    pub(crate) fn adopt(&self, owner: &Owner) {
+        drop(self.state().public_owner.set(owner.clone()));
+    }
+
+    /// The way in which holders of this kind share, and the number of permits that this one takes.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        self.state().sync.sharing()
+    }
+
+    /// The owner that Redis stores as the holder.
+    #[must_use]
+    pub fn wire_owner(&self) -> &WireOwner {
+        &self.state().owner
+    }
+
+    /// The token of this hold, when its synchronizer mints them.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.state().token
+    }
+
+    /// The end of the time for which this holder may count on the hold (P1, P5). Every renewal moves it on.
+    #[must_use]
+    pub fn valid_until(&self) -> Moment {
+        self.state().valid_until()
+    }
+
+    /// The time left until [`valid_until`](Self::valid_until); zero when lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let state = self.state();
+        if state.is_held() {
+            state.valid_until().since(state.core.clock.now())
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Returns whether it is still held, by the clock (P5).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.state().is_held()
+    }
+
+    /// Resolves when the hold is lost (P5); never after a release. Keeps nothing alive.
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        lost(self.ended())
+    }
+
+    /// Resolves when the hold is released or lost (P5). Keeps nothing alive.
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        let state = self.state();
+        ended(Arc::downgrade(state), Arc::clone(&state.over))
+    }
+
+    /// Runs `work` as long as the hold lasts; drops it when the hold is lost.
+    ///
+    /// # Errors
+    /// [`LeaseLost`]: the work was dropped at an await point, in time.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
+        let lost = self.lost();
+        let state = self.state();
+        tokio::select! {
+            // The loss first: after a pause of the process, the work must not take another step.
+            biased;
+            reason = lost => Err(state.lease_lost(reason)),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Renews now. See the guards' documentation.
+    ///
+    /// # Errors
+    /// [`RenewError`].
+    pub async fn renew(&self) -> Result<(), RenewError> {
+        let state = Arc::clone(self.state());
+        let timeout = state.core.config.operation_timeout;
+        let unavailable = RenewError::Unavailable {
+            name: self.name().clone(),
+            outage: unanswered_in(timeout),
+        };
+        let work = renew(Arc::clone(&state)).instrument(span!("renew", state.sync));
+        let work = Persistent::new(&state.core.runner, work);
+        bounded(&state.core, timeout, work)
+            .await
+            .unwrap_or(Err(unavailable))
+    }
+
+    /// Re-enters: adds one more hold by the same owner.
+    ///
+    /// # Errors
+    /// [`RenewError`].
+    pub async fn reenter(&self) -> Result<Self, RenewError> {
+        reenter(self.state(), &self.state().core).await
+    }
+
+    /// Turns an exclusive hold into a hold of `to`, which shares its channel, in one step.
+    ///
+    /// # Errors
+    /// [`ReleaseError`]; then this hold is being released.
+    pub async fn downgrade(mut self, to: &Arc<dyn Synchronizer>) -> Result<Self, ReleaseError> {
+        // OK: taken only by methods that consume the hold.
+        let state = Arc::clone(self.state());
+        let core = Arc::clone(&state.core);
+        let timeout = core.config.operation_timeout;
+        let unconfirmed = ReleaseError::Ambiguous {
+            name: state.sync.name().clone(),
+            free_by: state.free_by(),
+        };
+        self.state = None;
+        let owner = state.public_owner.get().cloned();
+        let work =
+            release::downgrade(state, Arc::clone(to), owner).instrument(span!("downgrade", to));
+        let work = Persistent::begun(&core.runner, work);
+        bounded(&core, timeout, work)
+            .await
+            .unwrap_or(Err(unconfirmed))
+    }
+
+    /// Ends this hold without releasing it. See the guards' documentation.
+    pub fn leave(mut self) {
+        let Some(state) = self.state.take() else {
+            return;
+        };
+        // Otherwise other guards, or an operation under way, still count on it: the last of them ends the renewals.
+        let last = state.count.try_lock().is_ok_and(|count| *count <= 1);
+        if last && state.end().is_ok() {
+            state.unschedule();
+            state.entry.freed(&state.core, &state, Rivals::Unknown);
+        }
+    }
+
+    /// Releases and waits for the server's answer.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        let Some(state) = self.state.take() else {
+            return Ok(());
+        };
+        let timeout = state.core.config.operation_timeout;
+        let unconfirmed = || ReleaseError::Ambiguous {
+            name: state.sync.name().clone(),
+            free_by: state.free_by(),
+        };
+        let work =
+            release::one(Arc::clone(&state), Path::Direct).instrument(span!("release", state.sync));
+        let work = Persistent::begun(&state.core.runner, work);
+        bounded(&state.core, timeout, work)
+            .await
+            .unwrap_or_else(|| Err(unconfirmed()))
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            let runner = Arc::clone(&state.core.runner);
+            runner.finish(async move {
+                if let Err(error) = release::one(state, Path::Background).await {
+                    tracing::debug!(%error, "releasing a dropped guard");
+                }
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state().fmt(f)
+    }
+}

@@ -1,0 +1,175 @@
+//! Renewal and re-entry on demand.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::Instrument as _;
+
+use crate::description::{Request, Verdict};
+use crate::error::{AcquireError, LostReason, Rejection, RenewError};
+use crate::hold::handle::Hold;
+use crate::hold::state::HoldState;
+use crate::observe::span;
+use crate::shared::Core;
+use crate::watchdog;
+use stanchion_transport::{Failure, Outage, Path, Persistent};
+
+/// Runs `work` for at most `timeout` (P9); `None` after it.
+///
+/// The timer is set only when the work has been woken once and is still not done. The first wait is for an answer, which its
+/// link bounds. A timer for each release would be the runtime's earliest one, and cost a system call to re-arm its driver.
+pub(crate) async fn bounded<T: Send + 'static>(
+    core: &Core,
+    timeout: Duration,
+    mut work: Persistent<T>,
+) -> Option<T> {
+    let until = core.clock.now() + timeout;
+    let mut answer_expected = core.config.response_timeout * 2 <= timeout;
+    let mut timer: Option<Pin<Box<tokio::time::Sleep>>> = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(outcome) = Pin::new(&mut work).poll(cx) {
+            return Poll::Ready(Some(outcome));
+        }
+        if std::mem::take(&mut answer_expected) {
+            return Poll::Pending;
+        }
+        let left = || Box::pin(tokio::time::sleep(until.since(core.clock.now())));
+        timer
+            .get_or_insert_with(left)
+            .as_mut()
+            .poll(cx)
+            .map(|()| None)
+    })
+    .await
+}
+
+pub(crate) fn unanswered_in(timeout: Duration) -> Outage {
+    Outage::Unanswered {
+        detail: format!("nothing within {}", humantime::format_duration(timeout)),
+    }
+}
+
+/// Renews until the server has answered or the hold is lost.
+pub(crate) async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
+    // A release that waits for its turn runs after this, and so is not undone by it.
+    let _turn = state.turn().await;
+    let name = || state.sync.name().clone();
+    loop {
+        if let Some(reason) = state.lost_reason(state.core.clock.now()) {
+            return Err(state.lease_lost(reason).into());
+        }
+        let sent = state.core.clock.now();
+        match watchdog::renew(&state.core, &state).await {
+            Ok(Some(true)) => {
+                state.renewed(sent);
+                return Ok(());
+            }
+            Ok(Some(false)) => return Err(state.gone().into()),
+            // Refused as late, or the server refused this key: try again.
+            Ok(None) => {}
+            Err(Failure::Rejected(rejection)) => {
+                return Err(RenewError::Rejected {
+                    name: name(),
+                    rejection: rejection.into(),
+                });
+            }
+            Err(_) => {}
+        }
+        state.core.recover(state.valid_until()).await;
+    }
+}
+
+/// Adds one count to `state`, on the server that `via` is connected to.
+pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<Hold, RenewError> {
+    let timeout = state.core.config.operation_timeout;
+    let unavailable = RenewError::Unavailable {
+        name: state.sync.name().clone(),
+        outage: unanswered_in(timeout),
+    };
+    let work = reenter_persistently(Arc::clone(state), Arc::clone(via));
+    let work = work.instrument(span!("reenter", state.sync));
+    let work = Persistent::new(&state.core.runner, work);
+    bounded(&state.core, timeout, work)
+        .await
+        .unwrap_or(Err(unavailable))
+}
+
+/// Adds one count, until the server has answered or the hold is lost.
+///
+/// If the caller drops it, it finishes in the background, and the guard that it makes is dropped there: so the local count and
+/// the server's stay equal.
+async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<Hold, RenewError> {
+    let mut count = state.turn().await;
+    loop {
+        if let Some(reason) = state.lost_reason(core.clock.now()) {
+            return Err(state.lease_lost(reason).into());
+        }
+        if *count == 0 {
+            return Err(state.lease_lost(LostReason::Gone).into());
+        }
+        let sent = core.clock.now();
+        let limit = core.limit(state.sync.name(), sent);
+        let request = Request {
+            owner: &state.owner,
+            lease: state.terms.lease,
+            not_after: limit.not_after,
+            since: limit.sent,
+            waits: false,
+            first: false,
+            queued: false,
+            within: None,
+        };
+        let Some(call) = state.sync.reenter(&request, *count) else {
+            return Err(RenewError::Rejected {
+                name: state.sync.name().clone(),
+                rejection: Rejection::InvalidOption {
+                    rule: format!("a {} cannot be held twice by one owner", state.sync.kind()),
+                },
+            });
+        };
+        match core.call(Path::Direct, &call).await {
+            Ok(reply) => match Verdict::read(&reply) {
+                Some(Verdict::Granted(_)) => {
+                    // P6: the script sets count + 1, so running it twice has the effect of once.
+                    *count += 1;
+                    state.renewed(sent);
+                    return Ok(Hold::another(&state));
+                }
+                Some(Verdict::Gone) if Arc::ptr_eq(&core, &state.core) => {
+                    return Err(state.gone().into());
+                }
+                // P1: the hold is another client's, and the server of this client does not know it. It is on another server or
+                // gone, so there is nothing to re-enter here.
+                Some(Verdict::Gone) => return Err(state.lease_lost(LostReason::Gone).into()),
+                _ => core.synchronise(Path::Direct, state.sync.name()).await,
+            },
+            Err(Failure::Rejected(rejection)) => {
+                return Err(RenewError::Rejected {
+                    name: state.sync.name().clone(),
+                    rejection: rejection.into(),
+                });
+            }
+            Err(_) => {}
+        }
+        core.recover(state.valid_until()).await;
+    }
+}
+
+/// Turns the error of a re-entry into that of an acquire; `None` when the hold has ended.
+pub(crate) fn as_acquire_error(error: RenewError, free_by: Duration) -> Option<AcquireError> {
+    match error {
+        // There is nothing to re-enter: the caller acquires instead.
+        RenewError::Lost(_) => None,
+        RenewError::Unavailable { name, outage } => Some(AcquireError::Ambiguous {
+            name,
+            free_by,
+            outage,
+        }),
+        RenewError::Rejected { name, rejection } => {
+            Some(AcquireError::Rejected { name, rejection })
+        }
+    }
+}

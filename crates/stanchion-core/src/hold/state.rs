@@ -1,0 +1,352 @@
+//! One hold, from its grant to its end: the state that its guards, the watchdog and the releaser share.
+//!
+//! A grant begins a [`HoldState`] ([`HoldState::begin`]) and gives its place in the timetable. Each guard wraps a [`Hold`](crate::hold::handle::Hold), which
+//! is one count of it; a re-entry adds another. The hold ends once, by a compare-and-swap of `phase`: released by its last
+//! guard ([`HoldState::end`]), or lost ([`HoldState::lose`]), whichever is first. From then on nobody renews it, `ended` and
+//! `lost` resolve, and the local queue calls the next waiter. A holder may count on it only until `valid_until` (P5): all
+//! checks compare the clock, so an expiry needs no timer.
+//!
+//! Only guards (one may be in a waiter's untaken turn) and operations under way keep it alive. The timetable, the local queue's
+//! `holder` and an owner's seats refer to it weakly. So it ends with its last guard: dropping a [`Hold`](crate::hold::handle::Hold) releases it in the
+//! background.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{MutexGuard, Notify};
+
+use crate::agenda::Item;
+use crate::description::{Subject, Synchronizer, Tenure};
+use crate::error::{LeaseLost, LostReason};
+use crate::hold::ended::Ended;
+use crate::lease::Lease;
+use crate::observe;
+use crate::options::{HoldTerms, Renewal};
+use crate::owner::Owner;
+use crate::seat::Seat;
+use crate::shared::Core;
+use crate::timetable::Slot;
+use crate::token::FencingToken;
+use crate::waiting::{Entry, Rivals};
+use crate::wire_owner::WireOwner;
+use stanchion_transport::Moment;
+
+/// The state of one hold of one owner, shared by all its guards.
+///
+/// Any task reads the atomics, without a lock. `slot` has its place in the lock order of [`crate::waiting`].
+pub(crate) struct HoldState {
+    pub(crate) core: Arc<Core>,
+    pub(crate) sync: Arc<dyn Synchronizer>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) owner: WireOwner,
+    pub(crate) terms: HoldTerms,
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) began: Moment,
+    /// The end that `max_hold` sets.
+    pub(crate) ends: Moment,
+    /// The end that the holder may count on, in nanoseconds (P5). Raised by renewals (`fetch_max`), only from the send time of a
+    /// successful request; never lowered, so an answer that arrives late cannot shorten it.
+    pub(crate) valid_until: AtomicU64,
+    /// True until the first renewal, when the server granted for less than the lease. Cleared by [`HoldState::renewed`].
+    pub(crate) provisional: AtomicBool,
+    /// True while a waiter that was given this hold has not taken it. Until then it is not renewed beyond its first lease, so a
+    /// future that nobody polls cannot hold for ever. Cleared once, by [`Hold::claim`](crate::hold::handle::Hold::claim).
+    pub(crate) unclaimed: AtomicBool,
+    /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
+    pub(crate) phase: AtomicU8,
+    /// Rung after `phase` has changed. In an `Arc` of its own, so that a future that waits for the end keeps neither this state
+    /// nor the client alive.
+    pub(crate) over: Arc<Notify>,
+    /// The number of guards. Scripts are told absolute counts, so this owner's renewals, re-entries and releases take turns:
+    /// each holds this mutex from before its request until its answer. The watchdog, whose renewals carry no count, does not.
+    pub(crate) count: tokio::sync::Mutex<u32>,
+    /// The end of the time in which an earlier request of this owner may still run on the server (P3), in nanoseconds. Only
+    /// raised. The release reads it, and sweeps once more after it.
+    pub(crate) unanswered_until: AtomicU64,
+    /// Its place in the timetable. The timetable is changed under this mutex when a place is taken; `phase` is read under it,
+    /// so a hold that has ended never takes one.
+    pub(crate) slot: Mutex<Option<Slot>>,
+    /// The owner that users see. Set by [`Hold::adopt`](crate::hold::handle::Hold::adopt), or made on first use.
+    pub(crate) public_owner: OnceLock<Owner>,
+}
+
+const HELD: u8 = 0;
+const RELEASED: u8 = 1;
+const LOST: [LostReason; 4] = [
+    LostReason::Expired,
+    LostReason::Gone,
+    LostReason::MaxHold,
+    LostReason::Shutdown,
+];
+const FIRST_LOST: u8 = 2;
+
+fn lost_reason_of(phase: u8) -> Option<LostReason> {
+    LOST.get(usize::from(phase.checked_sub(FIRST_LOST)?))
+        .copied()
+}
+
+/// The data of a grant.
+pub(crate) struct Grant {
+    pub(crate) owner: WireOwner,
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) terms: HoldTerms,
+    /// The moment before the request was sent.
+    pub(crate) sent: Moment,
+    /// The lease until the first renewal, if it is shorter than that of the terms.
+    pub(crate) first: Option<Duration>,
+    /// The end of the time in which an earlier request of this owner may still run.
+    pub(crate) unanswered_until: Moment,
+}
+
+impl HoldState {
+    /// Begins a hold, and hands it to the watchdog. It may have expired already: check [`HoldState::is_held`].
+    pub(crate) fn begin(
+        core: &Arc<Core>,
+        sync: &Arc<dyn Synchronizer>,
+        entry: &Arc<Entry>,
+        grant: Grant,
+    ) -> Arc<Self> {
+        let Grant {
+            owner,
+            token,
+            terms,
+            sent,
+            first,
+            unanswered_until,
+        } = grant;
+        let ends = terms.max_hold.map_or(Moment::FAR, |max| sent + max);
+        let leased = sync.tenure() == Tenure::Leased;
+        // A grant too short to count on has expired at once.
+        let lease = first.map_or(Some(terms.first_lease), |first| Lease::new(first).ok());
+        let lease = lease.map(|lease| lease.min(terms.first_lease));
+        let valid_until = match lease {
+            _ if !leased => Moment::FAR,
+            Some(lease) => lease.valid_until(sent).min(ends),
+            None => sent,
+        };
+        let state = Arc::new(Self {
+            core: Arc::clone(core),
+            sync: Arc::clone(sync),
+            entry: Arc::clone(entry),
+            owner,
+            terms,
+            token,
+            began: sent,
+            ends,
+            valid_until: AtomicU64::new(valid_until.nanos()),
+            provisional: AtomicBool::new(first.is_some()),
+            unclaimed: AtomicBool::new(false),
+            phase: AtomicU8::new(HELD),
+            over: Arc::default(),
+            count: tokio::sync::Mutex::new(1),
+            unanswered_until: AtomicU64::new(unanswered_until.nanos()),
+            slot: Mutex::new(None),
+            public_owner: OnceLock::new(),
+        });
+        if state.sync.tenure() != Tenure::Nothing {
+            // Also with a long first lease the renewals come at the usual interval: by them the holder learns of a loss.
+            let renewal = lease.map_or(sent, |lease| {
+                sent + lease.min(terms.lease).renewal_interval()
+            });
+            let due = if leased { renewal } else { Moment::FAR };
+            state.schedule(due.min(valid_until));
+        }
+        state
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn unanswered_until(&self) -> Moment {
+        Moment::from_nanos(self.unanswered_until.load(Ordering::Acquire))
+    }
+
+    /// Returns whether it is held by the clock (P5). A timer that has not fired yet changes nothing.
+    pub(crate) fn is_held(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == HELD && self.core.clock.now() < self.valid_until()
+    }
+
+    /// Returns whether the watchdog must renew it.
+    pub(crate) fn wants_renewal(&self) -> bool {
+        let watched =
+            self.terms.renewal == Renewal::Watchdog && !self.unclaimed.load(Ordering::Acquire);
+        (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
+    }
+
+    /// The lease that a renewal asks for.
+    pub(crate) fn lease_to_ask(&self) -> Lease {
+        if self.provisional.load(Ordering::Acquire) {
+            self.terms.first_lease
+        } else {
+            self.terms.lease
+        }
+    }
+
+    /// Returns whether `max_hold` leaves nothing to renew.
+    fn is_at_its_end(&self) -> bool {
+        self.valid_until() >= self.ends
+    }
+
+    /// The time within which due renewals are sent together.
+    pub(crate) fn batching_window(&self) -> Duration {
+        self.terms.lease.length() / 30
+    }
+
+    /// The reason of the loss, if it is lost. An expired lease is declared lost here: see [`HoldState::lose`] for the locks.
+    pub(crate) fn lost_reason(&self, now: Moment) -> Option<LostReason> {
+        let phase = self.phase.load(Ordering::Acquire);
+        if phase == HELD {
+            let valid_until = self.valid_until();
+            if now < valid_until {
+                return None;
+            }
+            return self.lose(if valid_until >= self.ends {
+                LostReason::MaxHold
+            } else {
+                LostReason::Expired
+            });
+        }
+        lost_reason_of(phase)
+    }
+
+    /// Declares it lost, unless it has ended before: the first reason stays. Returns the reason that holds now; `None` when it
+    /// was released. Calls the next waiter, so it locks the queue: not to be called under any of the core's blocking mutexes.
+    pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
+        let phase = LOST
+            .iter()
+            .position(|r| *r == reason)
+            .and_then(|i| u8::try_from(i).ok())
+            .unwrap_or_default()
+            + FIRST_LOST;
+        match self
+            .phase
+            .compare_exchange(HELD, phase, Ordering::AcqRel, Ordering::Acquire)
+        {
+            Ok(_) => {
+                observe::lost(self.sync.kind(), reason);
+                observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
+                tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
+                self.over.notify_waiters();
+                // P4: the first to notice the loss wakes the waiters, because nobody else may.
+                self.entry.freed(&self.core, self, Rivals::Unknown);
+                Some(reason)
+            }
+            Err(phase) => lost_reason_of(phase),
+        }
+    }
+
+    /// Turns it from held to released; the reason if it is lost instead.
+    pub(crate) fn end(&self) -> Result<(), LostReason> {
+        if let Some(reason) = self.lost_reason(self.core.clock.now()) {
+            return Err(reason);
+        }
+        match self
+            .phase
+            .compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire)
+        {
+            Ok(_) => {
+                self.over.notify_waiters();
+                if cfg!(feature = "metrics") {
+                    observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
+                }
+                Ok(())
+            }
+            Err(phase) => lost_reason_of(phase).map_or(Ok(()), Err),
+        }
+    }
+
+    /// Extends it after a successful renewal that was sent at `sent`.
+    pub(crate) fn renewed(&self, sent: Moment) {
+        let until = self.terms.lease.valid_until(sent).min(self.ends);
+        self.valid_until.fetch_max(until.nanos(), Ordering::AcqRel);
+        self.provisional.store(false, Ordering::Release);
+    }
+
+    /// Declares it lost because the server no longer knows it.
+    pub(crate) fn gone(self: &Arc<Self>) -> LeaseLost {
+        let reason = self.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
+        self.lease_lost(reason)
+    }
+
+    /// Moves it to `at` in the timetable; nothing once the hold has ended.
+    pub(crate) fn schedule(self: &Arc<Self>, at: Moment) {
+        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = slot.take() {
+            self.core.timetable.remove(old);
+        }
+        // Under the slot's mutex: `unschedule` runs after the phase has changed. So either it finds this slot and removes it, or
+        // this sees the changed phase.
+        if self.phase.load(Ordering::Acquire) == HELD {
+            *slot = Some(
+                self.core
+                    .timetable
+                    .insert(at, Item::Hold(Arc::downgrade(self))),
+            );
+        }
+    }
+
+    /// Leaves the timetable. To be called after the phase has changed, or the watchdog may schedule it again.
+    pub(crate) fn unschedule(&self) {
+        let slot = self
+            .slot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(slot) = slot {
+            self.core.timetable.remove(slot);
+        }
+    }
+
+    pub(crate) fn lease_lost(&self, reason: LostReason) -> LeaseLost {
+        LeaseLost {
+            name: self.sync.name().clone(),
+            reason,
+        }
+    }
+
+    /// The seat in which `owner` finds this hold.
+    pub(crate) fn seat_of(&self, owner: &Owner) -> Arc<Seat> {
+        Seat::of(owner, &self.core.realm, Subject::of(&*self.sync))
+    }
+
+    /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.
+    pub(crate) fn free_by(&self) -> Duration {
+        match self.sync.tenure() {
+            Tenure::Leased => self.terms.first_lease.length() + self.core.config.response_timeout,
+            Tenure::Unleased => Duration::MAX,
+            Tenure::Nothing => Duration::ZERO,
+        }
+    }
+
+    /// Waits for this owner's turn: one operation at a time.
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, u32> {
+        if let Ok(count) = self.count.try_lock() {
+            return count;
+        }
+        // P9: another operation is waited for here, not an answer, so no link bounds the wait. The wake-up by this yield makes
+        // `bounded` set its timer.
+        tokio::task::yield_now().await;
+        self.count.lock().await
+    }
+
+    /// The way in which it has ended, if it has.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        if self.phase.load(Ordering::Acquire) == RELEASED {
+            return Some(Ended::Released);
+        }
+        self.lost_reason(self.core.clock.now()).map(Ended::Lost)
+    }
+}
+
+impl fmt::Debug for HoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("name", self.sync.name())
+            .field("owner", &self.owner)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+//! An owner's place at one subject: its holds there, and whose turn it is among its tasks.
+//!
+//! A [`Seat`] is locked by each acquire of an explicit owner, from its start to its end.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::{MutexGuard, watch};
+
+use crate::description::{Sharing, Subject};
+use crate::hold::state::HoldState;
+use crate::owner::{Owner, Place};
+use stanchion_transport::Realm;
+
+/// An owner's place at one subject. An acquire as that owner locks it first.
+#[derive(Debug, Default)]
+pub(crate) struct Seat {
+    /// The owner's holds. An acquire keeps it locked from its start to its end, across its waits, so that two acquires by one
+    /// owner take turns and the second finds the first one's hold. Re-entry waits for [`HoldState::turn`] under it.
+    seated: tokio::sync::Mutex<Seated>,
+    /// True while the task that has `seated` waits for another holder, perhaps for long. Set by that task only.
+    in_line: watch::Sender<bool>,
+}
+
+impl Place for Seat {
+    fn is_vacant(&self) -> bool {
+        self.try_take().is_some_and(|seated| seated.is_empty())
+    }
+}
+
+impl Seat {
+    /// The seat of `owner` at `subject`.
+    pub(crate) fn of(owner: &Owner, realm: &Realm, subject: Subject) -> Arc<Self> {
+        owner.place(realm, subject)
+    }
+
+    pub(crate) async fn take(&self) -> MutexGuard<'_, Seated> {
+        self.seated.lock().await
+    }
+
+    /// Waits for other attempts of this owner, which are short; `None` when one of them waits in line.
+    pub(crate) async fn take_now(&self) -> Option<MutexGuard<'_, Seated>> {
+        let mut in_line = self.in_line.subscribe();
+        tokio::select! {
+            biased;
+            seated = self.take() => Some(seated),
+            _ = in_line.wait_for(|waits| *waits) => None,
+        }
+    }
+
+    pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, Seated>> {
+        self.seated.try_lock().ok()
+    }
+
+    /// Marks that the task with `seated` waits for another holder, until the returned value is dropped.
+    pub(crate) fn in_line(&self) -> InLine<'_> {
+        self.in_line.send_replace(true);
+        InLine(self)
+    }
+}
+
+/// The mark of [`Seat::in_line`].
+pub(crate) struct InLine<'a>(&'a Seat);
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.0.in_line.send_replace(false);
+    }
+}
+
+/// An owner's holds of one subject: it may hold both at once, because a writer may also read. Weak, so that an owner keeps no
+/// hold alive.
+#[derive(Debug, Default)]
+pub(crate) struct Seated {
+    pub(crate) exclusive: Weak<HoldState>,
+    pub(crate) shared: Weak<HoldState>,
+}
+
+impl Seated {
+    pub(crate) fn of(&mut self, sharing: Sharing) -> &mut Weak<HoldState> {
+        match sharing {
+            Sharing::Together => &mut self.shared,
+            _ => &mut self.exclusive,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.exclusive.strong_count() == 0 && self.shared.strong_count() == 0
+    }
+}
+
+/// The hold, if it is still held.
+pub(crate) fn live(hold: &Weak<HoldState>) -> Option<Arc<HoldState>> {
+    hold.upgrade().filter(|state| state.is_held())
+}

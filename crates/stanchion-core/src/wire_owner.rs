@@ -1,0 +1,49 @@
+//! The identity of one hold on the server.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+/// The owner that Redis stores as the holder: `<client uuid>:<number>`.
+///
+/// A wire owner lives for one outermost hold of one name and is never used again, so that a request that arrives late
+/// can never touch a newer hold (rule R1 of `docs/protocol.md`).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct WireOwner(Arc<str>);
+
+impl WireOwner {
+    pub(crate) fn new(client: &Uuid, number: u64) -> Self {
+        use std::fmt::Write as _;
+        let mut text = String::with_capacity(36 + 1 + 20);
+        // OK: writing to a String cannot fail.
+        let _ = write!(text, "{client}:{number}");
+        Self(text.into())
+    }
+
+    /// The text as stored.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Lets a map of owners be searched by text. The derived hash is that of the text, as this requires.
+impl Borrow<str> for WireOwner {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WireOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for WireOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
