@@ -1,7 +1,7 @@
-//! The client's clock: what leases are measured with.
+//! The client's clock, by which leases are measured.
 //!
-//! Decisions ("is the lock still mine?") compare this clock; timers only wake somebody to compare again. The default
-//! counts through a suspended machine where it can, which `std::time::Instant` does not everywhere (rust-lang/rust#87906).
+//! Decisions ("is the lock still mine?") compare this clock; timers only wake a task to compare again. The default keeps counting
+//! while the machine is suspended, where it can; `std::time::Instant` does not everywhere (rust-lang/rust#87906).
 
 use std::fmt;
 use std::ops::Add;
@@ -31,7 +31,7 @@ impl Moment {
         Duration::from_nanos(self.0)
     }
 
-    /// How long after `earlier` this moment is; zero when it is not after it.
+    /// The time from `earlier` to this moment; zero when this one is not later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -56,7 +56,7 @@ impl Moment {
     }
 }
 
-/// Whole microseconds.
+/// The length in whole microseconds.
 pub fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
@@ -80,7 +80,9 @@ impl fmt::Debug for Moment {
 
 /// A monotonic clock. The default is [`BootClock`]; tests inject [`TokioClock`] or their own.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The current moment. Never goes back.
+    /// The current moment. Never earlier than a moment returned before.
+    ///
+    /// Must not block, nor call the client: the core reads the clock with a local queue locked.
     fn now(&self) -> Moment;
 }
 
@@ -90,9 +92,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// Time since boot. Counts while the machine is suspended on Linux and Android (`CLOCK_BOOTTIME`) and on Windows, whose
-/// `std::time::Instant` does. Elsewhere, macOS among them, it is an `Instant` that stands still meanwhile: a hold that ended
-/// during the sleep is believed afterwards (P1 and P5 do not hold across it).
+/// The time since boot. Counts while the machine is suspended on Linux and Android (`CLOCK_BOOTTIME`) and on Windows, whose
+/// `std::time::Instant` does. Elsewhere, for example on macOS, it is an `Instant` that stands still meanwhile: a hold that ended
+/// during the sleep still counts as held afterwards (P1 and P5 do not hold across it).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
@@ -118,7 +120,7 @@ impl Clock for BootClock {
     }
 }
 
-/// tokio's clock, which `tokio::time::pause` turns into virtual time. Tell the time only inside that runtime.
+/// The clock of tokio, which `tokio::time::pause` turns into virtual time. Read it only inside that runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     origin: tokio::time::Instant,

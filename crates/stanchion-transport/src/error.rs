@@ -9,13 +9,13 @@ pub enum Outage {
     Disconnected {
         /// The server, without credentials.
         server: String,
-        /// What the last try said.
+        /// The failure of the last try.
         detail: String,
     },
-    /// The request was sent and its answer never came.
+    /// The request was sent, and no answer came.
     #[error("no answer: {detail}")]
     Unanswered {
-        /// What happened to the connection.
+        /// The failure of the connection.
         detail: String,
     },
     /// The server refused for now (`LOADING`, `READONLY`, `CLUSTERDOWN`, …). The request was not executed.
@@ -79,7 +79,7 @@ pub enum ConfigError {
     InvalidUrl {
         /// The URL, its password masked.
         url: String,
-        /// What is wrong with it.
+        /// The fault in it.
         rule: String,
     },
     /// The URL's scheme is none of ours.
@@ -124,7 +124,7 @@ pub enum ConnectError {
     Unreachable {
         /// The server, without credentials.
         server: String,
-        /// What happened.
+        /// The failure.
         detail: String,
     },
     /// TLS failed: the certificate, its name or its issuer is not accepted, or the port does not speak TLS.
@@ -132,7 +132,7 @@ pub enum ConnectError {
     Tls {
         /// The server.
         server: String,
-        /// What happened.
+        /// The failure.
         detail: String,
     },
     /// The server refused this client.
@@ -148,7 +148,7 @@ pub enum ConnectError {
     Credentials {
         /// The server, without credentials.
         server: String,
-        /// What the provider said.
+        /// The provider's message.
         detail: String,
     },
     /// The server is too old: `PEXPIRE … GT` needs Redis ≥ 7.0 or Valkey ≥ 7.2.

@@ -27,12 +27,12 @@ use crate::server_clock::ServerClock;
 use crate::stream::Routes;
 use crate::url::Login;
 
-/// Which connection a request takes.
+/// The connection that a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// Straight from the caller's runtime.
+    /// The one on the caller's runtime: the shortest way.
     Direct,
-    /// Where the caller's runtime cannot stop it.
+    /// The one on the background thread, where a stalled or ended runtime of the caller cannot stop it.
     Background,
 }
 

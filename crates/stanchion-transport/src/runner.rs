@@ -1,4 +1,6 @@
-//! Where background work runs, and futures that outlive whoever stopped waiting for them.
+//! The runner of background work, and futures that finish after their caller has dropped them.
+//!
+//! [`Runner::serve`] runs tasks for the client's life; [`Runner::finish`] and [`Persistent`] run work that a shutdown waits for.
 
 use std::fmt;
 use std::future::Future;
@@ -20,7 +22,7 @@ use crate::config::Background;
 #[derive(Clone, Debug)]
 pub struct Runner {
     handle: Handle,
-    /// Work that a shutdown waits for.
+    /// The work that a shutdown waits for.
     tracker: TaskTracker,
 }
 
@@ -48,7 +50,7 @@ impl Runner {
                                     runtime.block_on(closed.cancelled());
                                 }
                             }
-                            // The receiver is waiting below; if it has gone, nobody needs the error.
+                            // The receiver waits below. If the caller was dropped, nobody needs the error.
                             Err(error) => drop(started.send(Err(error))),
                         }
                     })?;
@@ -64,34 +66,34 @@ impl Runner {
         &self.handle
     }
 
-    /// Work that must end before the client does. Never blocks, never panics; on a runtime that has ended it is dropped.
+    /// Runs work that must end before the client does. Never blocks, never panics; a runtime that has ended drops the work.
     pub fn finish(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn_on(work, &self.handle);
     }
 
-    /// Something that a shutdown waits for, until this is dropped.
+    /// Makes a shutdown wait until the returned value is dropped.
     fn busy(&self) -> TaskTrackerToken {
         self.tracker.token()
     }
 
-    /// Work for the client's life.
+    /// Runs work for the client's life.
     pub fn serve(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(work);
     }
 
-    /// Sleeps on the runner's timers, so that the caller needs none.
+    /// Sleeps on the runner's timers, so that the caller's runtime needs none.
     pub async fn sleep(&self, pause: Duration) {
         let slept = self
             .handle
             .spawn(async move { tokio::time::sleep(pause).await })
             .await;
-        // A runner that has ended cannot sleep, and a loop that does not pause would take the caller's executor.
+        // A runner that has ended cannot sleep, and a loop without a pause would occupy the caller's executor.
         if slept.is_err() && Handle::try_current().is_ok() {
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// How many pieces of work have not ended after `grace`.
+    /// Waits up to `grace` for the work to end. Returns the number of tasks that have not.
     pub async fn drain(&self, grace: Duration) -> usize {
         self.tracker.close();
         let drained = tokio::time::timeout(grace, self.tracker.wait()).await;
@@ -104,14 +106,14 @@ impl Runner {
     }
 }
 
-/// A future that is finished in the background when whoever awaited it goes away.
+/// A future that finishes in the background when its caller drops it.
 ///
-/// This is the one answer to "what does a dropped future leave behind": what has been sent is waited for, and the
-/// outcome, dropped there, cleans up after itself.
+/// All cancel safety rests on this: a request that was sent is awaited, and its outcome, dropped in the background, cleans up
+/// after itself. One that was never polled has sent nothing, and is simply dropped.
 pub struct Persistent<T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     runner: Arc<Runner>,
-    /// Once it has begun: a shutdown waits for it.
+    /// Makes a shutdown wait, from the first poll on. Also marks that the work has begun.
     busy: Option<Busy>,
 }
 
@@ -123,7 +125,7 @@ impl<T: Send + 'static> fmt::Debug for Persistent<T> {
     }
 }
 
-/// Something under way that a shutdown waits for.
+/// A token that a shutdown waits for.
 pub type Busy = TaskTrackerToken;
 
 impl<T: Send + 'static> Persistent<T> {
@@ -136,7 +138,7 @@ impl<T: Send + 'static> Persistent<T> {
         }
     }
 
-    /// Work that must be done even if nobody ever polls this.
+    /// Makes a future whose work is done even if nobody ever polls it.
     pub fn begun(runner: &Arc<Runner>, work: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
             work: Some(Box::pin(work)),
@@ -145,7 +147,7 @@ impl<T: Send + 'static> Persistent<T> {
         }
     }
 
-    /// For a caller that has to deal with the outcome before a shutdown may go on.
+    /// Takes the token, for a caller that must handle the outcome before a shutdown may continue.
     pub fn take_busy(&mut self) -> Option<Busy> {
         self.busy.take()
     }

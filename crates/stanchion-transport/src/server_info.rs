@@ -4,13 +4,13 @@ use crate::Failure;
 use crate::error::{ConnectError, ServerRejection};
 use crate::link::Link;
 
-/// How the server places keys.
+/// The server's placement of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
-    /// One server (or one replicated set): every key is at home everywhere.
+    /// One server (or one replicated set): a script may use any keys.
     Anywhere,
-    /// A cluster: one script may touch one slot.
+    /// A cluster: a script may use keys of one slot.
     Slots,
 }
 

@@ -1,6 +1,6 @@
 //! Redis Cluster's hash slots, and a short tag that hashes to a given slot.
 
-/// How many hash slots a cluster has.
+/// The number of hash slots of a cluster.
 pub const SLOTS: u16 = 16_384;
 
 /// The slot of `key`: CRC16 (XMODEM) of the text between the first `{` and the next `}`, or of the whole key.
@@ -39,7 +39,7 @@ const fn crc16(bytes: &[u8]) -> u16 {
     crc
 }
 
-/// Four characters `@`..`O`, each carrying four free bits.
+/// Four characters `@`..`O`, each of which carries four free bits.
 type Tag = [u8; 4];
 
 const fn spell(bits: u16) -> Tag {
@@ -60,7 +60,7 @@ const BASE: u16 = crc16(&spell(0)) % SLOTS;
 const INVERSE: [u16; 14] = invert();
 
 const fn invert() -> [u16; 14] {
-    // Row i: (what free bit i does to the slot, which free bits the row combines).
+    // Row i: the effect of free bit i on the slot, and the free bits that the row combines.
     let mut effect = [0_u16; 16];
     let mut combined = [0_u16; 16];
     let mut i = 0;
