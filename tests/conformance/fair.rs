@@ -1,4 +1,6 @@
 //! The fair lock: its order, its layout, and who shares its queue.
+//!
+//! Long: one suite over one set-up.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

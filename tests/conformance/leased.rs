@@ -1,4 +1,6 @@
 //! The semaphore of leased permits: they come back, and Redisson's layout.
+//!
+//! Long: one suite over one set-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

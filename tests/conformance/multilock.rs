@@ -1,4 +1,6 @@
 //! The multi-lock: all or nothing, in one order, by one script where one server can do it.
+//!
+//! Long: one suite over one set-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

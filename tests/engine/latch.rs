@@ -1,4 +1,6 @@
 //! The latch, exactly: lost replies and messages, every await point, and a model.
+//!
+//! Long: one suite over one set-up.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! The multi-lock, exactly: every await point, lost replies, refusals, and a model.
+//!
+//! Long: one suite over one set-up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! RedLock, exactly: silent, dead and forgetful nodes, every await point, and a storm.
+//!
+//! Long: one suite over one set-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

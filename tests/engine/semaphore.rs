@@ -1,4 +1,6 @@
 //! Semaphores of both kinds: every await point, lost replies, lost messages, refusals, the line.
+//!
+//! Long: one suite over one set-up.
 
 use std::time::Duration;
 

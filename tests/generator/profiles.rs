@@ -1,4 +1,6 @@
 //! What programs are made of: profiles, each with a taste of its own, so that a budget reaches deep.
+//!
+//! Long: one table, or one case for each step.
 
 use proptest::prelude::*;
 use proptest::strategy::Union;

@@ -1,4 +1,6 @@
 //! What a run knows: who holds, who waits, what the weather is. The judges read it.
+//!
+//! Long: the books of one run, which the judges read together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,6 @@
 //! What each step does.
+//!
+//! Long: one table, or one case for each step.
 
 use std::sync::Arc;
 use std::time::Duration;

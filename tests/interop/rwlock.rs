@@ -1,4 +1,6 @@
 //! `RReadWriteLock` and `RwLock`: many readers of both languages, or one writer of either.
+//!
+//! Long: one suite over one set-up.
 
 use serde_json::json;
 use stanchion::{

@@ -120,6 +120,51 @@ fn every_module_says_what_it_is(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
+/// A file of more lines says in its header why it is one: `Long: …`. None has more than [`LONGEST`].
+const LONG: usize = 500;
+const LONGEST: usize = 800;
+
+/// Files stay small enough to hold in the head.
+fn files_are_small(tree: &Tree) -> Vec<Complaint> {
+    ["crates/", "tests/", "benches/"]
+        .iter()
+        .flat_map(|folder| tree.below(folder, ".rs"))
+        .filter_map(|(path, text)| {
+            let lines = text.lines().count();
+            let mut header = text.lines().take_while(|line| line.starts_with("//!"));
+            let argued = header.any(|line| line.contains("Long: "));
+            match lines {
+                _ if lines > LONGEST => Some(Complaint::new(path, format!("{lines} lines"))),
+                _ if lines > LONG && !argued => {
+                    let what = format!("{lines} lines, and no `Long: …` in its header");
+                    Some(Complaint::new(path, what))
+                }
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn sizes() {
+    kept(files_are_small);
+    let lines = |n: usize, header: &str| format!("{header}\n{}", "x\n".repeat(n));
+    found(
+        files_are_small,
+        &[
+            ("crates/a/src/small.rs", &lines(499, "//! a")),
+            ("crates/a/src/argued.rs", &lines(600, "//! a\n//! Long: b")),
+            ("crates/a/src/long.rs", &lines(600, "//! a")),
+        ],
+        "crates/a/src/long.rs",
+    );
+    found(
+        files_are_small,
+        &[("tests/a/main.rs", &lines(801, "//! Long: a"))],
+        "tests/a/main.rs",
+    );
+}
+
 #[test]
 fn dependencies() {
     kept(dependencies_point_one_way);

@@ -12,6 +12,8 @@
 //!
 //! An acquire as an explicit [`Owner`] first takes that owner's seat at the name, so that its acquires take turns, and re-enters
 //! a hold that it finds there.
+//!
+//! Long: one loop and the outcomes of its requests, which are read together.
 
 use std::sync::Arc;
 use std::time::Duration;

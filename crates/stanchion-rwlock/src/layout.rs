@@ -3,7 +3,7 @@
 use stanchion_core::primitive::{Arg, Call, Request, Script};
 use stanchion_core::{Client, Fencing, Name, WireOwner};
 
-use crate::rwlock::Preference;
+use crate::preference::Preference;
 
 static STATUS: Script<4, 2> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
 static FORCE_RELEASE: Script<2, 2> = Script::new(

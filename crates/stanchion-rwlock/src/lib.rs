@@ -27,13 +27,15 @@
 
 mod guard;
 mod layout;
+mod preference;
 mod read;
 mod rwlock;
 mod status;
 mod write;
 
 pub use guard::{ReadGuard, WriteGuard};
-pub use rwlock::{Preference, RwLock, RwLockDanger, RwLockSide};
+pub use preference::Preference;
+pub use rwlock::{RwLock, RwLockDanger, RwLockSide};
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
     ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,

@@ -6,7 +6,7 @@ use stanchion_core::primitive::{Call, Item, Request, Script, Sharing, Synchroniz
 use stanchion_core::{Lease, Name, WireOwner};
 
 use crate::layout::{Layout, with_dead, write_field};
-use crate::rwlock::Preference;
+use crate::preference::Preference;
 
 static ACQUIRE: Script<5, 6> = Script::new("rwlock/read_acquire", with_dead!("read_acquire"));
 static REENTER: Script<3, 4> = Script::new(

@@ -1,4 +1,6 @@
 //! The read-write lock.
+//!
+//! Long: the public verbs of one type, each with its contract and an example.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,27 +12,10 @@ use stanchion_core::{
 
 use crate::guard::{ReadGuard, WriteGuard};
 use crate::layout::Layout;
+use crate::preference::Preference;
 use crate::read::ReadSide;
 use crate::status::RwLockStatus;
 use crate::write::WriteSide;
-
-/// The order between readers and a writer that waits. All users of a name should agree on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Preference {
-    /// Redisson's order: readers of other processes join readers that hold, even while a writer waits. Under a steady
-    /// stream of readers a writer may wait for ever.
-    #[default]
-    Redisson,
-    /// A waiting writer holds new readers off, in every process that has this preference. It gets the lock when the
-    /// current readers have finished, unless another writer is faster. Waiting readers let one writer pass; then it is
-    /// their turn, before the next writer.
-    ///
-    /// A waiter announces itself in a key of stanchion's own that lasts 2 s, and repeats its request every second. If its
-    /// process dies, the others wait for those 2 s at most. Redisson does not look at these keys: exclusion holds as ever,
-    /// and its readers may starve writers as ever.
-    Writer,
-}
 
 /// A read-write lock that processes share by its name: many readers, or one writer. Cheap to clone; handles have no state.
 ///

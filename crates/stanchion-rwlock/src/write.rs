@@ -6,7 +6,7 @@ use stanchion_core::primitive::{Call, Item, Request, Script, Synchronizer, renew
 use stanchion_core::{Lease, Name, WireOwner};
 
 use crate::layout::{Layout, with_dead, write_field};
-use crate::rwlock::Preference;
+use crate::preference::Preference;
 
 static ACQUIRE: Script<5, 5> = Script::new("rwlock/write_acquire", with_dead!("write_acquire"));
 static REENTER: Script<1, 4> = Script::new(

@@ -1,4 +1,6 @@
 //! The plain semaphore.
+//!
+//! Long: the public verbs of one type, each with its contract and an example.
 
 use std::sync::Arc;
 use std::time::Duration;

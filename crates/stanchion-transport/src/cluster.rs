@@ -13,6 +13,8 @@
 //!    replaced cannot bring its old map back. After 20 rejected answers in a row an older map is adopted all the same: the
 //!    cluster was created again.
 //! 6. **Retire**: a master without slots keeps its connections for one response timeout, for the calls under way there.
+//!
+//! Long: the slot map and the redirects that change it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -45,7 +45,7 @@ pub use config::{Background, ClientConfig, Seams, Wake};
 pub use connector::{ByteStream, Connector};
 pub use error::{ConfigError, ConnectError, Outage, ServerRejection};
 pub use failure::Failure;
-pub use link::{Link, Messages, OnPush, Seat, Subscribe};
+pub use link::{ConnectionId, Link, Messages, OnPush, Subscribe};
 pub use node::Path;
 pub use reply::Reply;
 pub use runner::{Busy, Persistent, Runner};

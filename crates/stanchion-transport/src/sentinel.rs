@@ -13,6 +13,8 @@
 //!    and starts again if it would end at the old master.
 //! 5. **Missed messages**: when the link to a sentinel reconnects, the sentinels are asked again. Where subscribing is not
 //!    permitted, the old master is noticed by `READONLY` or by the probe of an idle connection.
+//!
+//! Long: one conversation with sentinels: asking, listening, leaving.
 
 use std::io;
 use std::pin::Pin;

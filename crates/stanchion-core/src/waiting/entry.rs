@@ -24,6 +24,8 @@
 //!    has expired, that waiter loses its place.
 //! 6. The first waiter for several permits asks once when it has become the first, and takes its place in line on the server;
 //!    no waiter behind it has one. So the places of a process on the server are in the order of its queue.
+//!
+//! Long: every event that wakes a local waiter, under one mutex.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;

@@ -6,6 +6,8 @@
 //!
 //! Nothing here sends, waits or calls a waker. All of it runs under the mutex `Entry::queue`, so the fields need no lock of
 //! their own; [`Wakers`] carries the wakers out of it.
+//!
+//! Long: the rules of one queue, which hold only together.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};

@@ -9,6 +9,8 @@
 //! confirmation, the first and every later one after a reconnect, the first waiter of each queue tries once.
 //!
 //! Several queues may have one channel (`x` and `{x}`): they share its subscription and nothing else.
+//!
+//! Long: one state machine for each topic, and everything that moves it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -23,7 +25,7 @@ use super::Entry;
 use crate::description::Subject;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    Clock, Link, Messages, Moment, OnPush, Seat, Servers, Subscribe, Wake, slot::slot,
+    Clock, ConnectionId, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, slot::slot,
 };
 
 pub(crate) struct Subscriptions {
@@ -79,9 +81,9 @@ enum State {
     /// Not asked for, or asked for on a connection that is lost.
     Wanted,
     /// Sent on this connection, not answered yet.
-    Asked(Seat),
+    Asked(ConnectionId),
     /// Confirmed by the server on this connection.
-    Confirmed(Seat),
+    Confirmed(ConnectionId),
 }
 
 impl State {
@@ -332,9 +334,14 @@ impl Subscriptions {
                 let rest = topics.by_channel.range_mut((from, Bound::Unbounded));
                 for (channel, topic) in rest.take(AT_ONCE) {
                     after = Some(Arc::clone(channel));
-                    let seat = servers.subscriber(topic.slot).as_ref().and_then(Link::seat);
+                    let connection = servers
+                        .subscriber(topic.slot)
+                        .as_ref()
+                        .and_then(Link::connection_id);
                     match topic.state {
-                        State::Asked(old) | State::Confirmed(old) if Some(old) == seat => continue,
+                        State::Asked(old) | State::Confirmed(old) if Some(old) == connection => {
+                            continue;
+                        }
                         State::Confirmed(_) => deaf.extend(topic.audience()),
                         State::Asked(_) | State::Wanted => {}
                     }
@@ -365,19 +372,19 @@ impl Subscriptions {
             if let Some(topic) = topics.by_channel.get_mut(&channel)
                 && topic.state == State::Wanted
                 && let Some(link) = servers.subscriber(topic.slot)
-                && let Some(seat) = link.seat()
+                && let Some(connection) = link.connection_id()
             {
-                topic.state = State::Asked(seat);
-                asked.push((channel, link, seat));
+                topic.state = State::Asked(connection);
+                asked.push((channel, link, connection));
             }
         }
         let is_all = topics.wanted.is_empty();
         drop(guard);
-        for (channel, link, seat) in asked {
+        for (channel, link, connection) in asked {
             let (this, servers) = (Arc::clone(self), Arc::clone(servers));
             tokio::spawn(async move {
                 let outcome = link.subscribe(&channel, Subscribe::Start, kind).await;
-                this.answered(&channel, seat, outcome.is_ok());
+                this.answered(&channel, connection, outcome.is_ok());
                 if let Err(failure) = outcome {
                     tracing::debug!(channel = %String::from_utf8_lossy(&channel), ?failure, "subscribing failed; waiters poll");
                     servers.doubt();
@@ -391,12 +398,12 @@ impl Subscriptions {
     }
 
     /// Records the server's answer, and lets the listeners ask once it is confirmed.
-    fn answered(&self, channel: &[u8], seat: Seat, confirmed: bool) {
+    fn answered(&self, channel: &[u8], connection: ConnectionId, confirmed: bool) {
         let mut topics = self.topics();
         let Some(topic) = topics
             .by_channel
             .get_mut(channel)
-            .filter(|topic| topic.state == State::Asked(seat))
+            .filter(|topic| topic.state == State::Asked(connection))
         else {
             return;
         };
@@ -404,7 +411,7 @@ impl Subscriptions {
             topic.state = State::Wanted;
             return;
         }
-        topic.state = State::Confirmed(seat);
+        topic.state = State::Confirmed(connection);
         let audience = topic.audience();
         drop(topics);
         for (entry, whom) in audience {
@@ -451,18 +458,18 @@ impl Subscriptions {
                 topics.lingering.push(Reverse((end, channel)));
                 continue;
             }
-            if let State::Confirmed(seat) = topic.state {
-                over.push((Arc::clone(&channel), topic.slot, seat));
+            if let State::Confirmed(connection) = topic.state {
+                over.push((Arc::clone(&channel), topic.slot, connection));
             }
             topics.by_channel.remove(&channel);
         }
         let next = topics.lingering.peek();
         let next = next.map(|Reverse((end, _))| end.since(now));
         drop(guard);
-        for (channel, slot, seat) in over {
+        for (channel, slot, connection) in over {
             // A subscription on a lost connection has ended with it.
             let link = servers.subscriber(slot);
-            let Some(link) = link.filter(|link| link.seat() == Some(seat)) else {
+            let Some(link) = link.filter(|link| link.connection_id() == Some(connection)) else {
                 continue;
             };
             let this = Arc::clone(self);

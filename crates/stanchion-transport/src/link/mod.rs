@@ -13,6 +13,8 @@
 //!
 //! The redis crate's own reconnecting connections are not used: they never reconnect after a timeout, stop after six
 //! tries, and do not resubscribe an idle subscriber.
+//!
+//! Long: the phases of one connection and the calls that depend on them.
 
 mod cork;
 mod exchange;
@@ -113,7 +115,7 @@ impl Stir {
 
 /// The identity of one connection of one link. A subscription belongs to it and ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct ConnectionId {
     link: u64,
     connection: u64,
 }
@@ -282,9 +284,9 @@ impl Link {
     }
 
     /// Returns the identity of the current connection, while the link is up.
-    pub fn seat(&self) -> Option<Seat> {
+    pub fn connection_id(&self) -> Option<ConnectionId> {
         match &*self.0.phase.borrow() {
-            Phase::Up(connection) => Some(Seat {
+            Phase::Up(connection) => Some(ConnectionId {
                 link: self.0.id,
                 connection: *connection,
             }),

@@ -1,4 +1,6 @@
 //! Clients that follow the rules of the core over a bad network, and what they believe.
+//!
+//! Long: one imitation of the other side, used as a whole.
 
 use std::time::Duration;
 
