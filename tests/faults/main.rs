@@ -9,6 +9,7 @@
 
 mod clocks;
 mod connecting;
+mod cost;
 mod counter;
 mod credentials;
 mod deadlines;
