@@ -110,3 +110,40 @@ fn the_summary_names_every_page_once() {
         assert_eq!(named, usize::from(path != "SUMMARY.md"), "{page}");
     }
 }
+
+/// Tokio's features that a program of the README needs, by what stands in it.
+const NEEDS: [(&str, &str); 6] = [
+    ("#[tokio::main]", "rt-multi-thread"),
+    ("#[tokio::", "macros"),
+    ("#[tokio::test", "rt"),
+    ("start_paused", "test-util"),
+    ("tokio::time::", "time"),
+    ("tokio::net::", "net"),
+];
+
+/// The features of tokio that `manifests` name and `program` lacks.
+fn missing<'a>(manifests: &str, program: &'a str) -> Vec<&'a str> {
+    NEEDS
+        .iter()
+        .filter(|(use_of, feature)| {
+            program.contains(use_of) && !manifests.contains(&format!("\"{feature}\""))
+        })
+        .map(|(_, feature)| *feature)
+        .collect()
+}
+
+#[test]
+fn the_manifests_of_the_readme_have_what_its_programs_use() {
+    let page = blocks(&read("README.md"));
+    let of = |language: &str| -> String {
+        let texts = page
+            .iter()
+            .filter(|block| block.language.starts_with(language));
+        texts.map(|block| block.text.as_str()).collect()
+    };
+    let (manifests, programs) = (of("toml"), of("rust"));
+    assert!(programs.contains("#[tokio::main]") && programs.contains("start_paused"));
+    assert_eq!(missing(&manifests, &programs), Vec::<&str>::new());
+    let without = manifests.replace("\"test-util\"", "");
+    assert_eq!(missing(&without, &programs), ["test-util"]);
+}
