@@ -17,7 +17,7 @@ mod dropped;
 mod lost;
 mod model;
 mod silence;
-mod silent;
+mod state;
 mod storm;
 
 const QUEUE: &str = "redisson_lock_queue:{job}";

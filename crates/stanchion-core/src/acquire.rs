@@ -204,14 +204,12 @@ impl Asking {
         let sent = core.clock.now();
         let limit = core.limit(self.sync.name(), sent);
         let request = Request {
-            owner: &self.owner,
-            lease: self.terms.first_lease,
-            not_after: limit.not_after,
             since: limit.sent.saturating_sub(micros(sent.since(self.began))),
             waits: self.how.waits,
             first,
             queued,
             within: self.how.within.as_ref(),
+            ..limit.request(&self.owner, self.terms.first_lease)
         };
         let call = self.sync.acquire(&request);
         let answer = core.call(Path::Direct, &call).await;
@@ -403,7 +401,7 @@ pub(crate) async fn acquire(
                 let hold = wait(core, sync, terms, started, deadline, Some(seat)).await;
                 hold.map(Some)
             };
-            let seat = Seat::of(owner, &core.realm, Subject::of(&**sync));
+            let seat = owner.seat(&core.realm, Subject::of(&**sync));
             let Some(seated) = core_timeout(core, deadline, seat.take()).await else {
                 return Err(timed_out());
             };
@@ -618,7 +616,7 @@ pub(crate) async fn try_acquire(
         None => once(core, sync, terms, deadline, None).await,
         Some(owner) => {
             let anew = async |_: &Seat| once(core, sync, terms, deadline, None).await;
-            let seat = Seat::of(owner, &core.realm, Subject::of(&**sync));
+            let seat = owner.seat(&core.realm, Subject::of(&**sync));
             let seated = match core_timeout(core, deadline, seat.take_now()).await {
                 Some(Some(seated)) => seated,
                 // Another task of this owner waits in line, so another owner holds it.

@@ -22,7 +22,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The timetable of a client.
 pub(crate) type Agenda = Timetable<Item>;
 
-/// What is due.
+/// A hold or a queue that is due.
 pub(crate) enum Item {
     /// A hold to renew, or to declare lost.
     Hold(Weak<HoldState>),

@@ -193,7 +193,7 @@ impl std::fmt::Display for Leftover {
             None => Ok(()),
             Some(by) => write!(
                 f,
-                "; a request was under way and is being undone, free in {} at the latest",
+                "; what it may have left is being undone, and is gone in {} at the latest",
                 Brief(by)
             ),
         }
@@ -304,4 +304,28 @@ pub enum Error {
     /// See [`LeaseLost`].
     #[error(transparent)]
     Lost(#[from] LeaseLost),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One server, one wording: what a server says reads the same when connecting and later.
+    #[test]
+    fn a_rejection_by_the_server_keeps_its_kind_and_its_words() {
+        let detail = || String::from("it said so");
+        for given in [
+            ServerRejection::WrongType { detail: detail() },
+            ServerRejection::Unauthenticated { detail: detail() },
+            ServerRejection::NotPermitted { detail: detail() },
+            ServerRejection::OutOfMemory { detail: detail() },
+            ServerRejection::Cluster { detail: detail() },
+            ServerRejection::Other { detail: detail() },
+        ] {
+            let kept = Rejection::from(given.clone());
+            assert_eq!(kept.to_string(), given.to_string());
+            let name = |text: String| text.split(' ').next().map(str::to_owned);
+            assert_eq!(name(format!("{kept:?}")), name(format!("{given:?}")));
+        }
+    }
 }

@@ -1,15 +1,14 @@
 //! Owners as users share them.
 //!
-//! An [`Owner`] is an actor in this process that may hold many names, and re-enters what it holds. It has a [`Place`] for each
-//! subject it acquires (a [`Seat`](crate::seat::Seat)): created at the first acquire, and removed from the owner's table once it is
-//! vacant and unused. This file knows no holds.
+//! An [`Owner`] is an actor in this process that may hold many names, and re-enters what it holds. It has a [`Seat`] for each
+//! subject it acquires: created at the first acquire, and removed from the owner's table once it is vacant and unused.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::description::Subject;
+use crate::seat::Seat;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Realm;
 
@@ -26,39 +25,30 @@ pub struct Owner(Arc<Inner>);
 
 struct Inner {
     name: WireOwner,
-    /// This owner's place at each subject of each realm. Locked only to find or add one; no other mutex is waited for under it.
-    places: Mutex<HashMap<(Realm, Subject), Arc<dyn Place>>>,
-}
-
-/// The part of an owner that belongs to one subject.
-pub(crate) trait Place: Any + Send + Sync {
-    /// Whether the owner would miss nothing without it.
-    fn is_vacant(&self) -> bool;
+    /// This owner's seat at each subject of each realm. Locked only to find or add one; no other mutex is waited for under it.
+    seats: Mutex<HashMap<(Realm, Subject), Arc<Seat>>>,
 }
 
 impl Owner {
     pub(crate) fn new(name: WireOwner) -> Self {
         Self(Arc::new(Inner {
             name,
-            places: Mutex::default(),
+            seats: Mutex::default(),
         }))
     }
 
-    /// This owner's place at `subject`. All its places are of one type.
-    pub(crate) fn place<T: Place + Default>(&self, realm: &Realm, subject: Subject) -> Arc<T> {
-        let at = (realm.clone(), subject);
-        let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = places.get(&at) {
-            let place: Arc<dyn Any + Send + Sync> = Arc::<dyn Place>::clone(place);
-            if let Ok(place) = place.downcast() {
-                return place;
-            }
+    /// This owner's seat at `subject`, created at the first use.
+    pub(crate) fn seat(&self, realm: &Realm, subject: Subject) -> Arc<Seat> {
+        let place = (realm.clone(), subject);
+        let mut seats = self.0.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seat) = seats.get(&place) {
+            return Arc::clone(seat);
         }
         // Forget the names this owner no longer holds before the table grows.
-        places.retain(|_, place| Arc::strong_count(place) > 1 || !place.is_vacant());
-        let place = Arc::<T>::default();
-        places.insert(at, Arc::clone(&place) as Arc<dyn Place>);
-        place
+        seats.retain(|_, seat| Arc::strong_count(seat) > 1 || !seat.is_vacant());
+        let seat = Arc::<Seat>::default();
+        seats.insert(place, Arc::clone(&seat));
+        seat
     }
 }
 

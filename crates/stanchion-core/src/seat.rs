@@ -6,10 +6,8 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{MutexGuard, watch};
 
-use crate::description::{Sharing, Subject};
+use crate::description::Sharing;
 use crate::hold::state::HoldState;
-use crate::owner::{Owner, Place};
-use stanchion_transport::Realm;
 
 /// An owner's place at one subject. An acquire as that owner locks it first.
 #[derive(Debug, Default)]
@@ -21,16 +19,10 @@ pub(crate) struct Seat {
     in_line: watch::Sender<bool>,
 }
 
-impl Place for Seat {
-    fn is_vacant(&self) -> bool {
-        self.try_take().is_some_and(|seated| seated.is_empty())
-    }
-}
-
 impl Seat {
-    /// The seat of `owner` at `subject`.
-    pub(crate) fn of(owner: &Owner, realm: &Realm, subject: Subject) -> Arc<Self> {
-        owner.place(realm, subject)
+    /// Returns whether nobody uses it and its owner holds nothing there.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.try_take().is_some_and(|seated| seated.is_empty())
     }
 
     pub(crate) async fn take(&self) -> MutexGuard<'_, Seated> {

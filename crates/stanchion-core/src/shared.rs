@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::agenda::Agenda;
+use crate::description::Request;
+use crate::lease::Lease;
 use crate::name::Name;
 use crate::waiting::{Entries, Subscriptions};
 use crate::wire_owner::WireOwner;
@@ -30,6 +32,22 @@ pub(crate) struct Limit {
     pub(crate) ends_by: Moment,
     /// The earliest server time, in µs, at which it was sent.
     pub(crate) sent: u64,
+}
+
+impl Limit {
+    /// A request for `owner` that asks once and whose caller's call begins with it.
+    pub(crate) fn request<'a>(&self, owner: &'a WireOwner, lease: Lease) -> Request<'a> {
+        Request {
+            owner,
+            lease,
+            not_after: self.not_after,
+            since: self.sent,
+            waits: false,
+            first: false,
+            queued: false,
+            within: None,
+        }
+    }
 }
 
 /// The state that the parts of a client share.

@@ -14,9 +14,9 @@ use stanchion_transport::Moment;
 /// A place in the timetable.
 pub(crate) type Slot = (Moment, u64);
 
-/// What the table needs to know of an item.
+/// An item, as far as the table needs to know it.
 pub(crate) trait Scheduled {
-    /// Whether items of its kind are handled together.
+    /// Returns whether items of its kind are handled together.
     fn is_batched(&self) -> bool;
 
     /// The time after it in which others of its kind are taken with it; `None` if it is not batched, or no longer exists.

@@ -1,7 +1,6 @@
 //! One count of a hold: what a guard wraps.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -51,19 +50,13 @@ impl Hold {
 
     /// Marks it as given to a waiter that has not taken it yet.
     pub(crate) fn unclaimed(self) -> Self {
-        self.state().unclaimed.store(true, Ordering::Release);
+        self.state().leave_unclaimed();
         self
     }
 
     /// Records that the waiter has taken it. From here on the watchdog renews it.
     pub(crate) fn claim(&self) {
-        let state = self.state();
-        let now = state.core.clock.now();
-        let due = state.began + state.terms.lease.renewal_interval();
-        if state.unclaimed.swap(false, Ordering::AcqRel) && now >= due && state.is_held() {
-            // A renewal was due and skipped while it was unclaimed.
-            state.schedule(now);
-        }
+        self.state().claim();
     }
 
     /// Returns whether it is a count of `state`.
@@ -83,9 +76,7 @@ impl Hold {
 
     /// Records that an earlier request of its owner may still run until `unanswered_until` (P3).
     pub(crate) fn mind(&self, unanswered_until: Moment) {
-        self.state()
-            .unanswered_until
-            .fetch_max(unanswered_until.nanos(), Ordering::AcqRel);
+        self.state().mind(unanswered_until);
     }
 
     pub(crate) fn weak(&self) -> Weak<HoldState> {

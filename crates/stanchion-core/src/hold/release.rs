@@ -178,16 +178,7 @@ impl<'a> Passing<'a> {
         loop {
             let sent = core.clock.now();
             let limit = core.limit(self.from.sync.name(), sent);
-            let request = Request {
-                owner: &self.owner,
-                lease: self.terms.first_lease,
-                not_after: limit.not_after,
-                since: limit.sent,
-                waits: false,
-                first: false,
-                queued: false,
-                within: None,
-            };
+            let request = limit.request(&self.owner, self.terms.first_lease);
             let Some(call) = call(&request) else {
                 return Passed::Rejected;
             };
@@ -434,11 +425,15 @@ impl Leftover {
     }
 }
 
+/// The longest outage after which a place in a queue is still given up. The attempt keeps the client's connections alive, which a
+/// server that never returns must not do for ever.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
+
 async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftover: Leftover) {
     let until = leftover.unanswered_until;
     let hopeless = match sync.tenure() {
         // P3: a place in a queue has no lease. If nobody else asks for the name, only this removes it.
-        Tenure::Leased if sync.sharing() == Sharing::Queued => Moment::FAR,
+        Tenure::Leased if sync.sharing() == Sharing::Queued => core.clock.now() + LONGEST_OUTAGE,
         // After that the lease has ended any leftover.
         Tenure::Leased => core.clock.now().max(until) + leftover.lease.length(),
         Tenure::Unleased | Tenure::Nothing => Moment::FAR,

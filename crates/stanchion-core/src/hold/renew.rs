@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
-use crate::description::{Request, Verdict};
+use crate::description::Verdict;
 use crate::error::{AcquireError, LostReason, Rejection, RenewError};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
@@ -112,16 +112,7 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
         }
         let sent = core.clock.now();
         let limit = core.limit(state.sync.name(), sent);
-        let request = Request {
-            owner: &state.owner,
-            lease: state.terms.lease,
-            not_after: limit.not_after,
-            since: limit.sent,
-            waits: false,
-            first: false,
-            queued: false,
-            within: None,
-        };
+        let request = limit.request(&state.owner, state.terms.lease);
         let Some(call) = state.sync.reenter(&request, *count) else {
             return Err(RenewError::Rejected {
                 name: state.sync.name().clone(),

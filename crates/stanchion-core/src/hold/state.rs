@@ -1,14 +1,14 @@
 //! One hold, from its grant to its end: the state that its guards, the watchdog and the releaser share.
 //!
-//! A grant begins a [`HoldState`] ([`HoldState::begin`]) and gives its place in the timetable. Each guard wraps a [`Hold`](crate::hold::handle::Hold), which
-//! is one count of it; a re-entry adds another. The hold ends once, by a compare-and-swap of `phase`: released by its last
+//! A grant begins a [`HoldState`] ([`HoldState::begin`]) and gives it its place in the timetable. Each guard wraps a
+//! [`Hold`](crate::hold::handle::Hold), which is one count of it; a re-entry adds another. The hold ends once, by a compare-and-swap of `phase`: released by its last
 //! guard ([`HoldState::end`]), or lost ([`HoldState::lose`]), whichever is first. From then on nobody renews it, `ended` and
 //! `lost` resolve, and the local queue calls the next waiter. A holder may count on it only until `valid_until` (P5): all
 //! checks compare the clock, so an expiry needs no timer.
 //!
 //! Only guards (one may be in a waiter's untaken turn) and operations under way keep it alive. The timetable, the local queue's
-//! `holder` and an owner's seats refer to it weakly. So it ends with its last guard: dropping a [`Hold`](crate::hold::handle::Hold) releases it in the
-//! background.
+//! `holder` and an owner's seats refer to it weakly. So it ends with its last guard: dropping a
+//! [`Hold`](crate::hold::handle::Hold) releases it in the background.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -42,34 +42,34 @@ pub(crate) struct HoldState {
     pub(crate) entry: Arc<Entry>,
     pub(crate) owner: WireOwner,
     pub(crate) terms: HoldTerms,
-    pub(crate) token: Option<FencingToken>,
-    pub(crate) began: Moment,
+    pub(super) token: Option<FencingToken>,
+    began: Moment,
     /// The end that `max_hold` sets.
-    pub(crate) ends: Moment,
+    ends: Moment,
     /// The end that the holder may count on, in nanoseconds (P5). Raised by renewals (`fetch_max`), only from the send time of a
     /// successful request; never lowered, so an answer that arrives late cannot shorten it.
-    pub(crate) valid_until: AtomicU64,
+    valid_until: AtomicU64,
     /// True until the first renewal, when the server granted for less than the lease. Cleared by [`HoldState::renewed`].
-    pub(crate) provisional: AtomicBool,
+    provisional: AtomicBool,
     /// True while a waiter that was given this hold has not taken it. Until then it is not renewed beyond its first lease, so a
-    /// future that nobody polls cannot hold for ever. Cleared once, by [`Hold::claim`](crate::hold::handle::Hold::claim).
-    pub(crate) unclaimed: AtomicBool,
+    /// future that nobody polls cannot hold for ever. Cleared once, by [`HoldState::claim`].
+    unclaimed: AtomicBool,
     /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
-    pub(crate) phase: AtomicU8,
+    phase: AtomicU8,
     /// Rung after `phase` has changed. In an `Arc` of its own, so that a future that waits for the end keeps neither this state
     /// nor the client alive.
-    pub(crate) over: Arc<Notify>,
+    pub(super) over: Arc<Notify>,
     /// The number of guards. Scripts are told absolute counts, so this owner's renewals, re-entries and releases take turns:
     /// each holds this mutex from before its request until its answer. The watchdog, whose renewals carry no count, does not.
-    pub(crate) count: tokio::sync::Mutex<u32>,
+    pub(super) count: tokio::sync::Mutex<u32>,
     /// The end of the time in which an earlier request of this owner may still run on the server (P3), in nanoseconds. Only
     /// raised. The release reads it, and sweeps once more after it.
-    pub(crate) unanswered_until: AtomicU64,
+    unanswered_until: AtomicU64,
     /// Its place in the timetable. The timetable is changed under this mutex when a place is taken; `phase` is read under it,
     /// so a hold that has ended never takes one.
-    pub(crate) slot: Mutex<Option<Slot>>,
+    slot: Mutex<Option<Slot>>,
     /// The owner that users see. Set by [`Hold::adopt`](crate::hold::handle::Hold::adopt), or made on first use.
-    pub(crate) public_owner: OnceLock<Owner>,
+    pub(super) public_owner: OnceLock<Owner>,
 }
 
 const HELD: u8 = 0;
@@ -162,6 +162,27 @@ impl HoldState {
 
     pub(crate) fn unanswered_until(&self) -> Moment {
         Moment::from_nanos(self.unanswered_until.load(Ordering::Acquire))
+    }
+
+    /// Records that an earlier request of its owner may still run until `unanswered_until` (P3).
+    pub(super) fn mind(&self, unanswered_until: Moment) {
+        self.unanswered_until
+            .fetch_max(unanswered_until.nanos(), Ordering::AcqRel);
+    }
+
+    /// Marks it as given to a waiter that has not taken it yet.
+    pub(super) fn leave_unclaimed(&self) {
+        self.unclaimed.store(true, Ordering::Release);
+    }
+
+    /// Records that the waiter has taken it. From here on the watchdog renews it.
+    pub(super) fn claim(self: &Arc<Self>) {
+        let now = self.core.clock.now();
+        let due = self.began + self.terms.lease.renewal_interval();
+        if self.unclaimed.swap(false, Ordering::AcqRel) && now >= due && self.is_held() {
+            // A renewal was due and skipped while it was unclaimed.
+            self.schedule(now);
+        }
     }
 
     /// Returns whether it is held by the clock (P5). A timer that has not fired yet changes nothing.
@@ -309,7 +330,7 @@ impl HoldState {
 
     /// The seat in which `owner` finds this hold.
     pub(crate) fn seat_of(&self, owner: &Owner) -> Arc<Seat> {
-        Seat::of(owner, &self.core.realm, Subject::of(&*self.sync))
+        owner.seat(&self.core.realm, Subject::of(&*self.sync))
     }
 
     /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.

@@ -86,14 +86,9 @@ async fn sign_of_life(
         let sent = core.clock.now();
         let limit = core.limit(sync.name(), sent);
         let request = Request {
-            owner,
-            lease,
-            not_after: limit.not_after,
-            since: limit.sent,
             waits: true,
-            first: false,
             queued: true,
-            within: None,
+            ..limit.request(owner, lease)
         };
         let answer = core.call(Path::Background, &sync.attend(&request)?).await;
         if let Ok(Some(Verdict::Late)) = answer.as_ref().map(Verdict::read) {
