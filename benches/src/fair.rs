@@ -390,7 +390,7 @@ async fn observe(
             Ok(guard) => guard.release().await?,
         }
     }
-    // A sign of life comes every half second.
+    // A heartbeat comes every half second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     Ok(slowlog::stop(server, name))
 }

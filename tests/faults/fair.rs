@@ -174,7 +174,7 @@ async fn a_process_that_is_stopped_for_a_while_keeps_its_places() {
     queue_of(&server, 4).await;
     stopped.signal(Signal::Stop);
     held.release().await.unwrap();
-    // Less than a mark lasts, as seen from its last sign of life.
+    // Less than a mark lasts, as seen from its last heartbeat.
     tokio::time::sleep(ms(700)).await;
     stopped.signal(Signal::Cont);
     finish(&mut stopped);

@@ -142,7 +142,7 @@ async fn a_fair_lock_needs_no_more_rights_than_the_line_gives() {
         tokio::time::sleep(ms(5)).await;
     }
     assert_eq!(second.position().await.unwrap(), Some(0));
-    // Longer than a sign of life and a renewal take.
+    // Longer than a heartbeat and a renewal take.
     tokio::time::sleep(ms(700)).await;
     held.reenter().await.unwrap().release().await.unwrap();
     held.release().await.unwrap();

@@ -81,7 +81,7 @@ impl Fleet {
         .await;
     }
 
-    /// Waits until only signs of life are sent any more, two a second for each process of
+    /// Waits until only heartbeats are sent any more, two a second for each process of
     /// ours that waits in a fair queue.
     pub(crate) async fn settled(&self) {
         eventually_async("they wait", async || {

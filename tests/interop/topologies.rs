@@ -64,7 +64,7 @@ impl<'a> Place<'a> {
             let scripts = || self.calls("evalsha") + self.calls("eval");
             let before = scripts();
             tokio::time::sleep(ms(100)).await;
-            // A waiter in the fair queue gives a sign of life twice a second.
+            // A waiter in the fair queue sends a heartbeat twice a second.
             scripts() <= before + 1
         })
         .await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Call, Hold, Request, Script, Synchronizer};
+use stanchion_core::primitive::{Call, Hold, Kind, Request, Script, Synchronizer};
 use stanchion_core::{
     AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, WireOwner, define_guard,
 };
@@ -19,8 +19,8 @@ struct Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> &'static str {
-        "baton"
+    fn kind(&self) -> Kind {
+        Kind::new("baton")
     }
 
     fn name(&self) -> &Name {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::hold::state::HoldState;
 use crate::shared::Core;
 use crate::timetable::{Scheduled, Timetable};
-use crate::waiting::Entry;
+use crate::waiting::LockEntry;
 use crate::watchdog;
 use stanchion_transport::Moment;
 
@@ -27,7 +27,7 @@ pub(crate) enum Item {
     /// A hold to renew, or to declare lost.
     Hold(Weak<HoldState>),
     /// A queue whose first waiter asks again.
-    Poll(Weak<Entry>),
+    Poll(Weak<LockEntry>),
 }
 
 impl Scheduled for Item {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use crate::observe::{self, span};
 use crate::options::AcquireOptions;
 use crate::owner::Owner;
 use crate::shared::Core;
-use crate::waiting::{Entries, Subscriptions};
+use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
     BootClock, Call, ClientConfig, Clock, ConnectError, Destination, Failure, Messages, Moment,
@@ -126,9 +126,9 @@ impl Client {
             config,
             clock,
             servers,
-            server: OnceLock::from(server),
+            server,
             subscriptions,
-            entries: Entries::default(),
+            entries: LockEntries::default(),
             timetable: Arc::default(),
             runner,
             rng: Mutex::new(rng),
@@ -164,7 +164,7 @@ impl Client {
     /// The server's properties, as found when connecting.
     #[must_use]
     pub fn server(&self) -> &ServerInfo {
-        self.core.server()
+        &self.core.server
     }
 
     /// Returns whether a request would find a connection now.
@@ -187,7 +187,7 @@ impl Client {
         Name::new(
             &self.core.config.key_prefix,
             name,
-            self.core.server().placement,
+            self.core.server.placement,
         )
     }
 
@@ -212,7 +212,7 @@ impl Client {
     /// [`InvalidName`]; nothing is sent.
     pub fn name_without_braces(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
         let name = self.name(name)?;
-        let slots = self.core.server().placement == Placement::Slots;
+        let slots = self.core.server.placement == Placement::Slots;
         if slots && name.as_bytes().iter().any(|b| matches!(b, b'{' | b'}')) {
             return Err(InvalidName {
                 name: name.to_string(),
@@ -352,9 +352,7 @@ impl Client {
         Operation {
             id: core.next_wire_owner(),
             not_after: core.servers.earliest(
-                (core.clock.now()
-                    + core.config.operation_timeout
-                    + core.config.response_timeout * 2)
+                (core.clock.now() + core.config.operation_timeout + core.config.silence_limit())
                     .micros(),
             ),
         }
@@ -364,7 +362,7 @@ impl Client {
     #[must_use]
     pub fn publish_command(&self) -> &'static str {
         // As Redisson: sharded messages on a cluster, plain ones everywhere else.
-        match messages(self.core.server().placement) {
+        match messages(self.core.server.placement) {
             Messages::Sharded => "SPUBLISH",
             Messages::Plain => "PUBLISH",
         }

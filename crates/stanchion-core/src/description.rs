@@ -65,7 +65,7 @@ impl Subject {
     /// Makes the subject of `name` in the family of `sync`.
     pub(crate) fn named(sync: &dyn Synchronizer, name: &Name) -> Self {
         Self {
-            family: sync.family(),
+            family: sync.kind().family(),
             name: name.clone(),
         }
     }
@@ -83,6 +83,60 @@ pub enum Tenure {
     Nothing,
 }
 
+/// The kind of a synchronizer. Waiters of one kind may be handed each other's hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    name: &'static str,
+    family: &'static str,
+    plain: bool,
+}
+
+impl Kind {
+    /// A kind that is a family of its own. `name`: the label of its metrics, as `lock`.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            family: name,
+            plain: false,
+        }
+    }
+
+    /// Puts it into a family. Synchronizers of one family and name are one thing: their waiters share a queue, and an owner has
+    /// one seat there. Example: the two sides of a read-write lock.
+    #[must_use]
+    pub const fn of_family(mut self, family: &'static str) -> Self {
+        self.family = family;
+        self
+    }
+
+    /// Declares that a hold is one field of the hash `name` and nothing else, and that whoever finds no such key may hold. A
+    /// multi-lock takes several of them in one script.
+    #[must_use]
+    pub const fn plain(mut self) -> Self {
+        self.plain = true;
+        self
+    }
+
+    /// The label of its metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// The family.
+    #[must_use]
+    pub const fn family(self) -> &'static str {
+        self.family
+    }
+
+    /// Returns whether a hold is one field of the hash `name`: see [`Kind::plain`].
+    #[must_use]
+    pub const fn is_plain(self) -> bool {
+        self.plain
+    }
+}
+
 /// The description of a synchronizer: its scripts, and the properties that the core needs to know.
 ///
 /// All scripts answer by one convention, read by [`Verdict`]: a number, or an array whose first element is that number
@@ -97,18 +151,12 @@ pub enum Tenure {
 /// | n ≤ −3 | busy, ask again after −4 − n ms (−3: the time is not known) | – |
 ///
 /// The elements from the third on: of a busy reply see [`Synchronizer::hint`]; of a release, the ms after which
-/// [`Synchronizer::tend`] is due.
+/// [`ServerQueue::tend`] is due.
 ///
 /// The core may call these methods while it has a local queue locked: they must not block, nor call the client.
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
-    /// The kind of synchronizer, for metrics: `lock`.
-    fn kind(&self) -> &'static str;
-
-    /// The family of the kind. Synchronizers of one family and name are one thing: their waiters share a queue, and an owner has
-    /// one seat there. Example: the two sides of a read-write lock.
-    fn family(&self) -> &'static str {
-        self.kind()
-    }
+    /// The kind of synchronizer.
+    fn kind(&self) -> Kind;
 
     /// The name that is synchronized on.
     fn name(&self) -> &Name;
@@ -159,14 +207,8 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns whether a hold may be handed directly to the next waiter of the same kind in this process, by
-    /// [`Synchronizer::hand_off`].
-    fn hands_off(&self) -> bool {
-        false
-    }
-
-    /// The script that releases for `from` and acquires for the requester, in one step.
-    fn hand_off(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
+    /// The hand-off inside a process, where a hold may go directly to the next waiter of the same kind.
+    fn hand_off(&self) -> Option<&dyn HandOff> {
         None
     }
 
@@ -180,36 +222,40 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         vec![renew_field(self.name(), owner.as_str(), lease)]
     }
 
-    /// Reads a message.
-    fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a> {
-        Heard::free(payload)
-    }
-
     /// Reads the elements of a busy reply from the third on.
     fn hint(&self, _rest: &[Reply]) -> Hint {
         Hint::default()
     }
 
-    /// For [`Sharing::Queued`]: a channel on which one waiter alone is woken to try.
-    fn channel_of(&self, _owner: &WireOwner) -> Option<Vec<u8>> {
+    /// The queue that the server keeps, with [`Sharing::Queued`].
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
         None
     }
+}
 
-    /// For [`Sharing::Queued`]: the interval at which [`Synchronizer::attend`] is sent while there are waiters.
-    fn beat(&self) -> Duration {
-        Duration::MAX
-    }
+/// The hand-off of a synchronizer: see [`Synchronizer::hand_off`].
+pub trait HandOff {
+    /// The script that releases for `from` and acquires for the requester, in one step.
+    fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call;
+}
 
-    /// For [`Sharing::Queued`]: the heartbeat of the process, on behalf of its first waiter. Sent from the background, where a
-    /// stalled executor cannot delay it. The script answers as if that waiter had asked and been refused.
-    fn attend(&self, _first: &Request<'_>) -> Option<Call> {
-        None
-    }
+/// The queue of a synchronizer that the server keeps: see [`Synchronizer::server_queue`].
+pub trait ServerQueue {
+    /// Reads a message: a grant to one waiter, or a hint to try.
+    fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a>;
+
+    /// A channel on which one waiter alone is woken to try.
+    fn channel_of(&self, owner: &WireOwner) -> Vec<u8>;
+
+    /// The interval at which [`ServerQueue::heartbeat`] is sent while there are waiters.
+    fn beat(&self) -> Duration;
+
+    /// The heartbeat of the process, on behalf of its first waiter. Sent from the background, where a stalled executor cannot
+    /// delay it. The script answers as if that waiter had asked and been refused.
+    fn heartbeat(&self, first: &Request<'_>) -> Call;
 
     /// The script to run later, when a release's reply says so. It answers the ms until the next run, or −1.
-    fn tend(&self) -> Option<Call> {
-        None
-    }
+    fn tend(&self) -> Call;
 }
 
 /// The content of a message.
@@ -245,19 +291,30 @@ impl Heard<'_> {
 /// The content of a busy reply beyond its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Hint {
-    /// The waiter of this process that holds according to the server: the message of its grant may be lost.
-    pub granted: Option<String>,
-    /// True when the server has lost the queue: all waiters must ask again.
-    pub forgotten: bool,
-    /// True when a client is ahead that grants to nobody (Redisson): listen to [`Synchronizer::channel_of`], too.
-    pub foreign: bool,
-    /// Another name of the same family to wait for instead, and its channel.
-    pub elsewhere: Option<(Name, Vec<u8>)>,
-    /// True when this refused request left something on the server, where not all do: see [`Synchronizer::leaves_sign`].
-    pub queued: bool,
-    /// For [`Sharing::Permits`]: true when it cannot be served at present, so the waiters behind it go on without it.
-    pub passed: bool,
+pub enum Hint {
+    /// Nothing more.
+    #[default]
+    None,
+    /// For [`Sharing::Permits`]: the request has a place in line on the server, see [`Synchronizer::leaves_sign`].
+    InLine,
+    /// For [`Sharing::Permits`]: it cannot be served at present, so the waiters behind it go on without it.
+    Passed,
+    /// Another name of the same family to wait for instead.
+    Elsewhere {
+        /// The name.
+        name: Name,
+        /// Its channel.
+        channel: Vec<u8>,
+    },
+    /// For [`Sharing::Queued`]: the server has lost the queue, so all waiters must ask again.
+    Forgotten,
+    /// For [`Sharing::Queued`]: the state of the queue.
+    Queue {
+        /// The waiter of this process that holds according to the server: the message of its grant may be lost.
+        granted: Option<String>,
+        /// True when a client is ahead that grants to nobody (Redisson): listen to [`ServerQueue::channel_of`], too.
+        foreign: bool,
+    },
 }
 
 /// A reply of a script, read by the convention of [`Synchronizer`].

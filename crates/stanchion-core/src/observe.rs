@@ -11,12 +11,13 @@
 
 use std::time::Duration;
 
+use crate::description::Kind;
 use crate::error::{AcquireError, LostReason};
 
 /// The span of one operation on one synchronizer.
 macro_rules! span {
     ($operation:literal, $sync:expr) => {
-        tracing::debug_span!($operation, kind = $sync.kind(), name = %$sync.name())
+        tracing::debug_span!($operation, kind = $sync.kind().name(), name = %$sync.name())
     };
 }
 pub(crate) use span;
@@ -36,50 +37,51 @@ pub(crate) fn outcome<T>(
 
 #[cfg(feature = "metrics")]
 mod sink {
-    use super::{Duration, LostReason};
+    use super::{Duration, Kind, LostReason};
     use metrics::{counter, histogram};
 
-    pub(crate) fn waited(kind: &'static str, outcome: &'static str, time: Duration) {
-        histogram!("stanchion_wait_seconds", "kind" => kind, "outcome" => outcome).record(time);
+    pub(crate) fn waited(kind: Kind, outcome: &'static str, time: Duration) {
+        histogram!("stanchion_wait_seconds", "kind" => kind.name(), "outcome" => outcome)
+            .record(time);
     }
 
-    pub(crate) fn held(kind: &'static str, time: Duration) {
-        histogram!("stanchion_hold_seconds", "kind" => kind).record(time);
+    pub(crate) fn held(kind: Kind, time: Duration) {
+        histogram!("stanchion_hold_seconds", "kind" => kind.name()).record(time);
     }
 
     pub(crate) fn renewed(time: Duration) {
         histogram!("stanchion_renewal_seconds").record(time);
     }
 
-    pub(crate) fn handed(kind: &'static str) {
-        counter!("stanchion_handed_total", "kind" => kind).increment(1);
+    pub(crate) fn handed(kind: Kind) {
+        counter!("stanchion_handed_total", "kind" => kind.name()).increment(1);
     }
 
-    pub(crate) fn released(kind: &'static str) {
-        counter!("stanchion_released_total", "kind" => kind).increment(1);
+    pub(crate) fn released(kind: Kind) {
+        counter!("stanchion_released_total", "kind" => kind.name()).increment(1);
     }
 
-    pub(crate) fn lost(kind: &'static str, reason: LostReason) {
+    pub(crate) fn lost(kind: Kind, reason: LostReason) {
         let reason = match reason {
             LostReason::Expired => "expired",
             LostReason::Gone => "gone",
             LostReason::MaxHold => "max_hold",
             LostReason::Shutdown => "shutdown",
         };
-        counter!("stanchion_lost_total", "kind" => kind, "reason" => reason).increment(1);
+        counter!("stanchion_lost_total", "kind" => kind.name(), "reason" => reason).increment(1);
     }
 }
 
 #[cfg(not(feature = "metrics"))]
 mod sink {
-    use super::{Duration, LostReason};
+    use super::{Duration, Kind, LostReason};
 
-    pub(crate) fn waited(_: &'static str, _: &'static str, _: Duration) {}
-    pub(crate) fn held(_: &'static str, _: Duration) {}
+    pub(crate) fn waited(_: Kind, _: &'static str, _: Duration) {}
+    pub(crate) fn held(_: Kind, _: Duration) {}
     pub(crate) fn renewed(_: Duration) {}
-    pub(crate) fn handed(_: &'static str) {}
-    pub(crate) fn released(_: &'static str) {}
-    pub(crate) fn lost(_: &'static str, _: LostReason) {}
+    pub(crate) fn handed(_: Kind) {}
+    pub(crate) fn released(_: Kind) {}
+    pub(crate) fn lost(_: Kind, _: LostReason) {}
 }
 
 pub(crate) use sink::*;

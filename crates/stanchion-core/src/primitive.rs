@@ -13,7 +13,8 @@ use crate::options::AcquireOptions;
 
 pub use crate::client::{Operation, Resend};
 pub use crate::description::{
-    Heard, Hint, Request, Sharing, Synchronizer, Tenure, Verdict, renew_field,
+    HandOff, Heard, Hint, Kind, Request, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
+    renew_field,
 };
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;

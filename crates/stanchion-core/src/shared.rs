@@ -5,17 +5,17 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::agenda::Agenda;
-use crate::description::Request;
+use crate::description::{Request, Tenure};
 use crate::lease::Lease;
 use crate::name::Name;
-use crate::waiting::{Entries, Subscriptions};
+use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
     Call, ClientConfig, Clock, Failure, Moment, Path, Placement, Realm, Reply, Runner, ServerClock,
@@ -59,9 +59,9 @@ pub(crate) struct Core {
     pub(crate) config: ClientConfig,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) servers: Arc<Servers>,
-    pub(crate) server: OnceLock<ServerInfo>,
+    pub(crate) server: ServerInfo,
     pub(crate) subscriptions: Arc<Subscriptions>,
-    pub(crate) entries: Entries,
+    pub(crate) entries: LockEntries,
     pub(crate) timetable: Arc<Agenda>,
     pub(crate) runner: Arc<Runner>,
     /// Locked for one number; no other mutex is taken under it.
@@ -94,19 +94,24 @@ impl Core {
         self.servers.clock(self.slot_of(name))
     }
 
-    pub(crate) fn server(&self) -> &ServerInfo {
-        self.server.get_or_init(ServerInfo::default)
-    }
-
     /// The end of the time in which a request sent at `sent` may run (P3). By then its caller has given up on its connection.
     pub(crate) fn limit(&self, name: &Name, sent: Moment) -> Limit {
-        let end = sent + self.config.response_timeout * 2;
+        let end = sent + self.config.silence_limit();
         let reached = self.server_clock(name).reach(end.micros());
         let ago = micros(end.since(sent) + reached.within);
         Limit {
             not_after: reached.server_micros,
             ends_by: end + reached.within + Duration::from_millis(2),
             sent: reached.server_micros.saturating_sub(ago),
+        }
+    }
+
+    /// The time after which a hold has ended for which a request with this lease may be under way.
+    pub(crate) fn free_by(&self, tenure: Tenure, lease: Lease) -> Duration {
+        match tenure {
+            Tenure::Leased => lease.length() + self.config.silence_limit(),
+            Tenure::Unleased => Duration::MAX,
+            Tenure::Nothing => Duration::ZERO,
         }
     }
 
@@ -128,7 +133,7 @@ impl Core {
     }
 
     pub(crate) fn slot_of(&self, name: &Name) -> u16 {
-        if self.server().placement == Placement::Slots {
+        if self.server.placement == Placement::Slots {
             name.slot()
         } else {
             0

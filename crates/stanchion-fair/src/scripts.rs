@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    Arg, Call, Heard, Hint, Reply, Request, Script, Sharing, Synchronizer,
+    Arg, Call, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing, Synchronizer,
 };
 use stanchion_core::{Client, Fencing, FencingToken, Lease, Name, WireOwner};
 
@@ -116,8 +116,8 @@ fn below(base: &[u8], whose: &str) -> Vec<u8> {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> &'static str {
-        "fair lock"
+    fn kind(&self) -> Kind {
+        Kind::new("fair lock")
     }
 
     fn name(&self) -> &Name {
@@ -191,36 +191,43 @@ impl Synchronizer for Description {
         Some(ABANDON.call(self.keys(), [base, publish, wait, owner.as_str().into()]))
     }
 
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        let [holder, forgotten, foreign, ..] = rest else {
+            return Hint::None;
+        };
+        if forgotten.as_int() == Some(1) {
+            return Hint::Forgotten;
+        }
+        let holder = holder.as_text().filter(|owner| !owner.is_empty());
+        Hint::Queue {
+            granted: holder.map(str::to_owned),
+            foreign: foreign.as_int() == Some(1),
+        }
+    }
+
+    fn server_queue(&self) -> Option<&dyn ServerQueue> {
+        Some(self)
+    }
+}
+
+impl ServerQueue for Description {
     /// A grant is `owner token now lease`: the owner, the token or 0, server time in µs, ms.
     fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a> {
         read_grant(payload).unwrap_or_else(|| Heard::free(payload))
     }
 
-    fn hint(&self, rest: &[Reply]) -> Hint {
-        let mut hint = Hint::default();
-        if let [holder, forgotten, foreign, ..] = rest {
-            hint.granted = holder
-                .as_text()
-                .filter(|owner| !owner.is_empty())
-                .map(str::to_owned);
-            hint.forgotten = forgotten.as_int() == Some(1);
-            hint.foreign = foreign.as_int() == Some(1);
-        }
-        hint
-    }
-
     /// Redisson wakes each waiter on that waiter's own channel.
-    fn channel_of(&self, owner: &WireOwner) -> Option<Vec<u8>> {
-        Some(below(&self.base, owner.as_str()))
+    fn channel_of(&self, owner: &WireOwner) -> Vec<u8> {
+        below(&self.base, owner.as_str())
     }
 
     fn beat(&self) -> Duration {
         GRACE / 4
     }
 
-    fn attend(&self, first: &Request<'_>) -> Option<Call> {
+    fn heartbeat(&self, first: &Request<'_>) -> Call {
         let [base, publish, wait] = self.common();
-        let call = BEAT.call(
+        BEAT.call(
             self.keys(),
             [
                 base,
@@ -229,12 +236,11 @@ impl Synchronizer for Description {
                 first.owner.as_str().into(),
                 first.not_after.into(),
             ],
-        );
-        Some(call)
+        )
     }
 
-    fn tend(&self) -> Option<Call> {
-        Some(TEND.call(self.keys(), self.common()))
+    fn tend(&self) -> Call {
+        TEND.call(self.keys(), self.common())
     }
 }
 

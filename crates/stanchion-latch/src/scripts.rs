@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    Arg, Call, Item, Operation, Request, Script, Sharing, Synchronizer, Tenure,
+    Arg, Call, Item, Kind, Operation, Request, Script, Sharing, Synchronizer, Tenure,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
@@ -98,8 +98,8 @@ impl Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> &'static str {
-        "latch"
+    fn kind(&self) -> Kind {
+        Kind::new("latch")
     }
 
     fn name(&self) -> &Name {

@@ -1,6 +1,6 @@
 //! The scripts, and the description of a lock that calls them.
 
-use stanchion_core::primitive::{Call, Request, Script, Synchronizer};
+use stanchion_core::primitive::{Call, HandOff, Kind, Request, Script, Synchronizer};
 use stanchion_core::{Client, Fencing, Lease, Name, WireOwner};
 
 static ACQUIRE: Script<2, 3> = Script::new("lock/acquire", include_str!("../lua/acquire.lua"));
@@ -50,8 +50,8 @@ impl Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> &'static str {
-        "lock"
+    fn kind(&self) -> Kind {
+        Kind::new("lock").plain()
     }
 
     fn name(&self) -> &Name {
@@ -104,12 +104,14 @@ impl Synchronizer for Description {
         Some(call)
     }
 
-    fn hands_off(&self) -> bool {
-        true
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        Some(self)
     }
+}
 
-    fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
-        let call = HAND_OFF.call(
+impl HandOff for Description {
+    fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
+        HAND_OFF.call(
             [self.name.as_bytes(), &self.fence],
             [
                 from.as_str().into(),
@@ -119,7 +121,6 @@ impl Synchronizer for Description {
                 self.channel.as_slice().into(),
                 self.publish.into(),
             ],
-        );
-        Some(call)
+        )
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn way(parts: &[Part]) -> Way {
             || part.sync.name().slot() == first.sync.name().slot()
     };
     let fits = |part: &Part| {
-        part.sync.kind() == "lock" && part.client.id() == first.client.id() && same_slot(part)
+        part.sync.kind().is_plain() && part.client.id() == first.client.id() && same_slot(part)
     };
     if parts.iter().all(fits) {
         Way::Together(Joint::new(parts))

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Call, Part, Request, Script, Sharing, Synchronizer, Tenure};
+use stanchion_core::primitive::{Call, Kind, Part, Request, Script, Sharing, Synchronizer, Tenure};
 use stanchion_core::{AcquireError, AcquireOptions, FencingToken, Lease, Name, WireOwner};
 
 static ORIGIN: Script<1, 1> = Script::new("multilock/origin", include_str!("../lua/origin.lua"));
@@ -44,8 +44,8 @@ impl Origin {
 }
 
 impl Synchronizer for Origin {
-    fn kind(&self) -> &'static str {
-        "origin"
+    fn kind(&self) -> Kind {
+        Kind::new("origin")
     }
 
     fn name(&self) -> &Name {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stanchion_core::primitive::{
-    Arg, Call, Hint, Item, Part, Reply, Request, Script, Synchronizer, renew_field,
+    Arg, Call, Hint, Item, Kind, Part, Reply, Request, Script, Synchronizer, renew_field,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 use tokio::sync::Notify;
@@ -109,13 +109,9 @@ impl Joint {
 }
 
 impl Synchronizer for Joint {
-    fn kind(&self) -> &'static str {
-        "multilock"
-    }
-
     /// Its waiters share the queue of the lock that they wait for.
-    fn family(&self) -> &'static str {
-        "lock"
+    fn kind(&self) -> Kind {
+        Kind::new("multilock").of_family("lock")
     }
 
     /// The first name, for errors and logs.
@@ -171,8 +167,9 @@ impl Synchronizer for Joint {
             self.found_busy(number);
         }
         let held = number.and_then(|i| self.locks.get(i));
-        let mut hint = Hint::default();
-        hint.elsewhere = held.map(|one| (one.name.clone(), one.channel.clone()));
-        hint
+        held.map_or(Hint::None, |one| Hint::Elsewhere {
+            name: one.name.clone(),
+            channel: one.channel.clone(),
+        })
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Call, Item, Request, Script, Sharing, Synchronizer, renew_field};
+use stanchion_core::primitive::{
+    Call, Item, Kind, Request, Script, Sharing, Synchronizer, renew_field,
+};
 use stanchion_core::{Lease, Name, WireOwner};
 
 use crate::layout::{Layout, with_dead, write_field};
@@ -51,12 +53,8 @@ impl ReadSide {
 }
 
 impl Synchronizer for ReadSide {
-    fn kind(&self) -> &'static str {
-        "rwlock_read"
-    }
-
-    fn family(&self) -> &'static str {
-        "rwlock"
+    fn kind(&self) -> Kind {
+        Kind::new("rwlock_read").of_family("rwlock")
     }
 
     fn name(&self) -> &Name {

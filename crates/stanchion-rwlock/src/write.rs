@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Call, Item, Request, Script, Synchronizer, renew_field};
+use stanchion_core::primitive::{Call, Item, Kind, Request, Script, Synchronizer, renew_field};
 use stanchion_core::{Lease, Name, WireOwner};
 
 use crate::layout::{Layout, with_dead, write_field};
@@ -31,12 +31,8 @@ static DOWNGRADE: Script<3, 6> =
 pub(crate) struct WriteSide(pub(crate) Arc<Layout>);
 
 impl Synchronizer for WriteSide {
-    fn kind(&self) -> &'static str {
-        "rwlock_write"
-    }
-
-    fn family(&self) -> &'static str {
-        "rwlock"
+    fn kind(&self) -> Kind {
+        Kind::new("rwlock_write").of_family("rwlock")
     }
 
     fn name(&self) -> &Name {

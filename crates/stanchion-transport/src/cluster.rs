@@ -371,7 +371,7 @@ impl Cluster {
         up.truncate(ASKED);
         let asked = up.iter().map(|member| async {
             let asking = layout(member.node.link(Path::Background), &member.place.host);
-            let limit = self.dialer.config.response_timeout * 2;
+            let limit = self.dialer.config.silence_limit();
             tokio::time::timeout(limit, asking).await.ok()?.ok()
         });
         let mut answers: Vec<Layout> = join_all(asked).await.into_iter().flatten().collect();

@@ -48,7 +48,7 @@ impl Routes {
         let tcp = |host: &str, port| Tcp {
             host: host.to_owned(),
             port,
-            response_timeout: self.config.response_timeout,
+            silence_limit: self.config.silence_limit(),
         };
         Ok(match route {
             Route::Tcp { host, port } => Arc::new(tcp(host, *port)),
@@ -89,7 +89,7 @@ impl Routes {
 pub(crate) struct Tcp {
     host: String,
     port: u16,
-    response_timeout: Duration,
+    silence_limit: Duration,
 }
 
 impl Tcp {
@@ -105,7 +105,7 @@ impl Tcp {
         )?;
         // Data that stays unacknowledged for this long ends the connection, even if no RST arrives.
         #[cfg(target_os = "linux")]
-        socket.set_tcp_user_timeout(Some(self.response_timeout * 2))?;
+        socket.set_tcp_user_timeout(Some(self.silence_limit))?;
         Ok(stream)
     }
 }

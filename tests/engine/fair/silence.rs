@@ -9,7 +9,7 @@ async fn seeded(world: &World, name: &str, seed: u64) -> Client {
         .unwrap()
 }
 
-/// How many clients the server keeps a sign of life of.
+/// How many clients the server keeps a heartbeat of.
 fn known(world: &World) -> u64 {
     let keys = world.keys();
     let key = keys.iter().find(|key| {
@@ -195,7 +195,7 @@ async fn hundreds_of_processes_that_fall_silent_together_delay_the_others_once()
         let (client, mut waiters) = crowd(&world, "silent", 1).await;
         silent.push((client, waiters.pop().unwrap()));
         if i % 25 == 0 {
-            // They give their signs of life at different times.
+            // They send their heartbeats at different times.
             sleep(ms(20)).await;
         }
     }
@@ -374,7 +374,7 @@ async fn a_clock_that_goes_back_keeps_neither_the_dead_nor_evicts_the_living() {
     world.at_rest().await;
 }
 
-/// A queue as a version before this one left it: its keys, and its own signs of life under a name that is not looked at.
+/// A queue as a version before this one left it: its keys, and its own heartbeats under a name that is not looked at.
 #[tokio::test(start_paused = true)]
 async fn waiters_whose_signs_of_life_are_kept_elsewhere_wedge_nobody() {
     let (world, ours, theirs) = warm().await;

@@ -9,15 +9,15 @@ use tracing::Instrument as _;
 use crate::description::{Sharing, Synchronizer};
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
 use crate::hold::ended::{Ended, ended, lost};
-use crate::hold::release;
 use crate::hold::renew::{bounded, reenter, renew, unanswered_in};
 use crate::hold::state::{Grant, HoldState};
+use crate::hold::{hand_off, release};
 use crate::name::Name;
 use crate::observe::span;
 use crate::owner::Owner;
 use crate::shared::Core;
 use crate::token::FencingToken;
-use crate::waiting::{Entry, Rivals};
+use crate::waiting::{LockEntry, Rivals};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Path, Persistent};
 
@@ -32,7 +32,7 @@ impl Hold {
     pub(crate) fn begin(
         core: &Arc<Core>,
         sync: &Arc<dyn Synchronizer>,
-        entry: &Arc<Entry>,
+        entry: &Arc<LockEntry>,
         grant: Grant,
     ) -> Self {
         Self {
@@ -224,7 +224,7 @@ impl Hold {
         self.state = None;
         let owner = state.public_owner.get().cloned();
         let work =
-            release::downgrade(state, Arc::clone(to), owner).instrument(span!("downgrade", to));
+            hand_off::downgrade(state, Arc::clone(to), owner).instrument(span!("downgrade", to));
         let work = Persistent::begun(&core.runner, work);
         bounded(&core, timeout, work)
             .await

@@ -27,7 +27,7 @@ pub(crate) async fn bounded<T: Send + 'static>(
     mut work: Persistent<T>,
 ) -> Option<T> {
     let until = core.clock.now() + timeout;
-    let mut answer_expected = core.config.response_timeout * 2 <= timeout;
+    let mut answer_expected = core.config.silence_limit() <= timeout;
     let mut timer: Option<Pin<Box<tokio::time::Sleep>>> = None;
     poll_fn(|cx| {
         if let Poll::Ready(outcome) = Pin::new(&mut work).poll(cx) {
@@ -117,7 +117,10 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
             return Err(RenewError::Rejected {
                 name: state.sync.name().clone(),
                 rejection: Rejection::InvalidOption {
-                    rule: format!("a {} cannot be held twice by one owner", state.sync.kind()),
+                    rule: format!(
+                        "a {} cannot be held twice by one owner",
+                        state.sync.kind().name()
+                    ),
                 },
             });
         };

@@ -29,7 +29,7 @@ use crate::seat::Seat;
 use crate::shared::Core;
 use crate::timetable::Slot;
 use crate::token::FencingToken;
-use crate::waiting::{Entry, Rivals};
+use crate::waiting::{LockEntry, Rivals};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
@@ -39,7 +39,7 @@ use stanchion_transport::Moment;
 pub(crate) struct HoldState {
     pub(crate) core: Arc<Core>,
     pub(crate) sync: Arc<dyn Synchronizer>,
-    pub(crate) entry: Arc<Entry>,
+    pub(crate) entry: Arc<LockEntry>,
     pub(crate) owner: WireOwner,
     pub(crate) terms: HoldTerms,
     pub(super) token: Option<FencingToken>,
@@ -105,7 +105,7 @@ impl HoldState {
     pub(crate) fn begin(
         core: &Arc<Core>,
         sync: &Arc<dyn Synchronizer>,
-        entry: &Arc<Entry>,
+        entry: &Arc<LockEntry>,
         grant: Grant,
     ) -> Arc<Self> {
         let Grant {
@@ -335,11 +335,8 @@ impl HoldState {
 
     /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.
     pub(crate) fn free_by(&self) -> Duration {
-        match self.sync.tenure() {
-            Tenure::Leased => self.terms.first_lease.length() + self.core.config.response_timeout,
-            Tenure::Unleased => Duration::MAX,
-            Tenure::Nothing => Duration::ZERO,
-        }
+        self.core
+            .free_by(self.sync.tenure(), self.terms.first_lease)
     }
 
     /// Waits for this owner's turn: one operation at a time.

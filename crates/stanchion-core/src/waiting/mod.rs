@@ -1,14 +1,14 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
-//! `entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `ticket` is one waiter's place,
-//! `beat` sends heartbeats for queues that the server keeps, and `subscriptions` turns messages into wakes.
+//! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `ticket` is one waiter's place,
+//! `server_queue` sends heartbeats for queues that the server keeps, and `subscriptions` turns messages into wakes.
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
 //!
-//! * A shard of the table `Entries`: `Entry::queue`, one at a time (`places`, `unclaimed`, `waiters`). Never the other way
+//! * A shard of the table `LockEntries`: `LockEntry::queue`, one at a time (`places`, `unclaimed`, `waiters`). Never the other way
 //!   round: `retire_if_idle` unlocks the queue first.
-//! * `Entry::queue`: `HoldState::slot` (a grant by message begins a hold), `Subscriptions::topics`, `Timetable::table`,
+//! * `LockEntry::queue`: `HoldState::slot` (a grant by message begins a hold), `Subscriptions::topics`, `Timetable::table`,
 //!   `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::slot`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
@@ -21,16 +21,17 @@
 //! A waker or a guard may own anything, also what locks the same mutex again. So a waiter's waker is called, cloned and dropped,
 //! and a [`Hold`](crate::hold::handle::Hold) is dropped, with none of these mutexes held: `Wakers` collects the wakers until the queue
 //! is unlocked. The client's own tasks are exempt: under a queue's mutex the bells of `Timetable` and `Subscriptions` may ring
-//! and `Entry::attend` spawns, and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
+//! and `LockEntry::attend` spawns, and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
-mod beat;
-mod entry;
+mod lock_entry;
+
 mod queue;
+mod server_queue;
 mod subscriptions;
 mod ticket;
 
-pub(crate) use entry::{Entries, Entry, Rivals, Successor};
+pub(crate) use lock_entry::{LockEntries, LockEntry, Rivals, Successor};
 pub(crate) use queue::Turn;
 pub(crate) use subscriptions::Subscriptions;
 pub(crate) use ticket::{Applicant, Ticket};

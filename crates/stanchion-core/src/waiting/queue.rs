@@ -2,9 +2,9 @@
 //!
 //! A waiter is *parked* (no turn, not asking), *told* (it has a [`Turn`] that it has not taken yet) or *asking* (it took
 //! [`Turn::Try`] and awaits the answer). A refusal parks it again; a grant, a hand-off or a failure removes it. A told or asking
-//! waiter that leaves passes its wake on (invariant 2 of [`super::entry`]).
+//! waiter that leaves passes its wake on (invariant 2 of [`super::lock_entry`]).
 //!
-//! Nothing here sends, waits or calls a waker. All of it runs under the mutex `Entry::queue`, so the fields need no lock of
+//! Nothing here sends, waits or calls a waker. All of it runs under the mutex `LockEntry::queue`, so the fields need no lock of
 //! their own; [`Wakers`] carries the wakers out of it.
 //!
 //! Long: the rules of one queue, which hold only together.
@@ -27,23 +27,30 @@ use stanchion_transport::{Moment, Outage};
 pub(crate) enum Turn {
     /// Ask the server.
     Try,
-    /// Take the hold that a local holder handed over.
-    Handed(Hold),
+    /// Take the hold, which a local holder handed over or the server granted by message.
+    Take(Hold),
     /// Finish: the event that it waits for has happened.
     Seen,
-    /// Take the hold that the server granted by message.
-    Granted(Hold),
     /// Start again: it was given a hold and did not take it before the lease ended.
     Missed,
     /// Fail: the server has been unreachable for too long.
     OutOfReach(Outage),
+    /// Fail: the deadline has passed. No queue gives it.
+    TimedOut,
+    /// Fail: the client is shut down. No queue gives it.
+    Closing,
 }
 
 impl Turn {
     pub(super) fn hold(&self) -> Option<&Hold> {
         match self {
-            Self::Handed(hold) | Self::Granted(hold) => Some(hold),
-            Self::Try | Self::Seen | Self::Missed | Self::OutOfReach(_) => None,
+            Self::Take(hold) => Some(hold),
+            Self::Try
+            | Self::Seen
+            | Self::Missed
+            | Self::OutOfReach(_)
+            | Self::TimedOut
+            | Self::Closing => None,
         }
     }
 }
@@ -79,7 +86,7 @@ pub(super) struct Queue {
     pub(super) exclusives: usize,
     /// The number of waiters that ask the server.
     pub(super) asking: usize,
-    /// The place of the waiter that a holder is handing its hold to. Set by `Entry::successor`, cleared by `hand_over` or
+    /// The place of the waiter that a holder is handing its hold to. Set by `LockEntry::successor`, cleared by `hand_over` or
     /// `not_handed`; while it is set, wakes are only remembered in `again`.
     pub(super) handing: Option<u64>,
     /// The number of attempts under way without a place in the queue. They keep the entry from being retired.
@@ -88,7 +95,7 @@ pub(super) struct Queue {
     /// handed a hold (invariant 2). The next refusal takes it and wakes for it.
     pub(super) again: u32,
     /// The exclusive holder, if it is of this process. Weak: the queue must not keep a hold alive. Waiters do not ask while it
-    /// holds; its end calls `Entry::freed`.
+    /// holds; its end calls `LockEntry::freed`.
     pub(super) holder: Weak<HoldState>,
     /// The number of hand-offs since the last public release.
     pub(super) handed: u32,
@@ -431,15 +438,14 @@ impl Queue {
     /// waiter to ask if it may go on now.
     pub(super) fn refused_permits(&mut self, place: u64, hint: &Hint) -> (u64, Wakers) {
         // A waiter that was passed over before delayed nobody.
+        let passed = *hint == Hint::Passed;
         let kept_others =
-            hint.passed && place < PASSED && self.first().is_some_and(|(first, _)| first == place);
+            passed && place < PASSED && self.first().is_some_and(|(first, _)| first == place);
         let to = match (place >= PASSED, hint) {
-            (_, Hint { passed: true, .. }) => PASSED | self.last_place(),
+            (_, Hint::Passed) => PASSED | self.last_place(),
             (false, _) => place,
             // It has a place in line on the server, ahead of all that joined here since.
-            (true, Hint { queued: true, .. }) => {
-                self.first().map_or(FIRST, |(first, _)| first.min(FIRST)) - 1
-            }
+            (true, Hint::InLine) => self.first().map_or(FIRST, |(first, _)| first.min(FIRST)) - 1,
             // It can be served again, behind the others.
             (true, _) => self.last_place(),
         };
@@ -447,7 +453,7 @@ impl Queue {
             && let Some(mut waiter) = self.remove(place)
         {
             let parked = waiter.is_parked();
-            waiter.asked_first = hint.queued || hint.passed;
+            waiter.asked_first = passed || *hint == Hint::InLine;
             self.waiters.insert(to, waiter);
             if parked {
                 self.count_parked(to, 1);
@@ -483,10 +489,11 @@ impl Queue {
 
     /// Wakes the waiters that an answer about a server-side queue concerns.
     pub(super) fn heed(&mut self, hint: &Hint) -> Wakers {
-        if hint.forgotten {
-            return self.admit_all();
-        }
-        let granted = hint.granted.as_deref();
+        let granted = match hint {
+            Hint::Forgotten => return self.admit_all(),
+            Hint::Queue { granted, .. } => granted.as_deref(),
+            _ => None,
+        };
         match granted.and_then(|owner| self.by_owner.get(owner).copied()) {
             Some(place) => self.nudge(place),
             None => Wakers::default(),

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::Entry;
+use super::LockEntry;
 use crate::description::Subject;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
@@ -67,7 +67,7 @@ struct Listener {
     subject: Subject,
     /// The subject's present queue: an idle one is removed, and a later waiter creates another. Weak, because a subscription
     /// must not keep a queue alive through its linger.
-    entry: Weak<Entry>,
+    entry: Weak<LockEntry>,
     /// The one waiter that it is for; `None` for the whole queue.
     whom: Option<WireOwner>,
     /// True while nobody waits.
@@ -101,7 +101,7 @@ const AT_ONCE: usize = 64;
 impl Topic {
     /// Adds `entry` as a listener. Returns whether the subscription is confirmed, and whether `entry` has received every message
     /// since its last waiter asked.
-    fn listen(&mut self, entry: &Arc<Entry>, whom: Option<&WireOwner>) -> (bool, bool) {
+    fn listen(&mut self, entry: &Arc<LockEntry>, whom: Option<&WireOwner>) -> (bool, bool) {
         self.idle_since = None;
         let confirmed = self.state.is_confirmed();
         if let Some(listener) = self.listener(entry, whom) {
@@ -116,7 +116,7 @@ impl Topic {
         (confirmed, !confirmed)
     }
 
-    fn listener(&mut self, entry: &Entry, whom: Option<&WireOwner>) -> Option<&mut Listener> {
+    fn listener(&mut self, entry: &LockEntry, whom: Option<&WireOwner>) -> Option<&mut Listener> {
         self.listeners
             .iter_mut()
             .find(|listener| listener.whom.as_ref() == whom && listener.subject == *entry.subject())
@@ -124,7 +124,7 @@ impl Topic {
 
     /// The queues, or single waiters, that a message or a confirmation is for. The caller wakes them after it has unlocked the
     /// topics: a queue may not be locked under them.
-    fn audience(&self) -> Vec<(Arc<Entry>, Option<WireOwner>)> {
+    fn audience(&self) -> Vec<(Arc<LockEntry>, Option<WireOwner>)> {
         let present =
             |listener: &Listener| Some((listener.entry.upgrade()?, listener.whom.clone()));
         self.listeners.iter().filter_map(present).collect()
@@ -132,7 +132,7 @@ impl Topic {
 }
 
 impl Listener {
-    fn new(entry: &Arc<Entry>, whom: Option<&WireOwner>) -> Self {
+    fn new(entry: &Arc<LockEntry>, whom: Option<&WireOwner>) -> Self {
         Self {
             subject: entry.subject().clone(),
             entry: Arc::downgrade(entry),
@@ -160,16 +160,16 @@ impl Subscriptions {
 
     /// Subscribes for `entry` unless it is subscribed. Returns whether the server has confirmed. Not to be called under a queue's
     /// mutex: it may lock that of `entry`.
-    pub(crate) fn want(&self, entry: &Arc<Entry>) -> bool {
+    pub(crate) fn want(&self, entry: &Arc<LockEntry>) -> bool {
         self.want_on(entry, entry.channel(), None)
     }
 
     /// Subscribes to `channel` for the one waiter `owner` of `entry`.
-    pub(crate) fn want_for(&self, entry: &Arc<Entry>, owner: &WireOwner, channel: &[u8]) {
+    pub(crate) fn want_for(&self, entry: &Arc<LockEntry>, owner: &WireOwner, channel: &[u8]) {
         self.want_on(entry, channel, Some(owner));
     }
 
-    fn want_on(&self, entry: &Arc<Entry>, channel: &[u8], whom: Option<&WireOwner>) -> bool {
+    fn want_on(&self, entry: &Arc<LockEntry>, channel: &[u8], whom: Option<&WireOwner>) -> bool {
         if self.wake == Wake::Poll {
             return false;
         }
@@ -201,16 +201,16 @@ impl Subscriptions {
     }
 
     /// Lets the subscription end after the linger, unless others listen: the last waiter of `entry` has left.
-    pub(crate) fn forget(&self, entry: &Entry) {
+    pub(crate) fn forget(&self, entry: &LockEntry) {
         self.forget_on(entry, entry.channel(), None);
     }
 
     /// As [`Subscriptions::forget`], for a channel of the one waiter `owner`.
-    pub(crate) fn forget_for(&self, entry: &Entry, owner: &WireOwner, channel: &[u8]) {
+    pub(crate) fn forget_for(&self, entry: &LockEntry, owner: &WireOwner, channel: &[u8]) {
         self.forget_on(entry, channel, Some(owner));
     }
 
-    fn forget_on(&self, entry: &Entry, channel: &[u8], whom: Option<&WireOwner>) {
+    fn forget_on(&self, entry: &LockEntry, channel: &[u8], whom: Option<&WireOwner>) {
         let mut guard = self.topics();
         let topics = &mut *guard;
         let Some((name, _)) = topics.by_channel.get_key_value(channel) else {
@@ -247,7 +247,7 @@ impl Subscriptions {
     }
 
     /// Returns whether a message on the channel of `entry` wakes its waiters.
-    pub(crate) fn reaches(&self, entry: &Entry) -> bool {
+    pub(crate) fn reaches(&self, entry: &LockEntry) -> bool {
         let mut topics = self.topics();
         let topic = topics.by_channel.get_mut(entry.channel());
         topic.is_some_and(|topic| {

@@ -1,6 +1,6 @@
 //! One waiter's place in a local queue.
 //!
-//! [`Entries::join`](super::Entries::join) creates a [`Ticket`]. The acquire loop then alternates: it awaits [`Ticket::turn`],
+//! [`LockEntries::join`](super::LockEntries::join) creates a [`Ticket`]. The acquire loop then alternates: it awaits [`Ticket::turn`],
 //! asks the server when the turn is [`Turn::Try`], and reports the answer with [`Ticket::busy`], [`Ticket::again`],
 //! [`Ticket::unanswered`] or [`Ticket::acquired`]. The place ends with `acquired`, with any turn but `Try`, or with the drop of
 //! the ticket, which passes an untaken wake or hold to the next waiter.
@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
-use super::entry::Entry;
+use super::lock_entry::LockEntry;
 use super::queue::{Queue, Room, Turn, Wakers};
 use crate::description::{Hint, Sharing, Synchronizer};
 use crate::hold::handle::Hold;
@@ -46,14 +46,14 @@ pub(super) fn after_expiry(core: &Core, ttl: Duration) -> Duration {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(super) core: Arc<Core>,
-    pub(super) entry: Arc<Entry>,
+    pub(super) entry: Arc<LockEntry>,
     pub(super) applicant: Applicant,
     /// Its key in `Queue::waiters`; `None` once the waiter was removed. Only [`Ticket::busy`] changes it to another place.
     pub(super) place: Option<u64>,
 }
 
 impl Ticket {
-    pub(crate) fn entry(&self) -> &Arc<Entry> {
+    pub(crate) fn entry(&self) -> &Arc<LockEntry> {
         &self.entry
     }
 
@@ -132,10 +132,10 @@ impl Ticket {
     pub(crate) fn busy(&mut self, ttl: Option<Duration>, hint: &Hint) {
         let Some(place) = self.place else { return };
         let subscribed = self.core.subscriptions.want(&self.entry);
-        if hint.foreign
-            && let Some(own) = self.applicant.sync.channel_of(&self.applicant.owner)
+        let Applicant { sync, owner, .. } = &self.applicant;
+        if let (Hint::Queue { foreign: true, .. }, Some(server_queue)) = (hint, sync.server_queue())
         {
-            let owner = &self.applicant.owner;
+            let own = server_queue.channel_of(owner);
             self.core.subscriptions.want_for(&self.entry, owner, &own);
         }
         let now = self.core.clock.now();
@@ -143,10 +143,10 @@ impl Ticket {
         queue.came_back(place);
         queue.outage_since = None;
         let again = std::mem::take(&mut queue.again);
-        // `hint.granted` is ignored here: the grant's own message is faster than a request of that waiter would be. If the
+        // A grant that the hint reports is ignored here: the grant's own message is faster than a request of that waiter would be. If the
         // message is lost, the next heartbeat's answer reports the grant.
         let mut wakers = match self.applicant.sync.sharing() {
-            _ if hint.forgotten => queue.admit_all(),
+            _ if *hint == Hint::Forgotten => queue.admit_all(),
             Sharing::Permits(_) => {
                 let (to, wakers) = queue.refused_permits(place, hint);
                 self.place = Some(to);
@@ -194,8 +194,8 @@ impl Ticket {
         } else {
             POLL_UNSUBSCRIBED
         };
-        if sync.sharing() == Sharing::Queued {
-            pause = pause.min(sync.beat());
+        if let Some(server_queue) = sync.server_queue() {
+            pause = pause.min(server_queue.beat());
         }
         if let Some(ttl) = ttl {
             pause = pause.min(after_expiry(&self.core, ttl));
@@ -243,7 +243,7 @@ impl Ticket {
         // A wake during the attempt was for what it acquired, unless there is more than one to acquire: then `granted` keeps it.
         let wakers = queue.granted(sharing, left, asked_before);
         self.leave(queue, place, wakers);
-        if let Some(Turn::Granted(same)) = removed.and_then(|waiter| waiter.turn) {
+        if let Some(Turn::Take(same)) = removed.and_then(|waiter| waiter.turn) {
             same.disown();
         }
     }
@@ -290,15 +290,15 @@ impl Drop for Ticket {
     }
 }
 
-/// An attempt without a place in the queue; see [`Entries::visit`](super::Entries::visit). Keeps the entry in the table.
+/// An attempt without a place in the queue; see [`LockEntries::visit`](super::LockEntries::visit). Keeps the entry in the table.
 #[derive(Debug)]
 pub(crate) struct Visit {
     pub(super) core: Arc<Core>,
-    pub(super) entry: Arc<Entry>,
+    pub(super) entry: Arc<LockEntry>,
 }
 
 impl Visit {
-    pub(crate) fn entry(&self) -> &Arc<Entry> {
+    pub(crate) fn entry(&self) -> &Arc<LockEntry> {
         &self.entry
     }
 }

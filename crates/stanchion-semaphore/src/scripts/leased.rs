@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Call, Hint, Item, Operation, Reply, Request, Script, Sharing, Synchronizer,
+    Call, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
@@ -36,8 +36,8 @@ pub(crate) struct Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> &'static str {
-        "leased_semaphore"
+    fn kind(&self) -> Kind {
+        Kind::new("leased_semaphore")
     }
 
     fn name(&self) -> &Name {

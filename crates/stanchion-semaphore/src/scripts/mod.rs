@@ -9,10 +9,11 @@ use stanchion_core::primitive::{Hint, Reply, Request};
 /// Reads the sign that follows the number in a busy reply: the request is in line, or is passed over.
 fn place_in_line(rest: &[Reply]) -> Hint {
     let sign = rest.first().and_then(Reply::as_int);
-    let mut hint = Hint::default();
-    hint.queued = sign == Some(1);
-    hint.passed = sign == Some(2);
-    hint
+    match sign {
+        Some(1) => Hint::InLine,
+        Some(2) => Hint::Passed,
+        _ => Hint::None,
+    }
 }
 
 /// Returns the argument `waits`, by which a script knows whether a refused request goes on waiting.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Call, Hint, Item, Operation, Reply, Request, Script, Sharing, Synchronizer, Tenure,
+    Call, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer, Tenure,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
@@ -29,8 +29,8 @@ pub(crate) struct Description {
 }
 
 impl Synchronizer for Description {
-    fn kind(&self) -> &'static str {
-        "semaphore"
+    fn kind(&self) -> Kind {
+        Kind::new("semaphore")
     }
 
     fn name(&self) -> &Name {

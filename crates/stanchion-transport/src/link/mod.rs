@@ -1,7 +1,7 @@
 //! A link: one multiplexed connection to one server, reopened until the client is closed.
 //!
 //! # Life of a link
-//! 1. [`Link::new`] is not connected: phase [`Phase::Starting`]. A [supervisor](super::supervise) task takes over.
+//! 1. [`Link::new`] is not connected: phase [`Phase::Starting`]. A [supervisor](supervise) task takes over.
 //! 2. The supervisor connects and [installs](Link::install) the connection ([`Live`]). Calls can be sent from here on. Then
 //!    it enters [`Phase::Up`] with the number of the connection, and subscriptions can be made.
 //! 3. Each call clones the [`Live`] that it finds and sends on it. A call has no timer of its own: it ends with its reply or
@@ -151,7 +151,7 @@ pub(crate) struct Inner {
     /// Changed by the supervisor and by [`Link::end`]. It follows `current`: [`Phase::Up`] after a connection is set,
     /// [`Phase::Down`] after it is cleared.
     phase: watch::Sender<Phase>,
-    /// The number of calls that are sent or about to be, read by [`Corked`](super::cork::Corked).
+    /// The number of calls that are sent or about to be, read by [`Corked`](cork::Corked).
     pub(crate) in_flight: Arc<AtomicUsize>,
 }
 

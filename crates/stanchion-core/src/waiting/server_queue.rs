@@ -1,13 +1,13 @@
 //! Heartbeats, where the server keeps the queue.
 //!
-//! The poll timer of a queue sends one every [`Synchronizer::beat`], for its first waiter and on the background runner, so a
+//! The poll timer of a queue sends one every [`ServerQueue::beat`](crate::primitive::ServerQueue::beat), for its first waiter and on the background runner, so a
 //! stalled executor of the user cannot delay it. It keeps the places of all waiters of this process, and its answer reports a
 //! grant whose message was lost. One is under way at a time (`Queue::attending`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::Entry;
+use super::lock_entry::LockEntry;
 use super::queue::{Queue, Room, Wakers};
 use super::ticket::after_expiry;
 use crate::description::{Request, Synchronizer, Verdict, now_of, rest_of};
@@ -16,7 +16,7 @@ use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Failure, Moment, Path, Reply};
 
-impl Entry {
+impl LockEntry {
     /// Sends a heartbeat in the background, unless one is under way, and plans the next.
     ///
     /// The task is spawned under the queue's mutex. It keeps the entry and the core alive until the answer.
@@ -29,7 +29,10 @@ impl Entry {
             first.owner.clone(),
             first.terms.lease,
         );
-        self.schedule_poll(queue, now + sync.beat());
+        let Some(server_queue) = sync.server_queue() else {
+            return;
+        };
+        self.schedule_poll(queue, now + server_queue.beat());
         let Some(entry) = self.this.upgrade().filter(|_| !queue.attending) else {
             return;
         };
@@ -37,7 +40,7 @@ impl Entry {
         let core = Arc::clone(core);
         let runner = Arc::clone(&core.runner);
         runner.serve(async move {
-            let answer = sign_of_life(&core, &*sync, &owner, lease).await;
+            let answer = heartbeat(&core, &*sync, &owner, lease).await;
             entry.attended(&core, &*sync, &owner, answer);
         });
     }
@@ -76,7 +79,7 @@ impl Entry {
 /// Sends a heartbeat; `None` when it was refused as late twice.
 ///
 /// Once may mean that the server's clock was stepped or that the way was slow: its clock is read, and the heartbeat sent again.
-async fn sign_of_life(
+async fn heartbeat(
     core: &Core,
     sync: &dyn Synchronizer,
     owner: &WireOwner,
@@ -90,7 +93,8 @@ async fn sign_of_life(
             queued: true,
             ..limit.request(owner, lease)
         };
-        let answer = core.call(Path::Background, &sync.attend(&request)?).await;
+        let call = sync.server_queue()?.heartbeat(&request);
+        let answer = core.call(Path::Background, &call).await;
         if let Ok(Some(Verdict::Late)) = answer.as_ref().map(Verdict::read) {
             core.synchronise(Path::Background, sync.name()).await;
             continue;

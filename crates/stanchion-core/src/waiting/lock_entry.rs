@@ -1,7 +1,7 @@
 //! The local queue of one subject. A channel does not identify it: several names may share one.
 //!
-//! All waiters of one subject in one process share one [`Entry`]: one subscription, one poll timer. The first waiter or visitor
-//! creates it in [`Entries`]; when the last one has left and no holder of this process is alive, it is marked `retired` and
+//! All waiters of one subject in one process share one [`LockEntry`]: one subscription, one poll timer. The first waiter or visitor
+//! creates it in [`LockEntries`]; when the last one has left and no holder of this process is alive, it is marked `retired` and
 //! removed from the table. A caller that looked it up in between sees the mark and looks it up again.
 //!
 //! Which waiters ask the server depends on the [`Sharing`] of the synchronizer:
@@ -17,7 +17,7 @@
 //!    that began. Otherwise the waiters of one process would compete on the server.
 //! 2. A wake is never lost (P4). One that comes while a waiter asks is remembered in `again`; when a waiter with the turn to ask
 //!    leaves without having acquired, the next one gets the turn.
-//! 3. While there are waiters, something will make the first one ask: a local holder (its end calls [`Entry::freed`]), a poll in
+//! 3. While there are waiters, something will make the first one ask: a local holder (its end calls [`LockEntry::freed`]), a poll in
 //!    the timetable, or a `Try` already given. A wake by message alone is not enough: messages can be lost.
 //! 4. No hold is dropped and no waker is called, cloned or dropped while the queue's mutex is held: it may own anything.
 //! 5. A hold that its waiter never takes moves on. Until the waiter takes it, it is not renewed beyond its first lease; when it
@@ -37,8 +37,8 @@ use super::ticket::{Applicant, Ticket, Visit};
 use crate::agenda::{Agenda, Item};
 use crate::description::{Heard, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
-use crate::hold::release::Leftover;
 use crate::hold::state::{Grant, HoldState};
+use crate::hold::sweep::Leftover;
 use crate::name::Name;
 use crate::options::HoldTerms;
 use crate::shared::Core;
@@ -85,10 +85,10 @@ pub(crate) struct Successor {
 
 /// All queues of a client.
 #[derive(Debug, Default)]
-pub(crate) struct Entries(DashMap<Subject, Arc<Entry>>);
+pub(crate) struct LockEntries(DashMap<Subject, Arc<LockEntry>>);
 
-impl Entries {
-    fn get(&self, core: &Arc<Core>, subject: &Subject, channel: &[u8]) -> Arc<Entry> {
+impl LockEntries {
+    fn get(&self, core: &Arc<Core>, subject: &Subject, channel: &[u8]) -> Arc<LockEntry> {
         if let Some(entry) = self.0.get(subject) {
             return Arc::clone(&entry);
         }
@@ -96,7 +96,7 @@ impl Entries {
             &self
                 .0
                 .entry(subject.clone())
-                .or_insert_with(|| Entry::new(subject, channel, core)),
+                .or_insert_with(|| LockEntry::new(subject, channel, core)),
         )
     }
 
@@ -171,7 +171,7 @@ impl Entries {
             let queue = &mut *entry.queue();
             for waiter in queue.waiters.values_mut() {
                 match waiter.turn.take() {
-                    Some(Turn::Handed(hold) | Turn::Granted(hold)) => {
+                    Some(Turn::Take(hold)) => {
                         holds.push(hold);
                         if !waiter.asking {
                             queue.parked += 1;
@@ -191,7 +191,7 @@ impl Entries {
 
 /// The queue of one subject.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LockEntry {
     /// Itself, for the timetable and for holds that begin here. Weak: the table, the tickets and the holds keep the entry alive.
     pub(super) this: Weak<Self>,
     subject: Subject,
@@ -204,7 +204,7 @@ pub(crate) struct Entry {
     pub(super) timetable: Arc<Agenda>,
 }
 
-impl Entry {
+impl LockEntry {
     fn new(subject: &Subject, channel: &[u8], core: &Arc<Core>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
@@ -276,7 +276,11 @@ impl Entry {
         };
         let sync = Arc::clone(&first.sync);
         let mut wakers = Wakers::default();
-        let room = match sync.hear(payload) {
+        let heard = match sync.server_queue() {
+            Some(server_queue) => server_queue.hear(payload),
+            None => Heard::free(payload),
+        };
+        let room = match heard {
             Heard::Granted {
                 owner,
                 token,
@@ -290,7 +294,7 @@ impl Entry {
                     self.this.upgrade(),
                     queue.by_owner.get(owner).copied(),
                 ) && let Some(waiter) = queue.waiters.get(&place)
-                    && !matches!(waiter.turn, Some(Turn::Granted(_)))
+                    && !matches!(waiter.turn, Some(Turn::Take(_)))
                 {
                     let grant = Grant {
                         owner: waiter.owner.clone(),
@@ -301,7 +305,7 @@ impl Entry {
                         unanswered_until: Moment::ZERO,
                     };
                     let hold = Hold::begin(&core, &waiter.sync, &entry, grant);
-                    queue.tell(place, Turn::Granted(hold.unclaimed()), &mut wakers);
+                    queue.tell(place, Turn::Take(hold.unclaimed()), &mut wakers);
                 }
                 drop(queue);
                 return wakers.call();
@@ -393,7 +397,7 @@ impl Entry {
     }
 
     /// Reserves the first waiter as the one to hand the hold of `sync` to, if a hand-off is allowed now. That waiter does not ask
-    /// until [`Entry::hand_over`] or [`Entry::not_handed`].
+    /// until [`LockEntry::hand_over`] or [`LockEntry::not_handed`].
     pub(crate) fn successor(&self, sync: &dyn Synchronizer) -> Option<Successor> {
         let mut queue = self.queue();
         let turn = if queue.rivals {
@@ -406,7 +410,7 @@ impl Entry {
         }
         let (place, waiter) = queue.first()?;
         let is_free = matches!(waiter.turn, None | Some(Turn::Try));
-        if !sync.hands_off() || waiter.sync.kind() != sync.kind() || !is_free {
+        if sync.hand_off().is_none() || waiter.sync.kind() != sync.kind() || !is_free {
             return None;
         }
         let successor = Successor {
@@ -424,7 +428,7 @@ impl Entry {
         Some(successor)
     }
 
-    /// Ignores wakes until [`Entry::freed`], because a public release is about to be sent. Its own message may arrive before its
+    /// Ignores wakes until [`LockEntry::freed`], because a public release is about to be sent. Its own message may arrive before its
     /// answer, and must not cost other processes their head start.
     pub(crate) fn releasing(&self) {
         self.queue().deaf_until = Some(Moment::FAR);
@@ -442,7 +446,7 @@ impl Entry {
             return drop(hold);
         }
         let mut wakers = Wakers::default();
-        queue.tell(successor.place, Turn::Handed(hold.unclaimed()), &mut wakers);
+        queue.tell(successor.place, Turn::Take(hold.unclaimed()), &mut wakers);
         drop(queue);
         wakers.call();
     }
@@ -516,22 +520,18 @@ impl Entry {
         sync: &dyn Synchronizer,
         owner: &WireOwner,
     ) {
-        let sharing = sync.sharing();
-        if sharing != Sharing::Exclusive && !queue.waiters.is_empty() && queue.poll.is_none() {
+        let server_queue = sync.server_queue();
+        let shared = sync.sharing() != Sharing::Exclusive;
+        if shared && !queue.waiters.is_empty() && queue.poll.is_none() {
             // Invariant 3: the poll that it planned served all waiters, and no local holder's end calls the next.
             let longest = core.poll_interval();
-            let pause = if sharing == Sharing::Queued {
-                sync.beat().min(longest)
-            } else {
-                longest
-            };
+            let pause = server_queue.map_or(longest, |it| it.beat().min(longest));
             self.schedule_poll(queue, core.clock.now() + pause);
         }
-        if sharing == Sharing::Queued {
+        if let Some(server_queue) = server_queue {
             queue.by_owner.remove(owner);
-            if let Some(own) = sync.channel_of(owner) {
-                core.subscriptions.forget_for(self, owner, &own);
-            }
+            let own = server_queue.channel_of(owner);
+            core.subscriptions.forget_for(self, owner, &own);
         }
         if queue.waiters.is_empty() {
             core.subscriptions.forget(self);

@@ -1,0 +1,235 @@
+//! One acquire, and its requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::timeout_at;
+use crate::description::{Hint, Request, Sharing, Synchronizer, Verdict, now_of, rest_of};
+use crate::error::{AcquireError, Rejection};
+use crate::hold::handle::Hold;
+use crate::hold::state::Grant;
+use crate::hold::sweep::Debt;
+use crate::options::HoldTerms;
+use crate::shared::Core;
+use crate::token::FencingToken;
+use crate::waiting::{Applicant, LockEntry};
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, micros};
+
+/// The outcome of one request.
+pub(super) enum Attempt {
+    /// The hold, and the number of permits still free after it.
+    Granted(Hold, u32),
+    /// Refused, with the time after which to ask again. Boxed: most hints are empty, and every waiter carries one.
+    Busy(Option<Duration>, Box<Hint>),
+    /// Refused because it reached the server after its deadline.
+    Late,
+    /// Granted, but the answer took longer than the lease; the hold is being released.
+    Stale,
+    NotNow(Outage),
+    Unanswered(Outage),
+    Rejected(Rejection),
+}
+
+/// The manner of an acquire, which is that of all its requests.
+#[derive(Clone, Debug)]
+pub(super) struct Manner {
+    pub(super) terms: HoldTerms,
+    /// The start of the call.
+    pub(super) began: Moment,
+    /// True when it waits after a refusal.
+    pub(super) waits: bool,
+    /// The owner of the exclusive hold that this acquire shares: a writer that also reads.
+    pub(super) within: Option<WireOwner>,
+}
+
+/// One logical acquire: the owner that it asks for, with its debt.
+#[derive(Debug)]
+pub(super) struct Asking {
+    /// Swept when this is dropped, or when the request under way has ended, whichever is later (P3).
+    pub(super) debt: Arc<Debt>,
+    manner: Manner,
+    /// Makes a shutdown wait while the last request's outcome is not handled yet (P3). Dropped after the clean-up has begun.
+    busy: Option<Busy>,
+}
+
+impl Asking {
+    pub(super) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, manner: Manner) -> Self {
+        Self {
+            debt: Arc::new(Debt::new(core, sync, manner.terms.first_lease)),
+            manner,
+            busy: None,
+        }
+    }
+
+    /// Makes the same acquire again, for a fresh owner.
+    pub(super) fn anew(&self) -> Self {
+        Self::new(&self.debt.core, &self.debt.sync, self.manner.clone())
+    }
+
+    /// Records that the outcome of the last request is handled.
+    pub(super) fn handled(&mut self) {
+        self.busy = None;
+    }
+
+    /// Begins a hold without asking: the event that another waiter saw has happened for this one, too.
+    pub(super) fn seen(&self, entry: &Arc<LockEntry>) -> Hold {
+        let grant = Grant {
+            owner: self.debt.owner.clone(),
+            token: None,
+            terms: self.manner.terms,
+            sent: self.debt.core.clock.now(),
+            first: None,
+            unanswered_until: Moment::ZERO,
+        };
+        Hold::begin(&self.debt.core, &self.debt.sync, entry, grant)
+    }
+
+    pub(super) fn applicant(&self) -> Applicant {
+        Applicant {
+            sync: Arc::clone(&self.debt.sync),
+            owner: self.debt.owner.clone(),
+            terms: self.manner.terms,
+        }
+    }
+
+    /// Passes the debt to `hold`, if it is a grant to this owner. A hold that was handed over has an owner of its own.
+    pub(super) fn given(&self, hold: &Hold) {
+        if *hold.wire_owner() == self.debt.owner {
+            hold.mind(self.debt.settle());
+        }
+    }
+
+    /// Asks once; `None` when the deadline passes first. Dropped while under way, the request is awaited in the background and a
+    /// grant is released there.
+    ///
+    /// `first`: see [`Request::first`].
+    pub(super) async fn attempt(
+        &mut self,
+        entry: &Arc<LockEntry>,
+        first: bool,
+        deadline: Moment,
+    ) -> Option<Attempt> {
+        let (debt, entry) = (Arc::clone(&self.debt), Arc::clone(entry));
+        let manner = self.manner.clone();
+        let mut work = Persistent::new(&self.debt.core.runner, async move {
+            ask(&debt, &manner, &entry, first).await
+        });
+        let core = &self.debt.core;
+        let outcome = timeout_at(core, deadline, &mut work).await?;
+        self.busy = work.take_busy();
+        match &outcome {
+            // Boxed: rare, and large.
+            Attempt::Late => {
+                let clock = Box::pin(core.synchronise(Path::Direct, self.debt.sync.name()));
+                timeout_at(core, deadline, clock).await;
+            }
+            // R1: a release of this owner is under way, so it must not ask again.
+            Attempt::Stale => {
+                let lease = self.manner.terms.first_lease;
+                self.debt = Arc::new(Debt::new(core, &self.debt.sync, lease));
+            }
+            Attempt::Granted(..)
+            | Attempt::Busy(..)
+            | Attempt::Rejected(_)
+            | Attempt::NotNow(_)
+            | Attempt::Unanswered(_) => {}
+        }
+        Some(outcome)
+    }
+
+    pub(super) fn failed(&self, outage: Outage) -> AcquireError {
+        let name = self.debt.sync.name().clone();
+        match self.debt.leftover() {
+            Some(free_by) => AcquireError::Ambiguous {
+                name,
+                free_by,
+                outage,
+            },
+            None => AcquireError::Unavailable { name, outage },
+        }
+    }
+
+    /// Returns `granted`, unless the client is closing: then nobody is given a hold, and dropping this one releases it (P3).
+    pub(super) fn unless_closing<T>(&self, granted: T) -> Result<T, AcquireError> {
+        if self.debt.core.closing.is_cancelled() {
+            return Err(self.shut_down());
+        }
+        Ok(granted)
+    }
+
+    pub(super) fn shut_down(&self) -> AcquireError {
+        AcquireError::Shutdown {
+            name: self.debt.sync.name().clone(),
+        }
+    }
+
+    pub(super) fn rejected(&self, rejection: Rejection) -> AcquireError {
+        AcquireError::Rejected {
+            name: self.debt.sync.name().clone(),
+            rejection,
+        }
+    }
+}
+
+/// Sends one request and reads its answer.
+async fn ask(debt: &Debt, manner: &Manner, entry: &Arc<LockEntry>, first: bool) -> Attempt {
+    let (core, sync) = (&debt.core, &debt.sync);
+    let sent = core.clock.now();
+    let limit = core.limit(sync.name(), sent);
+    let request = Request {
+        since: limit.sent.saturating_sub(micros(sent.since(manner.began))),
+        waits: manner.waits,
+        first,
+        queued: debt.is_queued(),
+        within: manner.within.as_ref(),
+        ..limit.request(&debt.owner, manner.terms.first_lease)
+    };
+    let answer = core.call(Path::Direct, &sync.acquire(&request)).await;
+    if let Some(now) = answer.as_ref().ok().and_then(now_of) {
+        core.observe(sync.name(), now, sent);
+    }
+    match answer {
+        Ok(reply) => match Verdict::read(&reply) {
+            Some(Verdict::Granted(token)) => {
+                let (token, left) = match sync.sharing() {
+                    Sharing::Permits(_) => (None, token.map_or(0, FencingToken::get)),
+                    _ => (token, 0),
+                };
+                let left = u32::try_from(left).unwrap_or(u32::MAX);
+                let grant = Grant {
+                    owner: debt.owner.clone(),
+                    token,
+                    terms: manner.terms,
+                    sent,
+                    first: None,
+                    unanswered_until: debt.settle(),
+                };
+                let hold = Hold::begin(core, sync, entry, grant);
+                if hold.is_held() {
+                    Attempt::Granted(hold, left)
+                } else {
+                    Attempt::Stale
+                }
+            }
+            Some(Verdict::Busy(ttl)) => {
+                let hint = sync.hint(rest_of(&reply));
+                if manner.waits && (sync.leaves_sign() || hint == Hint::InLine) {
+                    debt.queued();
+                }
+                Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))
+            }
+            Some(Verdict::Late) => Attempt::Late,
+            Some(Verdict::Gone) => Attempt::Rejected(Rejection::Deleted),
+            None => Attempt::Rejected(Rejection::Other {
+                detail: format!("an unexpected reply: {reply:?}"),
+            }),
+        },
+        Err(Failure::Unanswered(outage)) => {
+            debt.unanswered(limit.ends_by);
+            Attempt::Unanswered(outage)
+        }
+        Err(Failure::NotNow(outage)) => Attempt::NotNow(outage),
+        Err(Failure::Rejected(rejection)) => Attempt::Rejected(rejection.into()),
+    }
+}

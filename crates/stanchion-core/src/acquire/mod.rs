@@ -1,0 +1,151 @@
+//! Acquiring: try, subscribe, try, wait for a message or the timer, try. One loop for all primitives.
+//!
+//! * [`attempt`]: one acquire and its requests. Each runs inside a [`Persistent`](stanchion_transport::Persistent): when the caller
+//!   drops its future, the request is awaited in the background, and a grant is released there.
+//! * [`wait`](mod@wait): the loop of an acquire that waits, in the local queue. [`once`](mod@once): an acquire that does not.
+//! * [`reentry`]: an acquire as an explicit owner, which re-enters a hold that this owner has.
+//!
+//! What the requests may have left on the server is a [`Debt`](crate::hold::sweep::Debt), swept when nobody refers to it any more
+//! (P3). A grant becomes a [`Hold`], which takes the debt over. After a request without an answer the same owner asks again; an
+//! owner whose hold is being released does not, the next attempt has a fresh one (rule R1).
+
+mod attempt;
+mod once;
+mod reentry;
+mod wait;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::description::{Subject, Synchronizer};
+use crate::error::{AcquireError, Rejection};
+use crate::hold::handle::Hold;
+use crate::lease::Lease;
+use crate::options::{AcquireOptions, HoldTerms};
+use crate::seat::Seat;
+use crate::shared::Core;
+use once::once;
+use reentry::{Sitting, as_owner};
+use stanchion_transport::{Moment, Outage};
+use wait::wait;
+
+/// The time that the one request of a call without any time left may take.
+const FIRST_ASK: Duration = Duration::from_millis(45);
+
+/// Acquires, waiting as `options` say.
+pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    options: AcquireOptions,
+    lease: Lease,
+) -> Result<Hold, AcquireError> {
+    let terms = check(&**sync, &options, lease)?;
+    let started = core.clock.now();
+    let deadline = options
+        .timeout
+        .map_or(Moment::FAR, |timeout| started + timeout);
+    let timed_out = || AcquireError::TimedOut {
+        name: sync.name().clone(),
+        waited: core.clock.now().since(started),
+        free_by: None,
+    };
+    let found = match &options.owner {
+        None => return wait(core, sync, terms, started, deadline, None).await,
+        Some(owner) => {
+            let anew = async |seat: &Seat| {
+                let hold = wait(core, sync, terms, started, deadline, Some(seat)).await;
+                hold.map(Some)
+            };
+            let seat = owner.seat(&core.realm, Subject::of(&**sync));
+            let Some(seated) = timeout_at(core, deadline, seat.take()).await else {
+                return Err(timed_out());
+            };
+            let sitting = Sitting {
+                seat: &seat,
+                seated,
+            };
+            // Even with no time left, re-entry of what this owner holds is asked for once.
+            let patience = deadline.max(started + FIRST_ASK);
+            Box::pin(as_owner(
+                core, sync, owner, &options, terms, patience, sitting, anew,
+            ))
+            .await?
+        }
+    };
+    found.ok_or_else(timed_out)
+}
+
+/// Asks once; `None` when another owner holds it.
+pub(crate) async fn try_acquire(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    options: AcquireOptions,
+    lease: Lease,
+) -> Result<Option<Hold>, AcquireError> {
+    let terms = check(&**sync, &options, lease)?;
+    let deadline = core.clock.now() + options.timeout.unwrap_or(core.config.operation_timeout);
+    match &options.owner {
+        None => once(core, sync, terms, deadline, None).await,
+        Some(owner) => {
+            let anew = async |_: &Seat| once(core, sync, terms, deadline, None).await;
+            let seat = owner.seat(&core.realm, Subject::of(&**sync));
+            let seated = match timeout_at(core, deadline, seat.take_now()).await {
+                Some(Some(seated)) => seated,
+                // Another task of this owner waits in line, so another owner holds it.
+                Some(None) => return Ok(None),
+                None => {
+                    let name = sync.name().clone();
+                    let detail = "another request of this owner has not been answered".into();
+                    let outage = Outage::Unanswered { detail };
+                    return Err(AcquireError::Unavailable { name, outage });
+                }
+            };
+            let sitting = Sitting {
+                seat: &seat,
+                seated,
+            };
+            Box::pin(as_owner(
+                core, sync, owner, &options, terms, deadline, sitting, anew,
+            ))
+            .await
+        }
+    }
+}
+
+/// Checks the options, and resolves their defaults.
+fn check(
+    sync: &dyn Synchronizer,
+    options: &AcquireOptions,
+    lease: Lease,
+) -> Result<HoldTerms, AcquireError> {
+    if let Some(max_hold) = options.max_hold
+        && max_hold < Lease::MIN.length()
+    {
+        let rule = format!(
+            "max_hold {} is shorter than the shortest lease, 10ms",
+            humantime::format_duration(max_hold)
+        );
+        return Err(AcquireError::Rejected {
+            name: sync.name().clone(),
+            rejection: Rejection::InvalidOption { rule },
+        });
+    }
+    let lease = options.lease.unwrap_or(lease);
+    Ok(HoldTerms {
+        lease,
+        first_lease: options.first_lease.map_or(lease, |first| first.max(lease)),
+        renewal: options.renewal,
+        max_hold: options.max_hold,
+    })
+}
+
+/// Runs `work`; `None` when `deadline` passes first.
+async fn timeout_at<T>(core: &Core, deadline: Moment, work: impl Future<Output = T>) -> Option<T> {
+    if deadline == Moment::FAR {
+        return Some(work.await);
+    }
+    // Boxed: a timer is large, and most waiters have no deadline.
+    Box::pin(tokio::time::timeout(deadline.since(core.clock.now()), work))
+        .await
+        .ok()
+}

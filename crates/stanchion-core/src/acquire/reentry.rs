@@ -1,0 +1,93 @@
+//! An acquire as an explicit [`Owner`]: it takes the owner's seat at the name first, so that the owner's acquires take turns, and
+//! re-enters a hold that it finds there.
+
+use std::sync::Arc;
+
+use tokio::sync::MutexGuard;
+
+use super::once::once;
+use super::timeout_at;
+use crate::description::{Sharing, Synchronizer};
+use crate::error::{AcquireError, Rejection};
+use crate::hold::handle::Hold;
+use crate::hold::renew::{as_acquire_error, reenter};
+use crate::hold::state::HoldState;
+use crate::options::{AcquireOptions, HoldTerms, Reentry};
+use crate::owner::Owner;
+use crate::seat::{Seat, Seated, live};
+use crate::shared::Core;
+use stanchion_transport::Moment;
+
+/// An owner's seat at one name, with its lock held.
+pub(super) struct Sitting<'a> {
+    pub(super) seat: &'a Seat,
+    pub(super) seated: MutexGuard<'a, Seated>,
+}
+
+/// Re-enters what `owner` holds, or acquires for it with `anew`.
+///
+/// Holds the seat throughout, so that the owner's acquires of one name take turns and the second finds the first one's hold.
+#[expect(clippy::too_many_arguments, reason = "what an acquire is made of")]
+pub(super) async fn as_owner(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    owner: &Owner,
+    options: &AcquireOptions,
+    terms: HoldTerms,
+    deadline: Moment,
+    sitting: Sitting<'_>,
+    anew: impl AsyncFnOnce(&Seat) -> Result<Option<Hold>, AcquireError>,
+) -> Result<Option<Hold>, AcquireError> {
+    let Sitting {
+        seat: place,
+        seated: mut seat,
+    } = sitting;
+    let shares = sync.sharing() == Sharing::Together;
+    let already = |state: &HoldState, rule| AcquireError::Rejected {
+        name: sync.name().clone(),
+        rejection: Rejection::AlreadyHeld {
+            owner: state.owner.clone(),
+            rule,
+        },
+    };
+    let mine = live(seat.of(sync.sharing()));
+    if mine.is_none()
+        && let Some(state) = live(&seat.shared)
+    {
+        return Err(already(
+            &state,
+            "holds it shared already, and would wait for itself for ever: release the read hold first, or write and downgrade",
+        ));
+    }
+    if let Some(state) = mine {
+        if options.reentry == Reentry::Refused {
+            return Err(already(
+                &state,
+                "holds it already, and re-entry was refused",
+            ));
+        }
+        match timeout_at(core, deadline, reenter(&state, core)).await {
+            None => return Ok(None),
+            Some(Ok(hold)) => return Ok(Some(hold)),
+            Some(Err(error)) => {
+                if let Some(error) = as_acquire_error(error, state.free_by()) {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    let mut hold = None;
+    if let Some(state) = live(&seat.exclusive).filter(|_| shares) {
+        // This owner excludes all others already, so one attempt is enough.
+        let within = Some(state.owner.clone());
+        hold = once(core, sync, terms, deadline, within).await?;
+    }
+    if hold.is_none() {
+        hold = anew(place).await?;
+    }
+    if let Some(hold) = &hold {
+        hold.adopt(owner);
+        *seat.of(sync.sharing()) = hold.weak();
+    }
+    Ok(hold)
+}

@@ -1,0 +1,124 @@
+//! The loop of an acquire that waits.
+//!
+//! It begins with a fresh wire owner and a place in the local queue ([`Ticket`]). Each turn `Try` sends one request: a grant ends
+//! the loop, a refusal parks the ticket. The loop also ends with a hold that was handed over or granted by message, with the
+//! deadline, an outage or a shutdown.
+
+use std::sync::Arc;
+
+use super::attempt::{Asking, Attempt, Manner};
+use super::{FIRST_ASK, timeout_at};
+use crate::description::{Hint, Synchronizer};
+use crate::error::AcquireError;
+use crate::hold::handle::Hold;
+use crate::options::HoldTerms;
+use crate::seat::Seat;
+use crate::shared::Core;
+use crate::waiting::{LockEntries, Ticket, Turn};
+use stanchion_transport::Moment;
+
+/// The loop of an acquire that waits.
+pub(super) async fn wait(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    terms: HoldTerms,
+    started: Moment,
+    deadline: Moment,
+    seat: Option<&Seat>,
+) -> Result<Hold, AcquireError> {
+    let mut in_line = None;
+    let manner = Manner {
+        terms,
+        began: started,
+        waits: true,
+        within: None,
+    };
+    let mut asking = Asking::new(core, sync, manner);
+    let mut ticket = LockEntries::join(core, asking.applicant());
+    // Even with no time left it asks once, unless a local holder is known.
+    let patience = deadline.max(started + FIRST_ASK);
+    loop {
+        let timed_out = |free_by| AcquireError::TimedOut {
+            name: sync.name().clone(),
+            waited: core.clock.now().since(started),
+            free_by,
+        };
+        asking.handled();
+        if ticket.must_wait() {
+            core.subscriptions.want(ticket.entry());
+            in_line = in_line.or_else(|| seat.map(Seat::in_line));
+        }
+        match next_turn(core, &mut ticket, deadline).await {
+            Turn::TimedOut => return Err(timed_out(asking.debt.leftover())),
+            Turn::Closing => return Err(asking.shut_down()),
+            Turn::Take(hold) if hold.is_held() => {
+                asking.given(&hold);
+                return Ok(hold);
+            }
+            // The hold expired before this task ran, and its place in the queue was removed with it. Dropping the hold and the
+            // old `Asking` cleans up on the server; a fresh owner joins again.
+            Turn::Take(_) | Turn::Missed => {
+                asking = asking.anew();
+                ticket = LockEntries::join(core, asking.applicant());
+                continue;
+            }
+            Turn::OutOfReach(outage) => return Err(asking.failed(outage)),
+            Turn::Seen => return Ok(asking.seen(ticket.entry())),
+            Turn::Try => {}
+        }
+        let Some(attempt) = asking
+            .attempt(ticket.entry(), ticket.is_first(), patience)
+            .await
+        else {
+            return Err(timed_out(asking.debt.under_way()));
+        };
+        match attempt {
+            Attempt::Granted(hold, left) => {
+                ticket.acquired(&hold, left);
+                return asking.unless_closing(hold);
+            }
+            Attempt::Busy(ttl, hint) => match &*hint {
+                Hint::Elsewhere { name, channel } if !ticket.entry().is_for(&**sync, name) => {
+                    // A new place begins with a try, so no message is missed in between.
+                    ticket = LockEntries::join_at(core, name, channel, asking.applicant());
+                }
+                _ => ticket.busy(ttl, &hint),
+            },
+            Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
+            Attempt::Late => ticket.again(),
+            Attempt::Stale => ticket = LockEntries::join(core, asking.applicant()),
+            Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
+                let now = core.clock.now();
+                if ticket.unanswered(&outage) {
+                    return Err(asking.failed(outage));
+                }
+                if now >= deadline {
+                    // Not `TimedOut`: nobody is known to hold, the server could not be asked.
+                    return Err(asking.failed(outage));
+                }
+                // Boxed, as all that is rare here: ten thousand waiters carry this future.
+                let until = deadline.min(now + core.config.outage_tolerance);
+                Box::pin(core.recover(until)).await;
+                if core.clock.now() >= deadline {
+                    return Err(asking.failed(outage));
+                }
+                ticket.again();
+            }
+        }
+    }
+}
+
+/// The next turn, which is also the end of the wait by the deadline or a shutdown.
+async fn next_turn(core: &Core, ticket: &mut Ticket, deadline: Moment) -> Turn {
+    let turn = async {
+        tokio::select! {
+            biased;
+            // The shutdown first: during an outage a turn is always ready.
+            () = core.closing.cancelled() => Turn::Closing,
+            turn = ticket.turn() => turn,
+        }
+    };
+    timeout_at(core, deadline, turn)
+        .await
+        .unwrap_or(Turn::TimedOut)
+}

@@ -1,0 +1,212 @@
+//! The transfer of a hold to another owner in one script: a hand-off to a local waiter, or a downgrade.
+//!
+//! The new owner is in debt until it is granted (see [`Debt`]): a run whose answer was lost may have granted to it, and is then
+//! undone.
+
+use std::sync::Arc;
+
+use super::release::{Freed, ambiguous, end, gone, publicly, sweep_unanswered};
+use super::sweep::Debt;
+use crate::description::{Request, Synchronizer, Verdict};
+use crate::error::{Rejection, ReleaseError};
+use crate::hold::handle::Hold;
+use crate::hold::state::{Grant, HoldState};
+use crate::observe;
+use crate::options::HoldTerms;
+use crate::owner::Owner;
+use crate::waiting::{Rivals, Successor};
+use stanchion_transport::{Call, Failure, Outage, Path};
+
+/// The transfer of a hold from one owner to the next in one script: one round trip, no message.
+struct Passing<'a> {
+    from: &'a Arc<HoldState>,
+    terms: HoldTerms,
+    /// The new owner, and what a run whose answer was lost may have granted to it (P3).
+    to: Debt,
+}
+
+enum Passed {
+    To(Hold),
+    /// The request came too late. A hand-off then released instead, and published; a downgrade did nothing.
+    Released,
+    Gone,
+    Rejected,
+    /// Nothing was done: the slot is being migrated, and the script's keys are on two nodes.
+    Divided,
+    Unanswered,
+}
+
+impl<'a> Passing<'a> {
+    fn new(from: &'a Arc<HoldState>, to: &'a Arc<dyn Synchronizer>, terms: HoldTerms) -> Self {
+        Self {
+            from,
+            terms,
+            to: Debt::new(&from.core, to, terms.first_lease),
+        }
+    }
+
+    /// Sends the script that `call` makes, until it is answered or the hold to be transferred has expired.
+    async fn go(&self, path: Path, call: impl Fn(&Request<'_>) -> Option<Call>) -> Passed {
+        let core = &self.from.core;
+        loop {
+            let sent = core.clock.now();
+            let limit = core.limit(self.from.sync.name(), sent);
+            let request = limit.request(&self.to.owner, self.terms.first_lease);
+            let Some(call) = call(&request) else {
+                return Passed::Rejected;
+            };
+            let reply = core.call(path, &call).await;
+            match reply.as_ref().map(Verdict::read) {
+                Ok(Some(Verdict::Granted(token))) => {
+                    let grant = Grant {
+                        owner: self.to.owner.clone(),
+                        token,
+                        terms: self.terms,
+                        sent,
+                        first: None,
+                        unanswered_until: self.to.settle(),
+                    };
+                    let entry = &self.from.entry;
+                    return Passed::To(Hold::begin(core, &self.to.sync, entry, grant));
+                }
+                Ok(Some(Verdict::Late)) => {
+                    core.synchronise(path, self.from.sync.name()).await;
+                    return Passed::Released;
+                }
+                Ok(_) => return Passed::Gone,
+                Err(Failure::Rejected(_)) => return Passed::Rejected,
+                Err(Failure::Unanswered(_)) => self.to.unanswered(limit.ends_by),
+                Err(Failure::NotNow(Outage::Refused { code, .. })) if code == "TRYAGAIN" => {
+                    return Passed::Divided;
+                }
+                Err(Failure::NotNow(_)) => {}
+            }
+            if core.clock.now() >= self.from.valid_until() {
+                return Passed::Unanswered;
+            }
+            core.recover(self.from.valid_until()).await;
+        }
+    }
+
+    /// Returns whether an earlier run went unanswered, so that the answer may be about its effect.
+    fn was_resent(&self) -> bool {
+        self.to.is_unanswered()
+    }
+}
+
+/// Hands the hold to `successor`, and releases publicly where that cannot be done.
+pub(super) async fn hand_off(
+    state: &Arc<HoldState>,
+    successor: Successor,
+    path: Path,
+) -> Result<(), ReleaseError> {
+    let to = Arc::clone(&successor.sync);
+    let passing = Passing::new(state, &to, successor.terms);
+    // P2: the successor's token comes from the successor's counter.
+    let script = |request: &Request<'_>| Some(to.hand_off()?.hand_off(&state.owner, request));
+    let passed = passing.go(path, script).await;
+    let (rivals, outcome) = match passed {
+        Passed::To(hold) if hold.is_held() => {
+            observe::handed(state.sync.kind());
+            state.entry.hand_over(successor, hold);
+            return Ok(());
+        }
+        Passed::To(hold) => {
+            // The answer took longer than the lease, so there is no hold to give.
+            drop(hold);
+            state.entry.not_handed();
+            return Ok(());
+        }
+        Passed::Divided if !passing.was_resent() => {
+            // A plain release has one key, so it works during the migration.
+            state.entry.not_handed();
+            return publicly(state, path, Freed::No).await;
+        }
+        Passed::Rejected | Passed::Divided => {
+            // The script freed the lock before it failed, or did nothing. A plain release is right in both cases.
+            drop(passing);
+            state.entry.not_handed();
+            return publicly(state, path, Freed::Perhaps).await;
+        }
+        Passed::Released => (Rivals::Present(1), Ok(())),
+        Passed::Gone if passing.was_resent() => (Rivals::Unknown, Ok(())),
+        Passed::Gone => (Rivals::Unknown, Err(gone(state))),
+        Passed::Unanswered => (Rivals::Unknown, Err(ambiguous(state))),
+    };
+    drop(passing);
+    state.entry.freed(&state.core, state, rivals);
+    state.entry.not_handed();
+    outcome
+}
+
+/// Turns an exclusive hold into a shared one, with no other holder in between.
+pub(crate) async fn downgrade(
+    state: Arc<HoldState>,
+    to: Arc<dyn Synchronizer>,
+    owner: Option<Owner>,
+) -> Result<Hold, ReleaseError> {
+    // The seat before the count, as an acquire of the same owner: the other way round the two would wait for each other.
+    let seat = owner.as_ref().map(|owner| state.seat_of(owner));
+    let mut seated = match &seat {
+        Some(seat) => Some(seat.take().await),
+        None => None,
+    };
+    let mut count = state.turn().await;
+    if *count > 1 {
+        let error = counted(&state, *count);
+        // The guard was consumed, so its count is given up, as after any other failure.
+        drop(count);
+        drop(Hold::another(&state));
+        return Err(error);
+    }
+    *count = 0;
+    end(&state)?;
+    let passing = Passing::new(&state, &to, state.terms);
+    let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
+    let mut passed = passing.go(Path::Direct, script).await;
+    if matches!(passed, Passed::Released) {
+        // Refused as late, so nothing was done. The server's clock has been read again since.
+        passed = passing.go(Path::Direct, script).await;
+    }
+    while matches!(passed, Passed::Divided) && state.core.clock.now() < state.valid_until() {
+        state.core.recover(state.valid_until()).await;
+        passed = passing.go(Path::Direct, script).await;
+    }
+    sweep_unanswered(&state);
+    let error = match passed {
+        Passed::To(hold) => {
+            // The script's message wakes the waiters of other processes; the local ones are woken here.
+            state.entry.freed(&state.core, &state, Rivals::Unknown);
+            state.entry.acquired(&hold, 0);
+            if let (Some(owner), Some(seated)) = (owner, &mut seated) {
+                hold.adopt(&owner);
+                seated.shared = hold.weak();
+            }
+            return Ok(hold);
+        }
+        Passed::Released | Passed::Rejected => {
+            drop(passing);
+            return Err(publicly(&state, Path::Direct, Freed::Perhaps)
+                .await
+                .err()
+                .unwrap_or_else(|| gone(&state)));
+        }
+        Passed::Gone => gone(&state),
+        Passed::Divided | Passed::Unanswered => ambiguous(&state),
+    };
+    drop(passing);
+    state.entry.freed(&state.core, &state, Rivals::Unknown);
+    Err(error)
+}
+
+/// The error of a downgrade of a hold that is counted more than once.
+fn counted(state: &HoldState, count: u32) -> ReleaseError {
+    ReleaseError::Rejected {
+        name: state.sync.name().clone(),
+        rejection: Rejection::InvalidOption {
+            rule: format!(
+                "held {count} times by its owner: only a hold that was not re-entered can be downgraded"
+            ),
+        },
+    }
+}

@@ -1,0 +1,226 @@
+//! Clean-up on the server, in the background: what requests may have left there, and what is due there later.
+//!
+//! A request without an answer may still run (P3). So a sweep runs at once, and again after the last moment at which such a
+//! request may run, because only a release sent after that is final (rule R2).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::description::{Sharing, Synchronizer, Tenure, code_of, rest_of};
+use crate::hold::state::HoldState;
+use crate::lease::Lease;
+use crate::shared::Core;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Call, Failure, Moment, Path, Reply};
+
+/// The beats of silence after which the server has removed a place from its queue, and a grant to it at the last moment has
+/// ended: four until it is missed, four more if it had come back before, four that a grant lasts, and four for skew.
+const FORGOTTEN: u32 = 16;
+
+/// The longest outage after which a place in a queue is still given up. The attempt keeps the client's connections alive, which a
+/// server that never returns must not do for ever.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
+
+/// Whatever the requests of one new owner may have left on the server: a hold, a place in its queue, a request that may still run.
+///
+/// Shared by the one that asks and by its request under way: the drop of the last reference sweeps (P3), so a sweep follows the
+/// request that it undoes. A hold takes the debt over when it begins, see [`Debt::settle`].
+#[derive(Debug)]
+pub(crate) struct Debt {
+    pub(crate) core: Arc<Core>,
+    pub(crate) sync: Arc<dyn Synchronizer>,
+    pub(crate) owner: WireOwner,
+    lease: Lease,
+    owed: Mutex<Owed>,
+}
+
+/// The part of a [`Debt`] that grows with each request. Locked for one access; no other mutex is taken under it.
+#[derive(Debug, Default)]
+struct Owed {
+    /// The end of the time in which an unanswered request may still run.
+    unanswered_until: Moment,
+    /// True once the server knows that the owner waits.
+    queued: bool,
+}
+
+impl Debt {
+    /// Makes the debt of an owner that was never used. `lease`: the longest that its requests ask for.
+    pub(crate) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
+        Self {
+            core: Arc::clone(core),
+            sync: Arc::clone(sync),
+            owner: core.next_wire_owner(),
+            lease,
+            owed: Mutex::default(),
+        }
+    }
+
+    fn owed(&self) -> MutexGuard<'_, Owed> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a request without an answer, which may run until `ends_by`.
+    pub(crate) fn unanswered(&self, ends_by: Moment) {
+        if self.sync.tenure() != Tenure::Nothing {
+            let mut owed = self.owed();
+            owed.unanswered_until = owed.unanswered_until.max(ends_by);
+        }
+    }
+
+    /// Records that the server knows that the owner waits.
+    pub(crate) fn queued(&self) {
+        self.owed().queued = true;
+    }
+
+    /// Returns whether the server knows that the owner waits.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.owed().queued
+    }
+
+    /// Returns whether a request was not answered.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.owed().unanswered_until > Moment::ZERO
+    }
+
+    /// Clears it: all clean-up passes to the owner's hold. Returns the end of the time in which an earlier request may still run,
+    /// which that hold must mind.
+    pub(crate) fn settle(&self) -> Moment {
+        std::mem::take(&mut *self.owed()).unanswered_until
+    }
+
+    /// The longest life of a hold that a request still under way may get.
+    pub(crate) fn free_by(&self) -> Duration {
+        self.core.free_by(self.sync.tenure(), self.lease)
+    }
+
+    /// The longest life of a hold that a request still under way may get, if it may get one.
+    pub(crate) fn under_way(&self) -> Option<Duration> {
+        (self.sync.tenure() != Tenure::Nothing).then(|| self.free_by())
+    }
+
+    /// The longest life of what the requests so far may have left, if they may have left anything.
+    pub(crate) fn leftover(&self) -> Option<Duration> {
+        if self.is_unanswered() {
+            return Some(self.free_by());
+        }
+        // P8: until a place in the server's queue is given up, the server may grant to it.
+        let server_queue = self.sync.server_queue().filter(|_| self.is_queued())?;
+        Some(server_queue.beat() * FORGOTTEN + self.core.config.response_timeout)
+    }
+}
+
+impl Drop for Debt {
+    fn drop(&mut self) {
+        // P3, rule R2.
+        let owed = self.owed.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if owed.unanswered_until > Moment::ZERO || owed.queued {
+            let leftover = Leftover {
+                owner: self.owner.clone(),
+                lease: self.lease,
+                unanswered_until: owed.unanswered_until,
+            };
+            leftover.sweep(&self.core, &self.sync);
+        }
+    }
+}
+
+/// The leftovers of an owner on the server: a hold, a place in a queue; or a request that may still run.
+#[derive(Clone, Debug)]
+pub(crate) struct Leftover {
+    pub(crate) owner: WireOwner,
+    pub(crate) lease: Lease,
+    /// The end of the time in which one of the requests may still run.
+    pub(crate) unanswered_until: Moment,
+}
+
+impl Leftover {
+    pub(super) fn of(state: &HoldState) -> Self {
+        Self {
+            owner: state.owner.clone(),
+            lease: state.terms.first_lease,
+            unanswered_until: state.unanswered_until(),
+        }
+    }
+
+    /// Removes them in the background: at once, and again when no request can run any more. A shutdown waits for it.
+    pub(crate) fn sweep(self, core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
+        let Some(call) = sync.abandon(&self.owner, self.lease) else {
+            return;
+        };
+        let work = sweep(Arc::clone(core), Arc::clone(sync), call, self);
+        core.runner.finish(work);
+    }
+}
+
+async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftover: Leftover) {
+    let until = leftover.unanswered_until;
+    let hopeless = match sync.tenure() {
+        // P3: a place in a queue has no lease. If nobody else asks for the name, only this removes it.
+        Tenure::Leased if sync.sharing() == Sharing::Queued => core.clock.now() + LONGEST_OUTAGE,
+        // After that the lease has ended any leftover.
+        Tenure::Leased => core.clock.now().max(until) + leftover.lease.length(),
+        Tenure::Unleased | Tenure::Nothing => Moment::FAR,
+    };
+    let first = persist(&core, Path::Background, &call, hopeless).await;
+    if let Ok((reply, _)) = &first {
+        tend_later(&core, &sync, reply);
+    }
+    let now = core.clock.now();
+    if now < until {
+        tokio::time::sleep(until.since(now)).await;
+        let last = persist(&core, Path::Background, &call, hopeless).await;
+        tracing::debug!(?first, ?last, "swept");
+    }
+}
+
+/// Sends `call` until it is answered or `until` has passed. The flag is true if an earlier try went unanswered.
+pub(super) async fn persist(
+    core: &Core,
+    path: Path,
+    call: &Call,
+    until: Moment,
+) -> Result<(Reply, bool), Failure> {
+    let mut resent = false;
+    loop {
+        match core.call(path, call).await {
+            Ok(reply) => return Ok((reply, resent)),
+            Err(failure @ Failure::Rejected(_)) => return Err(failure),
+            Err(failure) => {
+                if core.clock.now() >= until {
+                    return Err(failure);
+                }
+                resent |= matches!(failure, Failure::Unanswered(_));
+            }
+        }
+        core.recover(until).await;
+    }
+}
+
+/// Tends a queue that the server keeps, once `reply` says that this will be due: no waiter of any process may be left to do it.
+///
+/// Keeps the client only while a request is under way, so it ends with the client.
+pub(super) fn tend_later(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
+    let due = |n: i64| u64::try_from(n).ok().map(Duration::from_millis);
+    let Some(server_queue) = sync.server_queue() else {
+        return;
+    };
+    let Some(mut pause) = rest_of(reply).first().and_then(Reply::as_int).and_then(due) else {
+        return;
+    };
+    let call = server_queue.tend();
+    let (strong, core) = (core, Arc::downgrade(core));
+    strong.runner.serve(async move {
+        loop {
+            tokio::time::sleep(pause + Duration::from_millis(1)).await;
+            let Some(core) = core.upgrade() else { return };
+            match core.call(Path::Background, &call).await {
+                Ok(reply) => match code_of(&reply).and_then(due) {
+                    Some(next) => pause = next,
+                    None => return,
+                },
+                Err(Failure::Rejected(_)) => return,
+                Err(_) => pause = Duration::from_millis(250),
+            }
+        }
+    });
+}
