@@ -57,7 +57,10 @@ impl Synchronizer for Description {
 
 define_guard! {
     /// A held [`Baton`]. Release it, or drop it: the release then runs in the background.
-    pub struct BatonGuard;
+    pub struct BatonGuard over hold;
+
+    /// # let baton = Baton::new(&client, "baton")?;
+    example baton.acquire(), baton.acquire_with(options);
 }
 
 /// A baton that one process at a time carries.

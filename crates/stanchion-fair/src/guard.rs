@@ -9,7 +9,12 @@ define_guard! {
     /// `Send + Sync + 'static`, and not `Clone`: [`FairLockGuard::reenter`] gives another guard of the same hold. The
     /// release of the last one makes the head of the queue the next holder, in one step. Dropping never blocks, needs no
     /// runtime and never panics (P9).
-    pub struct FairLockGuard;
+    pub struct FairLockGuard over hold;
+
+    /// # use stanchion_fair::{AcquireOptions, Client, Ended, FairLock, LostReason, Renewal};
+    /// # let client = Client::connect("memory://fair-guard").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    example tickets.acquire(), tickets.acquire_with(options);
 }
 
 impl FairLockGuard {

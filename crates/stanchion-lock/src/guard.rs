@@ -8,7 +8,12 @@ define_guard! {
     ///
     /// `Send + Sync + 'static`, and not `Clone`: [`LockGuard::reenter`] gives another guard of the same hold. The lock is
     /// free when the last of them is released. Dropping never blocks, needs no runtime and never panics (P9).
-    pub struct LockGuard;
+    pub struct LockGuard over hold;
+
+    /// # use stanchion_lock::{AcquireOptions, Client, Ended, Lock, LostReason, Renewal};
+    /// # let client = Client::connect("memory://lock-guard").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    example orders.acquire(), orders.acquire_with(options);
 }
 
 impl LockGuard {

@@ -13,7 +13,12 @@ define_guard! {
     ///
     /// A read hold cannot become a write hold: two readers that both waited for that would wait for ever. Release it,
     /// acquire for writing, and read the data again.
-    pub struct ReadGuard;
+    pub struct ReadGuard over hold;
+
+    /// # use stanchion_rwlock::{AcquireOptions, Client, Ended, LostReason, Renewal, RwLock};
+    /// # let client = Client::connect("memory://rwlock-read_guard").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    example prices.read(), prices.read_with(options);
 }
 
 define_guard! {
@@ -21,7 +26,12 @@ define_guard! {
     ///
     /// `Send + Sync + 'static`, and not `Clone`: [`WriteGuard::reenter`] gives another guard of the same hold. Dropping
     /// never blocks, needs no runtime and never panics (P9).
-    pub struct WriteGuard with read: Arc<dyn Synchronizer>;
+    pub struct WriteGuard over hold with read: Arc<dyn Synchronizer>;
+
+    /// # use stanchion_rwlock::{AcquireOptions, Client, Ended, LostReason, Renewal, RwLock};
+    /// # let client = Client::connect("memory://rwlock-write_guard").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    example prices.write(), prices.write_with(options);
 }
 
 impl ReadGuard {

@@ -139,7 +139,13 @@ define_guard! {
     ///
     /// `Send + Sync + 'static`, and not `Clone`. Dropping never blocks, needs no runtime and never panics (P9).
     /// Permits that were acquired together are held together: they are lost when one of them is.
-    pub struct LeasedPermit;
+    pub struct LeasedPermit over hold;
+
+    /// # use stanchion_semaphore::{AcquireOptions, Client, Ended, LeasedSemaphore, LostReason, Renewal};
+    /// # let client = Client::connect("memory://leasedpermit").await?;
+    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
+    /// # downloads.init(3).await?;
+    example downloads.acquire(), downloads.acquire_with(1, options);
 }
 
 impl LeasedPermit {
