@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use crate::lease::InvalidLease;
+use crate::millis::Brief;
 use crate::name::{InvalidName, Name};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{ConnectError, Outage, ServerRejection};
@@ -168,20 +169,6 @@ pub enum AcquireError {
         /// The name that was asked for.
         name: Name,
     },
-}
-
-/// A duration for people: whole milliseconds.
-pub(crate) struct Brief(pub(crate) Duration);
-
-impl std::fmt::Display for Brief {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0 == Duration::MAX {
-            // A hold without a lease ends only with the server's answer.
-            return f.write_str("as soon as the server answers again");
-        }
-        let whole = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
-        humantime::format_duration(whole).fmt(f)
-    }
 }
 
 /// The second half of the time-out message.

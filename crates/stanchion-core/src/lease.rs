@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::millis::whole_millis;
 use stanchion_transport::Moment;
 
 /// The length of a lease: 10 ms to 30 days, whole milliseconds. The default is 30 s, as Redisson's watchdog timeout.
@@ -29,7 +30,7 @@ impl Lease {
     /// # Errors
     /// [`InvalidLease`] outside [`Lease::MIN`]..=[`Lease::MAX`].
     pub fn new(length: Duration) -> Result<Self, InvalidLease> {
-        let whole = Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
+        let whole = Duration::from_millis(whole_millis(length));
         if whole < Self::MIN.0 || length > Self::MAX.0 {
             Err(InvalidLease { lease: length })
         } else {
@@ -46,8 +47,7 @@ impl Lease {
     /// The length in milliseconds, as sent to the server.
     #[must_use]
     pub fn millis(self) -> u64 {
-        // OK: at most 30 days.
-        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+        whole_millis(self.0)
     }
 
     /// The end a holder may count on: sent + L − m, with m = max(2 ms, L/100) against clock rates and rounding.

@@ -12,6 +12,7 @@ mod error;
 mod guard;
 mod hold;
 mod lease;
+mod millis;
 mod name;
 mod observe;
 mod options;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    Arg, Call, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing, Synchronizer,
+    Arg, Call, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing, Synchronizer, whole_millis,
 };
 use stanchion_core::{Client, Fencing, FencingToken, Lease, Name, WireOwner};
 
@@ -68,7 +68,7 @@ impl Description {
             channel: below(&base, &client.id().to_string()),
             base,
             publish: client.publish_command(),
-            wait_ms: u64::try_from(wait.max(REDISSON_WAIT).as_millis()).unwrap_or(u64::MAX),
+            wait_ms: whole_millis(wait.max(REDISSON_WAIT)),
             name,
         }
     }

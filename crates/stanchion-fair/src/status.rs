@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::Reply;
+use stanchion_core::primitive::{Reply, as_millis};
 use stanchion_core::{FencingToken, QueryError, Rejection};
 
 /// A snapshot of a fair lock, taken by the server when asked. The lock may have changed since.
@@ -32,15 +32,6 @@ pub struct FairHolder {
     /// stanchion or Redisson lock is.
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
-}
-
-fn as_millis<S: serde::Serializer>(
-    remaining: &Option<Duration>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    remaining
-        .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
-        .serialize(serializer)
 }
 
 pub(crate) fn unexpected(reply: &Reply) -> QueryError {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    Arg, Call, Item, Kind, Operation, Request, Script, Sharing, Synchronizer, Tenure,
+    Arg, Call, Item, Kind, Operation, Request, Script, Sharing, Synchronizer, Tenure, whole_millis,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
@@ -85,10 +85,14 @@ impl Description {
 
     pub(crate) fn delete(&self, operation: &Operation) -> Call {
         let [channel, publish] = self.publish();
-        let mark = u64::try_from(MARK.as_millis()).unwrap_or(u64::MAX);
         DELETE.call(
             [self.name.as_bytes(), &self.once(operation), &self.deleted],
-            [operation.not_after.into(), mark.into(), channel, publish],
+            [
+                operation.not_after.into(),
+                whole_millis(MARK).into(),
+                channel,
+                publish,
+            ],
         )
     }
 

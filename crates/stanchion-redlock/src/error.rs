@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use stanchion_core::primitive::Brief;
 use stanchion_core::{AcquireError, Error, Name, Outage, Rejection};
 
 /// The reason that an acquire returned no guard. Grants of single nodes are being released, also those of silent nodes.
@@ -196,15 +197,5 @@ impl fmt::Display for NodeOutcome {
             Self::Unanswered => f.write_str("no answer when the others had decided"),
             Self::Failed(error) => error.fmt(f),
         }
-    }
-}
-
-/// A duration for people: whole milliseconds.
-struct Brief(Duration);
-
-impl fmt::Display for Brief {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
-        humantime::format_duration(whole).fmt(f)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::Reply;
+use stanchion_core::primitive::{Reply, as_millis};
 use stanchion_core::{FencingToken, QueryError, Rejection};
 
 use crate::layout::WRITE;
@@ -38,15 +38,6 @@ pub struct RwLockHolder {
     pub owner: String,
     /// The number of its holds.
     pub hold_count: u32,
-}
-
-fn as_millis<S: serde::Serializer>(
-    remaining: &Option<Duration>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    remaining
-        .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
-        .serialize(serializer)
 }
 
 impl RwLockStatus {

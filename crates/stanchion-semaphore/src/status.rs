@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
-use stanchion_core::primitive::Reply;
+use serde::Serialize;
+use stanchion_core::primitive::{Reply, as_millis};
 
 use crate::ids::PermitId;
 
@@ -82,15 +82,6 @@ pub struct HeldPermit {
     /// The rest of its lease, in ms when serialized; zero when it has ended. `None`: a Java process took it without one.
     #[serde(serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
-}
-
-fn as_millis<S: Serializer>(
-    remaining: &Option<Duration>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    remaining
-        .map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
-        .serialize(serializer)
 }
 
 impl LeasedStatus {

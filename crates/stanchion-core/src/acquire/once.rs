@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::attempt::{Asking, Attempt, Manner};
 use crate::description::Synchronizer;
-use crate::error::{AcquireError, Brief};
+use crate::error::AcquireError;
 use crate::hold::handle::Hold;
+use crate::millis::Brief;
 use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::waiting::LockEntries;
