@@ -22,6 +22,7 @@ mod seat;
 mod shared;
 mod timetable;
 mod token;
+mod verbs;
 mod waiting;
 mod watchdog;
 mod wire_owner;

@@ -5,10 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Hold, Lockable, Part, Reply, Resend, Synchronizer};
-use stanchion_core::{
-    AcquireError, AcquireOptions, Client, Fencing, InvalidName, Lease, Name, QueryError,
-};
+use stanchion_core::primitive::{Lockable, Part, Reply, Resend, Synchronizer};
+use stanchion_core::{Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
 
 use crate::guard::FairLockGuard;
 use crate::scripts::{Description, GRACE, REDISSON_WAIT};
@@ -32,7 +30,7 @@ use crate::status::{FairLockStatus, unexpected};
 /// * P11: no script takes more than logarithmic time in the length of the queue. The exceptions: giving up from the middle,
 ///   one `LREM`; and [`FairLock::position`].
 /// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use
-///   [`FairLockGuard::reenter`] or [`AcquireOptions::owner`]; a re-entry bypasses the queue.
+///   [`FairLockGuard::reenter`] or [`AcquireOptions::owner`](stanchion_core::AcquireOptions::owner); a re-entry bypasses the queue.
 ///
 /// # What it costs
 /// Every release goes through the server, so a process with many waiters cannot keep the lock to itself. Each hand-off
@@ -166,29 +164,6 @@ impl FairLock {
         Self::described(self.client, name, self.fencing, longest, self.lease)
     }
 
-    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_fair::{Client, FairLock};
-    /// # let client = Client::connect("memory://fair-with_lease").await?;
-    /// use std::time::Duration;
-    /// use stanchion_fair::Lease;
-    ///
-    /// let short = Lease::new(Duration::from_secs(5))?;
-    /// let tickets = FairLock::new(&client, "tickets")?.with_lease(short);
-    /// let guard = tickets.acquire().await?; // if this process dies, the next one holds after 5 s
-    /// assert!(guard.remaining() <= Duration::from_secs(5));
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
-        self
-    }
-
     /// Returns the name, key prefix included.
     ///
     /// ```
@@ -209,184 +184,82 @@ impl FairLock {
     pub fn name(&self) -> &Name {
         self.description.name()
     }
+}
 
-    /// Waits in the queue until the lock is acquired.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_fair::{Client, FairLock};
-    /// # let client = Client::connect("memory://fair-acquire").await?;
-    /// # let tickets = FairLock::new(&client, "tickets")?;
-    /// let guard = tickets.acquire().await?;
-    /// let first = tokio::spawn(tickets.acquire());
-    /// # while tickets.queue_len().await? < 1 {}
-    /// let second = tokio::spawn(tickets.acquire());
-    /// # while tickets.queue_len().await? < 2 {}
-    /// guard.release().await?; // grants to `first`
-    /// let guard = first.await??;
-    /// assert!(!second.is_finished()); // its turn comes next
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
-    /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
-    ///
-    /// # Cancel safety
-    /// Safe at every await point: the waiter leaves the queue, and a grant on its way passes to the next one (P3). An acquire
-    /// that is dropped and called again waits at the tail.
-    ///
-    /// # On the wire
-    /// One script when nobody holds and nobody waits. Otherwise one script to take a place, one message when it is
-    /// granted, and one renewal if it is held for longer than half a second. One subscription and one script every half
-    /// second for all waiters of the process. Every 75 s each waiter asks again. When a Redisson client holds or is ahead,
-    /// one more subscription for each waiter.
-    pub fn acquire(
-        &self,
-    ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
-        self.acquire_with(AcquireOptions::new())
+define_verbs! {
+    impl FairLock, guarded by FairLockGuard;
+
+    /// # use stanchion_fair::{AcquireError, AcquireOptions, Client, FairLock, Lease, Renewal};
+    /// # let client = Client::connect("memory://fair-verbs").await?;
+    /// # let lock = FairLock::new(&client, "tickets")?;
+    example lock;
+
+    fn acquire {
+        /// Waits in the queue until the lock is acquired.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// # use stanchion_fair::{Client, FairLock};
+        /// # let client = Client::connect("memory://fair-acquire").await?;
+        /// # let tickets = FairLock::new(&client, "tickets")?;
+        /// let guard = tickets.acquire().await?;
+        /// let first = tokio::spawn(tickets.acquire());
+        /// # while tickets.queue_len().await? < 1 {}
+        /// let second = tokio::spawn(tickets.acquire());
+        /// # while tickets.queue_len().await? < 2 {}
+        /// guard.release().await?; // grants to `first`
+        /// let guard = first.await??;
+        /// assert!(!second.is_finished()); // its turn comes next
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// [`AcquireError::Rejected`](stanchion_core::AcquireError::Rejected): the request cannot succeed as it is.
+        /// [`AcquireError::Unavailable`](stanchion_core::AcquireError::Unavailable) or
+        /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): the server has been out of reach for the
+        /// outage tolerance (30 s).
+        ///
+        /// # Cancel safety
+        /// Safe at every await point: the waiter leaves the queue, and a grant on its way passes to the next one (P3). An acquire
+        /// that is dropped and called again waits at the tail.
+        ///
+        /// # On the wire
+        /// One script when nobody holds and nobody waits. Otherwise one script to take a place, one message when it is
+        /// granted, and one renewal if it is held for longer than half a second. One subscription and one script every half
+        /// second for all waiters of the process. Every 75 s each waiter asks again. When a Redisson client holds or is ahead,
+        /// one more subscription for each waiter.
     }
-
-    /// Waits in the queue for at most `timeout`. Zero asks the server once.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_fair::{AcquireError, Client, FairLock};
-    /// # let client = Client::connect("memory://fair-acquire_timeout").await?;
-    /// # let tickets = FairLock::new(&client, "tickets")?;
-    /// # use std::time::Duration;
-    /// let _guard = tickets.acquire().await?;
-    /// match tickets.acquire_timeout(Duration::from_millis(50)).await {
-    ///     Err(AcquireError::TimedOut { waited, .. }) => assert!(waited >= Duration::from_millis(50)),
-    ///     other => panic!("somebody else holds it: {other:?}"),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
-    /// [`FairLock::acquire`].
-    ///
-    /// # Cancel safety
-    /// As [`FairLock::acquire`].
-    pub fn acquire_timeout(
-        &self,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
-        self.acquire_with(AcquireOptions::new().timeout(timeout))
+    fn try_acquire {
+        /// Asks once, without joining the queue; `Ok(None)` when somebody holds the lock or anybody waits for it.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// # use stanchion_fair::{Client, FairLock};
+        /// # let client = Client::connect("memory://fair-try_acquire").await?;
+        /// # let tickets = FairLock::new(&client, "tickets")?;
+        /// let guard = tickets.try_acquire().await?.ok_or("it is held or waited for")?;
+        /// assert!(tickets.try_acquire().await?.is_none()); // answered at once
+        /// assert_eq!(tickets.queue_len().await?, 0); // and waits for nothing
+        /// # drop(guard);
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// [`AcquireError`](stanchion_core::AcquireError), but never for contention. Ends within the operation timeout (5 s).
+        ///
+        /// # Cancel safety
+        /// As [`FairLock::acquire`].
+        ///
+        /// # On the wire
+        /// One script. It is sent again after a lost reply, with the effect of once (P6).
     }
+}
 
-    /// Acquires with `options`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_fair::{AcquireOptions, Client, FairLock};
-    /// # let client = Client::connect("memory://fair-acquire_with").await?;
-    /// # let tickets = FairLock::new(&client, "tickets")?;
-    /// # use std::time::Duration;
-    /// let me = AcquireOptions::new().owner(&client.owner());
-    /// let outer = tickets.acquire_with(me.clone()).await?;
-    /// let inner = tickets.acquire_with(me).await?; // the same owner re-enters, past the queue
-    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
-    ///
-    /// let other = AcquireOptions::new().timeout(Duration::ZERO);
-    /// assert!(tickets.acquire_with(other).await.is_err()); // a new owner does not
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`FairLock::acquire`] and [`FairLock::acquire_timeout`].
-    ///
-    /// # Cancel safety
-    /// As [`FairLock::acquire`].
-    pub fn acquire_with(
-        &self,
-        options: AcquireOptions,
-    ) -> impl Future<Output = Result<FairLockGuard, AcquireError>> + Send + 'static {
-        let this = self.clone();
-        async move {
-            this.client
-                .acquire(&this.sync, options, this.lease)
-                .await
-                .map(FairLockGuard::new)
-        }
-    }
-
-    /// Asks once, without joining the queue; `Ok(None)` when somebody holds the lock or anybody waits for it.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_fair::{Client, FairLock};
-    /// # let client = Client::connect("memory://fair-try_acquire").await?;
-    /// # let tickets = FairLock::new(&client, "tickets")?;
-    /// let guard = tickets.try_acquire().await?.ok_or("it is held or waited for")?;
-    /// assert!(tickets.try_acquire().await?.is_none()); // answered at once
-    /// assert_eq!(tickets.queue_len().await?, 0); // and waits for nothing
-    /// # drop(guard);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
-    ///
-    /// # Cancel safety
-    /// As [`FairLock::acquire`].
-    ///
-    /// # On the wire
-    /// One script. It is sent again after a lost reply, with the effect of once (P6).
-    pub fn try_acquire(
-        &self,
-    ) -> impl Future<Output = Result<Option<FairLockGuard>, AcquireError>> + Send + 'static {
-        self.try_acquire_with(AcquireOptions::new())
-    }
-
-    /// Asks once, with `options`. Their timeout limits the wait for the server's reply.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_fair::{Client, FairLock};
-    /// # let client = Client::connect("memory://fair-try_acquire_with").await?;
-    /// # let tickets = FairLock::new(&client, "tickets")?;
-    /// # use std::time::Duration;
-    /// use stanchion_fair::{AcquireOptions, Lease, Renewal};
-    ///
-    /// let minute = Lease::new(Duration::from_secs(60))?;
-    /// let once_a_minute = AcquireOptions::new().lease(minute).renewal(Renewal::Manual);
-    /// let guard = tickets.try_acquire_with(once_a_minute.clone()).await?.ok_or("it has run")?;
-    /// guard.leave(); // keeps others off until the lease ends
-    /// assert!(tickets.try_acquire_with(once_a_minute).await?.is_none());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`FairLock::try_acquire`].
-    ///
-    /// # Cancel safety
-    /// As [`FairLock::acquire`].
-    pub fn try_acquire_with(
-        &self,
-        options: AcquireOptions,
-    ) -> impl Future<Output = Result<Option<FairLockGuard>, AcquireError>> + Send + 'static {
-        let this = self.clone();
-        async move {
-            let hold: Option<Hold> = this
-                .client
-                .try_acquire(&this.sync, options, this.lease)
-                .await?;
-            Ok(hold.map(FairLockGuard::new))
-        }
-    }
-
+impl FairLock {
     /// Returns the holder, its hold count, the rest of its lease, the last token, and the length of the queue.
     ///
     /// ```

@@ -1,11 +1,10 @@
 //! The lock.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use stanchion_core::primitive::{Hold, Part, Reply, Resend, Synchronizer};
+use stanchion_core::primitive::{Part, Reply, Resend, Synchronizer};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Client, Fencing, InvalidName, Lease, Lockable, Name, QueryError,
+    Client, Fencing, InvalidName, Lease, Lockable, Name, QueryError, define_verbs,
 };
 
 use crate::guard::LockGuard;
@@ -21,7 +20,7 @@ use crate::status::LockStatus;
 /// * P4: a release wakes a waiter within about a round trip, in every process; after a lost message it takes until the next
 ///   poll (5 s).
 /// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use [`LockGuard::reenter`] or
-///   [`AcquireOptions::owner`].
+///   [`AcquireOptions::owner`](stanchion_core::AcquireOptions::owner).
 /// * Within a process waiters are served in order of arrival. Between processes there is no order; the fair lock has one.
 ///
 /// # On the wire
@@ -97,29 +96,6 @@ impl Lock {
         Self::described(self.client, name, fencing, self.lease)
     }
 
-    /// Returns the same lock with another lease for acquires that set none. Default 30 s.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_lock::{Client, Lock};
-    /// # let client = Client::connect("memory://lock-with_lease").await?;
-    /// use std::time::Duration;
-    /// use stanchion_lock::Lease;
-    ///
-    /// let short = Lease::new(Duration::from_secs(5))?;
-    /// let orders = Lock::new(&client, "orders")?.with_lease(short);
-    /// let guard = orders.acquire().await?; // if this process dies, the lock is free after 5 s
-    /// assert!(guard.remaining() <= Duration::from_secs(5));
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn with_lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
-        self
-    }
-
     /// Returns the name, key prefix included.
     ///
     /// ```
@@ -140,178 +116,77 @@ impl Lock {
     pub fn name(&self) -> &Name {
         self.description.name()
     }
+}
 
-    /// Waits until the lock is acquired.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_lock::{Client, Lock};
-    /// # let client = Client::connect("memory://lock-acquire").await?;
-    /// # let orders = Lock::new(&client, "orders")?;
-    /// let guard = orders.acquire().await?;
-    /// let next = tokio::spawn(orders.acquire()); // waits
-    /// guard.release().await?;
-    /// let guard = next.await??; // its turn
-    /// assert!(guard.is_held());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
-    /// [`AcquireError::Ambiguous`]: the server has been out of reach for the outage tolerance (30 s).
-    ///
-    /// # Cancel safety
-    /// Safe at every await point: the waiter leaves the queue; a request already sent is awaited in the background and its
-    /// grant released (P3); a wake is passed on to the next waiter.
-    ///
-    /// # On the wire
-    /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and one script for each
-    /// wake of the process; none when the holder is in this process and hands the lock off.
-    pub fn acquire(
-        &self,
-    ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
-        self.acquire_with(AcquireOptions::new())
+define_verbs! {
+    impl Lock, guarded by LockGuard;
+
+    /// # use stanchion_lock::{AcquireError, AcquireOptions, Client, Lease, Lock, Renewal};
+    /// # let client = Client::connect("memory://lock-verbs").await?;
+    /// # let lock = Lock::new(&client, "orders")?;
+    example lock;
+
+    fn acquire {
+        /// Waits until the lock is acquired.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// # use stanchion_lock::{Client, Lock};
+        /// # let client = Client::connect("memory://lock-acquire").await?;
+        /// # let orders = Lock::new(&client, "orders")?;
+        /// let guard = orders.acquire().await?;
+        /// let next = tokio::spawn(orders.acquire()); // waits
+        /// guard.release().await?;
+        /// let guard = next.await??; // its turn
+        /// assert!(guard.is_held());
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// [`AcquireError::Rejected`](stanchion_core::AcquireError::Rejected): the request cannot succeed as it is.
+        /// [`AcquireError::Unavailable`](stanchion_core::AcquireError::Unavailable) or
+        /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): the server has been out of reach for the
+        /// outage tolerance (30 s).
+        ///
+        /// # Cancel safety
+        /// Safe at every await point: the waiter leaves the queue; a request already sent is awaited in the background and its
+        /// grant released (P3); a wake is passed on to the next waiter.
+        ///
+        /// # On the wire
+        /// One script when the lock is free. Otherwise one subscription for all waiters of the process, and one script for each
+        /// wake of the process; none when the holder is in this process and hands the lock off.
     }
-
-    /// Waits for at most `timeout`. Zero asks the server once.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_lock::{AcquireError, Client, Lock};
-    /// # let client = Client::connect("memory://lock-acquire_timeout").await?;
-    /// # let orders = Lock::new(&client, "orders")?;
-    /// # use std::time::Duration;
-    /// let _guard = orders.acquire().await?;
-    /// match orders.acquire_timeout(Duration::from_millis(50)).await {
-    ///     Err(AcquireError::TimedOut { waited, .. }) => assert!(waited >= Duration::from_millis(50)),
-    ///     other => panic!("somebody else holds it: {other:?}"),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as [`Lock::acquire`].
-    ///
-    /// # Cancel safety
-    /// As [`Lock::acquire`].
-    pub fn acquire_timeout(
-        &self,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
-        self.acquire_with(AcquireOptions::new().timeout(timeout))
+    fn try_acquire {
+        /// Asks once, without waiting; `Ok(None)` when somebody else holds it.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// # use stanchion_lock::{Client, Lock};
+        /// # let client = Client::connect("memory://lock-try_acquire").await?;
+        /// # let orders = Lock::new(&client, "orders")?;
+        /// let guard = orders.try_acquire().await?.ok_or("somebody else holds it")?;
+        /// assert!(orders.try_acquire().await?.is_none()); // answered at once
+        /// guard.release().await?;
+        /// assert!(orders.try_acquire().await?.is_some());
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// [`AcquireError`](stanchion_core::AcquireError), but never for contention. Ends within the operation timeout (5 s).
+        ///
+        /// # Cancel safety
+        /// As [`Lock::acquire`].
+        ///
+        /// # On the wire
+        /// One script. It is sent again after a lost reply, with the effect of once (P6).
     }
+}
 
-    /// Acquires with `options`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_lock::{AcquireOptions, Client, Lock};
-    /// # let client = Client::connect("memory://lock-acquire_with").await?;
-    /// # let orders = Lock::new(&client, "orders")?;
-    /// # use std::time::Duration;
-    /// let me = AcquireOptions::new().owner(&client.owner());
-    /// let outer = orders.acquire_with(me.clone()).await?;
-    /// let inner = orders.acquire_with(me).await?; // the same owner re-enters
-    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
-    ///
-    /// let other = AcquireOptions::new().timeout(Duration::ZERO);
-    /// assert!(orders.acquire_with(other).await.is_err()); // a new owner does not
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Lock::acquire`] and [`Lock::acquire_timeout`].
-    ///
-    /// # Cancel safety
-    /// As [`Lock::acquire`].
-    pub fn acquire_with(
-        &self,
-        options: AcquireOptions,
-    ) -> impl Future<Output = Result<LockGuard, AcquireError>> + Send + 'static {
-        let this = self.clone();
-        async move {
-            this.client
-                .acquire(&this.sync, options, this.lease)
-                .await
-                .map(LockGuard::new)
-        }
-    }
-
-    /// Asks once, without waiting; `Ok(None)` when somebody else holds it.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_lock::{Client, Lock};
-    /// # let client = Client::connect("memory://lock-try_acquire").await?;
-    /// # let orders = Lock::new(&client, "orders")?;
-    /// let guard = orders.try_acquire().await?.ok_or("somebody else holds it")?;
-    /// assert!(orders.try_acquire().await?.is_none()); // answered at once
-    /// guard.release().await?;
-    /// assert!(orders.try_acquire().await?.is_some());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
-    ///
-    /// # Cancel safety
-    /// As [`Lock::acquire`].
-    ///
-    /// # On the wire
-    /// One script. It is sent again after a lost reply, with the effect of once (P6).
-    pub fn try_acquire(
-        &self,
-    ) -> impl Future<Output = Result<Option<LockGuard>, AcquireError>> + Send + 'static {
-        self.try_acquire_with(AcquireOptions::new())
-    }
-
-    /// Asks once, with `options`. Their timeout limits the wait for the server's reply.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_lock::{Client, Lock};
-    /// # let client = Client::connect("memory://lock-try_acquire_with").await?;
-    /// # let orders = Lock::new(&client, "orders")?;
-    /// # use std::time::Duration;
-    /// use stanchion_lock::{AcquireOptions, Lease, Renewal};
-    ///
-    /// let minute = Lease::new(Duration::from_secs(60))?;
-    /// let once_a_minute = AcquireOptions::new().lease(minute).renewal(Renewal::Manual);
-    /// let guard = orders.try_acquire_with(once_a_minute.clone()).await?.ok_or("it has run")?;
-    /// guard.leave(); // keeps others off until the lease ends
-    /// assert!(orders.try_acquire_with(once_a_minute).await?.is_none());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Lock::try_acquire`].
-    ///
-    /// # Cancel safety
-    /// As [`Lock::acquire`].
-    pub fn try_acquire_with(
-        &self,
-        options: AcquireOptions,
-    ) -> impl Future<Output = Result<Option<LockGuard>, AcquireError>> + Send + 'static {
-        let this = self.clone();
-        async move {
-            let hold: Option<Hold> = this
-                .client
-                .try_acquire(&this.sync, options, this.lease)
-                .await?;
-            Ok(hold.map(LockGuard::new))
-        }
-    }
-
+impl Lock {
     /// Returns the holder, its hold count, the rest of its lease, and the last token.
     ///
     /// ```

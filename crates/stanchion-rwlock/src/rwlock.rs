@@ -389,13 +389,8 @@ impl RwLock {
         &self,
         options: AcquireOptions,
     ) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
-        let this = self.clone();
-        async move {
-            this.client
-                .acquire(&this.readers, options, this.lease)
-                .await
-                .map(ReadGuard::new)
-        }
+        let side = self.read_side().0;
+        async move { side.acquire(options).await.map(ReadGuard::new) }
     }
 
     /// Acquires for writing with `options`.
@@ -428,13 +423,10 @@ impl RwLock {
         &self,
         options: AcquireOptions,
     ) -> impl Future<Output = Result<WriteGuard, AcquireError>> + Send + 'static {
-        let this = self.clone();
+        let (side, readers) = (self.write_side().0, Arc::clone(&self.readers));
         async move {
-            let hold = this
-                .client
-                .acquire(&this.writers, options, this.lease)
-                .await?;
-            Ok(WriteGuard::new(hold, Arc::clone(&this.readers)))
+            let hold = side.acquire(options).await?;
+            Ok(WriteGuard::new(hold, readers))
         }
     }
 
@@ -529,14 +521,8 @@ impl RwLock {
         &self,
         options: AcquireOptions,
     ) -> impl Future<Output = Result<Option<ReadGuard>, AcquireError>> + Send + 'static {
-        let this = self.clone();
-        async move {
-            let hold = this
-                .client
-                .try_acquire(&this.readers, options, this.lease)
-                .await?;
-            Ok(hold.map(ReadGuard::new))
-        }
+        let side = self.read_side().0;
+        async move { Ok(side.try_acquire(options).await?.map(ReadGuard::new)) }
     }
 
     /// Asks once to write, with `options`. Their timeout limits the wait for the server's reply.
@@ -568,13 +554,10 @@ impl RwLock {
         &self,
         options: AcquireOptions,
     ) -> impl Future<Output = Result<Option<WriteGuard>, AcquireError>> + Send + 'static {
-        let this = self.clone();
+        let (side, readers) = (self.write_side().0, Arc::clone(&self.readers));
         async move {
-            let hold = this
-                .client
-                .try_acquire(&this.writers, options, this.lease)
-                .await?;
-            Ok(hold.map(|hold| WriteGuard::new(hold, Arc::clone(&this.readers))))
+            let hold = side.try_acquire(options).await?;
+            Ok(hold.map(|hold| WriteGuard::new(hold, readers)))
         }
     }
 

@@ -17,6 +17,7 @@ use crate::permit::LeasedPermit;
 use crate::pool::{Pool, countable, unexpected, wanted, within};
 use crate::scripts::leased::{Description, set_total, status};
 use crate::status::LeasedStatus;
+use crate::verbs::define_pool_verbs;
 
 /// The number of leases that [`LeasedSemaphore::status`] lists.
 const LISTED: u64 = 1000;
@@ -130,33 +131,6 @@ impl LeasedSemaphore {
         Ok(Arc::new(Description { keys, permits }))
     }
 
-    /// Sets the number of permits if the semaphore does not exist yet, and returns whether it did. Redisson's `trySetPermits`.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-init").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// assert!(downloads.init(8).await?);
-    /// assert!(!downloads.init(5).await?); // the first call has set the number
-    /// assert_eq!(downloads.total().await?, 8);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have taken effect, and does not take effect later.
-    ///
-    /// # Cancel safety
-    /// A dropped call may or may not have set it.
-    ///
-    /// # On the wire
-    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
-    pub async fn init(&self, permits: u32) -> Result<bool, QueryError> {
-        self.pool.init(permits).await
-    }
-
     /// Waits for one permit.
     ///
     /// ```
@@ -227,69 +201,6 @@ impl LeasedSemaphore {
         self.acquire_with(permits, AcquireOptions::new())
     }
 
-    /// Waits for one permit, for at most `timeout`. Zero asks once.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use stanchion_semaphore::{AcquireError, Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-acquire-timeout").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(1).await?;
-    /// let permit = downloads.acquire().await?;
-    /// let late = downloads.acquire_timeout(Duration::from_millis(20)).await;
-    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
-    /// permit.release().await?;
-    /// downloads.acquire_timeout(Duration::from_secs(5)).await?.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
-    /// [`LeasedSemaphore::acquire`].
-    ///
-    /// # Cancel safety
-    /// As [`LeasedSemaphore::acquire`].
-    pub fn acquire_timeout(
-        &self,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
-        self.acquire_with(1, within(timeout))
-    }
-
-    /// Waits for `permits` permits, for at most `timeout`. Zero asks once.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use stanchion_semaphore::{AcquireError, Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-acquire-many-timeout").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(3).await?;
-    /// let pair = downloads.acquire_many_timeout(2, Duration::from_secs(5)).await?;
-    /// assert_eq!(pair.count(), 2);
-    /// let late = downloads.acquire_many_timeout(2, Duration::from_millis(20)).await;
-    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. }))); // one is free: not enough
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`LeasedSemaphore::acquire_timeout`] and [`LeasedSemaphore::acquire_many`].
-    ///
-    /// # Cancel safety
-    /// As [`LeasedSemaphore::acquire`].
-    pub fn acquire_many_timeout(
-        &self,
-        permits: u32,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<LeasedPermit, AcquireError>> + Send + 'static {
-        self.acquire_with(permits, within(timeout))
-    }
-
     /// Waits for `permits` permits, with `options`.
     ///
     /// ```
@@ -325,66 +236,6 @@ impl LeasedSemaphore {
                 .await
                 .map(LeasedPermit::new)
         }
-    }
-
-    /// Asks once for one permit; returns `Ok(None)` when none is free, or the free ones are kept back for a big request.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-try-acquire").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(1).await?;
-    /// let permit = downloads.try_acquire().await?;
-    /// assert!(permit.is_some());
-    /// assert!(downloads.try_acquire().await?.is_none()); // returns at once
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
-    ///
-    /// # Cancel safety
-    /// As [`LeasedSemaphore::acquire`].
-    ///
-    /// # On the wire
-    /// One script, resent after a lost reply; it takes effect once (P6).
-    pub fn try_acquire(
-        &self,
-    ) -> impl Future<Output = Result<Option<LeasedPermit>, AcquireError>> + Send + 'static {
-        self.try_acquire_many(1)
-    }
-
-    /// Asks once for `permits` permits, all of them at once.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-try-acquire-many").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(3).await?;
-    /// let permit = downloads.acquire_many(2).await?;
-    /// assert!(downloads.try_acquire_many(2).await?.is_none()); // all or none
-    /// assert_eq!(downloads.available().await?, 1);
-    /// permit.release().await?;
-    /// assert!(downloads.try_acquire_many(2).await?.is_some());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`LeasedSemaphore::try_acquire`] and [`LeasedSemaphore::acquire_many`].
-    ///
-    /// # Cancel safety
-    /// As [`LeasedSemaphore::acquire`].
-    pub fn try_acquire_many(
-        &self,
-        permits: u32,
-    ) -> impl Future<Output = Result<Option<LeasedPermit>, AcquireError>> + Send + 'static {
-        self.try_acquire_with(permits, AcquireOptions::new())
     }
 
     /// Asks once for `permits` permits, with `options`. Their timeout bounds the wait for the server's answer.
@@ -573,115 +424,18 @@ impl LeasedSemaphore {
             .once(|operation| set_total(&self.pool.keys, permits, operation))
             .await
     }
+}
 
-    /// Adds permits, wakes waiters, and returns the number of permits that are free afterwards. Creates the semaphore if it
-    /// does not exist. A TTL on the key stays, unlike with Redisson's `addPermits`.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-add").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(1).await?;
-    /// let permit = downloads.acquire().await?; // the only one
-    /// let waiter = tokio::spawn(downloads.acquire());
-    /// assert_eq!(downloads.add(1).await?, 1);
-    /// assert_eq!(waiter.await??.count(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`QueryError`]. [`QueryError::Unavailable`]: they may have been added, and are not added later.
-    /// [`QueryError::Rejected`] for more than 2³¹ − 1, the most that Java can read.
-    ///
-    /// # Cancel safety
-    /// A dropped call may or may not have added them.
-    ///
-    /// # On the wire
-    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
-    pub async fn add(&self, permits: u32) -> Result<i64, QueryError> {
-        self.pool.add(permits).await
-    }
+define_pool_verbs! {
+    impl LeasedSemaphore, of LeasedPermit, in LeasedDanger;
 
-    /// Removes permits for good, free or held, and returns the number of permits that are free afterwards. While that is
-    /// negative, a release wakes nobody. Redisson's `addPermits` with a negative number.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-reduce").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(3).await?;
-    /// let pair = downloads.acquire_many(2).await?;
-    /// assert_eq!(downloads.reduce(2).await?, -1); // one was free
-    /// pair.release().await?;
-    /// assert_eq!(downloads.total().await?, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`LeasedSemaphore::add`].
-    ///
-    /// # Cancel safety
-    /// A dropped call may or may not have removed them.
-    ///
-    /// # On the wire
-    /// As [`LeasedSemaphore::add`].
-    pub async fn reduce(&self, permits: u32) -> Result<i64, QueryError> {
-        self.pool.reduce(permits).await
-    }
+    /// # use stanchion_semaphore::{AcquireError, Client, LeasedSemaphore};
+    /// # let client = Client::connect("memory://leasedsemaphore-verbs").await?;
+    /// # let semaphore = LeasedSemaphore::new(&client, "downloads")?;
+    example semaphore;
 
-    /// Removes all free permits for good, and returns their number. Permits whose leases have ended stay until a request
-    /// needs them.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-drain").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(3).await?;
-    /// let permit = downloads.acquire().await?;
-    /// assert_eq!(downloads.drain().await?, 2);
-    /// assert_eq!(downloads.total().await?, 1); // the one that is held
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`LeasedSemaphore::add`].
-    ///
-    /// # Cancel safety
-    /// A dropped call may or may not have removed them.
-    ///
-    /// # On the wire
-    /// As [`LeasedSemaphore::add`].
-    pub async fn drain(&self) -> Result<u32, QueryError> {
-        self.pool.drain().await
-    }
-
-    /// Returns the operations that take permits away from their holders.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, LeasedSemaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://leasedsemaphore-danger").await?;
-    /// # let downloads = LeasedSemaphore::new(&client, "downloads")?;
-    /// # downloads.init(3).await?;
-    /// let operator = downloads.danger(); // a word that shows in a review
-    /// assert!(operator.delete().await?);
-    /// assert!(!downloads.status().await?.exists);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn danger(&self) -> LeasedDanger<'_> {
-        LeasedDanger { pool: &self.pool }
+    fn drain {
+        /// Permits whose leases have ended stay until a request needs them.
     }
 }
 

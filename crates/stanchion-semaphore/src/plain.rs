@@ -1,6 +1,4 @@
 //! The plain semaphore.
-//!
-//! Long: the public verbs of one type, each with its contract and an example.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +14,7 @@ use crate::permit::Permit;
 use crate::pool::{Pool, most, unexpected, wanted, within};
 use crate::scripts::plain::{Description, status};
 use crate::status::SemaphoreStatus;
+use crate::verbs::define_pool_verbs;
 
 /// A number of permits that processes share by a name. Cheap to clone; handles have no state.
 ///
@@ -97,33 +96,6 @@ impl Semaphore {
         Ok(Arc::new(Description { keys, permits }))
     }
 
-    /// Sets the number of permits if the semaphore does not exist yet, and returns whether it did. Redisson's `trySetPermits`.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://semaphore-init").await?;
-    /// # let licences = Semaphore::new(&client, "licences")?;
-    /// assert!(licences.init(3).await?);
-    /// assert!(!licences.init(5).await?); // the first call has set the number
-    /// assert_eq!(licences.available().await?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`QueryError`]. [`QueryError::Unavailable`]: it may have taken effect, and does not take effect later.
-    ///
-    /// # Cancel safety
-    /// A dropped call may or may not have set it.
-    ///
-    /// # On the wire
-    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
-    pub async fn init(&self, permits: u32) -> Result<bool, QueryError> {
-        self.pool.init(permits).await
-    }
-
     /// Waits for one permit.
     ///
     /// ```
@@ -203,69 +175,6 @@ impl Semaphore {
         self.acquire_with(permits, AcquireOptions::new())
     }
 
-    /// Waits for one permit, for at most `timeout`. Zero asks once.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use stanchion_semaphore::{AcquireError, Client, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://semaphore-acquire-timeout").await?;
-    /// # let licences = Semaphore::new(&client, "licences")?;
-    /// # licences.init(1).await?;
-    /// let permit = licences.acquire().await?;
-    /// let late = licences.acquire_timeout(Duration::from_millis(20)).await;
-    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. })));
-    /// permit.release().await?;
-    /// licences.acquire_timeout(Duration::from_secs(5)).await?.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError::TimedOut`], at most 50 ms after the deadline on any network (P9); otherwise as
-    /// [`Semaphore::acquire`].
-    ///
-    /// # Cancel safety
-    /// As [`Semaphore::acquire`].
-    pub fn acquire_timeout(
-        &self,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<Permit, AcquireError>> + Send + 'static {
-        self.acquire_many_timeout(1, timeout)
-    }
-
-    /// Waits for `permits` permits, for at most `timeout`. Zero asks once.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use stanchion_semaphore::{AcquireError, Client, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://semaphore-acquire-many-timeout").await?;
-    /// # let licences = Semaphore::new(&client, "licences")?;
-    /// # licences.init(3).await?;
-    /// let pair = licences.acquire_many_timeout(2, Duration::from_secs(5)).await?;
-    /// assert_eq!(pair.count(), 2);
-    /// let late = licences.acquire_many_timeout(2, Duration::from_millis(20)).await;
-    /// assert!(matches!(late, Err(AcquireError::TimedOut { .. }))); // one is free: not enough
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Semaphore::acquire_timeout`] and [`Semaphore::acquire_many`].
-    ///
-    /// # Cancel safety
-    /// As [`Semaphore::acquire`].
-    pub fn acquire_many_timeout(
-        &self,
-        permits: u32,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<Permit, AcquireError>> + Send + 'static {
-        self.acquire_with(permits, within(timeout))
-    }
-
     fn acquire_with(
         &self,
         permits: u32,
@@ -280,72 +189,16 @@ impl Semaphore {
         }
     }
 
-    /// Asks once for one permit; returns `Ok(None)` when none is free, or the free ones are kept back for a big request.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://semaphore-try-acquire").await?;
-    /// # let licences = Semaphore::new(&client, "licences")?;
-    /// # licences.init(1).await?;
-    /// let permit = licences.try_acquire().await?;
-    /// assert!(permit.is_some());
-    /// assert!(licences.try_acquire().await?.is_none()); // returns at once
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
-    ///
-    /// # Cancel safety
-    /// As [`Semaphore::acquire`].
-    ///
-    /// # On the wire
-    /// One script, resent after a lost reply; it takes effect once (P6).
-    pub fn try_acquire(
-        &self,
-    ) -> impl Future<Output = Result<Option<Permit>, AcquireError>> + Send + 'static {
-        self.try_acquire_many(1)
-    }
-
-    /// Asks once for `permits` permits, all of them at once.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://semaphore-try-acquire-many").await?;
-    /// # let licences = Semaphore::new(&client, "licences")?;
-    /// # licences.init(3).await?;
-    /// let pair = licences.acquire_many(2).await?;
-    /// assert!(licences.try_acquire_many(2).await?.is_none()); // all or none
-    /// assert_eq!(licences.available().await?, 1);
-    /// pair.release().await?;
-    /// assert!(licences.try_acquire_many(2).await?.is_some());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Semaphore::try_acquire`] and [`Semaphore::acquire_many`].
-    ///
-    /// # Cancel safety
-    /// As [`Semaphore::acquire`].
-    pub fn try_acquire_many(
+    fn try_acquire_with(
         &self,
         permits: u32,
+        options: AcquireOptions,
     ) -> impl Future<Output = Result<Option<Permit>, AcquireError>> + Send + 'static {
         let this = self.clone();
         async move {
             let hold = this
                 .pool
-                .try_acquire(
-                    this.asking_for(permits),
-                    AcquireOptions::new(),
-                    Lease::default(),
-                )
+                .try_acquire(this.asking_for(permits), options, Lease::default())
                 .await?;
             Ok(hold.map(Permit::new))
         }
@@ -413,116 +266,17 @@ impl Semaphore {
         let reply = self.pool.client.query(&call, Resend::UntilAnswered).await?;
         SemaphoreStatus::read(&reply).ok_or_else(|| unexpected(&reply))
     }
+}
 
-    /// Adds permits, wakes waiters, and returns the number of permits that are free afterwards. Creates the semaphore if it
-    /// does not exist. A TTL on the key stays, unlike with Redisson's `addPermits`.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://semaphore-add").await?;
-    /// # let licences = Semaphore::new(&client, "licences")?;
-    /// # licences.init(1).await?;
-    /// let permit = licences.acquire().await?; // the only one
-    /// let waiter = tokio::spawn(licences.acquire());
-    /// assert_eq!(licences.add(1).await?, 1);
-    /// assert_eq!(waiter.await??.count(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`QueryError`]. [`QueryError::Unavailable`]: they may have been added, and are not added later.
-    /// [`QueryError::Rejected`] for more than 2³¹ − 1, the most that Java can read.
-    ///
-    /// # Cancel safety
-    /// A dropped call may or may not have added them.
-    ///
-    /// # On the wire
-    /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6).
-    pub async fn add(&self, permits: u32) -> Result<i64, QueryError> {
-        self.pool.add(permits).await
-    }
+define_pool_verbs! {
+    impl Semaphore, of Permit, in SemaphoreDanger;
 
-    /// Removes permits for good, free or held, and returns the number of permits that are free afterwards. While that is
-    /// negative, a release wakes nobody. Redisson's `addPermits` with a negative number.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://semaphore-reduce").await?;
-    /// # let licences = Semaphore::new(&client, "licences")?;
-    /// # licences.init(3).await?;
-    /// let pair = licences.acquire_many(2).await?;
-    /// assert_eq!(licences.reduce(2).await?, -1); // one was free
-    /// pair.release().await?;
-    /// assert_eq!(licences.available().await?, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Semaphore::add`].
-    ///
-    /// # Cancel safety
-    /// A dropped call may or may not have removed them.
-    ///
-    /// # On the wire
-    /// As [`Semaphore::add`].
-    pub async fn reduce(&self, permits: u32) -> Result<i64, QueryError> {
-        self.pool.reduce(permits).await
-    }
+    /// # use stanchion_semaphore::{AcquireError, Client, Semaphore};
+    /// # let client = Client::connect("memory://semaphore-verbs").await?;
+    /// # let semaphore = Semaphore::new(&client, "licences")?;
+    example semaphore;
 
-    /// Removes all free permits for good, and returns their number.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://semaphore-drain").await?;
-    /// # let licences = Semaphore::new(&client, "licences")?;
-    /// # licences.init(3).await?;
-    /// let permit = licences.acquire().await?;
-    /// assert_eq!(licences.drain().await?, 2);
-    /// permit.release().await?;
-    /// assert_eq!(licences.available().await?, 1); // the one that was held
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Semaphore::add`].
-    ///
-    /// # Cancel safety
-    /// A dropped call may or may not have removed them.
-    ///
-    /// # On the wire
-    /// As [`Semaphore::add`].
-    pub async fn drain(&self) -> Result<u32, QueryError> {
-        self.pool.drain().await
-    }
-
-    /// Returns the operations that take permits away from their holders.
-    ///
-    /// ```
-    /// # use stanchion_semaphore::{Client, Semaphore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let client = Client::connect("memory://semaphore-danger").await?;
-    /// # let licences = Semaphore::new(&client, "licences")?;
-    /// # licences.init(3).await?;
-    /// let operator = licences.danger(); // a word that shows in a review
-    /// assert!(operator.delete().await?);
-    /// assert!(!licences.status().await?.exists);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn danger(&self) -> SemaphoreDanger<'_> {
-        SemaphoreDanger { pool: &self.pool }
-    }
+    fn drain {}
 }
 
 /// The part of a status query that concerns the holders.

@@ -1,0 +1,143 @@
+//! The macro that gives a lock its verbs, so that those of all locks mean the same.
+
+/// Gives a [`Lockable`](crate::Lockable) with a field `lease` the verbs that all locks have.
+///
+/// For the crates of the family. The lines above `example lock` are how to make the lock of the examples; they are hidden. What
+/// differs between locks is written at `acquire` and `try_acquire`: how they wait, and what they send.
+#[macro_export]
+macro_rules! define_verbs {
+    (
+        impl $lock:ident, guarded by $guard:ident;
+
+        $(#[$setup:meta])*
+        example lock;
+
+        fn acquire { $(#[$acquire:meta])* }
+        fn try_acquire { $(#[$try_acquire:meta])* }
+    ) => {
+        impl $lock {
+            /// Returns the same lock with another lease for acquires that set none. Default 30 s.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// # use std::time::Duration;
+            /// let short = Lease::new(Duration::from_secs(5))?;
+            /// let lock = lock.with_lease(short);
+            /// let guard = lock.acquire().await?; // if this process dies, it ends after 5 s
+            /// assert!(guard.remaining() <= Duration::from_secs(5));
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[must_use]
+            pub fn with_lease(mut self, lease: $crate::Lease) -> Self {
+                self.lease = lease;
+                self
+            }
+
+            $(#[$acquire])*
+            pub fn acquire(
+                &self,
+            ) -> impl ::std::future::Future<Output = Result<$guard, $crate::AcquireError>> + Send + 'static {
+                self.acquire_with($crate::AcquireOptions::new())
+            }
+
+            /// Waits for at most `timeout`. Zero asks the server once.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// # use std::time::Duration;
+            /// let _guard = lock.acquire().await?;
+            /// match lock.acquire_timeout(Duration::from_millis(50)).await {
+            ///     Err(AcquireError::TimedOut { waited, .. }) => assert!(waited >= Duration::from_millis(50)),
+            ///     other => panic!("somebody else holds it: {other:?}"),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// [`AcquireError::TimedOut`](stanchion_core::AcquireError::TimedOut), at most 50 ms after the deadline on any
+            /// network (P9); otherwise as [`acquire`](Self::acquire).
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            pub fn acquire_timeout(
+                &self,
+                timeout: ::std::time::Duration,
+            ) -> impl ::std::future::Future<Output = Result<$guard, $crate::AcquireError>> + Send + 'static {
+                self.acquire_with($crate::AcquireOptions::new().timeout(timeout))
+            }
+
+            /// Acquires with `options`.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// # use std::time::Duration;
+            /// let me = AcquireOptions::new().owner(&client.owner());
+            /// let outer = lock.acquire_with(me.clone()).await?;
+            /// let inner = lock.acquire_with(me).await?; // the same owner re-enters
+            /// assert_eq!(inner.fencing_token(), outer.fencing_token());
+            ///
+            /// let other = AcquireOptions::new().timeout(Duration::ZERO);
+            /// assert!(lock.acquire_with(other).await.is_err()); // a new owner does not
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// As [`acquire`](Self::acquire) and [`acquire_timeout`](Self::acquire_timeout).
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            pub fn acquire_with(
+                &self,
+                options: $crate::AcquireOptions,
+            ) -> impl ::std::future::Future<Output = Result<$guard, $crate::AcquireError>> + Send + 'static {
+                let part = $crate::Lockable::part(self);
+                async move { part.acquire(options).await.map($guard::new) }
+            }
+
+            $(#[$try_acquire])*
+            pub fn try_acquire(
+                &self,
+            ) -> impl ::std::future::Future<Output = Result<Option<$guard>, $crate::AcquireError>> + Send + 'static {
+                self.try_acquire_with($crate::AcquireOptions::new())
+            }
+
+            /// Asks once, with `options`. Their timeout limits the wait for the server's reply.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// # use std::time::Duration;
+            /// let minute = Lease::new(Duration::from_secs(60))?;
+            /// let once_a_minute = AcquireOptions::new().lease(minute).renewal(Renewal::Manual);
+            /// let guard = lock.try_acquire_with(once_a_minute.clone()).await?.ok_or("it has run")?;
+            /// guard.leave(); // keeps others off until the lease ends
+            /// assert!(lock.try_acquire_with(once_a_minute).await?.is_none());
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// As [`try_acquire`](Self::try_acquire).
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            pub fn try_acquire_with(
+                &self,
+                options: $crate::AcquireOptions,
+            ) -> impl ::std::future::Future<Output = Result<Option<$guard>, $crate::AcquireError>> + Send + 'static {
+                let part = $crate::Lockable::part(self);
+                async move { Ok(part.try_acquire(options).await?.map($guard::new)) }
+            }
+        }
+    };
+}
