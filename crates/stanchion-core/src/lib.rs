@@ -18,6 +18,7 @@ mod observe;
 mod options;
 mod owner;
 pub mod primitive;
+mod reading;
 mod seat;
 mod shared;
 mod timetable;

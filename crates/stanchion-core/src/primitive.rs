@@ -19,6 +19,7 @@ pub use crate::description::{
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
 pub use crate::millis::{Brief, as_millis, whole_millis};
+pub use crate::reading::{holder_in, natural, unexpected};
 pub use stanchion_transport::{Arg, Call, Item, Reply, Script};
 
 /// A member of a multi-lock: a lock, a fair lock, a side of a read-write lock.

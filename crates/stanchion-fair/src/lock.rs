@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Lockable, Part, Reply, Resend, Synchronizer};
+use stanchion_core::primitive::{Lockable, Part, Reply, Resend, Synchronizer, unexpected};
 use stanchion_core::{Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
 
 use crate::guard::FairLockGuard;
 use crate::scripts::{Description, GRACE, REDISSON_WAIT};
-use crate::status::{FairLockStatus, unexpected};
+use crate::status::FairLockStatus;
 
 /// A reentrant lock that processes share by its name, granted in the order in which they asked. Cheap to clone; handles
 /// have no state.

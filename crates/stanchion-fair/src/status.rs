@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::{Reply, as_millis};
-use stanchion_core::{FencingToken, QueryError, Rejection};
+use stanchion_core::primitive::{Reply, as_millis, holder_in, natural, unexpected};
+use stanchion_core::{FencingToken, QueryError};
 
 /// A snapshot of a fair lock, taken by the server when asked. The lock may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,14 +34,6 @@ pub struct FairHolder {
     pub remaining: Option<Duration>,
 }
 
-pub(crate) fn unexpected(reply: &Reply) -> QueryError {
-    QueryError::Rejected {
-        rejection: Rejection::Other {
-            detail: format!("an unexpected reply: {reply:?}"),
-        },
-    }
-}
-
 impl FairLockStatus {
     /// Returns whether anybody held the lock.
     ///
@@ -68,29 +60,11 @@ impl FairLockStatus {
         let [ttl, token, queued, fields @ ..] = reply.as_array().ok_or_else(unexpected)? else {
             return Err(unexpected());
         };
-        let natural = |number: &Reply| number.as_int().and_then(|n| u64::try_from(n).ok());
-        let something_else = |what: &str| QueryError::Rejected {
-            rejection: Rejection::WrongType {
-                detail: format!("the name belongs to something else: its hash {what}"),
-            },
-        };
-        let holder = match fields {
-            [] => None,
-            [owner, count] => {
-                // Another program's data may be long or secret: it is not shown.
-                let owner = owner.as_text().filter(|owner| owner.contains(':'));
-                let count = count.as_int().and_then(|n| n.try_into().ok());
-                let (owner, hold_count) = owner
-                    .zip(count)
-                    .ok_or_else(|| something_else("has a field that is no holder"))?;
-                Some(FairHolder {
-                    owner: owner.to_owned(),
-                    hold_count,
-                    remaining: natural(ttl).map(Duration::from_millis),
-                })
-            }
-            _ => return Err(something_else("has more than one field")),
-        };
+        let holder = holder_in(fields)?.map(|(owner, hold_count)| FairHolder {
+            owner,
+            hold_count,
+            remaining: natural(ttl).map(Duration::from_millis),
+        });
         Ok(Self {
             holder,
             last_token: natural(token).and_then(FencingToken::new),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Call, Reply, Resend, Synchronizer};
+use stanchion_core::primitive::{Call, Reply, Resend, Synchronizer, natural, unexpected};
 use stanchion_core::{AcquireError, Client, InvalidName, Name, Outage, QueryError, Rejection};
 
 use crate::scripts::Description;
@@ -318,14 +318,7 @@ impl CountDownLatch {
                     detail: "the request reached the server too late".into(),
                 },
             }),
-            reply => reply
-                .as_int()
-                .and_then(|n| u64::try_from(n).ok())
-                .ok_or_else(|| QueryError::Rejected {
-                    rejection: Rejection::Other {
-                        detail: format!("an unexpected reply: {reply:?}"),
-                    },
-                }),
+            reply => natural(&reply).ok_or_else(|| unexpected(&reply)),
         }
     }
 }

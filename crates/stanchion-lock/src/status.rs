@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::{Reply, as_millis};
-use stanchion_core::{FencingToken, QueryError, Rejection};
+use stanchion_core::primitive::{Reply, as_millis, holder_in, natural, unexpected};
+use stanchion_core::{FencingToken, QueryError};
 
 /// A snapshot of a lock, taken by the server when asked. The lock may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,40 +52,17 @@ impl LockStatus {
     }
 
     pub(crate) fn read(reply: &Reply) -> Result<Self, QueryError> {
-        let unexpected = || QueryError::Rejected {
-            rejection: Rejection::Other {
-                detail: format!("an unexpected reply: {reply:?}"),
-            },
-        };
+        let unexpected = || unexpected(reply);
         let [ttl, token, fields @ ..] = reply.as_array().ok_or_else(unexpected)? else {
             return Err(unexpected());
         };
         let ttl = ttl.as_int().ok_or_else(unexpected)?;
-        let last_token = token
-            .as_int()
-            .and_then(|n| FencingToken::new(u64::try_from(n).ok()?));
-        let something_else = |what: &str| QueryError::Rejected {
-            rejection: Rejection::WrongType {
-                detail: format!("the name belongs to something else: its hash {what}"),
-            },
-        };
-        let holder = match fields {
-            [] => None,
-            [owner, count] => {
-                // Another program's data may be long or secret: it is not shown.
-                let owner = owner.as_text().filter(|owner| owner.contains(':'));
-                let count = count.as_int().and_then(|n| n.try_into().ok());
-                let (owner, hold_count) = owner
-                    .zip(count)
-                    .ok_or_else(|| something_else("has a field that is no holder"))?;
-                Some(Holder {
-                    owner: owner.to_owned(),
-                    hold_count,
-                    remaining: u64::try_from(ttl).ok().map(Duration::from_millis),
-                })
-            }
-            _ => return Err(something_else("has more than one field")),
-        };
+        let holder = holder_in(fields)?.map(|(owner, hold_count)| Holder {
+            owner,
+            hold_count,
+            remaining: u64::try_from(ttl).ok().map(Duration::from_millis),
+        });
+        let last_token = natural(token).and_then(FencingToken::new);
         Ok(Self { holder, last_token })
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::{Reply, as_millis};
-use stanchion_core::{FencingToken, QueryError, Rejection};
+use stanchion_core::primitive::{Reply, as_millis, natural, unexpected};
+use stanchion_core::{FencingToken, QueryError};
 
 use crate::layout::WRITE;
 
@@ -65,24 +65,18 @@ impl RwLockStatus {
     }
 
     pub(crate) fn read(reply: &Reply) -> Result<Self, QueryError> {
-        Self::parse(reply).ok_or_else(|| QueryError::Rejected {
-            rejection: Rejection::Other {
-                detail: format!("an unexpected reply: {reply:?}"),
-            },
-        })
+        Self::parse(reply).ok_or_else(|| unexpected(reply))
     }
 
     fn parse(reply: &Reply) -> Option<Self> {
         let [ttl, token, mode, holders, mark, fields @ ..] = reply.as_array()? else {
             return None;
         };
-        let holders = u64::try_from(holders.as_int()?).ok()?;
+        let holders = natural(holders)?;
         let mut status = Self {
             remaining: u64::try_from(ttl.as_int()?).ok().map(Duration::from_millis),
             readers_held_off: mark.as_int()? == 1,
-            last_token: token
-                .as_int()
-                .and_then(|n| FencingToken::new(u64::try_from(n).ok()?)),
+            last_token: natural(token).and_then(FencingToken::new),
             ..Self::default()
         };
         let is_written = mode.as_text()? == "write";

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Resend, Synchronizer};
+use stanchion_core::primitive::{Resend, Synchronizer, unexpected};
 use stanchion_core::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Client, Guard, InvalidName, Lease, Name,
     QueryError, Rejection,
@@ -14,7 +14,7 @@ use stanchion_core::{
 use crate::danger::LeasedDanger;
 use crate::keys::Keys;
 use crate::permit::LeasedPermit;
-use crate::pool::{Pool, countable, unexpected, wanted, within};
+use crate::pool::{Pool, countable, wanted, within};
 use crate::scripts::leased::{Description, set_total, status};
 use crate::status::LeasedStatus;
 use crate::verbs::define_pool_verbs;

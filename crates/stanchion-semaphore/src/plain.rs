@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Resend, Synchronizer};
+use stanchion_core::primitive::{Resend, Synchronizer, unexpected};
 use stanchion_core::{
     AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, QueryError, Rejection,
 };
@@ -11,7 +11,7 @@ use stanchion_core::{
 use crate::danger::SemaphoreDanger;
 use crate::keys::Keys;
 use crate::permit::Permit;
-use crate::pool::{Pool, most, unexpected, wanted, within};
+use crate::pool::{Pool, most, wanted, within};
 use crate::scripts::plain::{Description, status};
 use crate::status::SemaphoreStatus;
 use crate::verbs::define_pool_verbs;

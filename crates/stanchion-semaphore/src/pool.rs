@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Call, Hold, Operation, Reply, Resend, Synchronizer};
+use stanchion_core::primitive::{Call, Hold, Operation, Reply, Resend, Synchronizer, unexpected};
 use stanchion_core::{AcquireError, AcquireOptions, Client, Lease, Outage, QueryError, Rejection};
 
 use crate::keys::Keys;
@@ -151,13 +151,4 @@ pub(crate) fn countable(permits: u32) -> Result<u32, QueryError> {
 
 fn invalid(rule: String) -> Rejection {
     Rejection::InvalidOption { rule }
-}
-
-/// Returns the error for a reply that none of the scripts gives.
-pub(crate) fn unexpected(reply: &Reply) -> QueryError {
-    QueryError::Rejected {
-        rejection: Rejection::Other {
-            detail: format!("an unexpected reply: {reply:?}"),
-        },
-    }
 }
