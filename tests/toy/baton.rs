@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Call, Hold, Kind, Request, Script, Synchronizer};
+use stanchion_core::primitive::{Call, Handle, Hold, Kind, Request, Script, Synchronizer};
 use stanchion_core::{
     AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, WireOwner, define_guard,
 };
@@ -66,21 +66,22 @@ define_guard! {
 /// A baton that one process at a time carries.
 #[derive(Clone, Debug)]
 pub(crate) struct Baton {
-    client: Client,
+    handle: Handle,
     sync: Arc<dyn Synchronizer>,
 }
 
 impl Baton {
     /// The baton called `name`. Sends nothing.
     pub(crate) fn new(client: &Client, name: &str) -> Result<Self, InvalidName> {
+        let handle = Handle::of(client);
         let name = client.name(name)?;
         let description = Description {
             channel: name.prefixed("stanchion_baton__channel"),
-            publish: client.publish_command(),
+            publish: handle.publish_command(),
             name,
         };
         Ok(Self {
-            client: client.clone(),
+            handle,
             sync: Arc::new(description),
         })
     }
@@ -89,7 +90,7 @@ impl Baton {
     pub(crate) async fn acquire(&self) -> Result<BatonGuard, AcquireError> {
         let options = AcquireOptions::new();
         let hold: Hold = self
-            .client
+            .handle
             .acquire(&self.sync, options, Lease::default())
             .await?;
         Ok(BatonGuard { hold })

@@ -1,7 +1,7 @@
 //! The existing names that are similar to one that does not exist.
 
 use stanchion::{Client, Name};
-use stanchion_core::primitive::{Arg, Reply, Resend, Script};
+use stanchion_core::primitive::{Arg, Handle, Reply, Resend, Script};
 
 static SIMILAR: Script<1, 2> = Script::new("cli/similar", include_str!("../lua/similar.lua"));
 
@@ -24,7 +24,10 @@ pub(crate) async fn look(client: &Client, name: &Name, asked: &str) -> Option<Mi
     let mut found: Vec<(usize, String)> = Vec::new();
     for _ in 0..SCRIPTS {
         let call = SIMILAR.call([name.as_bytes()], [Arg::from(&*cursor), Arg::from(AT_ONCE)]);
-        let reply = client.query(&call, Resend::UntilAnswered).await.ok()?;
+        let reply = Handle::of(client)
+            .query(&call, Resend::UntilAnswered)
+            .await
+            .ok()?;
         let [exists, next, keys @ ..] = reply.as_array()? else {
             return None;
         };

@@ -6,25 +6,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 use uuid::Uuid;
 
-use crate::acquire;
 use crate::agenda;
-use crate::description::Synchronizer;
-use crate::error::{AcquireError, LostReason, QueryError};
-use crate::hold::handle::Hold;
-use crate::lease::Lease;
-use crate::name::{InvalidName, Name, NameRule};
-use crate::observe::{self, span};
-use crate::options::AcquireOptions;
+use crate::error::LostReason;
+use crate::name::{InvalidName, Name};
 use crate::owner::Owner;
 use crate::shared::Core;
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    BootClock, Call, ClientConfig, Clock, ConnectError, Destination, Failure, Messages, Moment,
-    Outage, Path, Placement, Reply, Runner, ServerInfo, ServerUrl, Wake,
+    BootClock, ClientConfig, Clock, ConnectError, Destination, Messages, Moment, Runner,
+    ServerInfo, ServerUrl, Wake,
 };
 
 /// A connection to one Redis or Valkey, shared by all synchronizers made from it. Cheap to clone.
@@ -39,26 +32,6 @@ use stanchion_transport::{
 #[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
-}
-
-/// The rule for sending a request again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Resend {
-    /// Send it until it is answered. It may run more than once.
-    UntilAnswered,
-    /// Send it again only when it is known not to have run.
-    Never,
-}
-
-/// The identity and the end of an operation that must happen once: see [`Client::operation`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Operation {
-    /// Its unique identity.
-    pub id: WireOwner,
-    /// Server time in µs after which its script must refuse. By then nobody waits for it, and nobody sends it again.
-    pub not_after: u64,
 }
 
 impl Client {
@@ -110,7 +83,7 @@ impl Client {
         if config.wake == Wake::Messages {
             runner.serve(Arc::clone(&subscriptions).serve(
                 Arc::clone(&servers),
-                messages(server.placement),
+                Messages::of(server.placement),
                 closed.clone(),
             ));
         }
@@ -191,40 +164,14 @@ impl Client {
         )
     }
 
-    /// As [`Client::name`], for primitives whose derived keys must not be those of another name.
-    ///
-    /// # Errors
-    /// [`InvalidName`]; nothing is sent.
-    pub fn name_that_shares_nothing(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
-        let name = self.name(name)?;
-        if name.is_wrapped() {
-            return Err(InvalidName {
-                name: name.to_string(),
-                rule: NameRule::SharesQueue,
-            });
-        }
-        Ok(name)
-    }
-
-    /// As [`Client::name`], for primitives whose derived names always have braces of their own.
-    ///
-    /// # Errors
-    /// [`InvalidName`]; nothing is sent.
-    pub fn name_without_braces(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
-        let name = self.name(name)?;
-        let slots = self.core.server.placement == Placement::Slots;
-        if slots && name.as_bytes().iter().any(|b| matches!(b, b'{' | b'}')) {
-            return Err(InvalidName {
-                name: name.to_string(),
-                rule: NameRule::Braces,
-            });
-        }
-        Ok(name)
+    /// The shared state, for [`Handle`](crate::primitive::Handle).
+    pub(crate) const fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Stops acquiring, waits up to `grace` for the operations under way, and closes.
     ///
-    /// Calls that wait end with [`AcquireError::Shutdown`]; so does one that is granted meanwhile, and its hold is released.
+    /// Calls that wait end with [`AcquireError::Shutdown`](crate::AcquireError::Shutdown); so does one that is granted meanwhile, and its hold is released.
     /// The shutdown waits for releases, awaited ones and those of dropped guards. Guards that are still alive are lost
     /// ([`LostReason::Shutdown`]) and reported; their holds are not released, because the work under them may still run: they
     /// end with their leases.
@@ -266,162 +213,6 @@ impl Client {
         ShutdownReport {
             unfinished,
             abandoned,
-        }
-    }
-
-    /// For primitives: acquires, waiting as `options` say; `lease` applies if they have none.
-    ///
-    /// # Errors
-    /// [`AcquireError`].
-    pub async fn acquire(
-        &self,
-        sync: &Arc<dyn Synchronizer>,
-        options: AcquireOptions,
-        lease: Lease,
-    ) -> Result<Hold, AcquireError> {
-        self.open(sync)?;
-        let started = self.started();
-        let result = acquire::acquire(&self.core, sync, options, lease)
-            .instrument(span!("acquire", sync))
-            .await;
-        self.waited(sync, started, &result, |_| true);
-        result
-    }
-
-    /// The start of a wait, where waits are measured.
-    fn started(&self) -> Option<Moment> {
-        cfg!(feature = "metrics").then(|| self.now())
-    }
-
-    /// Records the time and the outcome of a wait, where waits are measured.
-    fn waited<T>(
-        &self,
-        sync: &Arc<dyn Synchronizer>,
-        started: Option<Moment>,
-        result: &Result<T, AcquireError>,
-        granted: impl FnOnce(&T) -> bool,
-    ) {
-        if let Some(started) = started {
-            let outcome = observe::outcome(result, granted);
-            observe::waited(sync.kind(), outcome, self.now().since(started));
-        }
-    }
-
-    /// For primitives: asks once. `Ok(None)`: another owner holds.
-    ///
-    /// # Errors
-    /// [`AcquireError`].
-    pub async fn try_acquire(
-        &self,
-        sync: &Arc<dyn Synchronizer>,
-        options: AcquireOptions,
-        lease: Lease,
-    ) -> Result<Option<Hold>, AcquireError> {
-        self.open(sync)?;
-        let started = self.started();
-        let result = acquire::try_acquire(&self.core, sync, options, lease)
-            .instrument(span!("try_acquire", sync))
-            .await;
-        self.waited(sync, started, &result, Option::is_some);
-        result
-    }
-
-    /// For primitives: waits for something that leaves no hold.
-    ///
-    /// # Errors
-    /// [`AcquireError`].
-    pub async fn wait(
-        &self,
-        sync: &Arc<dyn Synchronizer>,
-        timeout: Option<Duration>,
-    ) -> Result<(), AcquireError> {
-        let options = AcquireOptions {
-            timeout,
-            ..AcquireOptions::default()
-        };
-        // A hold of `Tenure::Nothing`: there is nothing to release.
-        self.acquire(sync, options, Lease::default())
-            .await
-            .map(drop)
-    }
-
-    /// For primitives: an identity and an end for one operation that must happen once, however often it is sent (P6).
-    #[must_use]
-    pub fn operation(&self) -> Operation {
-        let core = &self.core;
-        Operation {
-            id: core.next_wire_owner(),
-            not_after: core.servers.earliest(
-                (core.clock.now() + core.config.operation_timeout + core.config.silence_limit())
-                    .micros(),
-            ),
-        }
-    }
-
-    /// For primitives: the command that reaches subscribers on this kind of server, `PUBLISH` or `SPUBLISH`.
-    #[must_use]
-    pub fn publish_command(&self) -> &'static str {
-        // As Redisson: sharded messages on a cluster, plain ones everywhere else.
-        match messages(self.core.server.placement) {
-            Messages::Sharded => "SPUBLISH",
-            Messages::Plain => "PUBLISH",
-        }
-    }
-
-    /// For primitives: the longest time after which a waiter that got no message asks again.
-    #[must_use]
-    pub fn poll_interval(&self) -> Duration {
-        self.core.config.poll_interval
-    }
-
-    /// For primitives: runs a script until it is answered or the operation timeout has passed. One that must not run
-    /// twice is not sent again after its answer was lost.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub async fn query(&self, call: &Call, resend: Resend) -> Result<Reply, QueryError> {
-        let core = &self.core;
-        let timeout = core.config.operation_timeout;
-        let until = core.clock.now() + timeout;
-        let asking = async {
-            loop {
-                match core.call(Path::Direct, call).await {
-                    Ok(reply) => return Ok(reply),
-                    Err(Failure::Rejected(rejection)) => {
-                        return Err(QueryError::Rejected {
-                            rejection: rejection.into(),
-                        });
-                    }
-                    Err(Failure::Unanswered(outage)) if resend == Resend::Never => {
-                        return Err(QueryError::Unanswered { outage });
-                    }
-                    Err(Failure::Unanswered(outage) | Failure::NotNow(outage)) => {
-                        if core.clock.now() >= until {
-                            return Err(QueryError::Unavailable { outage });
-                        }
-                    }
-                }
-                core.recover(until).await;
-            }
-        };
-        tokio::time::timeout(timeout, asking)
-            .await
-            .unwrap_or_else(|_| {
-                let detail = format!("nothing within {}", humantime::format_duration(timeout));
-                Err(QueryError::Unavailable {
-                    outage: Outage::Unanswered { detail },
-                })
-            })
-    }
-
-    /// Fails if the client is closing.
-    fn open(&self, sync: &Arc<dyn Synchronizer>) -> Result<(), AcquireError> {
-        if self.core.closing.is_cancelled() {
-            Err(AcquireError::Shutdown {
-                name: sync.name().clone(),
-            })
-        } else {
-            Ok(())
         }
     }
 }
@@ -471,13 +262,4 @@ pub struct AbandonedHold {
 fn identity(given: Option<u128>) -> Uuid {
     let bits = given.map_or_else(|| Uuid::new_v4().into_bytes(), u128::to_be_bytes);
     Uuid::new_v8(bits)
-}
-
-/// The kind of messages to use, as Redisson: sharded ones on a cluster, plain ones everywhere else.
-fn messages(placement: Placement) -> Messages {
-    if placement == Placement::Slots {
-        Messages::Sharded
-    } else {
-        Messages::Plain
-    }
 }

@@ -42,7 +42,6 @@ pub use primitive::Lockable;
 pub use token::{Fencing, FencingToken};
 pub use wire_owner::WireOwner;
 
-pub use stanchion_transport::slot;
 pub use stanchion_transport::{
     Background, BootClock, ByteStream, ClientConfig, Clock, ConfigError, ConnectError, Connector,
     Credentials, CredentialsProvider, Moment, Outage, Placement, Secret, ServerInfo,

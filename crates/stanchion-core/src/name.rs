@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use stanchion_transport::Placement;
-use stanchion_transport::slot::{slot, tag_of};
+use stanchion_transport::{Placement, slot_of, tag_of};
 
 /// The longest name, in bytes, prefix included.
 pub const MAX_NAME_BYTES: usize = 512;
@@ -85,7 +84,7 @@ impl Name {
             return fail(NameRule::TooLong { bytes });
         }
         let name = Self([prefix.as_bytes(), given].concat().into());
-        if placement == Placement::Slots && slot(&name.prefixed("p")) != name.slot() {
+        if placement == Placement::Slots && slot_of(&name.prefixed("p")) != name.slot() {
             return fail(NameRule::SplitsSlots);
         }
         Ok(name)
@@ -100,7 +99,7 @@ impl Name {
     /// The name's cluster slot.
     #[must_use]
     pub fn slot(&self) -> u16 {
-        slot(&self.0)
+        slot_of(&self.0)
     }
 
     /// `prefix:{N}`, or `prefix:N` when N has a `{` anywhere: Redisson's rule for derived keys and channels.
@@ -249,7 +248,7 @@ mod tests {
         fn a_name_accepted_for_a_cluster_keeps_all_its_keys_in_one_slot(bytes in prop::collection::vec(prop_oneof![Just(b'{'), Just(b'}'), any::<u8>()], 1..40)) {
             if let Ok(name) = Name::new("", &bytes, Placement::Slots) {
                 for derived in [name.prefixed("redisson_lock__channel"), name.prefixed("redisson_lock_token"), name.suffixed("timeout"), name.slot_fence()] {
-                    prop_assert_eq!(slot(&derived), name.slot());
+                    prop_assert_eq!(slot_of(&derived), name.slot());
                 }
             }
         }

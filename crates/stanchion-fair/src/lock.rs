@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Lockable, Part, Reply, Resend, Synchronizer, unexpected};
+use stanchion_core::primitive::{Handle, Lockable, Part, Reply, Resend, Synchronizer, unexpected};
 use stanchion_core::{Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
 
 use crate::guard::FairLockGuard;
@@ -51,7 +51,7 @@ use crate::status::FairLockStatus;
 /// of a release: its users overtake, and the queue notices the release within half a second. Use one kind for one name.
 #[derive(Clone, Debug)]
 pub struct FairLock {
-    client: Client,
+    handle: Handle,
     description: Arc<Description>,
     sync: Arc<dyn Synchronizer>,
     fencing: Fencing,
@@ -86,9 +86,10 @@ impl FairLock {
     /// [`InvalidName`]. A name of the form `{x}` is refused: by Redisson's rule for derived keys it has the queue of `x`, so a
     /// release of the one would grant to a waiter of the other. `{x}:y` is allowed.
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let name = client.name_that_shares_nothing(name)?;
+        let handle = Handle::of(client);
+        let name = handle.name_that_shares_nothing(name)?;
         Ok(Self::described(
-            client.clone(),
+            handle,
             name,
             Fencing::default(),
             REDISSON_WAIT,
@@ -97,16 +98,16 @@ impl FairLock {
     }
 
     fn described(
-        client: Client,
+        handle: Handle,
         name: Name,
         fencing: Fencing,
         redisson_wait: Duration,
         lease: Lease,
     ) -> Self {
-        let description = Arc::new(Description::new(&client, name, fencing, redisson_wait));
+        let description = Arc::new(Description::new(&handle, name, fencing, redisson_wait));
         let sync = Arc::clone(&description) as Arc<dyn Synchronizer>;
         Self {
-            client,
+            handle,
             description,
             sync,
             fencing,
@@ -133,7 +134,7 @@ impl FairLock {
     #[must_use]
     pub fn with_fencing(self, fencing: Fencing) -> Self {
         let name = self.name().clone();
-        Self::described(self.client, name, fencing, self.redisson_wait, self.lease)
+        Self::described(self.handle, name, fencing, self.redisson_wait, self.lease)
     }
 
     /// Returns the same lock for a name for which a Redisson client may wait longer than 5 minutes. `longest` is the longest
@@ -161,7 +162,7 @@ impl FairLock {
     #[must_use]
     pub fn with_redisson_wait(self, longest: Duration) -> Self {
         let name = self.name().clone();
-        Self::described(self.client, name, self.fencing, longest, self.lease)
+        Self::described(self.handle, name, self.fencing, longest, self.lease)
     }
 
     /// Returns the name, key prefix included.
@@ -286,7 +287,7 @@ impl FairLock {
     /// Safe; it only reads.
     pub async fn status(&self) -> Result<FairLockStatus, QueryError> {
         let reply = self
-            .client
+            .handle
             .query(&self.description.status(), Resend::UntilAnswered)
             .await?;
         let mut status = FairLockStatus::read(&reply)?;
@@ -355,8 +356,10 @@ impl FairLock {
     /// # On the wire
     /// One script that walks the queue from its head to the place: for people and dashboards.
     pub async fn position(&self) -> Result<Option<u64>, QueryError> {
-        let call = self.description.position(&self.client.id().to_string());
-        let reply = self.client.query(&call, Resend::UntilAnswered).await?;
+        let call = self
+            .description
+            .position(&self.handle.client().id().to_string());
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
         let ahead = reply.as_int().ok_or_else(|| unexpected(&reply))?;
         Ok(u64::try_from(ahead).ok())
     }
@@ -385,7 +388,7 @@ impl FairLock {
 
 impl Lockable for FairLock {
     fn part(&self) -> Part {
-        Part::new(&self.client, &self.sync, self.lease)
+        Part::new(&self.handle, &self.sync, self.lease)
     }
 }
 
@@ -427,7 +430,7 @@ impl FairDanger<'_> {
     pub async fn force_release(&self) -> Result<bool, QueryError> {
         let reply = self
             .lock
-            .client
+            .handle
             .query(&self.lock.description.force_release(), Resend::Never)
             .await?;
         Ok(reply == Reply::Int(1))

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    Arg, Call, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing, Synchronizer, whole_millis,
+    Arg, Call, Handle, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing,
+    Synchronizer, whole_millis,
 };
-use stanchion_core::{Client, Fencing, FencingToken, Lease, Name, WireOwner};
+use stanchion_core::{Fencing, FencingToken, Lease, Name, WireOwner};
 
 /// A script in three parts: its header and common case; the functions for the queue, which all share; its own last part.
 macro_rules! with_queue {
@@ -57,7 +58,7 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    pub(crate) fn new(client: &Client, name: Name, fencing: Fencing, wait: Duration) -> Self {
+    pub(crate) fn new(handle: &Handle, name: Name, fencing: Fencing, wait: Duration) -> Self {
         let base = name.prefixed("redisson_lock__channel");
         Self {
             queue: name.prefixed("redisson_lock_queue"),
@@ -65,9 +66,9 @@ impl Description {
             waiters: name.prefixed("stanchion_fair_waiters"),
             heard: name.prefixed("stanchion_fair_heard"),
             fence: fencing.key(&name),
-            channel: below(&base, &client.id().to_string()),
+            channel: below(&base, &handle.client().id().to_string()),
             base,
-            publish: client.publish_command(),
+            publish: handle.publish_command(),
             wait_ms: whole_millis(wait.max(REDISSON_WAIT)),
             name,
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Call, Reply, Resend, Synchronizer, natural, unexpected};
+use stanchion_core::primitive::{Call, Handle, Reply, Resend, Synchronizer, natural, unexpected};
 use stanchion_core::{AcquireError, Client, InvalidName, Name, Outage, QueryError, Rejection};
 
 use crate::scripts::Description;
@@ -33,7 +33,7 @@ const MAX_COUNT: u64 = (1 << 53) - 1;
 /// semaphore one name.
 #[derive(Clone, Debug)]
 pub struct CountDownLatch {
-    client: Client,
+    handle: Handle,
     description: Arc<Description>,
     sync: Arc<dyn Synchronizer>,
 }
@@ -60,11 +60,12 @@ impl CountDownLatch {
     /// # Errors
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let name = client.name_without_braces(name)?;
-        let description = Arc::new(Description::new(name, client.publish_command()));
+        let handle = Handle::of(client);
+        let name = handle.name_without_braces(name)?;
+        let description = Arc::new(Description::new(name, handle.publish_command()));
         let sync = Arc::clone(&description) as Arc<dyn Synchronizer>;
         Ok(Self {
-            client: client.clone(),
+            handle,
             description,
             sync,
         })
@@ -115,7 +116,7 @@ impl CountDownLatch {
     /// does, whose waiters then wait for the new count.
     pub async fn arm(&self, count: u64) -> Result<bool, QueryError> {
         checked("count", count)?;
-        let operation = self.client.operation();
+        let operation = self.handle.operation();
         let answer = self
             .operate(&self.description.arm(count, &operation))
             .await?;
@@ -177,7 +178,7 @@ impl CountDownLatch {
     /// As [`CountDownLatch::count_down`].
     pub async fn count_down_by(&self, by: u64) -> Result<u64, QueryError> {
         checked("by", by)?;
-        let operation = self.client.operation();
+        let operation = self.handle.operation();
         self.operate(&self.description.count_down(by, &operation))
             .await
     }
@@ -241,7 +242,7 @@ impl CountDownLatch {
     /// One script when the latch is open. Otherwise one subscription for all waiters of the process, and one script for each
     /// message and each poll.
     pub async fn wait(&self) -> Result<(), AcquireError> {
-        self.client.wait(&self.sync, None).await
+        self.handle.wait(&self.sync, None).await
     }
 
     /// Waits until the latch is open, for at most `timeout`. Zero asks once.
@@ -269,7 +270,7 @@ impl CountDownLatch {
     /// # Cancel safety
     /// As [`CountDownLatch::wait`].
     pub async fn wait_timeout(&self, timeout: Duration) -> Result<(), AcquireError> {
-        self.client.wait(&self.sync, Some(timeout)).await
+        self.handle.wait(&self.sync, Some(timeout)).await
     }
 
     /// Removes a closed latch, and returns whether there was one. Its waiters get [`Rejection::Deleted`] at once. Later waits
@@ -304,14 +305,14 @@ impl CountDownLatch {
     /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6). Publishes `1`, as Redisson
     /// does.
     pub async fn delete(&self) -> Result<bool, QueryError> {
-        let operation = self.client.operation();
+        let operation = self.handle.operation();
         let answer = self.operate(&self.description.delete(&operation)).await?;
         Ok(answer == 1)
     }
 
     /// Sends `call` until it is answered. Its scripts take effect once and repeat their answer.
     async fn operate(&self, call: &Call) -> Result<u64, QueryError> {
-        match self.client.query(call, Resend::UntilAnswered).await? {
+        match self.handle.query(call, Resend::UntilAnswered).await? {
             // An earlier attempt may have run.
             Reply::Int(-1) => Err(QueryError::Unanswered {
                 outage: Outage::Unanswered {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Part, Reply, Resend, Synchronizer};
+use stanchion_core::primitive::{Handle, Part, Reply, Resend, Synchronizer};
 use stanchion_core::{
     Client, Fencing, InvalidName, Lease, Lockable, Name, QueryError, define_verbs,
 };
@@ -28,7 +28,7 @@ use crate::status::LockStatus;
 /// acquire and release are two commands.
 #[derive(Clone, Debug)]
 pub struct Lock {
-    client: Client,
+    handle: Handle,
     description: Arc<Description>,
     sync: Arc<dyn Synchronizer>,
     lease: Lease,
@@ -57,18 +57,18 @@ impl Lock {
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         Ok(Self::described(
-            client.clone(),
+            Handle::of(client),
             client.name(name)?,
             Fencing::default(),
             Lease::default(),
         ))
     }
 
-    fn described(client: Client, name: Name, fencing: Fencing, lease: Lease) -> Self {
-        let description = Arc::new(Description::new(&client, name, fencing));
+    fn described(handle: Handle, name: Name, fencing: Fencing, lease: Lease) -> Self {
+        let description = Arc::new(Description::new(&handle, name, fencing));
         let sync = Arc::clone(&description) as Arc<dyn Synchronizer>;
         Self {
-            client,
+            handle,
             description,
             sync,
             lease,
@@ -93,7 +93,7 @@ impl Lock {
     #[must_use]
     pub fn with_fencing(self, fencing: Fencing) -> Self {
         let name = self.name().clone();
-        Self::described(self.client, name, fencing, self.lease)
+        Self::described(self.handle, name, fencing, self.lease)
     }
 
     /// Returns the name, key prefix included.
@@ -213,7 +213,7 @@ impl Lock {
     /// Safe; it only reads.
     pub async fn status(&self) -> Result<LockStatus, QueryError> {
         let reply = self
-            .client
+            .handle
             .query(&self.description.status(), Resend::UntilAnswered)
             .await?;
         let mut status = LockStatus::read(&reply)?;
@@ -247,7 +247,7 @@ impl Lock {
 
 impl Lockable for Lock {
     fn part(&self) -> Part {
-        Part::new(&self.client, &self.sync, self.lease)
+        Part::new(&self.handle, &self.sync, self.lease)
     }
 }
 
@@ -287,7 +287,7 @@ impl Danger<'_> {
     pub async fn force_release(&self) -> Result<bool, QueryError> {
         let reply = self
             .lock
-            .client
+            .handle
             .query(&self.lock.description.force_release(), Resend::Never)
             .await?;
         Ok(reply == Reply::Int(1))

@@ -1,7 +1,7 @@
 //! The scripts, and the description of a lock that calls them.
 
-use stanchion_core::primitive::{Call, HandOff, Kind, Request, Script, Synchronizer};
-use stanchion_core::{Client, Fencing, Lease, Name, WireOwner};
+use stanchion_core::primitive::{Call, HandOff, Handle, Kind, Request, Script, Synchronizer};
+use stanchion_core::{Fencing, Lease, Name, WireOwner};
 
 static ACQUIRE: Script<2, 3> = Script::new("lock/acquire", include_str!("../lua/acquire.lua"));
 static REENTER: Script<1, 4> = Script::new("lock/reenter", include_str!("../lua/reenter.lua"));
@@ -24,11 +24,11 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    pub(crate) fn new(client: &Client, name: Name, fencing: Fencing) -> Self {
+    pub(crate) fn new(handle: &Handle, name: Name, fencing: Fencing) -> Self {
         Self {
             channel: name.prefixed("redisson_lock__channel"),
             fence: fencing.key(&name),
-            publish: client.publish_command(),
+            publish: handle.publish_command(),
             name,
         }
     }

@@ -62,7 +62,10 @@ pub(crate) fn sorted(mut parts: Vec<Part>) -> Result<Vec<Part>, InvalidMembers> 
 }
 
 fn order(part: &Part) -> (&[u8], u128) {
-    (part.sync.name().as_bytes(), part.client.id().as_u128())
+    (
+        part.sync.name().as_bytes(),
+        part.handle.client().id().as_u128(),
+    )
 }
 
 /// Returns the members in the order in which every client waits for them: those of one name in the order of the numbers that
@@ -104,11 +107,13 @@ pub(crate) fn way(parts: &[Part]) -> Way {
         return Way::InOrder;
     };
     let same_slot = |part: &Part| {
-        part.client.server().placement == Placement::Anywhere
+        part.handle.client().server().placement == Placement::Anywhere
             || part.sync.name().slot() == first.sync.name().slot()
     };
     let fits = |part: &Part| {
-        part.sync.kind().is_plain() && part.client.id() == first.client.id() && same_slot(part)
+        part.sync.kind().is_plain()
+            && part.handle.client().id() == first.handle.client().id()
+            && same_slot(part)
     };
     if parts.iter().all(fits) {
         Way::Together(Joint::new(parts))

@@ -221,7 +221,7 @@ impl MultiLock {
             let first = &this.members[0];
             let until = options
                 .patience()
-                .map(|patience| first.client.now() + patience);
+                .map(|patience| first.handle.client().now() + patience);
             loop {
                 let together = match this.together(&options) {
                     Some(joint) => this.at_once(joint, &options, until).await?,
@@ -305,14 +305,14 @@ impl MultiLock {
         async move {
             let until = options
                 .patience()
-                .map(|patience| this.members[0].client.now() + patience);
+                .map(|patience| this.members[0].handle.client().now() + patience);
             let together = this.together(&options).map(|joint| this.part(joint));
             let parts = together.as_ref().map_or(&*this.members, slice::from_ref);
             let mut holds = Vec::with_capacity(parts.len());
             for part in parts {
                 let options = this.left(&options, until);
                 let hold = part
-                    .client
+                    .handle
                     .try_acquire(&part.sync, options, this.lease)
                     .await?;
                 match hold {
@@ -335,7 +335,7 @@ impl MultiLock {
 
     fn part(&self, joint: Arc<Joint>) -> Part {
         let joint: Arc<dyn Synchronizer> = joint;
-        Part::new(&self.members[0].client, &joint, self.lease)
+        Part::new(&self.members[0].handle, &joint, self.lease)
     }
 
     /// Acquires all members by one script. `None` when other owners hold them in turns and would keep it out for ever.
@@ -349,7 +349,7 @@ impl MultiLock {
         let options = self.left(options, until);
         tokio::select! {
             biased;
-            hold = part.client.acquire(&part.sync, options, self.lease) => hold.map(Some),
+            hold = part.handle.acquire(&part.sync, options, self.lease) => hold.map(Some),
             () = joint.starved() => Ok(None),
         }
     }
@@ -365,7 +365,7 @@ impl MultiLock {
         let mut holds = Vec::with_capacity(members.len());
         for part in &*members {
             let options = self.left(options, until);
-            holds.push(part.client.acquire(&part.sync, options, self.lease).await?);
+            holds.push(part.handle.acquire(&part.sync, options, self.lease).await?);
         }
         Ok(holds)
     }
@@ -375,7 +375,7 @@ impl MultiLock {
         match until {
             Some(until) => options
                 .clone()
-                .timeout(until.since(self.members[0].client.now())),
+                .timeout(until.since(self.members[0].handle.client().now())),
             None => options.clone(),
         }
     }

@@ -71,7 +71,7 @@ impl Joint {
             fences: fences.into(),
             publish: parts
                 .first()
-                .map_or("PUBLISH", |part| part.client.publish_command()),
+                .map_or("PUBLISH", |part| part.handle.publish_command()),
             refusals: Mutex::default(),
             starved: Notify::new(),
         }

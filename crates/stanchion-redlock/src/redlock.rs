@@ -464,13 +464,13 @@ impl RedLock {
                 _ => false,
             })
             .map(|report| report.node)
-            .min_by_key(|node| &self.nodes[*node].client.server().run_id)?;
+            .min_by_key(|node| &self.nodes[*node].handle.client().server().run_id)?;
         let part = &self.nodes[gate];
         // Like every wait, it ends with a poll, here of all nodes: the holder of this one may have lost the others.
-        let poll = part.client.poll_interval();
+        let poll = part.handle.poll_interval();
         let left = deadline.map_or(poll, |deadline| deadline.since(self.now()));
         let options = options.clone().timeout(left.min(poll));
-        let hold = part.client.acquire(&part.sync, options, self.lease).await;
+        let hold = part.handle.acquire(&part.sync, options, self.lease).await;
         hold.ok().map(|hold| (gate, hold))
     }
 
@@ -485,7 +485,7 @@ impl RedLock {
     }
 
     fn now(&self) -> Moment {
-        self.nodes[0].client.now()
+        self.nodes[0].handle.client().now()
     }
 
     fn no_quorum(&self, nodes: Vec<NodeReport>) -> RedLockError {

@@ -48,7 +48,7 @@ pub(crate) async fn ask_all(
     budget: Duration,
 ) -> Round {
     let quorum = nodes.len() / 2 + 1;
-    let clock = &nodes[0].client;
+    let clock = nodes[0].handle.client();
     let started = clock.now();
     let mut tally = Tally::new(nodes.len());
     let kept_node = kept.map(|(node, hold)| {
@@ -92,8 +92,8 @@ async fn ask_one(
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
     match ask {
-        Ask::Once => part.client.try_acquire(&part.sync, options, lease).await,
-        Ask::Insisting => match part.client.acquire(&part.sync, options, lease).await {
+        Ask::Once => part.handle.try_acquire(&part.sync, options, lease).await,
+        Ask::Insisting => match part.handle.acquire(&part.sync, options, lease).await {
             Ok(hold) => Ok(Some(hold)),
             Err(AcquireError::TimedOut { free_by: None, .. }) => Ok(None),
             Err(error) => Err(error),

@@ -1,7 +1,7 @@
 //! The keys, fields and channel of a read-write lock on the server.
 
-use stanchion_core::primitive::{Arg, Call, Request, Script};
-use stanchion_core::{Client, Fencing, Name, WireOwner};
+use stanchion_core::primitive::{Arg, Call, Handle, Request, Script};
+use stanchion_core::{Fencing, Name, WireOwner};
 
 use crate::preference::Preference;
 
@@ -45,7 +45,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn new(
-        client: &Client,
+        handle: &Handle,
         name: Name,
         fencing: Fencing,
         preference: Preference,
@@ -57,7 +57,7 @@ impl Layout {
             readers: name.prefixed("stanchion_rwlock_readers"),
             turn: name.prefixed("stanchion_rwlock_turn"),
             hold_keys: name.suffixed(""),
-            publish: client.publish_command(),
+            publish: handle.publish_command(),
             preference,
             name,
         }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Part, Reply, Resend, Synchronizer};
+use stanchion_core::primitive::{Handle, Part, Reply, Resend, Synchronizer};
 use stanchion_core::{
     AcquireError, AcquireOptions, Client, Fencing, InvalidName, Lease, Lockable, Name, QueryError,
 };
@@ -51,7 +51,7 @@ use crate::write::WriteSide;
 /// commands.
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    client: Client,
+    handle: Handle,
     layout: Arc<Layout>,
     readers: Arc<dyn Synchronizer>,
     writers: Arc<dyn Synchronizer>,
@@ -83,19 +83,15 @@ impl RwLock {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let name = client.name(name)?;
         let (fencing, preference) = (Fencing::default(), Preference::default());
-        let layout = Layout::new(client, name, fencing, preference);
-        Ok(Self::described(
-            client.clone(),
-            layout,
-            fencing,
-            Lease::default(),
-        ))
+        let handle = Handle::of(client);
+        let layout = Layout::new(&handle, name, fencing, preference);
+        Ok(Self::described(handle, layout, fencing, Lease::default()))
     }
 
-    fn described(client: Client, layout: Layout, fencing: Fencing, lease: Lease) -> Self {
+    fn described(handle: Handle, layout: Layout, fencing: Fencing, lease: Lease) -> Self {
         let layout = Arc::new(layout);
         Self {
-            client,
+            handle,
             readers: Arc::new(ReadSide(Arc::clone(&layout))),
             writers: Arc::new(WriteSide(Arc::clone(&layout))),
             layout,
@@ -122,8 +118,8 @@ impl RwLock {
     #[must_use]
     pub fn with_fencing(self, fencing: Fencing) -> Self {
         let (name, preference) = (self.name().clone(), self.layout.preference);
-        let layout = Layout::new(&self.client, name, fencing, preference);
-        Self::described(self.client, layout, fencing, self.lease)
+        let layout = Layout::new(&self.handle, name, fencing, preference);
+        Self::described(self.handle, layout, fencing, self.lease)
     }
 
     /// Returns the same lock with another order between readers and writers.
@@ -146,8 +142,8 @@ impl RwLock {
     #[must_use]
     pub fn with_preference(self, preference: Preference) -> Self {
         let name = self.name().clone();
-        let layout = Layout::new(&self.client, name, self.fencing, preference);
-        Self::described(self.client, layout, self.fencing, self.lease)
+        let layout = Layout::new(&self.handle, name, self.fencing, preference);
+        Self::described(self.handle, layout, self.fencing, self.lease)
     }
 
     /// Returns the same lock with another lease for acquires that set none. Default 30 s.
@@ -192,7 +188,7 @@ impl RwLock {
     /// ```
     #[must_use]
     pub fn read_side(&self) -> RwLockSide {
-        RwLockSide(Part::new(&self.client, &self.readers, self.lease))
+        RwLockSide(Part::new(&self.handle, &self.readers, self.lease))
     }
 
     /// Returns the writing side, for a multi-lock and for code that takes any lock.
@@ -214,7 +210,7 @@ impl RwLock {
     /// ```
     #[must_use]
     pub fn write_side(&self) -> RwLockSide {
-        RwLockSide(Part::new(&self.client, &self.writers, self.lease))
+        RwLockSide(Part::new(&self.handle, &self.writers, self.lease))
     }
 
     /// Returns the name, key prefix included.
@@ -590,7 +586,7 @@ impl RwLock {
     /// One script. Its reply lists 1000 holders at most.
     pub async fn status(&self) -> Result<RwLockStatus, QueryError> {
         let call = self.layout.status(RwLockStatus::MOST);
-        let reply = self.client.query(&call, Resend::UntilAnswered).await?;
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
         RwLockStatus::read(&reply)
     }
 
@@ -661,7 +657,7 @@ impl RwLockDanger<'_> {
     /// A dropped call may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<bool, QueryError> {
         let call = self.lock.layout.force_release();
-        let reply = self.lock.client.query(&call, Resend::Never).await?;
+        let reply = self.lock.handle.query(&call, Resend::Never).await?;
         Ok(reply == Reply::Int(1))
     }
 }

@@ -1,7 +1,7 @@
 //! The keys of one semaphore.
 
-use stanchion_core::primitive::Operation;
-use stanchion_core::{Client, InvalidName, Name};
+use stanchion_core::primitive::{Handle, Operation};
+use stanchion_core::{InvalidName, Name};
 
 /// The keys and the channel of a semaphore of either kind.
 #[derive(Debug)]
@@ -20,28 +20,28 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn plain(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let name = client.name(name)?;
+    pub(crate) fn plain(handle: &Handle, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let name = handle.client().name(name)?;
         let ledger = name.prefixed("stanchion_permits");
         let total = name.prefixed("stanchion_semaphore_total");
-        Ok(Self::new(client, name, ledger, total))
+        Ok(Self::new(handle, name, ledger, total))
     }
 
-    pub(crate) fn leased(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let name = client.name(name)?;
+    pub(crate) fn leased(handle: &Handle, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let name = handle.client().name(name)?;
         let leases = name.suffixed("timeout");
         let total = name.as_bytes().to_vec();
-        Ok(Self::new(client, name, leases, total))
+        Ok(Self::new(handle, name, leases, total))
     }
 
-    fn new(client: &Client, name: Name, held: Vec<u8>, total: Vec<u8>) -> Self {
+    fn new(handle: &Handle, name: Name, held: Vec<u8>, total: Vec<u8>) -> Self {
         Self {
             channel: name.prefixed("redisson_sc"),
             held,
             line: name.prefixed("stanchion_semaphore_line"),
             slow: name.prefixed("stanchion_semaphore_slow"),
             total,
-            publish: client.publish_command(),
+            publish: handle.publish_command(),
             name,
         }
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Resend, Synchronizer, unexpected};
+use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
 use stanchion_core::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Client, Guard, InvalidName, Lease, Name,
     QueryError, Rejection,
@@ -74,7 +74,9 @@ impl LeasedSemaphore {
     /// # Errors
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let pool = Pool::new(client, Keys::leased(client, name)?);
+        let handle = Handle::of(client);
+        let keys = Keys::leased(&handle, name)?;
+        let pool = Pool::new(handle, keys);
         let one = Arc::new(Description {
             keys: Arc::clone(&pool.keys),
             permits: 1,
@@ -387,7 +389,7 @@ impl LeasedSemaphore {
 
     async fn look(&self, list: u64) -> Result<LeasedStatus, QueryError> {
         let call = status(&self.pool.keys, list);
-        let reply = self.pool.client.query(&call, Resend::UntilAnswered).await?;
+        let reply = self.pool.handle.query(&call, Resend::UntilAnswered).await?;
         LeasedStatus::read(&reply).ok_or_else(|| unexpected(&reply))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Resend, Synchronizer, unexpected};
+use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
 use stanchion_core::{
     AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, QueryError, Rejection,
 };
@@ -62,7 +62,9 @@ impl Semaphore {
     /// # Errors
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
-        let pool = Pool::new(client, Keys::plain(client, name)?);
+        let handle = Handle::of(client);
+        let keys = Keys::plain(&handle, name)?;
+        let pool = Pool::new(handle, keys);
         let one = Arc::new(Description {
             keys: Arc::clone(&pool.keys),
             permits: 1,
@@ -263,7 +265,7 @@ impl Semaphore {
 
     async fn look(&self, holders: Holders) -> Result<SemaphoreStatus, QueryError> {
         let call = status(&self.pool.keys, holders == Holders::Listed);
-        let reply = self.pool.client.query(&call, Resend::UntilAnswered).await?;
+        let reply = self.pool.handle.query(&call, Resend::UntilAnswered).await?;
         SemaphoreStatus::read(&reply).ok_or_else(|| unexpected(&reply))
     }
 }

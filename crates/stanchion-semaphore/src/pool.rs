@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Call, Hold, Operation, Reply, Resend, Synchronizer, unexpected};
-use stanchion_core::{AcquireError, AcquireOptions, Client, Lease, Outage, QueryError, Rejection};
+use stanchion_core::primitive::{
+    Call, Handle, Hold, Operation, Reply, Resend, Synchronizer, unexpected,
+};
+use stanchion_core::{AcquireError, AcquireOptions, Lease, Outage, QueryError, Rejection};
 
 use crate::keys::Keys;
 use crate::scripts::pool;
@@ -15,14 +17,14 @@ const MOST: u32 = i32::MAX.unsigned_abs();
 /// A semaphore of either kind: its keys and its client.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
-    pub(crate) client: Client,
+    pub(crate) handle: Handle,
     pub(crate) keys: Arc<Keys>,
 }
 
 impl Pool {
-    pub(crate) fn new(client: &Client, keys: Keys) -> Self {
+    pub(crate) fn new(handle: Handle, keys: Keys) -> Self {
         Self {
-            client: client.clone(),
+            handle,
             keys: Arc::new(keys),
         }
     }
@@ -55,7 +57,7 @@ impl Pool {
 
     pub(crate) async fn delete(&self) -> Result<bool, QueryError> {
         let call = pool::delete(&self.keys);
-        let reply = self.client.query(&call, Resend::Never).await?;
+        let reply = self.handle.query(&call, Resend::Never).await?;
         Ok(reply == Reply::Int(1))
     }
 
@@ -64,8 +66,8 @@ impl Pool {
         &self,
         call: impl FnOnce(&Operation) -> Call,
     ) -> Result<i64, QueryError> {
-        let call = call(&self.client.operation());
-        let reply = self.client.query(&call, Resend::UntilAnswered).await?;
+        let call = call(&self.handle.operation());
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
         match reply.as_array().unwrap_or_default() {
             [Reply::Int(1), Reply::Int(result)] => Ok(*result),
             [Reply::Int(-1), _] => Err(QueryError::Unavailable {
@@ -85,7 +87,7 @@ impl Pool {
         lease: Lease,
     ) -> Result<Hold, AcquireError> {
         let sync = self.checked(sync, &options)?;
-        self.client.acquire(&sync, options, lease).await
+        self.handle.acquire(&sync, options, lease).await
     }
 
     pub(crate) async fn try_acquire(
@@ -95,7 +97,7 @@ impl Pool {
         lease: Lease,
     ) -> Result<Option<Hold>, AcquireError> {
         let sync = self.checked(sync, &options)?;
-        self.client.try_acquire(&sync, options, lease).await
+        self.handle.try_acquire(&sync, options, lease).await
     }
 
     fn checked(

@@ -34,7 +34,7 @@ mod sentinel;
 mod server_clock;
 mod server_info;
 mod servers;
-pub mod slot;
+mod slot;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
@@ -54,3 +54,4 @@ pub use secret::{Credentials, CredentialsProvider, Secret, ServerUrl};
 pub use server_clock::{Reached, ServerClock};
 pub use server_info::{Placement, ServerInfo};
 pub use servers::{Destination, Realm, Servers};
+pub use slot::{slot_of, tag_of};

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use redis::Cmd;
 
-use crate::slot::slot;
+use crate::slot::slot_of;
 
 /// A Lua script whose header documents its keys and arguments. `K` keys and `A` arguments are checked against the
 /// header when the program is compiled; a call passes arrays of exactly these lengths.
@@ -215,7 +215,7 @@ impl Call {
     /// Returns the slot of its first key; 0 if it has none.
     pub(crate) fn slot(&self) -> u16 {
         match self.cmd.args_iter().nth(3) {
-            Some(redis::Arg::Simple(key)) => slot(key),
+            Some(redis::Arg::Simple(key)) => slot_of(key),
             _ => 0,
         }
     }

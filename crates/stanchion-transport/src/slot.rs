@@ -1,11 +1,11 @@
 //! Redis Cluster's hash slots, and a short tag that hashes to a given slot.
 
 /// The number of hash slots of a cluster.
-pub const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of `key`: CRC16 (XMODEM) of the text between the first `{` and the next `}`, or of the whole key.
 #[must_use]
-pub fn slot(key: &[u8]) -> u16 {
+pub fn slot_of(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
@@ -129,7 +129,7 @@ mod tests {
             ("{user}:latch", 5474),
             ("foo", 12182),
         ] {
-            assert_eq!(slot(key.as_bytes()), expected, "{key}");
+            assert_eq!(slot_of(key.as_bytes()), expected, "{key}");
         }
     }
 
@@ -138,7 +138,7 @@ mod tests {
         let tags: HashSet<String> = (0..SLOTS)
             .map(|s| {
                 let tag = tag_of(s);
-                assert_eq!(slot(format!("stanchion_fence:{{{tag}}}").as_bytes()), s);
+                assert_eq!(slot_of(format!("stanchion_fence:{{{tag}}}").as_bytes()), s);
                 tag
             })
             .collect();

@@ -25,7 +25,7 @@ use super::LockEntry;
 use crate::description::Subject;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    Clock, ConnectionId, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, slot::slot,
+    Clock, ConnectionId, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, slot_of,
 };
 
 pub(crate) struct Subscriptions {
@@ -188,7 +188,7 @@ impl Subscriptions {
             Arc::clone(&name),
             Topic {
                 listeners: vec![Listener::new(entry, whom)],
-                slot: slot(channel),
+                slot: slot_of(channel),
                 state: State::Wanted,
                 idle_since: None,
                 lingers: false,

@@ -41,6 +41,7 @@ use crate::failure::{NO_SCRIPT, READ_ONLY, judge};
 use crate::link::exchange::Books;
 use crate::link::health::Health;
 use crate::server_clock::ServerClock;
+use crate::server_info::Placement;
 use crate::url::Login;
 use crate::{Call, Connector, Failure, Reply};
 
@@ -500,6 +501,26 @@ pub enum Messages {
     Plain,
     /// `SPUBLISH`, on a cluster.
     Sharded,
+}
+
+impl Messages {
+    /// The kind that Redisson uses as well: sharded messages on a cluster, plain ones everywhere else.
+    #[must_use]
+    pub const fn of(placement: Placement) -> Self {
+        match placement {
+            Placement::Slots => Self::Sharded,
+            Placement::Anywhere => Self::Plain,
+        }
+    }
+
+    /// The command that sends one.
+    #[must_use]
+    pub const fn publish_command(self) -> &'static str {
+        match self {
+            Self::Plain => "PUBLISH",
+            Self::Sharded => "SPUBLISH",
+        }
+    }
 }
 
 pub(crate) async fn plain(live: &Live, parts: &[&str]) -> Result<Reply, Failure> {

@@ -3,15 +3,16 @@
 //! A primitive is its scripts plus an implementation of [`Synchronizer`]. The loop that waits, the guard, renewal,
 //! clean-up and cancellation are here in the core, once.
 
+mod handle;
+
 use std::fmt;
 use std::sync::Arc;
 
-use crate::client::Client;
 use crate::error::AcquireError;
 use crate::lease::Lease;
 use crate::options::AcquireOptions;
 
-pub use crate::client::{Operation, Resend};
+pub use self::handle::{Handle, Operation, Resend};
 pub use crate::description::{
     HandOff, Heard, Hint, Kind, Request, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
     renew_field,
@@ -33,7 +34,7 @@ pub trait Lockable: fmt::Debug {
 #[non_exhaustive]
 pub struct Part {
     /// The client that acquires.
-    pub client: Client,
+    pub handle: Handle,
     /// The synchronizer.
     pub sync: Arc<dyn Synchronizer>,
     /// The lease of an acquire whose options have none.
@@ -43,9 +44,9 @@ pub struct Part {
 impl Part {
     /// Puts the three together.
     #[must_use]
-    pub fn new(client: &Client, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
+    pub fn new(handle: &Handle, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
         Self {
-            client: client.clone(),
+            handle: handle.clone(),
             sync: Arc::clone(sync),
             lease,
         }
@@ -60,7 +61,7 @@ impl Part {
         options: AcquireOptions,
     ) -> impl Future<Output = Result<Hold, AcquireError>> + Send + 'static {
         let part = self.clone();
-        async move { part.client.acquire(&part.sync, options, part.lease).await }
+        async move { part.handle.acquire(&part.sync, options, part.lease).await }
     }
 
     /// Asks once; `None` when another owner holds it. Borrows nothing.
@@ -73,7 +74,7 @@ impl Part {
     ) -> impl Future<Output = Result<Option<Hold>, AcquireError>> + Send + 'static {
         let part = self.clone();
         async move {
-            let asking = part.client.try_acquire(&part.sync, options, part.lease);
+            let asking = part.handle.try_acquire(&part.sync, options, part.lease);
             asking.await
         }
     }

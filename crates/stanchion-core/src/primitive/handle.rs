@@ -1,0 +1,254 @@
+//! The core, as the crates of the family use it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument as _;
+
+use crate::acquire;
+use crate::client::Client;
+use crate::description::Synchronizer;
+use crate::error::{AcquireError, QueryError};
+use crate::hold::handle::Hold;
+use crate::hold::renew::unanswered_in;
+use crate::lease::Lease;
+use crate::name::{InvalidName, Name, NameRule};
+use crate::observe::{self, span};
+use crate::options::AcquireOptions;
+use crate::shared::Core;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Call, Failure, Messages, Moment, Path, Placement, Reply};
+
+/// A client, as a primitive uses it: acquires, queries, and the facts that scripts need. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    client: Client,
+}
+
+/// The rule for sending a request again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resend {
+    /// Send it until it is answered. It may run more than once.
+    UntilAnswered,
+    /// Send it again only when it is known not to have run.
+    Never,
+}
+
+/// The identity and the end of an operation that must happen once: see [`Handle::operation`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Operation {
+    /// Its unique identity.
+    pub id: WireOwner,
+    /// Server time in µs after which its script must refuse. By then nobody waits for it, and nobody sends it again.
+    pub not_after: u64,
+}
+
+impl Handle {
+    /// Makes the handle of `client`.
+    #[must_use]
+    pub fn of(client: &Client) -> Self {
+        Self {
+            client: client.clone(),
+        }
+    }
+
+    /// The client.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    const fn core(&self) -> &Arc<Core> {
+        self.client.core()
+    }
+
+    /// As [`Client::name`], for primitives whose derived keys must not be those of another name.
+    ///
+    /// # Errors
+    /// [`InvalidName`]; nothing is sent.
+    pub fn name_that_shares_nothing(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
+        let name = self.client.name(name)?;
+        if name.is_wrapped() {
+            return Err(InvalidName {
+                name: name.to_string(),
+                rule: NameRule::SharesQueue,
+            });
+        }
+        Ok(name)
+    }
+
+    /// As [`Client::name`], for primitives whose derived names always have braces of their own.
+    ///
+    /// # Errors
+    /// [`InvalidName`]; nothing is sent.
+    pub fn name_without_braces(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
+        let name = self.client.name(name)?;
+        let slots = self.core().server.placement == Placement::Slots;
+        if slots && name.as_bytes().iter().any(|b| matches!(b, b'{' | b'}')) {
+            return Err(InvalidName {
+                name: name.to_string(),
+                rule: NameRule::Braces,
+            });
+        }
+        Ok(name)
+    }
+
+    /// Acquires, waiting as `options` say; `lease` applies if they have none.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub async fn acquire(
+        &self,
+        sync: &Arc<dyn Synchronizer>,
+        options: AcquireOptions,
+        lease: Lease,
+    ) -> Result<Hold, AcquireError> {
+        self.open(&**sync)?;
+        let started = self.started();
+        let result = acquire::acquire(self.core(), sync, options, lease)
+            .instrument(span!("acquire", sync))
+            .await;
+        self.waited(&**sync, started, &result, |_| true);
+        result
+    }
+
+    /// The start of a wait, where waits are measured.
+    fn started(&self) -> Option<Moment> {
+        cfg!(feature = "metrics").then(|| self.client.now())
+    }
+
+    /// Records the time and the outcome of a wait, where waits are measured.
+    fn waited<T>(
+        &self,
+        sync: &dyn Synchronizer,
+        started: Option<Moment>,
+        result: &Result<T, AcquireError>,
+        granted: impl FnOnce(&T) -> bool,
+    ) {
+        if let Some(started) = started {
+            let outcome = observe::outcome(result, granted);
+            observe::waited(sync.kind(), outcome, self.client.now().since(started));
+        }
+    }
+
+    /// Asks once. `Ok(None)`: another owner holds.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub async fn try_acquire(
+        &self,
+        sync: &Arc<dyn Synchronizer>,
+        options: AcquireOptions,
+        lease: Lease,
+    ) -> Result<Option<Hold>, AcquireError> {
+        self.open(&**sync)?;
+        let started = self.started();
+        let result = acquire::try_acquire(self.core(), sync, options, lease)
+            .instrument(span!("try_acquire", sync))
+            .await;
+        self.waited(&**sync, started, &result, Option::is_some);
+        result
+    }
+
+    /// Waits for something that leaves no hold.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub async fn wait(
+        &self,
+        sync: &Arc<dyn Synchronizer>,
+        timeout: Option<Duration>,
+    ) -> Result<(), AcquireError> {
+        let options = AcquireOptions {
+            timeout,
+            ..AcquireOptions::default()
+        };
+        // A hold of `Tenure::Nothing`: there is nothing to release.
+        self.acquire(sync, options, Lease::default())
+            .await
+            .map(drop)
+    }
+
+    /// An identity and an end for one operation that must happen once, however often it is sent (P6).
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        let core = self.core();
+        Operation {
+            id: core.next_wire_owner(),
+            not_after: core.servers.earliest(
+                (core.clock.now() + core.config.operation_timeout + core.config.silence_limit())
+                    .micros(),
+            ),
+        }
+    }
+
+    /// The command that reaches subscribers on this kind of server, `PUBLISH` or `SPUBLISH`.
+    #[must_use]
+    pub fn publish_command(&self) -> &'static str {
+        Messages::of(self.core().server.placement).publish_command()
+    }
+
+    /// The longest time after which a waiter that got no message asks again.
+    #[must_use]
+    pub fn poll_interval(&self) -> Duration {
+        self.core().config.poll_interval
+    }
+
+    /// Runs a script until it is answered or the operation timeout has passed. One that must not run
+    /// twice is not sent again after its answer was lost.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn query(&self, call: &Call, resend: Resend) -> Result<Reply, QueryError> {
+        let core = self.core();
+        let timeout = core.config.operation_timeout;
+        let until = core.clock.now() + timeout;
+        let asking = async {
+            loop {
+                match core.call(Path::Direct, call).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(Failure::Rejected(rejection)) => {
+                        return Err(QueryError::Rejected {
+                            rejection: rejection.into(),
+                        });
+                    }
+                    Err(Failure::Unanswered(outage)) if resend == Resend::Never => {
+                        return Err(QueryError::Unanswered { outage });
+                    }
+                    Err(Failure::Unanswered(outage) | Failure::NotNow(outage)) => {
+                        if core.clock.now() >= until {
+                            return Err(QueryError::Unavailable { outage });
+                        }
+                    }
+                }
+                core.recover(until).await;
+            }
+        };
+        tokio::time::timeout(timeout, asking)
+            .await
+            .unwrap_or_else(|_| {
+                let outage = unanswered_in(timeout);
+                Err(QueryError::Unavailable { outage })
+            })
+    }
+
+    /// Fails if the client is closing.
+    fn open(&self, sync: &dyn Synchronizer) -> Result<(), AcquireError> {
+        if self.core().closing.is_cancelled() {
+            Err(AcquireError::Shutdown {
+                name: sync.name().clone(),
+            })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.client.fmt(f)
+    }
+}
