@@ -7,7 +7,8 @@ use redis::{Client, Cmd, IntoConnectionInfo as _, Value};
 
 use crate::contender::Contender;
 
-pub(crate) const ACQUIRE: &str = include_str!("../../crates/stanchion-lock/lua/acquire.lua");
+pub(crate) const ACQUIRE: &str =
+    stanchion_core::minting!(include_str!("../../crates/stanchion-lock/lua/acquire.lua"));
 pub(crate) const RELEASE: &str = include_str!("../../crates/stanchion-lock/lua/release.lua");
 pub(crate) const MINIMAL_ACQUIRE: &str = include_str!("../lua/minimal_acquire.lua");
 pub(crate) const MINIMAL_RELEASE: &str = include_str!("../lua/minimal_release.lua");

@@ -316,7 +316,10 @@ macro_rules! with_queue {
 }
 
 const SCRIPTS: [(&str, &str); 3] = [
-    ("acquire", with_queue!("acquire", "acquire_queued")),
+    (
+        "acquire",
+        stanchion_core::minting!(with_queue!("acquire", "acquire_queued")),
+    ),
     ("release", with_queue!("release", "after_release")),
     ("beat", with_queue!("beat", "after_beat")),
 ];

@@ -188,8 +188,10 @@ async fn re_entry_can_be_refused(world: &World) {
 }
 
 async fn a_request_that_runs_again_late_leaves_the_count(world: &World) {
-    const ACQUIRE: &str = include_str!("../../crates/stanchion-lock/lua/acquire.lua");
-    const HAND_OFF: &str = include_str!("../../crates/stanchion-lock/lua/hand_off.lua");
+    const ACQUIRE: &str =
+        stanchion_core::minting!(include_str!("../../crates/stanchion-lock/lua/acquire.lua"));
+    const HAND_OFF: &str =
+        stanchion_core::minting!(include_str!("../../crates/stanchion-lock/lua/hand_off.lua"));
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let outer = lock.acquire().await.unwrap();
     let owner = lock.status().await.unwrap().holder.unwrap().owner;

@@ -323,7 +323,7 @@ async fn a_script_whose_reply_is_lost_has_run_once() {
         lose(lua_with_dead!("read_release"));
         soon(LONG / 3, reading.release()).await.unwrap();
         proxy.thaw();
-        lose(lua_with_dead!("write_acquire"));
+        lose(stanchion_core::minting!(lua_with_dead!("write_acquire")));
         let written = soon(LONG / 3, lock.write()).await.unwrap();
         proxy.thaw();
         lose(lua!("downgrade"));

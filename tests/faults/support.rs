@@ -184,10 +184,14 @@ impl Scripts {
     pub(crate) fn load(server: &RedisServer) -> Self {
         let load = |text: &str| server.cli(&["SCRIPT", "LOAD", text]).as_text().to_owned();
         Self {
-            acquire: load(include_str!("../../crates/stanchion-lock/lua/acquire.lua")),
+            acquire: load(stanchion_core::minting!(include_str!(
+                "../../crates/stanchion-lock/lua/acquire.lua"
+            ))),
             reenter: load(include_str!("../../crates/stanchion-lock/lua/reenter.lua")),
             release: load(include_str!("../../crates/stanchion-lock/lua/release.lua")),
-            hand_off: load(include_str!("../../crates/stanchion-lock/lua/hand_off.lua")),
+            hand_off: load(stanchion_core::minting!(include_str!(
+                "../../crates/stanchion-lock/lua/hand_off.lua"
+            ))),
             renew: load(include_str!("../../crates/stanchion-core/lua/renew.lua")),
         }
     }

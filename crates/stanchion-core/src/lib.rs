@@ -13,6 +13,7 @@ mod guard;
 mod hold;
 mod lease;
 mod millis;
+mod mint;
 mod name;
 mod observe;
 mod options;

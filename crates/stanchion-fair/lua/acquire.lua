@@ -29,24 +29,8 @@ if call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   local now = time[1] * 1000000 + time[2]
   if now > ARGV[6] + 0 then return -1 end
 
-  local token = 0
-  if KEYS[6] ~= KEYS[1] then
-    -- P2: max(last + 1, now), compared as numbers (R5). Text, because Lua writes a large number slowly.
-    token = now
-    local last = call('SET', KEYS[6], time[1] .. string.sub('00000' .. time[2], -6), 'GET')
-    if last then
-      local n = tonumber(last)
-      -- R17: the value is put back, and nothing has changed.
-      if not n or n % 1 ~= 0 or n >= 9007199254740991 then
-        call('SET', KEYS[6], last)
-        return redis.error_reply('WRONGTYPE the fencing counter ' .. KEYS[6] .. ' is not a whole number below 2^53 - 1')
-      end
-      if n >= now then
-        token = n + 1
-        call('SET', KEYS[6], string.format('%.0f', token))
-      end
-    end
-  end
+  local fence = KEYS[6]
+  -- @mint.lua
 
   call('HSET', KEYS[1], ARGV[4], '1')
   -- A lock without a TTL must not stay behind, even where PEXPIRE is not permitted (R9).

@@ -13,7 +13,7 @@ local now = math.floor(us / 1000)
 -- The lock's TTL and its holder, as found or set; the token that the asking owner was granted.
 local left, holder, granted
 
--- P2, R17, as in the common case of an acquire.
+-- P2, R17, as in the common case of an acquire (mint.lua), where no function may be.
 local function mint()
   if fence == lock then return 0 end
   local n = tonumber(call('GET', fence) or 0)

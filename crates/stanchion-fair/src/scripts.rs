@@ -6,7 +6,7 @@ use stanchion_core::primitive::{
     Arg, Call, Handle, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing,
     Synchronizer, whole_millis,
 };
-use stanchion_core::{Fencing, FencingToken, Lease, Name, WireOwner};
+use stanchion_core::{Fencing, FencingToken, Lease, Name, WireOwner, minting};
 
 /// A script in three parts: its header and common case; the functions for the queue, which all share; its own last part.
 macro_rules! with_queue {
@@ -19,8 +19,10 @@ macro_rules! with_queue {
     };
 }
 
-static ACQUIRE: Script<6, 7> =
-    Script::new("fair/acquire", with_queue!("acquire", "acquire_queued"));
+static ACQUIRE: Script<6, 7> = Script::new(
+    "fair/acquire",
+    minting!(with_queue!("acquire", "acquire_queued")),
+);
 static RELEASE: Script<6, 6> = Script::new("fair/release", with_queue!("release", "after_release"));
 static ABANDON: Script<6, 4> = Script::new("fair/abandon", with_queue!("abandon", "after_release"));
 static BEAT: Script<6, 5> = Script::new("fair/beat", with_queue!("beat", "after_beat"));

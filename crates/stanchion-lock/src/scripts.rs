@@ -1,12 +1,16 @@
 //! The scripts, and the description of a lock that calls them.
 
 use stanchion_core::primitive::{Call, HandOff, Handle, Kind, Request, Script, Synchronizer};
-use stanchion_core::{Fencing, Lease, Name, WireOwner};
+use stanchion_core::{Fencing, Lease, Name, WireOwner, minting};
 
-static ACQUIRE: Script<2, 3> = Script::new("lock/acquire", include_str!("../lua/acquire.lua"));
+static ACQUIRE: Script<2, 3> =
+    Script::new("lock/acquire", minting!(include_str!("../lua/acquire.lua")));
 static REENTER: Script<1, 4> = Script::new("lock/reenter", include_str!("../lua/reenter.lua"));
 static RELEASE: Script<1, 5> = Script::new("lock/release", include_str!("../lua/release.lua"));
-static HAND_OFF: Script<2, 6> = Script::new("lock/hand_off", include_str!("../lua/hand_off.lua"));
+static HAND_OFF: Script<2, 6> = Script::new(
+    "lock/hand_off",
+    minting!(include_str!("../lua/hand_off.lua")),
+);
 static STATUS: Script<2, 0> = Script::new("lock/status", include_str!("../lua/status.lua"));
 static FORCE_RELEASE: Script<1, 2> = Script::new(
     "lock/force_release",

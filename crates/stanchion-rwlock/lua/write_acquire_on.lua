@@ -39,24 +39,8 @@ if ttl ~= -2 and not held or yields then
   return -4 - again
 end
 
-local token = 0
-if KEYS[2] ~= main then
-  -- P2: max(last + 1, now), compared as numbers (R5). Text, because Lua writes a large number slowly.
-  token = now
-  local last = call('SET', KEYS[2], time[1] .. string.sub('00000' .. time[2], -6), 'GET')
-  if last then
-    local n = tonumber(last)
-    -- R17: the value is put back, and nothing has changed.
-    if not n or n % 1 ~= 0 or n >= 9007199254740991 then
-      call('SET', KEYS[2], last)
-      return redis.error_reply('WRONGTYPE the fencing counter ' .. KEYS[2] .. ' is not a whole number below 2^53 - 1')
-    end
-    if n >= now then
-      token = n + 1
-      call('SET', KEYS[2], string.format('%.0f', token))
-    end
-  end
-end
+local fence = KEYS[2]
+-- @mint.lua
 
 if not held then call('HSET', main, 'mode', 'write', ARGV[1], '1') end
 -- Never shorten (R3). A lock without a TTL must not stay behind, even where PEXPIRE is not permitted (R9).

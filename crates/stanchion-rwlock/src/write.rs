@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{Call, Item, Kind, Request, Script, Synchronizer, renew_field};
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_core::{Lease, Name, WireOwner, minting};
 
 use crate::layout::{Layout, with_dead, write_field};
 use crate::preference::Preference;
 
-static ACQUIRE: Script<5, 5> = Script::new("rwlock/write_acquire", with_dead!("write_acquire"));
+static ACQUIRE: Script<5, 5> = Script::new(
+    "rwlock/write_acquire",
+    minting!(with_dead!("write_acquire")),
+);
 static REENTER: Script<1, 4> = Script::new(
     "rwlock/write_reenter",
     include_str!("../lua/write_reenter.lua"),

@@ -20,6 +20,8 @@ pub use crate::description::{
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
 pub use crate::millis::{Brief, as_millis, whole_millis};
+#[doc(hidden)]
+pub use crate::mint::{minting, minting_len};
 pub use crate::reading::{holder_in, natural, unexpected};
 pub use stanchion_transport::{Arg, Call, Item, Reply, Script};
 

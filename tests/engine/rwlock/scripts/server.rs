@@ -200,7 +200,7 @@ impl Server {
             Op::ReadRenew { owner, lease, not_after } =>
                 self.eval(lua!("renew_read"), &["job", &hold_key(owner, 1), READERS], &[&text(not_after), owner, &text(lease)]),
             Op::WriteAcquire { field, lease, not_after, grace } =>
-                self.eval(lua_with_dead!("write_acquire"), &["job", FENCE, READERS, mark, turn], &[field, &text(lease), &text(not_after), &text(grace), PREFIX]),
+                self.eval(stanchion_core::minting!(lua_with_dead!("write_acquire")), &["job", FENCE, READERS, mark, turn], &[field, &text(lease), &text(not_after), &text(grace), PREFIX]),
             Op::WriteReenter { field, lease, not_after, n } =>
                 self.eval(lua!("write_reenter"), &["job"], &[field, &text(lease), &text(not_after), &text(n)]),
             Op::WriteRelease { field, n, lease } =>
