@@ -1,13 +1,14 @@
 //! The macro that gives a lock its verbs, so that those of all locks mean the same.
 
-/// Gives a [`Lockable`](crate::Lockable) with a field `lease` the verbs that all locks have.
+/// Gives a lock with the fields `handle`, `sync` and `lease` the verbs that all locks have, and makes it
+/// [`Lockable`](crate::Lockable).
 ///
 /// For the crates of the family. The lines above `example lock` are how to make the lock of the examples; they are hidden. What
 /// differs between locks is written at `acquire` and `try_acquire`: how they wait, and what they send.
 #[macro_export]
 macro_rules! define_verbs {
     (
-        impl $lock:ident, guarded by $guard:ident;
+        impl $lock:ident, guarded by $guard:ident, in $danger:ident;
 
         $(#[$setup:meta])*
         example lock;
@@ -137,6 +138,31 @@ macro_rules! define_verbs {
             ) -> impl ::std::future::Future<Output = Result<Option<$guard>, $crate::AcquireError>> + Send + 'static {
                 let part = $crate::Lockable::part(self);
                 async move { Ok(part.try_acquire(options).await?.map($guard::new)) }
+            }
+
+            /// Returns the operations that break guarantees.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// let stuck = lock.acquire().await?; // its process hangs
+            /// let danger = lock.danger(); // a word to look for in reviews
+            /// assert!(danger.force_release().await?);
+            /// assert!(!lock.status().await?.is_held());
+            /// # drop(stuck);
+            /// # Ok(())
+            /// # }
+            /// ```
+            #[must_use]
+            pub fn danger(&self) -> $danger<'_> {
+                $danger { lock: self }
+            }
+        }
+
+        impl $crate::Lockable for $lock {
+            fn part(&self) -> $crate::primitive::Part {
+                $crate::primitive::Part::new(&self.handle, &self.sync, self.lease)
             }
         }
     };

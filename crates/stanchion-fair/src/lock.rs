@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Lockable, Part, Reply, Resend, Synchronizer, unexpected};
+use stanchion_core::primitive::{Handle, Reply, Resend, Synchronizer, unexpected};
 use stanchion_core::{Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
 
 use crate::guard::FairLockGuard;
@@ -188,7 +188,7 @@ impl FairLock {
 }
 
 define_verbs! {
-    impl FairLock, guarded by FairLockGuard;
+    impl FairLock, guarded by FairLockGuard, in FairDanger;
 
     /// # use stanchion_fair::{AcquireError, AcquireOptions, Client, FairLock, Lease, Renewal};
     /// # let client = Client::connect("memory://fair-verbs").await?;
@@ -362,33 +362,6 @@ impl FairLock {
         let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
         let ahead = reply.as_int().ok_or_else(|| unexpected(&reply))?;
         Ok(u64::try_from(ahead).ok())
-    }
-
-    /// Returns the operations that break guarantees.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_fair::{Client, FairLock};
-    /// # let client = Client::connect("memory://fair-danger").await?;
-    /// # let tickets = FairLock::new(&client, "tickets")?;
-    /// let stuck = tickets.acquire().await?; // its process hangs
-    /// let danger = tickets.danger(); // a word to look for in reviews
-    /// assert!(danger.force_release().await?);
-    /// assert!(!tickets.status().await?.is_held());
-    /// # drop(stuck);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn danger(&self) -> FairDanger<'_> {
-        FairDanger { lock: self }
-    }
-}
-
-impl Lockable for FairLock {
-    fn part(&self) -> Part {
-        Part::new(&self.handle, &self.sync, self.lease)
     }
 }
 

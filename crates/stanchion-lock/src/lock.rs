@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Handle, Part, Reply, Resend, Synchronizer};
-use stanchion_core::{
-    Client, Fencing, InvalidName, Lease, Lockable, Name, QueryError, define_verbs,
-};
+use stanchion_core::primitive::{Handle, Reply, Resend, Synchronizer};
+use stanchion_core::{Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
 
 use crate::guard::LockGuard;
 use crate::scripts::Description;
@@ -119,7 +117,7 @@ impl Lock {
 }
 
 define_verbs! {
-    impl Lock, guarded by LockGuard;
+    impl Lock, guarded by LockGuard, in Danger;
 
     /// # use stanchion_lock::{AcquireError, AcquireOptions, Client, Lease, Lock, Renewal};
     /// # let client = Client::connect("memory://lock-verbs").await?;
@@ -221,33 +219,6 @@ impl Lock {
             status.last_token = None;
         }
         Ok(status)
-    }
-
-    /// Returns the operations that break guarantees.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use stanchion_lock::{Client, Lock};
-    /// # let client = Client::connect("memory://lock-danger").await?;
-    /// # let orders = Lock::new(&client, "orders")?;
-    /// let stuck = orders.acquire().await?; // its process hangs
-    /// let danger = orders.danger(); // a word to look for in reviews
-    /// assert!(danger.force_release().await?);
-    /// assert!(!orders.status().await?.is_held());
-    /// # drop(stuck);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn danger(&self) -> Danger<'_> {
-        Danger { lock: self }
-    }
-}
-
-impl Lockable for Lock {
-    fn part(&self) -> Part {
-        Part::new(&self.handle, &self.sync, self.lease)
     }
 }
 
