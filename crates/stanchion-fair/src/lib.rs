@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use stanchion_fair::{FairLock};
+//! use stanchion_fair::{Client, FairLock};
 //!
 //! # async fn settle(token: Option<stanchion_fair::FencingToken>) {}
 //! # async fn example() -> Result<(), stanchion_fair::Error> {
