@@ -4,7 +4,7 @@
 //! meeting point where one waits for many.
 //!
 //! ```
-//! use stanchion_latch::{CountDownLatch, QueryError};
+//! use stanchion_latch::{Client, CountDownLatch, QueryError};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {

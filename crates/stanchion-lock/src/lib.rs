@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use stanchion_lock::{Lock};
+//! use stanchion_lock::{Client, Lock};
 //!
 //! # async fn settle(token: Option<stanchion_lock::FencingToken>) {}
 //! # async fn example() -> Result<(), stanchion_lock::Error> {

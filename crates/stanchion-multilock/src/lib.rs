@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use stanchion_lock::{Lock};
+//! use stanchion_lock::{Client, Lock};
 //! use stanchion_multilock::{Lockable, MultiLock};
 //!
 //! # async fn transfer() {}

@@ -1,7 +1,7 @@
 //! One lock on a quorum of independent Redis or Valkey servers.
 //!
 //! ```
-//! use stanchion_redlock::{RedLock};
+//! use stanchion_redlock::{Client, RedLock};
 //!
 //! # async fn compact() {}
 //! # #[tokio::main(flavor = "current_thread")]

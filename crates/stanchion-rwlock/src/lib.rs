@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use stanchion_rwlock::{RwLock};
+//! use stanchion_rwlock::{Client, RwLock};
 //!
 //! # async fn show() {}
 //! # async fn change(token: Option<stanchion_rwlock::FencingToken>) {}

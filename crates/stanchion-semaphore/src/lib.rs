@@ -12,7 +12,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use stanchion_semaphore::{LeasedSemaphore};
+//! use stanchion_semaphore::{Client, LeasedSemaphore};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), stanchion_semaphore::Error> {
