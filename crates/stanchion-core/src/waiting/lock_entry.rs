@@ -89,6 +89,7 @@ pub(crate) struct LockEntries(DashMap<Subject, Arc<LockEntry>>);
 
 impl LockEntries {
     fn get(&self, core: &Arc<Core>, subject: &Subject, channel: &[u8]) -> Arc<LockEntry> {
+        // A shared look first: `entry` locks the shard for writing, and most callers find the queue there.
         if let Some(entry) = self.0.get(subject) {
             return Arc::clone(&entry);
         }
@@ -134,6 +135,8 @@ impl LockEntries {
         loop {
             let entry = core.entries.get(core, &subject, sync.channel());
             let mut queue = entry.queue();
+            // Decided under the mutex that `retire_if_idle` marks it under. An entry that is leaving the table must not gain a
+            // user: the next look-up creates a new one.
             if !queue.retired {
                 queue.visitors += 1;
                 drop(queue);
@@ -150,11 +153,13 @@ impl LockEntries {
         let mut places = Vec::new();
         for entry in &self.0 {
             let queue = entry.queue();
+            // Only a request leaves something, and only where a refusal leaves a sign.
             let asked = |waiter: &&Waiter| waiter.asked && waiter.sync.leaves_sign();
             places.extend(queue.waiters.values().filter(asked).map(|waiter| {
                 let leftover = Leftover {
                     owner: waiter.owner.clone(),
                     lease: waiter.terms.lease,
+                    // A request under way has a debt of its own, which is swept after it.
                     unanswered_until: Moment::ZERO,
                 };
                 (Arc::clone(&waiter.sync), leftover)
@@ -173,6 +178,7 @@ impl LockEntries {
                 match waiter.turn.take() {
                     Some(Turn::Take(hold)) => {
                         holds.push(hold);
+                        // A grant by message may cross the request of its waiter, which then still counts as asking.
                         if !waiter.asking {
                             queue.parked += 1;
                         }
@@ -194,6 +200,7 @@ impl LockEntries {
 pub(crate) struct LockEntry {
     /// Itself, for the timetable and for holds that begin here. Weak: the table, the tickets and the holds keep the entry alive.
     pub(super) this: Weak<Self>,
+    /// Fixed, as the channel is.
     subject: Subject,
     channel: Vec<u8>,
     /// Locked for decisions only, never across an await. See the lock order in [`super`].
@@ -222,6 +229,7 @@ impl LockEntry {
 
     pub(super) fn join(&self, core: &Core, applicant: &Applicant) -> Option<u64> {
         let mut queue = self.queue();
+        // Under the mutex that marks it: whoever joins first keeps the entry in the table.
         if queue.retired {
             return None;
         }
@@ -229,24 +237,33 @@ impl LockEntry {
         let sharing = applicant.sync.sharing();
         // A newcomer that would be among the first to ask asks at once, unless a local holder is known to be in the way.
         let asks = match sharing {
+            // Invariant 1.
             Sharing::Exclusive => queue.waiters.is_empty(),
+            // Readers ask side by side, but not past one that was refused, nor past a writer: these came first.
             Sharing::Together => queue.parked == 0 && queue.exclusives == 0,
             Sharing::Permits(_) => !queue.permits_wanted(),
+            // A parked waiter has no request under way. Its next one is sent after this waiter has joined, so the answer is for
+            // both.
             Sharing::Event => queue.parked == 0,
             Sharing::Queued => true,
         };
+        // A request beside a local holder or a hand-off would only be refused: `freed` or `not_handed` gives the turn. A fair
+        // waiter asks all the same, because only its request gives it a place in the server's queue.
         let asks = asks
             && (sharing == Sharing::Queued || queue.handing.is_none() && !queue.has_live_holder());
         if sharing == Sharing::Exclusive {
             queue.exclusives += 1;
         }
         if sharing == Sharing::Queued {
+            // Each waiter's own first request sets its deadline on the server (F7), so the interval begins with the first of
+            // them.
             if queue.waiters.is_empty() {
                 queue.restamp = core.clock.now() + RESTAMP;
             }
             queue.by_owner.insert(applicant.owner.clone(), place);
         }
         if !asks {
+            // Not `aside`: a newcomer has not been passed over.
             queue.parked += 1;
         }
         queue.waiters.insert(
@@ -272,8 +289,10 @@ impl LockEntry {
     pub(crate) fn woken(&self, now: Moment, whom: Option<&WireOwner>, payload: &[u8]) {
         let mut queue = self.queue();
         let Some((_, first)) = queue.first() else {
+            // A subscription lingers after its last waiter. The listener remembers the message for the next one (`unheard`).
             return;
         };
+        // The first waiter stands for all: where the server keeps a queue, the family has one kind only.
         let sync = Arc::clone(&first.sync);
         let mut wakers = Wakers::default();
         let heard = match sync.server_queue() {
@@ -289,6 +308,8 @@ impl LockEntry {
             } => {
                 // The hold begins here, not when its waiter is polled, so that the watchdog extends the short lease of a grant
                 // at once.
+                // A grant to an owner that is not here any more is returned by the sweep of its debt (P3, F6). One that arrives
+                // twice makes one hold: dropping a second would release the first.
                 if let (Some(core), Some(entry), Some(place)) = (
                     self.core.upgrade(),
                     self.this.upgrade(),
@@ -300,8 +321,10 @@ impl LockEntry {
                         owner: waiter.owner.clone(),
                         token,
                         terms: waiter.terms,
+                        // P1: the lease runs since the server's decision. `when` errs to the early side.
                         sent: core.when(sync.name(), now),
                         first: Some(lease),
+                        // The waiter's debt follows when it takes the hold (`Asking::given`).
                         unanswered_until: Moment::ZERO,
                     };
                     let hold = Hold::begin(&core, &waiter.sync, &entry, grant);
@@ -312,6 +335,7 @@ impl LockEntry {
             }
             Heard::Free(room) => room,
         };
+        // Redisson's release on a waiter's own channel is for that waiter, wherever it stands in this queue.
         if let Some(owner) = whom {
             if let Some(place) = queue.by_owner.get(owner).copied() {
                 wakers = queue.nudge(place);
@@ -323,6 +347,7 @@ impl LockEntry {
             && now < until
         {
             if queue.asking > 0 || queue.handing.is_some() {
+                // Invariant 2: also in the head start of others. The request under way may be older than this wake.
                 queue.again = queue.again.max(room);
             } else if until == Moment::FAR {
                 // This client's release is still unanswered, perhaps for long. The head start of the others begins now.
@@ -331,6 +356,8 @@ impl LockEntry {
             }
             return;
         }
+        // The server tells its subscribers in a fixed order, so this process may always be told first. What it owes is one
+        // release for each further rival (decision 0005).
         if queue.owed > 0 && queue.asking == 0 && queue.handing.is_none() {
             queue.owed -= 1;
             return self.schedule_poll(&mut queue, now + YIELD);
@@ -346,10 +373,13 @@ impl LockEntry {
         let now = core.clock.now();
         let mut queue = self.queue();
         queue.poll = None;
+        // The head start ends with its poll. So does the time without an answer to a public release, which may last for long:
+        // meanwhile a free lock must not wait for it (P4).
         queue.deaf_until = None;
         let wakers = match queue.first_sharing() {
             None => return,
             Some(Sharing::Queued) => {
+                // One heartbeat keeps all places. Single waiters ask only to set their deadlines anew (F7).
                 self.attend(core, &mut queue, now);
                 if now >= queue.restamp {
                     queue.restamp = now + RESTAMP;
@@ -405,11 +435,15 @@ impl LockEntry {
         } else {
             TURN_ALONE
         };
+        // Invariant 1: a waiter that asks may be granted by the server at any moment, and has one owner for one hold. `handed`
+        // bounds the time for which rivals wait (decision 0005).
         if queue.asking > 0 || queue.handing.is_some() || queue.handed >= turn {
             return None;
         }
         let (place, waiter) = queue.first()?;
         let is_free = matches!(waiter.turn, None | Some(Turn::Try));
+        // The script writes a hold of its own kind, and nobody is handed one past the first waiter. A turn other than `Try` has
+        // already ended the wait.
         if sync.hand_off().is_none() || waiter.sync.kind() != sync.kind() || !is_free {
             return None;
         }
@@ -418,6 +452,7 @@ impl LockEntry {
             sync: Arc::clone(&waiter.sync),
             terms: waiter.terms,
         };
+        // Before the queue is unlocked: until the script's answer nobody of this queue may ask (invariant 1).
         queue.handing = Some(place);
         // A `Try` given before is taken back: the hold arrives without asking.
         if let Some(waiter) = queue.waiters.get_mut(&place)
@@ -438,8 +473,10 @@ impl LockEntry {
     pub(crate) fn hand_over(&self, successor: Successor, hold: Hold) {
         let mut queue = self.queue();
         queue.handing = None;
+        // Wakes that came meanwhile were for a lock that is held again.
         queue.again = 0;
         queue.handed += 1;
+        // Also when the waiter has left: newcomers do not ask until the release of the dropped hold calls `freed`.
         queue.holder = hold.weak();
         if !queue.waiters.contains_key(&successor.place) {
             drop(queue);
@@ -455,9 +492,11 @@ impl LockEntry {
     pub(crate) fn acquired(&self, hold: &Hold, left: u32) {
         let mut queue = self.queue();
         let sharing = hold.sharing();
+        // Beside a reader or a permit there may be room, so these keep nobody from asking.
         if sharing == Sharing::Exclusive {
             queue.holder = hold.weak();
         }
+        // P8: 0, because it is not known who had joined when a visitor asked, so nobody is told what it saw.
         let wakers = queue.granted(sharing, left, 0);
         drop(queue);
         wakers.call();
@@ -467,13 +506,16 @@ impl LockEntry {
     pub(crate) fn freed(&self, core: &Core, hold: &HoldState, rivals: Rivals) {
         let now = core.clock.now();
         let mut queue = self.queue();
+        // Invariant 5: otherwise the waiters behind it would wait for a task that nobody polls.
         let forsaken = queue.forsake(hold);
         if let Some(waiter) = &forsaken {
             self.departed(core, &mut queue, &*waiter.sync, &waiter.owner);
         }
         let wakers = match hold.sync.sharing() {
             Sharing::Exclusive => {
+                // What `releasing` began ends with the release, whatever its answer was.
                 queue.deaf_until = None;
+                // By identity: a late end of an old hold must not free the queue of its successor.
                 if std::ptr::eq(queue.holder.as_ptr(), hold) {
                     queue.holder = Weak::new();
                 } else if queue.has_live_holder() {
@@ -482,14 +524,17 @@ impl LockEntry {
                     return;
                 }
                 queue.handed = 0;
+                // An answer without a number says nothing about others, so the last known state stays.
                 if rivals != Rivals::Unknown {
                     queue.rivals = matches!(rivals, Rivals::Present(_));
                 }
+                // A request that is already under way cannot be called back, so a head start would come too late.
                 if let Rivals::Present(others) = rivals
                     && !queue.waiters.is_empty()
                     && queue.asking == 0
                     && queue.handing.is_none()
                 {
+                    // This release itself serves one of them.
                     queue.owed = others.saturating_sub(1).min(MOST_OWED);
                     queue.deaf_until = Some(now + YIELD);
                     self.schedule_poll(&mut queue, now + YIELD);
@@ -504,6 +549,7 @@ impl LockEntry {
             {
                 queue.admit(Room::Unknown)
             }
+            // Nobody holds an event, and where the server keeps the queue the release itself grants to the next.
             _ => Wakers::default(),
         };
         self.retire_if_idle(core, queue);
@@ -568,14 +614,17 @@ impl LockEntry {
         if !queue.waiters.is_empty() {
             return;
         }
+        // A wake is kept for waiters only: whoever joins an empty queue asks at once, or has a local holder to wait for.
         queue.again = 0;
         if let Some(slot) = queue.poll.take() {
             core.timetable.remove(slot);
         }
         let idle = queue.is_idle();
+        // Before the mutex is unlocked: a caller that has already looked this entry up must see it.
         queue.retired = idle;
         drop(queue);
         if idle {
+            // By identity: two callers may find the entry idle, and the slower one must not remove its successor.
             core.entries.0.remove_if(&self.subject, |_, entry| {
                 std::ptr::eq(Arc::as_ptr(entry), self)
             });

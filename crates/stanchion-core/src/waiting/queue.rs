@@ -78,11 +78,13 @@ pub(super) struct Queue {
     /// The waiters by place, that is by order of arrival. Each is removed by its own [`Ticket`](super::Ticket), or by
     /// [`Queue::forsake`] when it did not take its hold in time.
     pub(super) waiters: BTreeMap<u64, Waiter>,
+    /// The number of places that were assigned. Never falls, so no place is assigned twice.
     next: u64,
     /// The number of parked waiters, kept so that a newcomer need not count them.
     pub(super) parked: usize,
     /// The number of parked waiters that were passed over.
     aside: usize,
+    /// The number of exclusive waiters, so that a newcomer need not look for a writer among them.
     pub(super) exclusives: usize,
     /// The number of waiters that ask the server.
     pub(super) asking: usize,
@@ -125,8 +127,11 @@ pub(super) struct Waiter {
     pub(super) sync: Arc<dyn Synchronizer>,
     pub(super) owner: WireOwner,
     pub(super) terms: HoldTerms,
+    /// The start of its patience with an outage.
     pub(super) joined: Moment,
+    /// Its turn, given by the queue; its ticket takes it.
     pub(super) turn: Option<Turn>,
+    /// True from the moment its ticket takes [`Turn::Try`] until the attempt has ended.
     pub(super) asking: bool,
     /// True once it has asked.
     pub(super) asked: bool,
@@ -186,12 +191,14 @@ impl Queue {
 
     /// Returns whether a newcomer that wants permits must wait behind another waiter of this process.
     pub(super) fn permits_wanted(&self) -> bool {
+        // Waiters that were passed over are no reason to wait: they come after every newcomer (decision 0017).
         let refused = |(place, first): (u64, &Waiter)| place < PASSED && first.refused;
         // A newcomer must not overtake a waiter that was refused, also while that one asks again and so is not parked.
         self.parked > self.aside || self.first().is_some_and(refused)
     }
 
     fn count_parked(&mut self, place: u64, by: isize) {
+        // Saturating: a miscount only delays a newcomer until the next poll, an overflow would panic in the middle of a change.
         self.parked = self.parked.saturating_add_signed(by);
         if place >= PASSED {
             self.aside = self.aside.saturating_add_signed(by);
@@ -203,6 +210,7 @@ impl Queue {
     }
 
     pub(super) fn has_live_holder(&self) -> bool {
+        // By the clock, too: a holder whose lease has ended excludes nobody, even if nobody has noticed it yet.
         self.holder.upgrade().is_some_and(|hold| hold.is_held())
     }
 
@@ -212,7 +220,9 @@ impl Queue {
             return;
         };
         let parked = waiter.is_parked();
+        // No caller replaces a `Take`: its hold would be dropped here, under the mutex (invariant 4).
         waiter.turn = Some(turn);
+        // Taken, not cloned: a clone may run foreign code (invariant 4). The task registers again with its next poll.
         wakers.0.extend(waiter.waker.take());
         if parked {
             self.count_parked(place, -1);
@@ -228,6 +238,7 @@ impl Queue {
         if let Sharing::Permits(wanted) = waiter.sync.sharing() {
             let room = match room {
                 Room::For(n) => n,
+                // Enough for the first: something must make it ask even if nothing is known of the room (invariant 3).
                 Room::Unknown => wanted,
             };
             let parked = self.parked;
@@ -239,6 +250,7 @@ impl Queue {
             }
             return wakers;
         }
+        // A first waiter that has not taken its `Try` yet needs nothing: its request will be sent after this wake.
         if self.handing.is_none() && waiter.is_parked() {
             self.tell(first, Turn::Try, &mut wakers);
         } else if self.asking > 0 || self.handing.is_some() {
@@ -264,6 +276,7 @@ impl Queue {
                 if aside > OFFERED {
                     break;
                 }
+                // The server passed it over, so it delays nobody here either.
                 if wanted > left {
                     continue;
                 }
@@ -308,16 +321,20 @@ impl Queue {
     /// `asked_before` had joined when its request was sent.
     pub(super) fn granted(&mut self, sharing: Sharing, left: u32, asked_before: u64) -> Wakers {
         let mut wakers = Wakers::default();
+        // A grant is an answer: an outage is over.
         self.refused = 0;
         self.outage_since = None;
         match sharing {
             // The others are called when the hold ends.
             Sharing::Exclusive => {
+                // The wake during the attempt announced what was granted. The grant was won on the server, so this process has
+                // its whole turn of hand-offs again, and owes nobody.
                 self.again = 0;
                 self.handed = 0;
                 self.owed = 0;
             }
             Sharing::Together => {
+                // Nothing is left for a remembered wake: whoever may share is told now.
                 self.again = 0;
                 let mut group = Vec::new();
                 for (place, waiter) in &self.waiters {
@@ -327,6 +344,7 @@ impl Queue {
                     if waiter.is_parked() && (together || newcomer) {
                         group.push(*place);
                     }
+                    // Readers behind a waiting writer must not overtake it.
                     if !together {
                         break;
                     }
@@ -338,6 +356,7 @@ impl Queue {
             Sharing::Permits(_) => {
                 let (parked, heard) = (self.parked, std::mem::take(&mut self.again));
                 wakers = self.admit_permits(left);
+                // Invariant 2: no room is left by this grant, but the wake during the attempt may be newer than its answer.
                 if self.parked == parked && heard > 0 {
                     wakers = self.admit(Room::For(heard));
                 }
@@ -349,11 +368,13 @@ impl Queue {
                 for place in seen {
                     self.tell(place, Turn::Seen, &mut wakers);
                 }
+                // Invariant 3: nobody before them is left to ask.
                 let later = self.waiters.range(asked_before..).next();
                 if let Some((&place, _)) = later.filter(|(_, waiter)| waiter.is_parked()) {
                     self.tell(place, Turn::Try, &mut wakers);
                 }
             }
+            // The server decides who is next.
             Sharing::Queued => {}
         }
         wakers
@@ -382,6 +403,7 @@ impl Queue {
             waiter.asking = false;
             waiter.refused = true;
             self.asking -= 1;
+            // A grant by message, or a nudge, may have come during the attempt: then it is told, not parked.
             if waiter.turn.is_none() {
                 self.count_parked(place, 1);
             }
@@ -413,8 +435,11 @@ impl Queue {
         outage: &Outage,
     ) -> (bool, Wakers) {
         let mut wakers = Wakers::default();
+        // One start for the whole queue. When each waiter counted from its own first failure, they gave up one tolerance after
+        // the other.
         let since = *self.outage_since.get_or_insert(now);
-        // In the order of arrival, so the first that still has patience ends the search.
+        // By place: in the order of arrival, but for waiters that were passed over. The first that still has patience ends the
+        // search.
         let impatient = self
             .waiters
             .iter()
@@ -439,9 +464,11 @@ impl Queue {
     pub(super) fn refused_permits(&mut self, place: u64, hint: &Hint) -> (u64, Wakers) {
         // A waiter that was passed over before delayed nobody.
         let passed = *hint == Hint::Passed;
+        // Only one in front of the others, and not yet passed over, was waited for.
         let kept_others =
             passed && place < PASSED && self.first().is_some_and(|(first, _)| first == place);
         let to = match (place >= PASSED, hint) {
+            // Behind those that were passed over before, so that each of them is offered its turn.
             (_, Hint::Passed) => PASSED | self.last_place(),
             (false, _) => place,
             // It has a place in line on the server, ahead of all that joined here since.
@@ -453,6 +480,7 @@ impl Queue {
             && let Some(mut waiter) = self.remove(place)
         {
             let parked = waiter.is_parked();
+            // Invariant 6: with a place in line, or with none to be had, it need not ask again when it becomes the first.
             waiter.asked_first = passed || *hint == Hint::InLine;
             self.waiters.insert(to, waiter);
             if parked {
@@ -481,6 +509,8 @@ impl Queue {
 
     /// Returns whether nothing refers to this queue, so that its entry may leave the table.
     pub(super) fn is_idle(&self) -> bool {
+        // A holder keeps the entry: a newcomer with a new queue would not know of it, and would ask in vain. A hand-off and a
+        // visitor will still come back to it.
         self.waiters.is_empty()
             && self.visitors == 0
             && self.handing.is_none()
@@ -490,11 +520,13 @@ impl Queue {
     /// Wakes the waiters that an answer about a server-side queue concerns.
     pub(super) fn heed(&mut self, hint: &Hint) -> Wakers {
         let granted = match hint {
+            // With the queue all places are gone, and each request restores one.
             Hint::Forgotten => return self.admit_all(),
             Hint::Queue { granted, .. } => granted.as_deref(),
             _ => None,
         };
         match granted.and_then(|owner| self.by_owner.get(owner).copied()) {
+            // The message of this grant may be lost. Its own request finds the grant: the script answers a holder as a replay.
             Some(place) => self.nudge(place),
             None => Wakers::default(),
         }

@@ -32,6 +32,7 @@ impl LockEntry {
         let Some(server_queue) = sync.server_queue() else {
             return;
         };
+        // Planned before anything is sent: an answer that never comes must not end the heartbeats.
         self.schedule_poll(queue, now + server_queue.beat());
         let Some(entry) = self.this.upgrade().filter(|_| !queue.attending) else {
             return;
@@ -54,6 +55,7 @@ impl LockEntry {
         answer: Option<Result<Reply, Failure>>,
     ) {
         let mut queue = self.queue();
+        // Whatever the answer is worth, the next heartbeat may be sent.
         queue.attending = false;
         // The waiter left or was granted meanwhile: that the server no longer knows it means nothing for the others.
         if !queue.by_owner.contains_key(owner) {
@@ -62,6 +64,8 @@ impl LockEntry {
         let wakers = match answer {
             Some(Ok(reply)) => {
                 if let Some(Verdict::Busy(Some(ttl))) = Verdict::read(&reply) {
+                    // The holder's lease, or the grace of a silent head, may end before the next beat, and no message tells of
+                    // it.
                     let at = core.clock.now() + after_expiry(core, Duration::from_millis(ttl));
                     self.poll_by(&mut queue, at);
                 }
@@ -69,6 +73,7 @@ impl LockEntry {
             }
             // A waiter asks for itself, and learns of the failure from its own answer.
             Some(Err(_)) => queue.admit(Room::Unknown),
+            // The next beat asks again, with the clock as it is known by now.
             None => Wakers::default(),
         };
         drop(queue);
@@ -100,6 +105,7 @@ async fn heartbeat(
             continue;
         }
         if let Some(server) = answer.as_ref().ok().and_then(now_of) {
+            // Grants by message are dated by this clock (P1), and a waiting process sends little else.
             core.observe(sync.name(), server, sent);
         }
         return Some(answer);

@@ -53,8 +53,10 @@ struct Topics {
 }
 
 struct Topic {
+    /// The queues and single waiters that ever listened. They leave with the topic.
     listeners: Vec<Listener>,
     slot: u16,
+    /// Moved by `serve` and its tasks only.
     state: State,
     /// The moment since which nobody has waited.
     idle_since: Option<Moment>,
@@ -105,10 +107,12 @@ impl Topic {
         self.idle_since = None;
         let confirmed = self.state.is_confirmed();
         if let Some(listener) = self.listener(entry, whom) {
+            // The subject's old queue was idle and has left the table.
             if !std::ptr::eq(listener.entry.as_ptr(), Arc::as_ptr(entry)) {
                 listener.entry = Arc::downgrade(entry);
             }
             listener.idle = false;
+            // Taken: this waiter asks because of it, and the answer is news enough for those after it.
             return (confirmed, !std::mem::take(&mut listener.unheard));
         }
         self.listeners.push(Listener::new(entry, whom));
@@ -176,6 +180,7 @@ impl Subscriptions {
         let mut topics = self.topics();
         if let Some(topic) = topics.by_channel.get_mut(channel) {
             let (confirmed, heard_all) = topic.listen(entry, whom);
+            // A queue may not be locked under the topics (lock order).
             drop(topics);
             if !heard_all {
                 // A message that nobody received may be newer than this waiter's answer: ask again, as after a confirmation.
@@ -196,6 +201,7 @@ impl Subscriptions {
         );
         topics.wanted.push_back(name);
         drop(topics);
+        // `notify_one` keeps one ring while `serve` is busy, so none is missed.
         self.bell.notify_one();
         false
     }
@@ -228,6 +234,7 @@ impl Subscriptions {
         }
         let now = self.clock.now();
         topic.idle_since = Some(now);
+        // Once in the heap: a lock that is taken often would add an entry with every release.
         if !std::mem::replace(&mut topic.lingers, true) {
             // All linger for the same time, so a topic that became idle earlier ends earlier: a timer that runs is early enough.
             let first = topics.lingering.is_empty();
@@ -243,6 +250,7 @@ impl Subscriptions {
     pub(crate) fn hears(&self, channel: &[u8]) -> bool {
         let topics = self.topics();
         let topic = topics.by_channel.get(channel);
+        // Also while nobody waits: the server counts this connection among the receivers until it is unsubscribed.
         topic.is_some_and(|topic| topic.state.is_confirmed())
     }
 
@@ -267,6 +275,7 @@ impl Subscriptions {
             return;
         };
         for listener in &mut topic.listeners {
+            // Under the mutex that `listen` takes: a waiter that comes now is either in the audience or finds the mark (P4).
             listener.unheard |= listener.idle;
         }
         let audience = topic.audience();
@@ -293,10 +302,12 @@ impl Subscriptions {
 
     async fn keep_up(self: Arc<Self>, servers: Arc<Servers>, kind: Messages) {
         let mut changes = servers.changes();
+        // The connections may be older than this task: the first pass looks at all of them.
         changes.mark_changed();
         loop {
             match changes.has_changed() {
                 Ok(true) => {
+                    // Marked as seen before the look, so that a change during it causes another.
                     changes.borrow_and_update();
                     self.look_at_all(&servers).await;
                 }
@@ -306,6 +317,7 @@ impl Subscriptions {
             let all_asked = self.ask(&servers, kind);
             let next = self.end_lingering(&servers, kind);
             if !all_asked || next == Some(Duration::ZERO) {
+                // P10: more is left to do, and this thread also sends renewals.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -313,6 +325,7 @@ impl Subscriptions {
                 biased;
                 () = self.bell.notified() => {}
                 changed = changes.changed() => match changed {
+                    // `changed` has marked it as seen. The top of the loop handles it.
                     Ok(()) => changes.mark_changed(),
                     Err(_) => return,
                 },
@@ -328,10 +341,12 @@ impl Subscriptions {
         loop {
             let mut deaf = Vec::new();
             {
+                // In a block: the guard may live neither to the queues below nor to the await (lock order).
                 let mut guard = self.topics();
                 let topics = &mut *guard;
                 let from = after.take().map_or(Bound::Unbounded, Bound::Excluded);
                 let rest = topics.by_channel.range_mut((from, Bound::Unbounded));
+                // By channel, not by position: topics come and go while the mutex is unlocked between two parts.
                 for (channel, topic) in rest.take(AT_ONCE) {
                     after = Some(Arc::clone(channel));
                     let connection = servers
@@ -342,14 +357,17 @@ impl Subscriptions {
                         State::Asked(old) | State::Confirmed(old) if Some(old) == connection => {
                             continue;
                         }
+                        // Only these relied on messages. The others poll already.
                         State::Confirmed(_) => deaf.extend(topic.audience()),
                         State::Asked(_) | State::Wanted => {}
                     }
+                    // It may be in the list already. `ask` skips a topic that is no longer wanted, so twice does no harm.
                     topic.state = State::Wanted;
                     topics.wanted.push_back(Arc::clone(channel));
                 }
             }
             for (entry, whom) in deaf {
+                // The queue of a single waiter listens to the client's own channel, too, and asks because of that.
                 if whom.is_none() {
                     entry.listening_changed();
                 }
@@ -374,6 +392,7 @@ impl Subscriptions {
                 && let Some(link) = servers.subscriber(topic.slot)
                 && let Some(connection) = link.connection_id()
             {
+                // Before it is sent: an answer that comes after the connection was replaced is then recognised as old.
                 topic.state = State::Asked(connection);
                 asked.push((channel, link, connection));
             }
@@ -382,6 +401,7 @@ impl Subscriptions {
         drop(guard);
         for (channel, link, connection) in asked {
             let (this, servers) = (Arc::clone(self), Arc::clone(servers));
+            // A task for each, so that a server that is slow to confirm one delays no other.
             tokio::spawn(async move {
                 let outcome = link.subscribe(&channel, Subscribe::Start, kind).await;
                 this.answered(&channel, connection, outcome.is_ok());
@@ -403,6 +423,7 @@ impl Subscriptions {
         let Some(topic) = topics
             .by_channel
             .get_mut(channel)
+            // An answer on a connection that is lost since is worth nothing: the topic is asked for again.
             .filter(|topic| topic.state == State::Asked(connection))
         else {
             return;
@@ -443,6 +464,7 @@ impl Subscriptions {
                 continue;
             };
             topic.lingers = false;
+            // Somebody waits again. It returns to the heap when the last waiter has left.
             let Some(since) = topic.idle_since else {
                 continue;
             };
@@ -450,6 +472,7 @@ impl Subscriptions {
             // it is not known whether there is one.
             let end = since + self.linger;
             let end = match topic.state {
+                // The answer has no timer here, so look again soon.
                 State::Asked(_) => end.max(now + Duration::from_millis(10)),
                 State::Wanted | State::Confirmed(_) => end,
             };
@@ -461,6 +484,7 @@ impl Subscriptions {
             if let State::Confirmed(connection) = topic.state {
                 over.push((Arc::clone(&channel), topic.slot, connection));
             }
+            // Before the request is sent: a waiter that comes now begins a new topic and subscribes again, see `renew_overtaken`.
             topics.by_channel.remove(&channel);
         }
         let next = topics.lingering.peek();
@@ -474,6 +498,7 @@ impl Subscriptions {
             };
             let this = Arc::clone(self);
             tokio::spawn(async move {
+                // If it fails, messages arrive that nobody listens to, until the connection ends.
                 drop(link.subscribe(&channel, Subscribe::Stop, kind).await);
                 // A new waiter may have subscribed meanwhile, and this request may have ended its subscription, too.
                 this.renew_overtaken(&channel);

@@ -67,6 +67,7 @@ impl Ticket {
             let waker = cx.waker().clone();
             let mut queue = self.entry.queue();
             let next = queue.next_place();
+            // Removed by `forsake` (invariant 5).
             let Some(waiter) = queue.waiters.get_mut(&place) else {
                 self.place = None;
                 return Poll::Ready(Turn::Missed);
@@ -75,11 +76,13 @@ impl Ticket {
                 Some(Turn::Try) => {
                     waiter.asking = true;
                     waiter.asked = true;
+                    // P8: fixed before the request is sent. Whoever joins later may wait for a later event.
                     waiter.asked_before = next;
                     queue.asking += 1;
                     Poll::Ready(Turn::Try)
                 }
                 Some(turn) => {
+                    // Without its turn it looks parked, and `remove` counts it out again.
                     queue.parked += 1;
                     self.place = None;
                     let removed = queue.remove(place);
@@ -89,13 +92,16 @@ impl Ticket {
                         _ => Wakers::default(),
                     };
                     self.leave(queue, place, wakers);
+                    // Not under the mutex: its waker may own anything (invariant 4).
                     drop(removed);
+                    // Invariant 5: from here on it is renewed as any other.
                     if let Some(hold) = turn.hold() {
                         hold.claim();
                     }
                     Poll::Ready(turn)
                 }
                 None => {
+                    // The future may have moved to another task since the last poll.
                     let old = waiter.waker.replace(waker);
                     drop(queue);
                     drop(old);
@@ -108,6 +114,7 @@ impl Ticket {
 
     /// Returns whether it is the first waiter for permits in this process, and records that it asks as such.
     pub(crate) fn is_first(&self) -> bool {
+        // Elsewhere only the first asks, or the server keeps the order: nobody needs to be told.
         let (Some(place), Sharing::Permits(_)) = (self.place, self.applicant.sync.sharing()) else {
             return false;
         };
@@ -131,8 +138,11 @@ impl Ticket {
     /// shorter.
     pub(crate) fn busy(&mut self, ttl: Option<Duration>, hint: &Hint) {
         let Some(place) = self.place else { return };
+        // P4: subscribed before the waiter is parked. A release after the refusal either is a message for this queue, or is found
+        // by the try that follows the confirmation. Before the queue is locked, because `want` may lock it.
         let subscribed = self.core.subscriptions.want(&self.entry);
         let Applicant { sync, owner, .. } = &self.applicant;
+        // Only Redisson wakes a waiter on its own channel. Without its clients the client's one channel is enough.
         if let (Hint::Queue { foreign: true, .. }, Some(server_queue)) = (hint, sync.server_queue())
         {
             let own = server_queue.channel_of(owner);
@@ -141,6 +151,7 @@ impl Ticket {
         let now = self.core.clock.now();
         let mut queue = self.entry.queue();
         queue.came_back(place);
+        // A refusal is an answer, too.
         queue.outage_since = None;
         let again = std::mem::take(&mut queue.again);
         // A grant that the hint reports is ignored here: the grant's own message is faster than a request of that waiter would be. If the
@@ -160,6 +171,8 @@ impl Ticket {
         if wakers.0.is_empty() && again > 0 {
             // Invariant 2: a wake came during the attempt, and the answer may be older than it.
             wakers = queue.admit(Room::For(again));
+            // Somebody asks now, and its answer plans the next poll. The second case: this waiter itself, whose waker was taken
+            // when it was told.
             if !wakers.0.is_empty() || queue.parked == 0 {
                 drop(queue);
                 return wakers.call();
@@ -188,6 +201,7 @@ impl Ticket {
         let mut pause = if self.core.config.wake == Wake::Poll {
             let doublings = queue.refused.saturating_sub(1).min(7);
             let longest = (SPIN.0 * (1 << doublings)).min(SPIN.1);
+            // Half of it at random: processes that were refused together must not ask together again.
             longest / 2 + self.core.jitter(longest / 2)
         } else if subscribed {
             self.core.poll_interval()
@@ -195,6 +209,7 @@ impl Ticket {
             POLL_UNSUBSCRIBED
         };
         if let Some(server_queue) = sync.server_queue() {
+            // The poll of such a queue is its heartbeat. Without it the server takes this process for dead (P7).
             pause = pause.min(server_queue.beat());
         }
         if let Some(ttl) = ttl {
@@ -208,6 +223,7 @@ impl Ticket {
         let Some(place) = self.place else { return };
         let mut queue = self.entry.queue();
         queue.came_back(place);
+        // Under the same lock: nobody else gets the turn in between.
         let wakers = queue.nudge(place);
         drop(queue);
         wakers.call();
@@ -221,6 +237,7 @@ impl Ticket {
         };
         let now = self.core.clock.now();
         let tolerance = self.core.config.outage_tolerance;
+        // It still counts as asking, until `again`: where the first asks for all, only it looks for a silent server.
         let mut queue = self.entry.queue();
         let (is_over, wakers) = queue.unanswered(place, now, tolerance, outage);
         drop(queue);
@@ -243,6 +260,7 @@ impl Ticket {
         // A wake during the attempt was for what it acquired, unless there is more than one to acquire: then `granted` keeps it.
         let wakers = queue.granted(sharing, left, asked_before);
         self.leave(queue, place, wakers);
+        // The grant's message crossed this answer. Both holds are of one owner, and releasing the one would free the other.
         if let Some(Turn::Take(same)) = removed.and_then(|waiter| waiter.turn) {
             same.disown();
         }
@@ -267,6 +285,7 @@ impl Drop for Ticket {
         };
         let mut queue = self.entry.queue();
         let was_first = queue.first().is_some_and(|(first, _)| first == place);
+        // Forsaken: the others were called when it was removed.
         let Some(waiter) = queue.remove(place) else {
             return;
         };
@@ -274,11 +293,14 @@ impl Drop for Ticket {
         // the background and a grant is released there; the next attempt follows it on the same connection.
         let mattered = was_first || !waiter.is_parked();
         let wakers = match self.applicant.sync.sharing() {
+            // The server calls the next one, when the sweep of this waiter's debt gives its place up (P3, F6).
             Sharing::Queued => Wakers::default(),
+            // A waiter behind the first delayed nobody, and a local holder calls the next one at its end (invariant 3).
             _ if !mattered || queue.has_live_holder() => Wakers::default(),
             Sharing::Permits(_) => queue.admit(Room::Unknown),
             _ => {
                 if waiter.asking {
+                    // The attempt that follows is newer than every wake so far.
                     queue.again = 0;
                 }
                 queue.admit(Room::Unknown)
