@@ -110,13 +110,18 @@ impl Asking {
         first: bool,
         deadline: Moment,
     ) -> Option<Attempt> {
+        // P3: the request owns all that it needs, because it may outlive this future and its caller.
         let (debt, entry) = (Arc::clone(&self.debt), Arc::clone(entry));
         let manner = self.manner.clone();
         let mut work = Persistent::new(&self.debt.core.runner, async move {
             ask(&debt, &manner, &entry, first).await
         });
         let core = &self.debt.core;
+        // Dropped at this await, or ended by the deadline, `work` continues in the background: a grant is released there, and the
+        // debt is swept when both this and the request have let go of it.
         let outcome = timeout_at(core, deadline, &mut work).await?;
+        // Kept until the outcome has reached the queue or the caller. A shutdown in between would count nothing as under way and
+        // leave an orphan (P3).
         self.busy = work.take_busy();
         match &outcome {
             // Boxed: rare, and large.
@@ -146,6 +151,7 @@ impl Asking {
                 free_by,
                 outage,
             },
+            // P8: every request was answered, or is known not to have run.
             None => AcquireError::Unavailable { name, outage },
         }
     }
@@ -175,6 +181,7 @@ impl Asking {
 /// Sends one request and reads its answer.
 async fn ask(debt: &Debt, manner: &Manner, entry: &Arc<LockEntry>, first: bool) -> Attempt {
     let (core, sync) = (&debt.core, &debt.sync);
+    // P1: before the request is sent. The lease counts from here.
     let sent = core.clock.now();
     let limit = core.limit(sync.name(), sent);
     let request = Request {
@@ -203,17 +210,20 @@ async fn ask(debt: &Debt, manner: &Manner, entry: &Arc<LockEntry>, first: bool) 
                     terms: manner.terms,
                     sent,
                     first: None,
+                    // R2: the hold takes the debt over. Its release is followed by a sweep after the earlier requests.
                     unanswered_until: debt.settle(),
                 };
                 let hold = Hold::begin(core, sync, entry, grant);
                 if hold.is_held() {
                     Attempt::Granted(hold, left)
                 } else {
+                    // P1: its lease has ended before the answer came. Dropped here, it is released.
                     Attempt::Stale
                 }
             }
             Some(Verdict::Busy(ttl)) => {
                 let hint = sync.hint(rest_of(&reply));
+                // Recorded by the request, not by its caller: the caller may have gone, and the sign is there all the same (P3).
                 if manner.waits && (sync.leaves_sign() || hint == Hint::InLine) {
                     debt.queued();
                 }
@@ -226,9 +236,11 @@ async fn ask(debt: &Debt, manner: &Manner, entry: &Arc<LockEntry>, first: bool) 
             }),
         },
         Err(Failure::Unanswered(outage)) => {
+            // It may still run until then, and grant or take a place (P3).
             debt.unanswered(limit.ends_by);
             Attempt::Unanswered(outage)
         }
+        // It has not run, so nothing is owed.
         Err(Failure::NotNow(outage)) => Attempt::NotNow(outage),
         Err(Failure::Rejected(rejection)) => Attempt::Rejected(rejection.into()),
     }

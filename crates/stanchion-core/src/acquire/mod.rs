@@ -30,6 +30,7 @@ use stanchion_transport::{Moment, Outage};
 use wait::wait;
 
 /// The time that the one request of a call without any time left may take.
+/// Below the 50 ms by which a call may outlive its deadline (P9).
 const FIRST_ASK: Duration = Duration::from_millis(45);
 
 /// Acquires, waiting as `options` say.
@@ -57,6 +58,7 @@ pub(crate) async fn acquire(
                 hold.map(Some)
             };
             let seat = owner.seat(&core.realm, Subject::of(&**sync));
+            // The owner's other task may have its seat for as long as it waits for the name, so only the deadline bounds this.
             let Some(seated) = timeout_at(core, deadline, seat.take()).await else {
                 return Err(timed_out());
             };
@@ -66,6 +68,7 @@ pub(crate) async fn acquire(
             };
             // Even with no time left, re-entry of what this owner holds is asked for once.
             let patience = deadline.max(started + FIRST_ASK);
+            // Boxed: an explicit owner is rare, and every waiter would carry the size of this future.
             Box::pin(as_owner(
                 core, sync, owner, &options, terms, patience, sitting, anew,
             ))
@@ -83,6 +86,7 @@ pub(crate) async fn try_acquire(
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
     let terms = check(&**sync, &options, lease)?;
+    // P9: a try always has a bound, also when its options have none.
     let deadline = core.clock.now() + options.timeout.unwrap_or(core.config.operation_timeout);
     match &options.owner {
         None => once(core, sync, terms, deadline, None).await,
@@ -94,6 +98,7 @@ pub(crate) async fn try_acquire(
                 // Another task of this owner waits in line, so another owner holds it.
                 Some(None) => return Ok(None),
                 None => {
+                    // P8: nothing was sent for this call; the request that was not answered is another call's.
                     let name = sync.name().clone();
                     let detail = "another request of this owner has not been answered".into();
                     let outage = Outage::Unanswered { detail };

@@ -21,6 +21,7 @@ pub(super) async fn once(
     deadline: Moment,
     within: Option<WireOwner>,
 ) -> Result<Option<Hold>, AcquireError> {
+    // Kept to the end: the entry must still be the one in the table when it is told of the new holder.
     let visit = LockEntries::visit(core, &**sync);
     let asked = core.clock.now();
     let manner = Manner {
@@ -33,9 +34,11 @@ pub(super) async fn once(
     loop {
         let outage = match asking.attempt(visit.entry(), false, deadline).await {
             Some(Attempt::Granted(hold, left)) => {
+                // Also when the client is closing: the hold dropped then is released through this queue.
                 visit.entry().acquired(&hold, left);
                 return asking.unless_closing(Some(hold));
             }
+            // Of an earlier try without an answer the debt is left, and its drop sweeps (P3).
             Some(Attempt::Busy(..)) => return Ok(None),
             Some(Attempt::Rejected(rejection)) => return Err(asking.rejected(rejection)),
             Some(Attempt::Late | Attempt::Stale) => Outage::Unanswered {
@@ -43,6 +46,7 @@ pub(super) async fn once(
             },
             Some(Attempt::NotNow(outage) | Attempt::Unanswered(outage)) => outage,
             None => {
+                // P8: the request is under way and may be granted. In the background its grant is released.
                 let waited = core.clock.now().since(asked);
                 let detail = format!("nothing within {}", Brief(waited));
                 let name = sync.name().clone();
@@ -53,6 +57,7 @@ pub(super) async fn once(
                 });
             }
         };
+        // An outage must not keep a closing client asking.
         asking.unless_closing(())?;
         if core.clock.now() >= deadline {
             return Err(asking.failed(outage));

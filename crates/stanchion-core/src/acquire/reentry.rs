@@ -50,7 +50,9 @@ pub(super) async fn as_owner(
             rule,
         },
     };
+    // By the clock: a hold whose lease has ended is not re-entered, even if nobody has declared it lost.
     let mine = live(seat.of(sync.sharing()));
+    // Only a write gets here: for a read the shared hold is `mine`.
     if mine.is_none()
         && let Some(state) = live(&seat.shared)
     {
@@ -67,9 +69,12 @@ pub(super) async fn as_owner(
             ));
         }
         match timeout_at(core, deadline, reenter(&state, core)).await {
+            // The re-entry ends in the background, where its guard is dropped and the count set back (P3).
             None => return Ok(None),
             Some(Ok(hold)) => return Ok(Some(hold)),
             Some(Err(error)) => {
+                // Without an error here there was nothing left to re-enter: it acquires as everybody does, with a fresh wire
+                // owner (R1).
                 if let Some(error) = as_acquire_error(error, state.free_by()) {
                     return Err(error);
                 }
@@ -82,10 +87,12 @@ pub(super) async fn as_owner(
         let within = Some(state.owner.clone());
         hold = once(core, sync, terms, deadline, within).await?;
     }
+    // Also when the server refused that attempt: the exclusive hold has ended there, so this owner waits as any other.
     if hold.is_none() {
         hold = anew(place).await?;
     }
     if let Some(hold) = &hold {
+        // Before the seat is unlocked: the next acquire of this owner must find the hold.
         hold.adopt(owner);
         *seat.of(sync.sharing()) = hold.weak();
     }

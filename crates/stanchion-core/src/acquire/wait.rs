@@ -45,10 +45,13 @@ pub(super) async fn wait(
         };
         asking.handled();
         if ticket.must_wait() {
+            // Its first request may be far off, so no refusal will subscribe it. A message must reach it before (P4).
             core.subscriptions.want(ticket.entry());
+            // From here on a try of the same owner does not wait behind this call, see `Seat::take_now`.
             in_line = in_line.or_else(|| seat.map(Seat::in_line));
         }
         match next_turn(core, &mut ticket, deadline).await {
+            // No request is under way here: what is left is that of earlier ones, a place on the server included.
             Turn::TimedOut => return Err(timed_out(asking.debt.leftover())),
             Turn::Closing => return Err(asking.shut_down()),
             Turn::Take(hold) if hold.is_held() => {
@@ -70,6 +73,7 @@ pub(super) async fn wait(
             .attempt(ticket.entry(), ticket.is_first(), patience)
             .await
         else {
+            // P8: this one is under way, and may be granted before its sweep.
             return Err(timed_out(asking.debt.under_way()));
         };
         match attempt {
@@ -85,7 +89,9 @@ pub(super) async fn wait(
                 _ => ticket.busy(ttl, &hint),
             },
             Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
+            // Nothing was decided, and the server's clock has been read since.
             Attempt::Late => ticket.again(),
+            // R1: the owner is a fresh one, so its place is, too.
             Attempt::Stale => ticket = LockEntries::join(core, asking.applicant()),
             Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                 let now = core.clock.now();

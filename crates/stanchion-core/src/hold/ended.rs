@@ -25,7 +25,10 @@ pub enum Ended {
 pub(crate) async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
     loop {
         let mut told = pin!(over.notified());
+        // Before the state is read, so that an end in between rings for this future.
         told.as_mut().enable();
+        // Each strong reference ends with its statement: who watches must not postpone the end. A renewal may move the end while
+        // the timer runs; then the next round sleeps until the new one.
         let left = hold.upgrade().map_or(Duration::ZERO, |hold| {
             hold.valid_until().since(hold.core.clock.now())
         });

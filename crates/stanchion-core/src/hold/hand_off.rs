@@ -50,6 +50,7 @@ impl<'a> Passing<'a> {
         let core = &self.from.core;
         loop {
             let sent = core.clock.now();
+            // Each try has the same two owners, by which the script recognises an earlier run (R7).
             let limit = core.limit(self.from.sync.name(), sent);
             let request = limit.request(&self.to.owner, self.terms.first_lease);
             let Some(call) = call(&request) else {
@@ -71,6 +72,7 @@ impl<'a> Passing<'a> {
                 }
                 Ok(Some(Verdict::Late)) => {
                     core.synchronise(path, self.from.sync.name()).await;
+                    // The reading is for the requests that follow: a clock that was wrong makes all of them late.
                     return Passed::Released;
                 }
                 Ok(_) => return Passed::Gone,
@@ -81,6 +83,7 @@ impl<'a> Passing<'a> {
                 }
                 Err(Failure::NotNow(_)) => {}
             }
+            // The old hold has ended with its lease by now. What a run gave to the new owner is swept with the debt (P3).
             if core.clock.now() >= self.from.valid_until() {
                 return Passed::Unanswered;
             }
@@ -128,11 +131,14 @@ pub(super) async fn hand_off(
             state.entry.not_handed();
             return publicly(state, path, Freed::Perhaps).await;
         }
+        // The script has published, and does not say to how many.
         Passed::Released => (Rivals::Present(1), Ok(())),
+        // P6: the earlier run removed the old owner. What it may have granted to the new one is swept with the debt.
         Passed::Gone if passing.was_resent() => (Rivals::Unknown, Ok(())),
         Passed::Gone => (Rivals::Unknown, Err(gone(state))),
         Passed::Unanswered => (Rivals::Unknown, Err(ambiguous(state))),
     };
+    // The sweep begins before the next waiter asks: a grant to the unused owner would only refuse it.
     drop(passing);
     state.entry.freed(&state.core, state, rivals);
     state.entry.not_handed();
@@ -159,6 +165,7 @@ pub(crate) async fn downgrade(
         drop(Hold::another(&state));
         return Err(error);
     }
+    // P5: ended here before the server may let readers in.
     *count = 0;
     end(&state)?;
     let passing = Passing::new(&state, &to, state.terms);
@@ -168,10 +175,12 @@ pub(crate) async fn downgrade(
         // Refused as late, so nothing was done. The server's clock has been read again since.
         passed = passing.go(Path::Direct, script).await;
     }
+    // The script needs its keys on one node, and there is none with fewer keys. So it waits until the slot has moved.
     while matches!(passed, Passed::Divided) && state.core.clock.now() < state.valid_until() {
         state.core.recover(state.valid_until()).await;
         passed = passing.go(Path::Direct, script).await;
     }
+    // R2: an earlier acquire of the writer may still run, once the readers have gone.
     sweep_unanswered(&state);
     let error = match passed {
         Passed::To(hold) => {

@@ -69,6 +69,7 @@ impl Hold {
     /// Ends this state without releasing: the same grant arrived twice, and another guard has it.
     pub(crate) fn disown(mut self) {
         if let Some(state) = self.state.take() {
+            // Ended but not freed: the queue and the server know the other hold of the same owner.
             state.end().ok();
             state.unschedule();
         }
@@ -193,6 +194,7 @@ impl Hold {
             name: self.name().clone(),
             outage: unanswered_in(timeout),
         };
+        // Dropped by its caller, it continues: the server may have renewed, and only the answer moves `valid_until`.
         let work = renew(Arc::clone(&state)).instrument(span!("renew", state.sync));
         let work = Persistent::new(&state.core.runner, work);
         bounded(&state.core, timeout, work)
@@ -221,10 +223,12 @@ impl Hold {
             name: state.sync.name().clone(),
             free_by: state.free_by(),
         };
+        // From here on the work has this count. Dropping `self` must not release it a second time.
         self.state = None;
         let owner = state.public_owner.get().cloned();
         let work =
             hand_off::downgrade(state, Arc::clone(to), owner).instrument(span!("downgrade", to));
+        // `begun`: the guard is consumed, so this is done even if the future is never polled again.
         let work = Persistent::begun(&core.runner, work);
         bounded(&core, timeout, work)
             .await
@@ -240,6 +244,7 @@ impl Hold {
         let last = state.count.try_lock().is_ok_and(|count| *count <= 1);
         if last && state.end().is_ok() {
             state.unschedule();
+            // The server keeps the hold: the waiters ask now, and the refusal tells them when the lease ends.
             state.entry.freed(&state.core, &state, Rivals::Unknown);
         }
     }
@@ -259,6 +264,7 @@ impl Hold {
         };
         let work =
             release::one(Arc::clone(&state), Path::Direct).instrument(span!("release", state.sync));
+        // As in `downgrade`: dropping the future only stops waiting for the answer.
         let work = Persistent::begun(&state.core.runner, work);
         bounded(&state.core, timeout, work)
             .await
@@ -269,9 +275,11 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(state) = self.state.take() {
+            // P9: a drop may not wait, and its runtime may be ending. The background sends it, on a connection of its own.
             let runner = Arc::clone(&state.core.runner);
             runner.finish(async move {
                 if let Err(error) = release::one(state, Path::Background).await {
+                    // Nobody is left to be told. A lease ends what the server still has.
                     tracing::debug!(%error, "releasing a dropped guard");
                 }
             });

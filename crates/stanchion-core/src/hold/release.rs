@@ -23,6 +23,7 @@ const GONE: i64 = -2;
 
 /// Takes one count away. Continues until the server has answered or the lease has ended the hold.
 pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
+    // Until the answer: the counts of this owner must reach the server in this order (R4).
     let mut count = state.turn().await;
     if *count <= 1 {
         *count = 0;
@@ -40,6 +41,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
         return Err(lost.into());
     }
     let Some(call) = call else { return Ok(()) };
+    // After its lease there is no count to correct.
     let done = persist(&state.core, path, &call, state.valid_until()).await;
     if let Ok((reply, _)) = &done
         && code_of(reply) == Some(GONE)
@@ -76,6 +78,7 @@ pub(super) fn end(state: &Arc<HoldState>) -> Result<(), ReleaseError> {
     let ended = state.end();
     state.unschedule();
     let Err(reason) = ended else { return Ok(()) };
+    // Gone: the server has nothing left, unless the hold is several entries. Then one may be gone and the others stay.
     if reason != LostReason::Gone || state.sync.in_parts() {
         // Expired by the client's clock, perhaps not yet by the server's: remove it early, for those who wait.
         Leftover::of(state).sweep(&state.core, &state.sync);
@@ -109,9 +112,11 @@ pub(super) async fn publicly(
         return Ok(());
     };
     observe::released(state.sync.kind());
+    // Elsewhere there is no head start to protect: several may hold, or the server names the next.
     if state.sync.sharing() == Sharing::Exclusive {
         state.entry.releasing();
     }
+    // R1: sent again without harm, also late: no newer hold has this owner.
     let done = persist(core, path, &call, state.valid_until()).await;
     if let Ok((reply, _)) = &done {
         tend_later(core, &state.sync, reply);
@@ -122,6 +127,7 @@ pub(super) async fn publicly(
         Ok((Some(GONE), resent)) if resent || before == Freed::Perhaps => (Rivals::Unknown, Ok(())),
         Ok((Some(GONE), _)) => (Rivals::Unknown, Err(gone(state))),
         Ok((Some(heard), _)) => {
+            // The server counts this client's own subscription among the receivers.
             let ours = i64::from(core.subscriptions.hears(state.sync.channel()));
             // −1: this user may not publish, so the number of waiting processes is unknown.
             let rivals = if heard < 0 || heard > ours {
@@ -134,6 +140,7 @@ pub(super) async fn publicly(
         Ok((None, _)) => (Rivals::Unknown, Ok(())),
         Err(failure) => (Rivals::Unknown, Err(unreleased(state, failure))),
     };
+    // Also after a failure: this process holds no longer, and what is true on the server its waiters learn there.
     state.entry.freed(core, state, rivals);
     outcome
 }

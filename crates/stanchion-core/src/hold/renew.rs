@@ -61,6 +61,7 @@ pub(crate) async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
         if let Some(reason) = state.lost_reason(state.core.clock.now()) {
             return Err(state.lease_lost(reason).into());
         }
+        // P5: before the request. A slow answer must not lengthen what the holder counts on.
         let sent = state.core.clock.now();
         match watchdog::renew(&state.core, &state).await {
             Ok(Some(true)) => {
@@ -76,6 +77,8 @@ pub(crate) async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
                     rejection: rejection.into(),
                 });
             }
+            // It may have run. Renewing again does no harm: nothing is shortened (R3), and the end counts from the answered
+            // request.
             Err(_) => {}
         }
         state.core.recover(state.valid_until()).await;
@@ -102,15 +105,18 @@ pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<H
 /// If the caller drops it, it finishes in the background, and the guard that it makes is dropped there: so the local count and
 /// the server's stay equal.
 async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<Hold, RenewError> {
+    // Until the answer: what this owner sends next must carry the count that this leads to (R4).
     let mut count = state.turn().await;
     loop {
         if let Some(reason) = state.lost_reason(core.clock.now()) {
             return Err(state.lease_lost(reason).into());
         }
+        // Released while this waited for its turn.
         if *count == 0 {
             return Err(state.lease_lost(LostReason::Gone).into());
         }
         let sent = core.clock.now();
+        // Each try has a `not_after` of its own, and all of them set the same count (R4).
         let limit = core.limit(state.sync.name(), sent);
         let request = limit.request(&state.owner, state.terms.lease);
         let Some(call) = state.sync.reenter(&request, *count) else {

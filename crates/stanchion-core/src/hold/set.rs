@@ -115,6 +115,7 @@ impl HoldSet {
                 };
                 match (ended, bearable.checked_sub(1)) {
                     (Ended::Lost(_), Some(left)) => bearable = left,
+                    // One released member is enough: a set is released as a whole.
                     _ => end = Some(ended),
                 }
                 false
@@ -175,6 +176,7 @@ impl HoldSet {
                 Err(error) => failure = Some(error),
             }
             if released >= needed {
+                // What is dropped here continues in the background, as every release that has begun.
                 return Ok(());
             }
         }

@@ -37,6 +37,7 @@ use stanchion_transport::Moment;
 ///
 /// Any task reads the atomics, without a lock. `slot` has its place in the lock order of [`crate::waiting`].
 pub(crate) struct HoldState {
+    /// Fixed at the grant, as all fields that are neither atomic nor locked.
     pub(crate) core: Arc<Core>,
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) entry: Arc<LockEntry>,
@@ -150,6 +151,7 @@ impl HoldState {
             let renewal = lease.map_or(sent, |lease| {
                 sent + lease.min(terms.lease).renewal_interval()
             });
+            // Also without a lease it gets a place in the timetable: there a shutdown finds the holds that are alive.
             let due = if leased { renewal } else { Moment::FAR };
             state.schedule(due.min(valid_until));
         }
@@ -178,6 +180,8 @@ impl HoldState {
     /// Records that the waiter has taken it. From here on the watchdog renews it.
     pub(super) fn claim(self: &Arc<Self>) {
         let now = self.core.clock.now();
+        // `unclaimed` is cleared before the hold is rescheduled, and the watchdog reads it after it has rescheduled the hold:
+        // whichever of the two is second, a renewal is sent.
         let due = self.began + self.terms.lease.renewal_interval();
         if self.unclaimed.swap(false, Ordering::AcqRel) && now >= due && self.is_held() {
             // A renewal was due and skipped while it was unclaimed.
@@ -192,6 +196,8 @@ impl HoldState {
 
     /// Returns whether the watchdog must renew it.
     pub(crate) fn wants_renewal(&self) -> bool {
+        // A provisional hold is renewed once in any case: a grant by message lasts for less than the lease that was asked for
+        // (F4).
         let watched =
             self.terms.renewal == Renewal::Watchdog && !self.unclaimed.load(Ordering::Acquire);
         (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
@@ -213,6 +219,7 @@ impl HoldState {
 
     /// The time within which due renewals are sent together.
     pub(crate) fn batching_window(&self) -> Duration {
+        // A tenth of the renewal interval: renewing so much earlier costs little, and holds of one process are sent in one batch.
         self.terms.lease.length() / 30
     }
 
@@ -224,6 +231,7 @@ impl HoldState {
             if now < valid_until {
                 return None;
             }
+            // P4: whoever sees the end declares it and so calls the next waiter. The watchdog may see it much later.
             return self.lose(if valid_until >= self.ends {
                 LostReason::MaxHold
             } else {
@@ -236,6 +244,7 @@ impl HoldState {
     /// Declares it lost, unless it has ended before: the first reason stays. Returns the reason that holds now; `None` when it
     /// was released. Calls the next waiter, so it locks the queue: not to be called under any of the core's blocking mutexes.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
+        // Every reason is in `LOST`: the default is never taken.
         let phase = LOST
             .iter()
             .position(|r| *r == reason)
@@ -246,6 +255,7 @@ impl HoldState {
             .phase
             .compare_exchange(HELD, phase, Ordering::AcqRel, Ordering::Acquire)
         {
+            // Only one of several tasks that notice the loss gets here, so the queue is called once.
             Ok(_) => {
                 observe::lost(self.sync.kind(), reason);
                 observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
@@ -261,6 +271,7 @@ impl HoldState {
 
     /// Turns it from held to released; the reason if it is lost instead.
     pub(crate) fn end(&self) -> Result<(), LostReason> {
+        // P8: a hold whose lease has ended is not reported as released, even if nobody has declared it lost.
         if let Some(reason) = self.lost_reason(self.core.clock.now()) {
             return Err(reason);
         }
@@ -270,24 +281,30 @@ impl HoldState {
         {
             Ok(_) => {
                 self.over.notify_waiters();
+                // Otherwise every release would read the clock for nothing.
                 if cfg!(feature = "metrics") {
                     observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
                 }
                 Ok(())
             }
+            // Ended since the check above: lost, or released by another guard.
             Err(phase) => lost_reason_of(phase).map_or(Ok(()), Err),
         }
     }
 
     /// Extends it after a successful renewal that was sent at `sent`.
     pub(crate) fn renewed(&self, sent: Moment) {
+        // P1: by the usual lease, also where a longer first one was asked for. What the holder counts on may be shorter than what
+        // the server keeps, never longer.
         let until = self.terms.lease.valid_until(sent).min(self.ends);
         self.valid_until.fetch_max(until.nanos(), Ordering::AcqRel);
+        // After the new end: whoever reads the mark as cleared (Acquire) reads that end, too.
         self.provisional.store(false, Ordering::Release);
     }
 
     /// Declares it lost because the server no longer knows it.
     pub(crate) fn gone(self: &Arc<Self>) -> LeaseLost {
+        // `None`: released while this answer was under way.
         let reason = self.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
         self.lease_lost(reason)
     }

@@ -61,6 +61,7 @@ impl Debt {
 
     /// Records a request without an answer, which may run until `ends_by`.
     pub(crate) fn unanswered(&self, ends_by: Moment) {
+        // A late run that leaves nothing needs no clean-up.
         if self.sync.tenure() != Tenure::Nothing {
             let mut owed = self.owed();
             owed.unanswered_until = owed.unanswered_until.max(ends_by);
@@ -85,6 +86,7 @@ impl Debt {
     /// Clears it: all clean-up passes to the owner's hold. Returns the end of the time in which an earlier request may still run,
     /// which that hold must mind.
     pub(crate) fn settle(&self) -> Moment {
+        // The place, too: a grant has ended it on the server.
         std::mem::take(&mut *self.owed()).unanswered_until
     }
 
@@ -159,6 +161,7 @@ async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftove
         Tenure::Leased if sync.sharing() == Sharing::Queued => core.clock.now() + LONGEST_OUTAGE,
         // After that the lease has ended any leftover.
         Tenure::Leased => core.clock.now().max(until) + leftover.lease.length(),
+        // Without a lease only this gives it back.
         Tenure::Unleased | Tenure::Nothing => Moment::FAR,
     };
     let first = persist(&core, Path::Background, &call, hopeless).await;
@@ -184,11 +187,13 @@ pub(super) async fn persist(
     loop {
         match core.call(path, call).await {
             Ok(reply) => return Ok((reply, resent)),
+            // The same request would be refused again: a right is missing, or the key is somebody else's.
             Err(failure @ Failure::Rejected(_)) => return Err(failure),
             Err(failure) => {
                 if core.clock.now() >= until {
                     return Err(failure);
                 }
+                // P6: only such a try may have run, and explain a later answer that there is nothing to release.
                 resent |= matches!(failure, Failure::Unanswered(_));
             }
         }
@@ -211,6 +216,7 @@ pub(super) fn tend_later(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: 
     let (strong, core) = (core, Arc::downgrade(core));
     strong.runner.serve(async move {
         loop {
+            // The server counts whole milliseconds: one more, so as not to look a moment early.
             tokio::time::sleep(pause + Duration::from_millis(1)).await;
             let Some(core) = core.upgrade() else { return };
             match core.call(Path::Background, &call).await {
