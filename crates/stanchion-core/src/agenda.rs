@@ -62,6 +62,7 @@ pub(crate) async fn run(
     loop {
         let Some(strong) = core.upgrade() else { return };
         let now = strong.clock.now();
+        // The table is unlocked again when they are handled: a queue's mutex comes before it in the lock order.
         let (items, next) = timetable.take_due(now);
         let mut holds = Vec::new();
         for item in items {
@@ -74,7 +75,9 @@ pub(crate) async fn run(
                 }
             }
         }
+        // All at once, so that those of one slot share a batch.
         watchdog::tend(&strong, holds);
+        // Before it sleeps: the last guard may go meanwhile, and the client with it.
         drop(strong);
         tokio::select! {
             biased;

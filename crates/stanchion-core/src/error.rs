@@ -85,6 +85,7 @@ impl From<ServerRejection> for Rejection {
             ServerRejection::OutOfMemory { detail } => Self::OutOfMemory { detail },
             ServerRejection::Cluster { detail } => Self::Cluster { detail },
             ServerRejection::Other { detail } => Self::Other { detail },
+            // A kind that this version does not know keeps its text.
             other => Self::Other {
                 detail: other.to_string(),
             },

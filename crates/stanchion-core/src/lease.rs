@@ -31,6 +31,7 @@ impl Lease {
     /// [`InvalidLease`] outside [`Lease::MIN`]..=[`Lease::MAX`].
     pub fn new(length: Duration) -> Result<Self, InvalidLease> {
         let whole = Duration::from_millis(whole_millis(length));
+        // The upper end is compared uncut: otherwise 30 days and a part of a millisecond would pass.
         if whole < Self::MIN.0 || length > Self::MAX.0 {
             Err(InvalidLease { lease: length })
         } else {
@@ -60,11 +61,13 @@ impl Lease {
 
     /// The interval between the watchdog's renewals (P10): a third of the lease.
     pub(crate) fn renewal_interval(self) -> Duration {
+        // A renewal that fails is tried again for the two thirds that are left.
         self.0 / 3
     }
 
     /// The pause after a failed renewal. Shorter, so that several tries fit before the lease ends.
     pub(crate) fn retry_interval(self) -> Duration {
+        // A bound for long leases: a server that is back is found soon, whatever the lease.
         (self.0 / 10).min(Duration::from_millis(200))
     }
 }

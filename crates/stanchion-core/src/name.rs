@@ -84,6 +84,8 @@ impl Name {
             return fail(NameRule::TooLong { bytes });
         }
         let name = Self([prefix.as_bytes(), given].concat().into());
+        // One prefix stands for all: in a name without a tag the whole key is hashed, and `p:` in front changes the slot at every
+        // length up to `MAX_NAME_BYTES`.
         if placement == Placement::Slots && slot_of(&name.prefixed("p")) != name.slot() {
             return fail(NameRule::SplitsSlots);
         }

@@ -45,6 +45,7 @@ impl Owner {
             return Arc::clone(seat);
         }
         // Forget the names this owner no longer holds before the table grows.
+        // One that somebody else has in hand stays: that acquire will lock it, and two seats at one subject would be two turns.
         seats.retain(|_, seat| Arc::strong_count(seat) > 1 || !seat.is_vacant());
         let seat = Arc::<Seat>::default();
         seats.insert(place, Arc::clone(&seat));

@@ -22,6 +22,7 @@ pub(crate) struct Seat {
 impl Seat {
     /// Returns whether nobody uses it and its owner holds nothing there.
     pub(crate) fn is_vacant(&self) -> bool {
+        // A locked seat is in use: an acquire that holds nothing yet is under way.
         self.try_take().is_some_and(|seated| seated.is_empty())
     }
 
@@ -31,6 +32,7 @@ impl Seat {
 
     /// Waits for other attempts of this owner, which are short; `None` when one of them waits in line.
     pub(crate) async fn take_now(&self) -> Option<MutexGuard<'_, Seated>> {
+        // `wait_for` below looks at the present value first, so a task that is in line already is seen, too.
         let mut in_line = self.in_line.subscribe();
         tokio::select! {
             biased;
@@ -45,6 +47,7 @@ impl Seat {
 
     /// Marks that the task with `seated` waits for another holder, until the returned value is dropped.
     pub(crate) fn in_line(&self) -> InLine<'_> {
+        // Not `send`: without a receiver that would leave the old value.
         self.in_line.send_replace(true);
         InLine(self)
     }

@@ -53,6 +53,7 @@ impl Limit {
 /// The state that the parts of a client share.
 pub(crate) struct Core {
     pub(crate) id: Uuid,
+    /// The number of the next wire owner. Any task counts it up.
     pub(crate) next_owner: AtomicU64,
     /// The set of keys that this client locks by, for owners that are used with several clients.
     pub(crate) realm: Realm,
@@ -60,6 +61,7 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) servers: Arc<Servers>,
     pub(crate) server: ServerInfo,
+    /// These three have mutexes of their own, in the lock order of [`crate::waiting`].
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) entries: LockEntries,
     pub(crate) timetable: Arc<Agenda>,
@@ -75,6 +77,7 @@ pub(crate) struct Core {
 impl Core {
     /// Makes a wire owner that was never used.
     pub(crate) fn next_wire_owner(&self) -> WireOwner {
+        // Relaxed: nothing else depends on the number, it only must not be given twice (R1).
         WireOwner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -97,6 +100,7 @@ impl Core {
     /// The end of the time in which a request sent at `sent` may run (P3). By then its caller has given up on its connection.
     pub(crate) fn limit(&self, name: &Name, sent: Moment) -> Limit {
         let end = sent + self.config.silence_limit();
+        // One reading for all three: a better one in between would let the sweep come before the server's `not_after` (R2).
         let reached = self.server_clock(name).reach(end.micros());
         let ago = micros(end.since(sent) + reached.within);
         Limit {
@@ -109,6 +113,7 @@ impl Core {
     /// The time after which a hold has ended for which a request with this lease may be under way.
     pub(crate) fn free_by(&self, tenure: Tenure, lease: Lease) -> Duration {
         match tenure {
+            // The request may run until its `not_after`, and its lease begins then.
             Tenure::Leased => lease.length() + self.config.silence_limit(),
             Tenure::Unleased => Duration::MAX,
             Tenure::Nothing => Duration::ZERO,
@@ -133,6 +138,7 @@ impl Core {
     }
 
     pub(crate) fn slot_of(&self, name: &Name) -> u16 {
+        // Elsewhere one number for all, so that renewals of all names share a batch.
         if self.server.placement == Placement::Slots {
             name.slot()
         } else {
@@ -141,6 +147,7 @@ impl Core {
     }
 
     pub(crate) fn poll_interval(&self) -> Duration {
+        // At random, so that processes whose waits began together do not ask together.
         self.config.poll_interval - self.jitter(self.config.poll_interval / 10)
     }
 
@@ -158,14 +165,17 @@ impl Core {
     /// Uses no timer of the caller's runtime, which may have ended.
     pub(crate) async fn recover(&self, until: Moment) {
         let left = until.since(self.clock.now());
+        // One lost connection fails many callers at once. The random part spreads what they send next.
         let pause = Duration::from_millis(10) + self.jitter(Duration::from_millis(30));
         self.runner.sleep(pause.min(left)).await;
+        // Made before the look: it hears of every connection that opens from here on.
         let comes_up = self.servers.comes_up();
         if self.servers.is_up() {
             return;
         }
         let left = until
             .since(self.clock.now())
+            // An acquire looks in between whether its client is closing.
             .min(Duration::from_millis(250));
         tokio::select! {
             biased;

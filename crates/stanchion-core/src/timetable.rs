@@ -46,6 +46,7 @@ impl<I> fmt::Debug for Timetable<I> {
 }
 
 struct Table<I> {
+    /// Any task inserts and removes; only `agenda::run` takes what is due.
     due: BTreeMap<Slot, I>,
     /// The next number, which tells slots of one moment apart.
     next: u64,
@@ -80,6 +81,7 @@ impl<I: Scheduled> Timetable<I> {
             table.armed = at;
         }
         drop(table);
+        // Rung with the table unlocked; one ring is kept for a task that is not waiting yet.
         if ring {
             self.bell.notify_one();
         }
@@ -103,17 +105,22 @@ impl<I: Scheduled> Timetable<I> {
         let mut taken = Vec::new();
         while let Some(entry) = table.due.first_entry() {
             let at = entry.key().0;
+            // What may not be taken early, a poll, ends the batch: the order of the table is kept.
             if at > now && (at > horizon || !entry.get().is_batched()) {
                 break;
             }
             let item = entry.remove();
+            // Only the first item opens the window. If each could move it on, a batch would grow without end.
             if horizon == now
+                // A hold that loses its last reference in here is dropped under this mutex. That takes no lock: its parts have no
+                // drop of their own, but for the core, which the caller keeps.
                 && let Some(window) = item.window()
             {
                 horizon = now + window;
             }
             taken.push(item);
         }
+        // Under the same lock as the taking: an item that is inserted after it sees this moment and rings if it is earlier.
         table.armed = table.due.keys().next().map_or(Moment::FAR, |slot| slot.0);
         (taken, table.armed)
     }

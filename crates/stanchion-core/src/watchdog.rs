@@ -25,6 +25,7 @@ const BATCH: usize = 256;
 pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
     let now = core.clock.now();
     // One script touches one slot of a cluster; elsewhere slots do not matter.
+    // Ordered, so that one seed gives one history in the simulation.
     let mut groups: BTreeMap<(&'static str, u16), Vec<Due>> = BTreeMap::new();
     for hold in holds {
         if hold.lost_reason(now).is_some() {
@@ -32,6 +33,7 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
         }
         // Also while it is renewed: an expiry must be noticed even if the server does not answer, and a shutdown finds the live
         // holds in the timetable.
+        // Before `wants_renewal` is read: `HoldState::claim` relies on this order.
         hold.schedule(hold.valid_until());
         if hold.wants_renewal()
             && let due = Due::new(hold.clone())
@@ -76,6 +78,7 @@ impl Due {
 }
 
 async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
+    // P5: before the request, and the same for the whole batch.
     let sent = core.clock.now();
     let items: Vec<&Item> = batch.iter().flat_map(|due| &due.items).collect();
     // All in one slot, see `tend`.
@@ -92,6 +95,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
         answers = rest;
         match together(mine) {
             Ok(Some(true)) => {
+                // A hold that was released meanwhile is not put back into the timetable: `schedule` checks the phase.
                 hold.renewed(sent);
                 hold.schedule(sent + hold.terms.lease.renewal_interval());
             }
@@ -134,6 +138,7 @@ async fn ask(core: &Core, path: Path, name: &Name, items: &[&Item]) -> Vec<Answe
         Err(failure) if !is_of_one_key(&failure) => vec![Err(failure); items.len()],
         Err(failure) => match items {
             [item] => vec![ask_in_parts(core, path, name, item, failure).await],
+            // Concurrently: 256 round trips in sequence would outlast a short lease (P10).
             _ => {
                 let each = items.iter().map(|item| async {
                     match ask_once(core, path, name, &[item]).await {
@@ -160,6 +165,7 @@ async fn ask_in_parts(
 ) -> Answer {
     let mut answer = Err(failure);
     for part in item.parts() {
+        // Parts that were renewed before a failure stay so, which harms nobody (R3). The hold as a whole counts as not renewed.
         let replies = ask_once(core, path, name, &[part]).await?;
         let reply = replies.into_iter().next().unwrap_or(Reply::Nil);
         let renewed = reply.as_int() == Some(1);
@@ -179,6 +185,7 @@ async fn ask_once(
     items: &[&Item],
 ) -> Result<Vec<Reply>, Failure> {
     let unknown = || vec![Reply::Nil; items.len()];
+    // It carries `not_after`: a renewal that arrives late must not extend a hold that its client has declared lost (P10).
     let Some(call) = Item::call_all(core.not_after(name, core.clock.now()), items) else {
         return Ok(unknown());
     };
@@ -209,6 +216,7 @@ fn together(answers: &[Answer]) -> Result<Option<bool>, Failure> {
             .iter()
             .any(|answer| matches!(answer, Ok(reply) if reply.as_int() == Some(n)))
     };
+    // First, because it is certain: the failure of another item may pass, a part that is gone does not return.
     if says(0) {
         return Ok(Some(false));
     }

@@ -16,6 +16,7 @@ pub struct WireOwner(Arc<str>);
 impl WireOwner {
     pub(crate) fn new(client: &Uuid, number: u64) -> Self {
         use std::fmt::Write as _;
+        // The uuid, the colon, and the longest `u64`.
         let mut text = String::with_capacity(36 + 1 + 20);
         // OK: writing to a String cannot fail.
         let _ = write!(text, "{client}:{number}");
