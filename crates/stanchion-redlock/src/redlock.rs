@@ -24,9 +24,6 @@ const FIRST_ASK: Duration = Duration::from_millis(45);
 /// meet again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
-/// The time for which it retries without a quorum, the same as for the lock of one server.
-const OUTAGE_TOLERANCE: Duration = Duration::from_secs(30);
-
 /// A lock on a quorum of independent servers, shared by its name. Cheap to clone; handles have no state.
 ///
 /// # Guarantees
@@ -223,7 +220,7 @@ impl RedLock {
     ///
     /// # Errors
     /// [`RedLockError::Rejected`]: the request cannot succeed as it is. [`RedLockError::NoQuorum`]: too few nodes have answered
-    /// for 30 s. Both have the outcome at each node.
+    /// for the clients' outage tolerance (30 s; the longest of theirs). Both have the outcome at each node.
     ///
     /// # Cancel safety
     /// Safe at every await point: requests already sent are awaited in the background, and their grants are released, on every
@@ -340,7 +337,7 @@ impl RedLock {
                     }
                     Round::Unavailable(nodes) => {
                         let since = *out_of_reach_since.get_or_insert(now);
-                        if over || now.since(since) >= OUTAGE_TOLERANCE {
+                        if over || now.since(since) >= this.outage_tolerance() {
                             return Err(this.no_quorum(nodes));
                         }
                     }
@@ -482,6 +479,12 @@ impl RedLock {
             });
         }
         Ok(())
+    }
+
+    /// The longest of its clients': as long as one of them is patient, a quorum may come back for all of them.
+    fn outage_tolerance(&self) -> Duration {
+        let each = self.nodes.iter().map(|part| part.handle.outage_tolerance());
+        each.max().unwrap_or_default()
     }
 
     fn now(&self) -> Moment {

@@ -191,6 +191,12 @@ impl Handle {
         Messages::of(self.core().server.placement).publish_command()
     }
 
+    /// The length of an outage after which an acquire without a deadline gives up.
+    #[must_use]
+    pub fn outage_tolerance(&self) -> Duration {
+        self.core().config.outage_tolerance
+    }
+
     /// The longest time after which a waiter that got no message asks again.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
