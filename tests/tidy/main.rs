@@ -9,6 +9,7 @@
 )]
 
 mod book;
+mod bounds;
 mod layers;
 mod promises;
 mod tree;

@@ -1,0 +1,318 @@
+//! The bounds that tasks and threads need of the facade's types and of the futures of its verbs. To compile is to pass.
+//!
+//! `tests/tidy` compares both lists with the sources: a type or a verb that is missing here fails it.
+
+use stanchion::*;
+
+fn shared<T: Send + Sync + 'static>() {}
+
+fn sent<T: Send + 'static>() {}
+
+/// A type that a multi-lock takes.
+fn member<T: Lockable + Acquire + 'static>() {}
+
+/// A type that serves as a `dyn Acquire`.
+fn object<T: Acquire + 'static>() {}
+
+/// Takes a future that a task may wait for.
+fn awaited(_: impl Future + Send) {}
+
+/// Takes a future that a task may be made of: it borrows nothing, not the handle it came from either.
+fn spawned(_: impl Future + Send + 'static) {}
+
+/// Stands for a value of any type, where nothing runs.
+fn any<T>() -> T {
+    unreachable!("compiled, and never called")
+}
+
+#[test]
+fn bounds() {
+    core();
+    primitives();
+    #[cfg(feature = "embedded")]
+    engine();
+    let _compiled: [fn(); 9] = [
+        clients,
+        guards,
+        locks,
+        fair_locks,
+        rwlocks,
+        semaphores,
+        leased_semaphores,
+        latches,
+        sets,
+    ];
+}
+
+fn core() {
+    shared::<AbandonedHold>();
+    shared::<AcquireError>();
+    shared::<AcquireOptions>();
+    shared::<Background>();
+    shared::<BootClock>();
+    shared::<Box<dyn Acquire>>();
+    shared::<Box<dyn Clock>>();
+    shared::<Box<dyn Connector>>();
+    shared::<Box<dyn CredentialsProvider>>();
+    shared::<Client>();
+    shared::<ClientConfig>();
+    shared::<ConfigError>();
+    shared::<ConnectError>();
+    shared::<Credentials>();
+    shared::<Ended>();
+    shared::<Error>();
+    shared::<Fencing>();
+    shared::<FencingToken>();
+    shared::<Guard>();
+    shared::<InvalidLease>();
+    shared::<InvalidName>();
+    shared::<Lease>();
+    shared::<LeaseLost>();
+    shared::<LostReason>();
+    shared::<Moment>();
+    shared::<Name>();
+    shared::<NameRule>();
+    shared::<Outage>();
+    shared::<Owner>();
+    shared::<Placement>();
+    shared::<QueryError>();
+    shared::<Reentry>();
+    shared::<Rejection>();
+    shared::<ReleaseError>();
+    shared::<RenewError>();
+    shared::<Renewal>();
+    shared::<Secret>();
+    shared::<ServerInfo>();
+    shared::<ServerRejection>();
+    shared::<ServerUrl>();
+    shared::<ShutdownReport>();
+    shared::<TokioClock>();
+    shared::<Wake>();
+    shared::<WireOwner>();
+    // One task at a time polls a future or a stream.
+    sent::<Acquiring<Guard>>();
+    sent::<Box<dyn ByteStream>>();
+}
+
+fn primitives() {
+    shared::<CountDownLatch>();
+    shared::<Danger<'static>>();
+    shared::<FairDanger<'static>>();
+    shared::<FairHolder>();
+    shared::<FairLock>();
+    shared::<FairLockGuard>();
+    shared::<FairLockStatus>();
+    shared::<HeldPermit>();
+    shared::<Holder>();
+    shared::<InvalidMembers>();
+    shared::<InvalidNodes>();
+    shared::<InvalidPermitId>();
+    shared::<LeasedDanger<'static>>();
+    shared::<LeasedPermit>();
+    shared::<LeasedSemaphore>();
+    shared::<LeasedStatus>();
+    shared::<Lock>();
+    shared::<LockGuard>();
+    shared::<LockStatus>();
+    shared::<MultiGuard>();
+    shared::<MultiLock>();
+    shared::<NodeOutcome>();
+    shared::<NodeReport>();
+    shared::<Permit>();
+    shared::<PermitHolder>();
+    shared::<PermitId>();
+    shared::<Preference>();
+    shared::<ReadGuard>();
+    shared::<RedGuard>();
+    shared::<RedLock>();
+    shared::<RedLockError>();
+    shared::<RwLock>();
+    shared::<RwLockDanger<'static>>();
+    shared::<RwLockHolder>();
+    shared::<RwLockSide>();
+    shared::<RwLockStatus>();
+    shared::<Semaphore>();
+    shared::<SemaphoreDanger<'static>>();
+    shared::<SemaphoreStatus>();
+    shared::<WriteGuard>();
+    member::<Lock>();
+    member::<FairLock>();
+    member::<RwLockSide>();
+    object::<LeasedSemaphore>();
+    object::<MultiLock>();
+    object::<RedLock>();
+}
+
+#[cfg(feature = "embedded")]
+fn engine() {
+    use stanchion::embedded::{Data, Engine, EngineStream, Faults, Reply, Stats, Switch};
+    shared::<Data>();
+    shared::<Engine>();
+    shared::<Faults>();
+    shared::<Reply>();
+    shared::<Stats>();
+    shared::<Switch>();
+    sent::<EngineStream>();
+    let _compiled: fn() = || awaited(Engine::serve(&any(), any::<EngineStream>()));
+}
+
+fn clients() {
+    spawned(Client::connect(""));
+    spawned(Client::connect_with(any()));
+    awaited(Client::shutdown(&any(), any()));
+}
+
+fn guards() {
+    spawned(Guard::lost(&any()));
+    spawned(Guard::ended(&any()));
+    awaited(Guard::run(&any(), async {}));
+    awaited(Guard::renew(&any()));
+    awaited(Guard::reenter(&any()));
+    spawned(Guard::release(any()));
+    awaited(LockGuard::reenter(&any()));
+    spawned(LockGuard::lost(&any()));
+    spawned(LockGuard::ended(&any()));
+    awaited(LockGuard::run(&any(), async {}));
+    awaited(LockGuard::renew(&any()));
+    spawned(LockGuard::release(any()));
+    awaited(FairLockGuard::reenter(&any()));
+    spawned(FairLockGuard::lost(&any()));
+    spawned(FairLockGuard::ended(&any()));
+    awaited(FairLockGuard::run(&any(), async {}));
+    awaited(FairLockGuard::renew(&any()));
+    spawned(FairLockGuard::release(any()));
+    awaited(ReadGuard::reenter(&any()));
+    spawned(ReadGuard::lost(&any()));
+    spawned(ReadGuard::ended(&any()));
+    awaited(ReadGuard::run(&any(), async {}));
+    awaited(ReadGuard::renew(&any()));
+    spawned(ReadGuard::release(any()));
+    awaited(WriteGuard::reenter(&any()));
+    spawned(WriteGuard::downgrade(any()));
+    spawned(WriteGuard::lost(&any()));
+    spawned(WriteGuard::ended(&any()));
+    awaited(WriteGuard::run(&any(), async {}));
+    awaited(WriteGuard::renew(&any()));
+    spawned(WriteGuard::release(any()));
+    spawned(LeasedPermit::lost(&any()));
+    spawned(LeasedPermit::ended(&any()));
+    awaited(LeasedPermit::run(&any(), async {}));
+    awaited(LeasedPermit::renew(&any()));
+    spawned(LeasedPermit::release(any()));
+    spawned(Permit::release(any()));
+    spawned(MultiGuard::lost(&any()));
+    spawned(MultiGuard::ended(&any()));
+    awaited(MultiGuard::run(&any(), async {}));
+    awaited(MultiGuard::renew(&any()));
+    spawned(MultiGuard::release(any()));
+    spawned(RedGuard::lost(&any()));
+    spawned(RedGuard::ended(&any()));
+    awaited(RedGuard::run(&any(), async {}));
+    awaited(RedGuard::renew(&any()));
+    spawned(RedGuard::release(any()));
+}
+
+fn locks() {
+    spawned(Acquire::acquire(&any::<Lock>()));
+    spawned(Acquire::acquire_timeout(&any::<Lock>(), any()));
+    spawned(Acquire::acquire_with(&any::<Lock>(), any()));
+    spawned(Acquire::try_acquire(&any::<Lock>()));
+    spawned(Acquire::try_acquire_with(&any::<Lock>(), any()));
+    spawned(Lock::acquire(&any()));
+    spawned(Lock::acquire_timeout(&any(), any()));
+    spawned(Lock::acquire_with(&any(), any()));
+    spawned(Lock::try_acquire(&any()));
+    spawned(Lock::try_acquire_with(&any(), any()));
+    awaited(Lock::status(&any()));
+    awaited(Danger::force_release(&any()));
+}
+
+fn fair_locks() {
+    spawned(FairLock::acquire(&any()));
+    spawned(FairLock::acquire_timeout(&any(), any()));
+    spawned(FairLock::acquire_with(&any(), any()));
+    spawned(FairLock::try_acquire(&any()));
+    spawned(FairLock::try_acquire_with(&any(), any()));
+    awaited(FairLock::status(&any()));
+    awaited(FairLock::queue_len(&any()));
+    awaited(FairLock::position(&any()));
+    awaited(FairDanger::force_release(&any()));
+}
+
+fn rwlocks() {
+    spawned(RwLock::read(&any()));
+    spawned(RwLock::write(&any()));
+    spawned(RwLock::read_timeout(&any(), any()));
+    spawned(RwLock::write_timeout(&any(), any()));
+    spawned(RwLock::read_with(&any(), any()));
+    spawned(RwLock::write_with(&any(), any()));
+    spawned(RwLock::try_read(&any()));
+    spawned(RwLock::try_write(&any()));
+    spawned(RwLock::try_read_with(&any(), any()));
+    spawned(RwLock::try_write_with(&any(), any()));
+    awaited(RwLock::status(&any()));
+    awaited(RwLockDanger::force_release(&any()));
+}
+
+fn semaphores() {
+    awaited(SemaphoreDanger::reclaim(&any(), ""));
+    awaited(SemaphoreDanger::delete(&any()));
+    awaited(Semaphore::init(&any(), any()));
+    spawned(Semaphore::acquire(&any()));
+    spawned(Semaphore::acquire_many(&any(), any()));
+    spawned(Semaphore::acquire_timeout(&any(), any()));
+    spawned(Semaphore::acquire_many_timeout(&any(), any(), any()));
+    spawned(Semaphore::try_acquire(&any()));
+    spawned(Semaphore::try_acquire_many(&any(), any()));
+    awaited(Semaphore::available(&any()));
+    awaited(Semaphore::status(&any()));
+    awaited(Semaphore::add(&any(), any()));
+    awaited(Semaphore::reduce(&any(), any()));
+    awaited(Semaphore::drain(&any()));
+}
+
+fn leased_semaphores() {
+    awaited(LeasedDanger::reclaim(&any(), &any::<PermitId>()));
+    awaited(LeasedDanger::delete(&any()));
+    awaited(LeasedSemaphore::init(&any(), any()));
+    spawned(LeasedSemaphore::acquire(&any()));
+    spawned(LeasedSemaphore::acquire_many(&any(), any()));
+    spawned(LeasedSemaphore::acquire_timeout(&any(), any()));
+    spawned(LeasedSemaphore::acquire_many_timeout(&any(), any(), any()));
+    spawned(LeasedSemaphore::acquire_with(&any(), any(), any()));
+    spawned(LeasedSemaphore::try_acquire(&any()));
+    spawned(LeasedSemaphore::try_acquire_many(&any(), any()));
+    spawned(LeasedSemaphore::try_acquire_with(&any(), any(), any()));
+    awaited(LeasedSemaphore::available(&any()));
+    awaited(LeasedSemaphore::acquired(&any()));
+    awaited(LeasedSemaphore::total(&any()));
+    awaited(LeasedSemaphore::status(&any()));
+    awaited(LeasedSemaphore::set_total(&any(), any()));
+    awaited(LeasedSemaphore::add(&any(), any()));
+    awaited(LeasedSemaphore::reduce(&any(), any()));
+    awaited(LeasedSemaphore::drain(&any()));
+}
+
+fn latches() {
+    awaited(CountDownLatch::arm(&any(), any()));
+    awaited(CountDownLatch::count_down(&any()));
+    awaited(CountDownLatch::count_down_by(&any(), any()));
+    awaited(CountDownLatch::count(&any()));
+    awaited(CountDownLatch::wait(&any()));
+    awaited(CountDownLatch::wait_timeout(&any(), any()));
+    awaited(CountDownLatch::delete(&any()));
+}
+
+/// Of the locks that are made of others.
+fn sets() {
+    spawned(MultiLock::acquire(&any()));
+    spawned(MultiLock::acquire_timeout(&any(), any()));
+    spawned(MultiLock::acquire_with(&any(), any()));
+    spawned(MultiLock::try_acquire(&any()));
+    spawned(MultiLock::try_acquire_with(&any(), any()));
+    spawned(RedLock::acquire(&any()));
+    spawned(RedLock::acquire_timeout(&any(), any()));
+    spawned(RedLock::acquire_with(&any(), any()));
+    spawned(RedLock::try_acquire(&any()));
+    spawned(RedLock::try_acquire_with(&any(), any()));
+}
