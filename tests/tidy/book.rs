@@ -31,7 +31,31 @@ fn metrics_are_documented(tree: &Tree) -> Vec<Complaint> {
     for name in documented.difference(&emitted) {
         complaints.push(Complaint::new("docs", format!("{name} is not emitted")));
     }
+    for (path, text) in tree.below("", ".md") {
+        for name in metrics_named(text).difference(&emitted) {
+            if !documented.contains(name) {
+                complaints.push(Complaint::new(path, format!("{name} is not emitted")));
+            }
+        }
+    }
     complaints
+}
+
+/// The metrics that a text names, also as an exporter shows histograms. Keys are followed by a colon.
+fn metrics_named(text: &str) -> BTreeSet<String> {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices("stanchion_")
+        .filter_map(|(at, _)| {
+            let rest = text[at..].trim_start_matches(part);
+            let word = &text[at..text.len() - rest.len()];
+            let name = ["_bucket", "_count", "_sum"]
+                .iter()
+                .find_map(|suffix| word.strip_suffix(suffix))
+                .unwrap_or(word);
+            let metric = name.ends_with("_total") || name.ends_with("_seconds");
+            (metric && !rest.starts_with(':')).then(|| name.to_owned())
+        })
+        .collect()
 }
 
 fn quoted_metrics(text: &str) -> BTreeSet<String> {
@@ -43,28 +67,15 @@ fn quoted_metrics(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The public enums of errors, whose variants the book may name.
-const ERRORS: [&str; 9] = [
-    "AcquireError",
-    "ConnectError",
-    "LostReason",
-    "Outage",
-    "QueryError",
-    "RedLockError",
-    "Rejection",
-    "ReleaseError",
-    "RenewError",
-];
-
-/// `LostReason::Gone` in the book is a variant in the code.
-fn errors_of_the_book_exist(tree: &Tree) -> Vec<Complaint> {
+/// `LostReason::Gone` in the book is a variant in the code. So for every public enum: errors, their reasons, options.
+fn variants_of_the_book_exist(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for (path, text) in tree.below("", ".md") {
-        for name in ERRORS {
-            for variant in variants_named(text, name) {
+    for name in public_enums(tree) {
+        for (path, text) in tree.below("", ".md") {
+            for variant in variants_named(text, &name) {
                 let exists = tree
                     .sources()
-                    .any(|(_, code)| has_variant(code, name, &variant));
+                    .any(|(_, code)| has_variant(code, &name, &variant));
                 if !exists {
                     complaints.push(Complaint::new(
                         path,
@@ -77,9 +88,38 @@ fn errors_of_the_book_exist(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
+/// `AcquireError` in the book is a type in the code.
+fn error_types_of_the_book_exist(tree: &Tree) -> Vec<Complaint> {
+    let declared = |name: &str| {
+        let lines = tree.sources().flat_map(|(_, text)| text.lines());
+        let mut types = lines.filter_map(|line| line.strip_prefix("pub ")?.split_once(' '));
+        types.any(|(_, rest)| rest.split([' ', '<', ';', '(']).next() == Some(name))
+    };
+    let mut complaints = Vec::new();
+    for (path, text) in tree.below("", ".md") {
+        let named: BTreeSet<&str> = text
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|word| word.ends_with("Error") && word.starts_with(char::is_uppercase))
+            .collect();
+        for name in named.into_iter().filter(|name| !declared(name)) {
+            complaints.push(Complaint::new(path, format!("{name} does not exist")));
+        }
+    }
+    complaints
+}
+
+fn public_enums(tree: &Tree) -> BTreeSet<String> {
+    tree.sources()
+        .flat_map(|(_, text)| text.lines())
+        .filter_map(|line| line.strip_prefix("pub enum ")?.strip_suffix(" {"))
+        .map(str::to_owned)
+        .collect()
+}
+
 fn variants_named(text: &str, name: &str) -> BTreeSet<String> {
     let prefix = format!("{name}::");
     text.match_indices(&prefix)
+        .filter(|(at, _)| !text[..*at].ends_with(char::is_alphanumeric))
         .map(|(at, _)| {
             text[at + prefix.len()..]
                 .chars()
@@ -144,18 +184,47 @@ fn metrics() {
         ],
         "docs",
     );
+    found(
+        metrics_are_documented,
+        &[
+            (OBSERVED, "counter!(\"stanchion_lost_total\")"),
+            (
+                "docs/operations.md",
+                "| `stanchion_lost_total` | counter | |\n",
+            ),
+            (
+                "README.md",
+                "`stanchion_lost_total`, `stanchion_waits_seconds_bucket`, `stanchion_semaphore_total:{N}`",
+            ),
+        ],
+        "README.md",
+    );
 }
 
 #[test]
-fn errors() {
-    kept(errors_of_the_book_exist);
+fn variants() {
+    kept(variants_of_the_book_exist);
     let code = "pub enum LostReason {\n    /// x\n    Gone,\n    Other {\n    },\n}\n";
     found(
-        errors_of_the_book_exist,
+        variants_of_the_book_exist,
         &[
             ("crates/a/src/error.rs", code),
             ("docs/a.md", "`LostReason::Gone`, `LostReason::Other`"),
             ("docs/b.md", "`LostReason::Vanished`"),
+        ],
+        "docs/b.md",
+    );
+}
+
+#[test]
+fn error_types() {
+    kept(error_types_of_the_book_exist);
+    found(
+        error_types_of_the_book_exist,
+        &[
+            ("crates/a/src/error.rs", "pub enum ReadError {\n}\n"),
+            ("docs/a.md", "`ReadError`"),
+            ("docs/b.md", "`WriteError`"),
         ],
         "docs/b.md",
     );

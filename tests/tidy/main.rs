@@ -10,6 +10,8 @@
 
 mod book;
 mod bounds;
+mod imports;
+mod keys;
 mod layers;
 mod promises;
 mod tree;
@@ -29,6 +31,11 @@ impl Complaint {
             at: at.into(),
             what: what.into(),
         }
+    }
+
+    /// Whether it is about the file at `path`.
+    fn is_in(&self, path: &str) -> bool {
+        self.at.split(':').next() == Some(path)
     }
 }
 
@@ -51,4 +58,14 @@ fn found(rule: Rule, files: &[(&str, &str)], at: &str) {
     let complaints = rule(&Tree::planted(files));
     let places: Vec<&str> = complaints.iter().map(|c| c.at.as_str()).collect();
     assert_eq!(places, [at], "{complaints:?}");
+}
+
+/// Each excuse has its use: without them `rule` complains of every file on the list.
+#[track_caller]
+fn needed(rule: Rule, excuses: &[(&str, &str)]) {
+    let complaints = rule(&Tree::of_project());
+    for (path, _) in excuses {
+        let used = complaints.iter().any(|complaint| complaint.is_in(path));
+        assert!(used, "{path} is excused and does nothing that needs it");
+    }
 }

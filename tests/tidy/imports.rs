@@ -1,0 +1,126 @@
+//! What users read and copy imports what users have: the facade, or the crate of one primitive.
+
+use crate::tree::{Tree, code};
+use crate::{Complaint, found, kept, needed};
+
+/// Crates that no user names.
+const INTERNAL: [&str; 2] = ["stanchion_core", "stanchion_transport"];
+
+/// Folders of crates that are made of the internal ones. Their documentation is judged, their code is not.
+const OVER_THE_CORE: [&str; 8] = [
+    "stanchion/",
+    "stanchion-fair/",
+    "stanchion-latch/",
+    "stanchion-lock/",
+    "stanchion-multilock/",
+    "stanchion-redlock/",
+    "stanchion-rwlock/",
+    "stanchion-semaphore/",
+];
+
+/// Who may name an internal crate all the same, and why.
+const EXCUSED: [(&str, &str); 3] = [
+    (
+        "ARCHITECTURE.md",
+        "for who changes this project, not for who uses it",
+    ),
+    (
+        "crates/stanchion-cli/src/similar.rs",
+        "runs a script of its own, for which users have no API",
+    ),
+    (
+        "tests/toy/baton.rs",
+        "stands for the crate of a new primitive, as its author writes it",
+    ),
+];
+
+/// Whether `text` names something inside an internal crate. A log filter does not: `stanchion_core::hold=error`.
+fn reaches_inside(text: &str) -> bool {
+    INTERNAL.iter().any(|name| {
+        text.match_indices(name).any(|(at, _)| {
+            let rest = &text[at + name.len()..];
+            let path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+            rest.starts_with("::") && !rest.trim_start_matches(path).starts_with('=')
+        })
+    })
+}
+
+/// Every line that users may copy, or that is written as they write, and that reaches inside.
+fn reaches(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    let mut judge = |path: &str, n: usize, line: &str| {
+        if reaches_inside(line) {
+            let what = "names a crate that users do not have";
+            complaints.push(Complaint::new(format!("{path}:{n}"), what));
+        }
+    };
+    for (path, text) in tree.below("", ".md") {
+        for (line, n) in text.lines().zip(1..) {
+            judge(path, n, line);
+        }
+    }
+    for (path, text) in tree.below("", ".rs") {
+        let of_crate = path.strip_prefix("crates/").unwrap_or_default();
+        if path.starts_with("tests/tidy/")
+            || INTERNAL
+                .iter()
+                .any(|name| of_crate.starts_with(&name.replace('_', "-")))
+        {
+            continue;
+        }
+        let over = OVER_THE_CORE.iter().any(|name| of_crate.starts_with(name));
+        if over && of_crate.contains("/src/") {
+            // Links in their documentation must name the core, programs in it must not.
+            for (line, n) in text.lines().map(str::trim_start).zip(1..) {
+                let program = line.starts_with("//") && line.contains("use stanchion_");
+                judge(path, n, if program { line } else { "" });
+            }
+        } else {
+            for (n, line) in code(text) {
+                judge(path, n, line);
+            }
+        }
+    }
+    complaints
+}
+
+fn users_import_what_they_have(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = reaches(tree);
+    complaints.retain(|complaint| !EXCUSED.iter().any(|(path, _)| complaint.is_in(path)));
+    complaints
+}
+
+#[test]
+fn internal_crates() {
+    kept(users_import_what_they_have);
+    needed(reaches, &EXCUSED);
+    let import = "use stanchion_core::Client;";
+    for path in [
+        "README.md",
+        "docs/primitives/lock.md",
+        "crates/stanchion-lock/README.md",
+        "crates/stanchion/examples/first.rs",
+        "crates/stanchion-cli/src/status.rs",
+        "tests/engine/fair.rs",
+        "benches/src/fair.rs",
+    ] {
+        found(
+            users_import_what_they_have,
+            &[
+                ("crates/stanchion-lock/src/lock.rs", import),
+                ("crates/stanchion-core/src/any.rs", import),
+                ("docs/cli.md", "STANCHION_LOG=stanchion_core::hold=error"),
+                (path, import),
+            ],
+            &format!("{path}:1"),
+        );
+    }
+    found(
+        users_import_what_they_have,
+        &[(
+            "crates/stanchion-lock/src/lock.rs",
+            "/// [x](stanchion_core::Client)\n    /// # use stanchion_core::Client;\n",
+        )],
+        "crates/stanchion-lock/src/lock.rs:2",
+    );
+}
