@@ -3,21 +3,8 @@
 use std::time::Duration;
 
 use stanchion::{AcquireOptions, Client, Lock};
-use stanchion_testkit::{cancel_after, eventually};
+use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;
-
-/// More await points than any operation has; a loop that gets here does not cover what it claims.
-const TOO_MANY: usize = 60;
-
-/// With a slow server, requests are under way when their callers go.
-async fn slow_world() -> World {
-    let world = World::engine();
-    world
-        .as_engine()
-        .faults()
-        .delay(None, Duration::from_millis(5));
-    world
-}
 
 /// Nothing of the client is left: no key, no waiter, no task beyond those it had at rest.
 async fn assert_no_leak(world: &World, client: &Client, tasks_at_rest: usize, polls: usize) {
@@ -43,11 +30,11 @@ async fn settled_tasks() -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
-    let world = slow_world().await;
+    let world = World::slow_engine();
     let (client, other) = (world.client().await, world.client().await);
     let lock = Lock::new(&client, "job").unwrap();
     let tasks = settled_tasks().await;
-    for polls in 0..TOO_MANY {
+    let polls = for_each_await_point(async |polls| {
         let done = cancel_after(lock.acquire(), polls).await.is_some();
         assert_no_leak(&world, &client, tasks, polls).await;
         // The next one, whoever it is, gets it without waiting for a lease.
@@ -64,22 +51,19 @@ async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
             started.elapsed() < Duration::from_secs(1),
             "after {polls} polls"
         );
-        if done {
-            assert!(polls > 1);
-            return;
-        }
-    }
-    panic!("more than {TOO_MANY} await points");
+        done
+    })
+    .await;
+    assert!(polls > 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
     for timeout in [None, Some(Duration::from_secs(60))] {
-        let world = slow_world().await;
+        let world = World::slow_engine();
         let (client, other) = (world.client().await, world.client().await);
         let lock = Lock::new(&client, "job").unwrap();
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
+        let polls = for_each_await_point(async |polls| {
             let held = Lock::new(&other, "job").unwrap().acquire().await.unwrap();
             // The lock comes free while the doomed waiter is at any point of its wait.
             let releasing = tokio::spawn(async move {
@@ -105,21 +89,19 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
             );
             survivor.release().await.unwrap();
             releasing.await.unwrap();
-            covered = doomed.await.unwrap();
+            let covered = doomed.await.unwrap();
             world.at_rest().await;
             assert_eq!(client.waiters(), 0, "after {polls} polls");
-            if covered {
-                assert!(polls > 2);
-                break;
-            }
-        }
-        assert!(covered, "more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
+        assert!(polls > 2);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_dropped_while_it_is_handed_the_lock_passes_it_on() {
-    let world = slow_world().await;
+    let world = World::slow_engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     // The hand-off to the first waiter is under way for 5 ms; it goes at every millisecond around that.
@@ -154,11 +136,11 @@ async fn a_waiter_dropped_while_it_is_handed_the_lock_passes_it_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
-    let world = slow_world().await;
+    let world = World::slow_engine();
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
     let guard = lock.acquire().await.unwrap();
-    for polls in 0..TOO_MANY {
+    for_each_await_point(async |polls| {
         let done = cancel_after(guard.reenter(), polls).await;
         let finished = done.is_some();
         drop(done);
@@ -174,40 +156,36 @@ async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
             "after {polls} polls"
         );
         assert!(guard.is_held());
-        if finished {
-            guard.release().await.unwrap();
-            return world.at_rest().await;
-        }
-    }
-    panic!("more than {TOO_MANY} await points");
+        finished
+    })
+    .await;
+    guard.release().await.unwrap();
+    world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_dropped_anywhere_changes_nothing() {
-    let world = slow_world().await;
+    let world = World::slow_engine();
     let client = world.client().await;
     let tasks = settled_tasks().await;
-    for polls in 0..TOO_MANY {
+    for_each_await_point(async |polls| {
         let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
         let done = cancel_after(guard.renew(), polls).await.is_some();
         assert!(guard.is_held());
         guard.release().await.unwrap();
         assert_no_leak(&world, &client, tasks, polls).await;
-        if done {
-            return;
-        }
-    }
-    panic!("more than {TOO_MANY} await points");
+        done
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_dropped_anywhere_releases() {
     for waiters in [0, 1] {
-        let world = slow_world().await;
+        let world = World::slow_engine();
         let client = world.client().await;
         let lock = Lock::new(&client, "job").unwrap();
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
+        for_each_await_point(async |polls| {
             let guard = lock.acquire().await.unwrap();
             let waiting: Vec<_> = (0..waiters)
                 .map(|_| {
@@ -218,7 +196,7 @@ async fn a_release_dropped_anywhere_releases() {
                 })
                 .collect();
             eventually("they wait", || client.waiters() == waiters).await;
-            covered = cancel_after(guard.release(), polls).await.is_some();
+            let covered = cancel_after(guard.release(), polls).await.is_some();
             let started = tokio::time::Instant::now();
             for waiter in waiting {
                 waiter.await.unwrap();
@@ -228,28 +206,24 @@ async fn a_release_dropped_anywhere_releases() {
                 started.elapsed() < Duration::from_secs(1),
                 "after {polls} polls"
             );
-            if covered {
-                break;
-            }
-        }
-        assert!(covered, "more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_try_dropped_anywhere_leaves_nothing() {
-    let world = slow_world().await;
+    let world = World::slow_engine();
     let client = world.client().await;
     let tasks = settled_tasks().await;
     let lock = Lock::new(&client, "job").unwrap();
-    for polls in 0..TOO_MANY {
+    for_each_await_point(async |polls| {
         let done = cancel_after(lock.try_acquire(), polls).await.is_some();
         assert_no_leak(&world, &client, tasks, polls).await;
-        if done {
-            return;
-        }
-    }
-    panic!("more than {TOO_MANY} await points");
+        done
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

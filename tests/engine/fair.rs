@@ -8,7 +8,7 @@ use stanchion::embedded::{Data, Reply, Switch};
 use stanchion::{
     AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Lease, Rejection, Renewal, Wake,
 };
-use stanchion_testkit::{cancel_after, eventually};
+use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -24,9 +24,6 @@ const QUEUE: &str = "redisson_lock_queue:{job}";
 const TIMEOUTS: &str = "redisson_lock_timeout:{job}";
 const WAITERS: &str = "stanchion_fair_waiters:{job}";
 const BEAT: Duration = Duration::from_millis(500);
-/// More await points than any operation has; a loop that gets here does not cover what it claims.
-const TOO_MANY: usize = 60;
-
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }

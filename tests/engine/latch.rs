@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, CountDownLatch, QueryError, Rejection};
-use stanchion_testkit::{cancel_after, eventually};
-use stanchion_tests::World;
+use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
+use stanchion_tests::{LostReply, World};
 use tokio::time::Instant;
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{job}";
@@ -165,37 +165,22 @@ fn is_deleted(result: &Result<(), AcquireError>) -> bool {
     )
 }
 
-/// The ways to lose a reply: the connection dies with it, or goes silent.
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    Closed,
-    Silent,
-}
-
-fn lose_next_reply(world: &World, way: Way) {
-    let faults = world.as_engine().faults();
-    match way {
-        Way::Closed => faults.lose_replies("EVALSHA", 1),
-        Way::Silent => faults.lose_replies_silently("EVALSHA", 1),
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_is_sent_twice_counts_once_and_answers_as_once() {
-    for way in [Way::Closed, Way::Silent] {
+    for way in LostReply::WAYS {
         let world = World::engine();
         let (ours, _theirs) = clients(&world).await;
         let latch = latch(&ours);
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         assert!(latch.arm(3).await.unwrap(), "{way:?}");
         assert_eq!(latch.count().await.unwrap(), 3);
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         assert_eq!(latch.count_down().await.unwrap(), 2, "{way:?}");
         assert_eq!(latch.count().await.unwrap(), 2, "{way:?}");
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         assert!(latch.delete().await.unwrap(), "{way:?}");
         assert!(latch.arm(1).await.unwrap());
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         assert_eq!(latch.count_down().await.unwrap(), 0, "{way:?}");
         at_rest(&world).await;
     }
@@ -206,7 +191,7 @@ async fn a_resent_operation_touches_nothing_that_came_after_it() {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
     // Armed, the answer lost; counted down by others, before it is sent again.
-    lose_next_reply(&world, Way::Silent);
+    world.lose_next_reply(LostReply::Silent);
     let arming = tokio::spawn({
         let latch = latch(&ours);
         async move { latch.arm(1).await }
@@ -217,7 +202,7 @@ async fn a_resent_operation_touches_nothing_that_came_after_it() {
     assert_eq!(latch(&theirs).count().await.unwrap(), 0, "armed once");
     // Counted down to zero, the answer lost; armed anew by others.
     latch(&theirs).arm(1).await.unwrap();
-    lose_next_reply(&world, Way::Silent);
+    world.lose_next_reply(LostReply::Silent);
     let counting = tokio::spawn({
         let latch = latch(&ours);
         async move { latch.count_down().await }
@@ -227,7 +212,7 @@ async fn a_resent_operation_touches_nothing_that_came_after_it() {
     assert_eq!(counting.await.unwrap().unwrap(), 0);
     assert_eq!(latch(&theirs).count().await.unwrap(), 5, "counted once");
     // Deleted, the answer lost; armed anew by others.
-    lose_next_reply(&world, Way::Silent);
+    world.lose_next_reply(LostReply::Silent);
     let deleting = tokio::spawn({
         let latch = latch(&ours);
         async move { latch.delete().await }
@@ -264,13 +249,9 @@ async fn a_request_that_arrives_after_its_caller_has_gone_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_dropped_anywhere_leaves_nothing_and_wakes_the_others() {
-    let world = World::engine();
-    world
-        .as_engine()
-        .faults()
-        .delay(None, Duration::from_millis(5));
+    let world = World::slow_engine();
     let (ours, theirs) = clients(&world).await;
-    for polls in 0..60 {
+    let polls = for_each_await_point(async |polls| {
         assert!(latch(&ours).arm(1).await.unwrap());
         let doomed = tokio::spawn({
             let latch = latch(&theirs);
@@ -288,37 +269,31 @@ async fn a_wait_dropped_anywhere_leaves_nothing_and_wakes_the_others() {
         );
         let covered = doomed.await.unwrap();
         assert_eq!(theirs.waiters(), 0, "after {polls} polls");
-        if covered {
-            assert!(polls > 2);
-            return at_rest(&world).await;
-        }
-    }
-    panic!("more await points than expected");
+        covered
+    })
+    .await;
+    assert!(polls > 2);
+    at_rest(&world).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_count_down_dropped_anywhere_counts_once_or_not_at_all() {
-    let world = World::engine();
-    world
-        .as_engine()
-        .faults()
-        .delay(None, Duration::from_millis(5));
+    let world = World::slow_engine();
     let (ours, theirs) = clients(&world).await;
     let mut count = 1000;
     assert!(latch(&theirs).arm(count).await.unwrap());
-    for polls in 0..60 {
+    for_each_await_point(async |polls| {
         let done = cancel_after(latch(&ours).count_down(), polls).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         let left = latch(&theirs).count().await.unwrap();
         assert!(left == count || left == count - 1, "{left} after {count}");
         count = left;
-        if let Some(answer) = done {
-            assert_eq!(answer.unwrap(), left);
-            latch(&theirs).count_down_by(count).await.unwrap();
-            return at_rest(&world).await;
-        }
-    }
-    panic!("more await points than expected");
+        done.map(|answer| assert_eq!(answer.unwrap(), left))
+            .is_some()
+    })
+    .await;
+    latch(&theirs).count_down_by(count).await.unwrap();
+    at_rest(&world).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -439,11 +414,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Whether the answer to a step is lost, and how.
-fn loss() -> impl Strategy<Value = Option<Way>> {
+fn loss() -> impl Strategy<Value = Option<LostReply>> {
     prop_oneof![
         6 => Just(None),
-        1 => Just(Some(Way::Closed)),
-        1 => Just(Some(Way::Silent)),
+        1 => Just(Some(LostReply::Closed)),
+        1 => Just(Some(LostReply::Silent)),
     ]
 }
 
@@ -473,7 +448,7 @@ impl Model {
     }
 }
 
-async fn run(steps: Vec<(Step, Option<Way>)>) {
+async fn run(steps: Vec<(Step, Option<LostReply>)>) {
     let world = World::engine();
     let (ours, theirs) = clients(&world).await;
     // The marks of the preparation have gone.
@@ -482,7 +457,7 @@ async fn run(steps: Vec<(Step, Option<Way>)>) {
     for (i, (step, loss)) in steps.into_iter().enumerate() {
         let latch = latch(if i % 2 == 0 { &ours } else { &theirs });
         if let (Some(way), Step::Arm(_) | Step::CountDown(_) | Step::Delete) = (loss, &step) {
-            lose_next_reply(&world, way);
+            world.lose_next_reply(way);
         }
         match step {
             Step::Arm(n) => assert_eq!(latch.arm(n).await.unwrap(), model.arm(n)),

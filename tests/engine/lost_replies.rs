@@ -4,24 +4,7 @@ use std::time::Duration;
 
 use stanchion::{AcquireError, Client, Lock};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
-
-/// The ways to lose a reply: the connection dies with it, or goes silent.
-const WAYS: [Way; 2] = [Way::Closed, Way::Silent];
-
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    Closed,
-    Silent,
-}
-
-fn lose_next_reply(world: &World, way: Way) {
-    let faults = world.as_engine().faults();
-    match way {
-        Way::Closed => faults.lose_replies("EVALSHA", 1),
-        Way::Silent => faults.lose_replies_silently("EVALSHA", 1),
-    }
-}
+use stanchion_tests::{LostReply, World};
 
 async fn warm(world: &World) -> (Client, Lock) {
     let client = world.client().await;
@@ -47,10 +30,10 @@ async fn warm(world: &World) -> (Client, Lock) {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_holds_once() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let world = World::engine();
         let (_client, lock) = warm(&world).await;
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let guard = lock.acquire().await.unwrap();
         assert!(guard.is_held());
         let status = lock.status().await.unwrap();
@@ -67,10 +50,10 @@ async fn an_acquire_holds_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_holds_once() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let world = World::engine();
         let (_client, lock) = warm(&world).await;
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let guard = lock.try_acquire().await.unwrap().expect("it was free");
         assert_eq!(
             lock.status().await.unwrap().holder.unwrap().hold_count,
@@ -84,11 +67,11 @@ async fn a_try_holds_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_re_entry_counts_once() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let world = World::engine();
         let (_client, lock) = warm(&world).await;
         let outer = lock.acquire().await.unwrap();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let inner = outer.reenter().await.unwrap();
         assert_eq!(
             lock.status().await.unwrap().holder.unwrap().hold_count,
@@ -108,7 +91,7 @@ async fn a_re_entry_counts_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_partial_release_counts_once() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let world = World::engine();
         let (_client, lock) = warm(&world).await;
         let outer = lock.acquire().await.unwrap();
@@ -116,7 +99,7 @@ async fn a_partial_release_counts_once() {
             outer.reenter().await.unwrap(),
             outer.reenter().await.unwrap(),
         );
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         inner.release().await.unwrap();
         assert_eq!(
             lock.status().await.unwrap().holder.unwrap().hold_count,
@@ -130,12 +113,12 @@ async fn a_partial_release_counts_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_renews() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let world = World::engine();
         let (_client, lock) = warm(&world).await;
         let guard = lock.acquire().await.unwrap();
         let end = guard.valid_until();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         guard.renew().await.unwrap();
         assert!(guard.valid_until() > end, "{way:?}");
         guard.release().await.unwrap();
@@ -145,12 +128,12 @@ async fn a_renewal_renews() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_releases_once_and_takes_nothing_from_the_next() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let world = World::engine();
         let (_client, lock) = warm(&world).await;
         let other = Lock::new(&world.client().await, "job").unwrap();
         let guard = lock.acquire().await.unwrap();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let releasing = tokio::spawn(guard.release());
         let next = other.acquire().await.unwrap();
         releasing
@@ -170,7 +153,7 @@ async fn a_release_releases_once_and_takes_nothing_from_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hand_off_hands_over_once() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let world = World::engine();
         let (client, lock) = warm(&world).await;
         let guard = lock.acquire().await.unwrap();
@@ -181,7 +164,7 @@ async fn a_hand_off_hands_over_once() {
         eventually("it waits", || client.waiters() == 1).await;
         world.quiet().await;
         let first_token = guard.fencing_token();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         guard.release().await.unwrap();
         let next = next.await.unwrap();
         assert!(next.fencing_token() > first_token);
@@ -198,12 +181,12 @@ async fn a_hand_off_hands_over_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_guards_release_is_repeated_until_answered() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let world = World::engine();
         let (_client, lock) = warm(&world).await;
         let guard = lock.acquire().await.unwrap();
         world.as_engine().faults().lose_replies("EVALSHA", 1);
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         drop(guard);
         world.at_rest().await;
         lock.acquire().await.unwrap().release().await.unwrap();
@@ -215,7 +198,7 @@ async fn an_acquire_that_gives_up_after_a_lost_reply_is_swept() {
     let world = World::engine();
     let (_client, lock) = warm(&world).await;
     // It runs, its answer is lost, and the caller is gone before anything else happens.
-    lose_next_reply(&world, Way::Silent);
+    world.lose_next_reply(LostReply::Silent);
     let error = lock
         .acquire_timeout(Duration::from_millis(50))
         .await
@@ -280,7 +263,7 @@ async fn a_hand_off_whose_resend_is_rejected_leaves_no_orphan() {
     eventually("it waits", || client.waiters() == 1).await;
     world.quiet().await;
     // The hand-off runs and its reply is lost; its resend is refused for good.
-    lose_next_reply(&world, Way::Closed);
+    world.lose_next_reply(LostReply::Closed);
     let before = world.scripts_run();
     let release = tokio::spawn(guard.release());
     while world.scripts_run() == before {

@@ -11,12 +11,9 @@ use stanchion::{
     AcquireError, Client, FairLock, Lease, Lock, Lockable, LostReason, MultiGuard, MultiLock,
     Rejection,
 };
-use stanchion_testkit::{cancel_after, eventually};
+use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;
 use tokio::time::Instant;
-
-/// More await points than any operation has.
-const TOO_MANY: usize = 90;
 
 fn lock(client: &Client, name: &str) -> Lock {
     Lock::new(client, name).unwrap()
@@ -74,9 +71,8 @@ async fn an_acquire_dropped_anywhere_leaves_nothing() {
             Some(way) => three(way, &ours, &theirs),
             None => mixed(&ours, &theirs),
         };
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
-            covered = cancel_after(multi.acquire(), polls).await.is_some();
+        let polls = for_each_await_point(async |polls| {
+            let covered = cancel_after(multi.acquire(), polls).await.is_some();
             let started = Instant::now();
             world.at_rest().await;
             assert!(
@@ -84,12 +80,10 @@ async fn an_acquire_dropped_anywhere_leaves_nothing() {
                 "{way:?}: after {polls} polls"
             );
             assert_eq!(ours.waiters() + theirs.waiters(), 0, "after {polls} polls");
-            if covered {
-                assert!(polls > 1);
-                break;
-            }
-        }
-        assert!(covered, "{way:?}: more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
+        assert!(polls > 1);
     }
 }
 
@@ -101,8 +95,7 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
         let faults = world.as_engine().faults();
         faults.delay(None, Duration::from_millis(5));
         let multi = three(way, &ours, &theirs);
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
+        let polls = for_each_await_point(async |polls| {
             // Two members are held at first, and come free while the doomed waiter is at any point of its way.
             let b = lock(&theirs, "b").acquire().await.unwrap();
             let c = lock(&theirs, "c").acquire().await.unwrap();
@@ -126,15 +119,13 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
             );
             survivor.release().await.unwrap();
             releasing.await.unwrap();
-            covered = doomed.await.unwrap();
+            let covered = doomed.await.unwrap();
             world.at_rest().await;
             assert_eq!(ours.waiters() + theirs.waiters(), 0, "after {polls} polls");
-            if covered {
-                assert!(polls > 3);
-                break;
-            }
-        }
-        assert!(covered, "{way:?}: more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
+        assert!(polls > 3);
     }
 }
 
@@ -147,9 +138,8 @@ async fn a_try_or_a_release_dropped_anywhere_leaves_nothing() {
         faults.delay(None, Duration::from_millis(5));
         let multi = three(way, &ours, &theirs);
         for releases in [false, true] {
-            let mut covered = false;
-            for polls in 0..TOO_MANY {
-                covered = if releases {
+            for_each_await_point(async |polls| {
+                let covered = if releases {
                     let guard = multi.acquire().await.unwrap();
                     cancel_after(guard.release(), polls).await.is_some()
                 } else {
@@ -161,11 +151,9 @@ async fn a_try_or_a_release_dropped_anywhere_leaves_nothing() {
                     started.elapsed() < Duration::from_secs(1),
                     "{way:?}: after {polls} polls"
                 );
-                if covered {
-                    break;
-                }
-            }
-            assert!(covered, "{way:?}: more than {TOO_MANY} await points");
+                covered
+            })
+            .await;
         }
     }
 }

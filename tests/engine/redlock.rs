@@ -11,12 +11,9 @@ use stanchion::{
     AcquireOptions, Client, Lease, LostReason, NodeOutcome, RedGuard, RedLock, RedLockError,
     Renewal,
 };
-use stanchion_testkit::{cancel_after, eventually};
+use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;
 use tokio::time::Instant;
-
-/// More await points than any operation has.
-const TOO_MANY: usize = 120;
 
 /// The default of the node timeout, and what it may take to tell.
 const NODE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -342,8 +339,7 @@ async fn an_acquire_dropped_anywhere_leaves_nothing_on_any_node() {
             let delay = Duration::from_millis(3 + 4 * u64::from(node));
             nodes.faults(node as usize).delay(None, delay);
         }
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
+        let polls = for_each_await_point(async |polls| {
             let held = if contended {
                 Some(theirs.acquire().await.unwrap())
             } else {
@@ -355,7 +351,7 @@ async fn an_acquire_dropped_anywhere_leaves_nothing_on_any_node() {
                     held.release().await.unwrap();
                 }
             });
-            covered = cancel_after(ours.acquire(), polls).await.is_some();
+            let covered = cancel_after(ours.acquire(), polls).await.is_some();
             releasing.await.unwrap();
             let started = Instant::now();
             nodes.at_rest().await;
@@ -364,12 +360,10 @@ async fn an_acquire_dropped_anywhere_leaves_nothing_on_any_node() {
                 "{contended}: after {polls} polls: {:?}",
                 started.elapsed()
             );
-            if covered {
-                assert!(polls > 2);
-                break;
-            }
-        }
-        assert!(covered, "{contended}: more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
+        assert!(polls > 2);
     }
 }
 
@@ -378,17 +372,15 @@ async fn a_release_dropped_anywhere_releases_every_node() {
     let nodes = Nodes::new(3);
     let lock = nodes.lock("ours").await;
     nodes.each(3, |f| f.delay(None, Duration::from_millis(5)));
-    for polls in 0..TOO_MANY {
+    for_each_await_point(async |polls| {
         let guard = lock.acquire().await.unwrap();
         let done = cancel_after(guard.release(), polls).await.is_some();
         let started = Instant::now();
         nodes.at_rest().await;
         assert!(started.elapsed() < Duration::from_secs(1), "{polls} polls");
-        if done {
-            return;
-        }
-    }
-    panic!("more than {TOO_MANY} await points");
+        done
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

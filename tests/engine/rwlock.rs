@@ -9,7 +9,6 @@ mod scripts;
 use std::time::Duration;
 
 use stanchion::{Client, Preference, RwLock};
-use stanchion_tests::World;
 
 const CHANNEL: &str = "redisson_rwlock:{job}";
 
@@ -19,16 +18,6 @@ fn rwlock(client: &Client) -> RwLock {
 
 fn preferring(client: &Client) -> RwLock {
     rwlock(client).with_preference(Preference::Writer)
-}
-
-/// With a slow server, requests are under way when their callers go.
-fn slow_world() -> World {
-    let world = World::engine();
-    world
-        .as_engine()
-        .faults()
-        .delay(None, Duration::from_millis(5));
-    world
 }
 
 /// The server knows every script afterwards, so that the next EVALSHA is the one that counts.

@@ -6,26 +6,13 @@ use std::time::Duration;
 
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, Lease, LeasedSemaphore, Rejection, Semaphore};
-use stanchion_testkit::{cancel_after, eventually};
-use stanchion_tests::World;
+use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::permits::{
-    CHANNEL, KINDS, Kind, LINE, NAME, Seats, TOTAL, at_rest, free, keys,
+    CHANNEL, KINDS, Kind, LINE, NAME, Seat, Seats, TOTAL, at_rest, free, keys,
 };
+use stanchion_tests::{LostReply, World, together};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-
-/// More await points than any operation has; a loop that gets here does not cover what it claims.
-const TOO_MANY: usize = 60;
-
-/// With a slow server, requests are under way when their callers go.
-fn slow_world() -> World {
-    let world = World::engine();
-    world
-        .as_engine()
-        .faults()
-        .delay(None, Duration::from_millis(5));
-    world
-}
 
 /// A client and its semaphore; the server knows all scripts, so that the next EVALSHA is the one that counts.
 async fn warm(world: &World, kind: Kind, permits: u32) -> (Client, Seats) {
@@ -36,7 +23,7 @@ async fn warm(world: &World, kind: Kind, permits: u32) -> (Client, Seats) {
     seats.reduce(1).await.unwrap();
     let all = seats.acquire(permits).await.unwrap();
     seats.drain().await.unwrap();
-    if let stanchion_tests::permits::Seat::Leased(leased) = &all {
+    if let Seat::Leased(leased) = &all {
         leased.renew().await.unwrap();
     }
     let waiting = spawn_acquire(&seats, permits);
@@ -51,7 +38,7 @@ async fn warm(world: &World, kind: Kind, permits: u32) -> (Client, Seats) {
     (client, seats)
 }
 
-fn spawn_acquire(seats: &Seats, permits: u32) -> JoinHandle<stanchion_tests::permits::Seat> {
+fn spawn_acquire(seats: &Seats, permits: u32) -> JoinHandle<Seat> {
     let seats = seats.clone();
     tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
 }
@@ -59,13 +46,12 @@ fn spawn_acquire(seats: &Seats, permits: u32) -> JoinHandle<stanchion_tests::per
 #[tokio::test(start_paused = true)]
 async fn an_acquire_dropped_anywhere_leaves_nothing() {
     for kind in KINDS {
-        let world = slow_world();
+        let world = World::slow_engine();
         let (client, other) = (world.client().await, world.client().await);
         let seats = kind.on(&client);
         seats.init(3).await.unwrap();
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
-            covered = cancel_after(seats.acquire(2), polls).await.is_some();
+        let polls = for_each_await_point(async |polls| {
+            let covered = cancel_after(seats.acquire(2), polls).await.is_some();
             at_rest(&world, 3).await;
             assert_eq!(client.waiters(), 0, "{kind:?} after {polls} polls");
             let started = Instant::now();
@@ -75,12 +61,10 @@ async fn an_acquire_dropped_anywhere_leaves_nothing() {
                 started.elapsed() < Duration::from_secs(1),
                 "{kind:?} after {polls} polls"
             );
-            if covered {
-                assert!(polls > 1);
-                break;
-            }
-        }
-        assert!(covered, "more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
+        assert!(polls > 1);
     }
 }
 
@@ -88,12 +72,11 @@ async fn an_acquire_dropped_anywhere_leaves_nothing() {
 async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
     for kind in KINDS {
         for wanted in [1, 2] {
-            let world = slow_world();
+            let world = World::slow_engine();
             let (client, other) = (world.client().await, world.client().await);
             let seats = kind.on(&client);
             seats.init(2).await.unwrap();
-            let mut covered = false;
-            for polls in 0..TOO_MANY {
+            let polls = for_each_await_point(async |polls| {
                 let held = kind.on(&other).acquire(2).await.unwrap();
                 // They come free while the doomed waiter is at any point of its wait.
                 let releasing = tokio::spawn(async move {
@@ -113,15 +96,13 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
                 );
                 survivor.release().await.unwrap();
                 releasing.await.unwrap();
-                covered = doomed.await.unwrap();
+                let covered = doomed.await.unwrap();
                 at_rest(&world, 2).await;
                 assert_eq!(client.waiters(), 0, "after {polls} polls");
-                if covered {
-                    assert!(polls > 2);
-                    break;
-                }
-            }
-            assert!(covered, "more than {TOO_MANY} await points");
+                covered
+            })
+            .await;
+            assert!(polls > 2);
         }
     }
 }
@@ -129,17 +110,16 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
 #[tokio::test(start_paused = true)]
 async fn a_release_dropped_anywhere_releases() {
     for kind in KINDS {
-        let world = slow_world();
+        let world = World::slow_engine();
         let (client, other) = (world.client().await, world.client().await);
         let seats = kind.on(&client);
         seats.init(2).await.unwrap();
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
+        for_each_await_point(async |polls| {
             let held = seats.acquire(2).await.unwrap();
             let waiting = spawn_acquire(&kind.on(&other), 2);
             eventually("it waits", || other.waiters() == 1).await;
             world.subscribed(CHANNEL).await;
-            covered = cancel_after(held.release(), polls).await.is_some();
+            let covered = cancel_after(held.release(), polls).await.is_some();
             let started = Instant::now();
             waiting.await.unwrap().release().await.unwrap();
             assert!(
@@ -147,30 +127,25 @@ async fn a_release_dropped_anywhere_releases() {
                 "{kind:?} after {polls} polls"
             );
             at_rest(&world, 2).await;
-            if covered {
-                break;
-            }
-        }
-        assert!(covered, "more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_try_dropped_anywhere_leaves_nothing() {
     for kind in KINDS {
-        let world = slow_world();
+        let world = World::slow_engine();
         let client = world.client().await;
         let seats = kind.on(&client);
         seats.init(3).await.unwrap();
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
-            covered = cancel_after(seats.try_acquire(2), polls).await.is_some();
+        for_each_await_point(async |polls| {
+            let covered = cancel_after(seats.try_acquire(2), polls).await.is_some();
             at_rest(&world, 3).await;
-            if covered {
-                break;
-            }
-        }
-        assert!(covered, "more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
     }
 }
 
@@ -190,39 +165,24 @@ async fn a_panic_while_holding_releases() {
     }
 }
 
-/// The ways to lose a reply: the connection dies with it, or goes silent.
-const WAYS: [Way; 2] = [Way::Closed, Way::Silent];
-
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    Closed,
-    Silent,
-}
-
-fn lose_next_reply(world: &World, way: Way) {
-    let faults = world.as_engine().faults();
-    match way {
-        Way::Closed => faults.lose_replies("EVALSHA", 1),
-        Way::Silent => faults.lose_replies_silently("EVALSHA", 1),
-    }
+fn each_way() -> impl Iterator<Item = (Kind, LostReply)> {
+    let ways = |kind| LostReply::WAYS.map(|way| (kind, way));
+    KINDS.into_iter().flat_map(ways)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_takes_permits_once() {
-    for (kind, way) in KINDS
-        .into_iter()
-        .flat_map(|kind| WAYS.map(|way| (kind, way)))
-    {
+    for (kind, way) in each_way() {
         let world = World::engine();
         let (_client, seats) = warm(&world, kind, 5).await;
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let two = seats.acquire(2).await.unwrap();
         assert_eq!(
             (free(&world), kind.held(&world)),
             (3, 2),
             "{kind:?} {way:?}"
         );
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         // The last ones: a second run would find too few.
         let three = seats.try_acquire(3).await.unwrap().expect("they were free");
         assert_eq!(
@@ -231,14 +191,14 @@ async fn a_lost_reply_takes_permits_once() {
             "{kind:?} {way:?}"
         );
         assert!(two.is_held() && three.is_held());
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         two.release().await.unwrap();
         assert_eq!(
             (free(&world), kind.held(&world)),
             (2, 3),
             "{kind:?} {way:?}"
         );
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         drop(three);
         at_rest(&world, 5).await;
     }
@@ -246,13 +206,10 @@ async fn a_lost_reply_takes_permits_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_changes_the_number_once_and_its_answer_is_told() {
-    for (kind, way) in KINDS
-        .into_iter()
-        .flat_map(|kind| WAYS.map(|way| (kind, way)))
-    {
+    for (kind, way) in each_way() {
         let world = World::engine();
         let (client, seats) = warm(&world, kind, 5).await;
-        let lose = || lose_next_reply(&world, way);
+        let lose = || world.lose_next_reply(way);
         lose();
         assert_eq!(seats.add(3).await.unwrap(), 8, "{kind:?} {way:?}");
         lose();
@@ -271,13 +228,13 @@ async fn a_lost_reply_changes_the_number_once_and_its_answer_is_told() {
         // Whoever died with two permits, their return is counted once.
         let dead = seats.acquire(2).await.unwrap();
         match (&seats, &dead) {
-            (Seats::Plain(plain), stanchion_tests::permits::Seat::Plain(dead)) => {
+            (Seats::Plain(plain), Seat::Plain(dead)) => {
                 plain.danger().reclaim("nobody").await.unwrap();
                 lose();
                 let owner = dead.owner().as_str();
                 assert_eq!(plain.danger().reclaim(owner).await.unwrap(), 2);
             }
-            (Seats::Leased(leased), stanchion_tests::permits::Seat::Leased(dead)) => {
+            (Seats::Leased(leased), Seat::Leased(dead)) => {
                 let ids = dead.ids();
                 assert!(leased.danger().reclaim(&ids[0]).await.unwrap());
                 lose();
@@ -311,7 +268,7 @@ async fn an_acquire_that_gives_up_after_a_lost_reply_is_swept() {
     for kind in KINDS {
         let world = World::engine();
         let (_client, seats) = warm(&world, kind, 2).await;
-        lose_next_reply(&world, Way::Silent);
+        world.lose_next_reply(LostReply::Silent);
         let error = seats
             .acquire_timeout(2, Duration::from_millis(50))
             .await
@@ -365,7 +322,7 @@ async fn a_refused_request_that_is_sent_again_stands_in_line_once() {
         let world = World::engine();
         let (_client, seats) = warm(&world, kind, 2).await;
         let held = seats.acquire(1).await.unwrap();
-        lose_next_reply(&world, Way::Closed);
+        world.lose_next_reply(LostReply::Closed);
         let waiting = spawn_acquire(&seats, 2);
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(world.admin(&["LLEN", LINE]), "1", "{kind:?}");
@@ -373,6 +330,33 @@ async fn a_refused_request_that_is_sent_again_stands_in_line_once() {
         waiting.await.unwrap().release().await.unwrap();
         at_rest(&world, 2).await;
     }
+}
+
+/// All permits are held, and as many waiters of another client wait for one each. The clients must live as long as these do.
+async fn all_wait(
+    world: &World,
+    kind: Kind,
+    permits: u32,
+) -> ([Client; 2], Seat, Vec<JoinHandle<Seat>>) {
+    let (ours, seats) = warm(world, kind, permits).await;
+    let held = seats.acquire(permits).await.unwrap();
+    let theirs = world.client().await;
+    let waiting = (0..permits)
+        .map(|_| spawn_acquire(&kind.on(&theirs), 1))
+        .collect();
+    world.subscribed(CHANNEL).await;
+    world.quiet().await;
+    ([ours, theirs], held, waiting)
+}
+
+/// Releases, and returns the time until all waiters have theirs at once.
+async fn serve_all(held: Seat, waiting: Vec<JoinHandle<Seat>>) -> Duration {
+    let started = Instant::now();
+    held.release().await.unwrap();
+    let granted = together(waiting).await;
+    let took = started.elapsed();
+    drop(granted);
+    took
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,27 +367,10 @@ async fn a_message_wakes_within_a_round_trip() {
             .as_engine()
             .faults()
             .delay(None, Duration::from_millis(10));
-        let (_ours, seats) = warm(&world, kind, 3).await;
-        let held = seats.acquire(3).await.unwrap();
-        let theirs = world.client().await;
-        let waiting: Vec<_> = (0..3)
-            .map(|_| spawn_acquire(&kind.on(&theirs), 1))
-            .collect();
-        world.subscribed(CHANNEL).await;
-        world.quiet().await;
-        let started = Instant::now();
-        held.release().await.unwrap();
-        let mut granted = Vec::new();
-        for waiter in waiting {
-            granted.push(waiter.await.unwrap());
-        }
+        let (_clients, held, waiting) = all_wait(&world, kind, 3).await;
+        let took = serve_all(held, waiting).await;
         // Message 10 ms, then requests of 10 ms at once; virtual timers tick in milliseconds.
-        assert!(
-            started.elapsed() <= Duration::from_millis(25),
-            "{kind:?} {:?}",
-            started.elapsed()
-        );
-        drop(granted);
+        assert!(took <= Duration::from_millis(25), "{kind:?} {took:?}");
         at_rest(&world, 3).await;
     }
 }
@@ -412,27 +379,10 @@ async fn a_message_wakes_within_a_round_trip() {
 async fn a_lost_message_costs_one_poll_for_all_it_would_have_woken() {
     for kind in KINDS {
         let world = World::engine();
-        let (_ours, seats) = warm(&world, kind, 3).await;
-        let held = seats.acquire(3).await.unwrap();
-        let theirs = world.client().await;
-        let waiting: Vec<_> = (0..3)
-            .map(|_| spawn_acquire(&kind.on(&theirs), 1))
-            .collect();
-        world.subscribed(CHANNEL).await;
-        world.quiet().await;
+        let (_clients, held, waiting) = all_wait(&world, kind, 3).await;
         world.as_engine().faults().lose_messages(1);
-        let started = Instant::now();
-        held.release().await.unwrap();
-        let mut granted = Vec::new();
-        for waiter in waiting {
-            granted.push(waiter.await.unwrap());
-        }
-        assert!(
-            started.elapsed() <= Duration::from_millis(5_100),
-            "{kind:?} {:?}",
-            started.elapsed()
-        );
-        drop(granted);
+        let took = serve_all(held, waiting).await;
+        assert!(took <= Duration::from_millis(5_100), "{kind:?} {took:?}");
         at_rest(&world, 3).await;
     }
 }
@@ -473,25 +423,10 @@ async fn a_waiter_behind_one_that_was_served_by_a_poll_has_a_poll_of_its_own() {
 async fn cut_subscribers_wake_when_they_listen_again() {
     for kind in KINDS {
         let world = World::engine();
-        let (_ours, seats) = warm(&world, kind, 2).await;
-        let held = seats.acquire(2).await.unwrap();
-        let theirs = world.client().await;
-        let waiting = [1, 1].map(|n| spawn_acquire(&kind.on(&theirs), n));
-        world.subscribed(CHANNEL).await;
-        world.quiet().await;
+        let (_clients, held, waiting) = all_wait(&world, kind, 2).await;
         world.as_engine().faults().kill_subscribers();
-        let started = Instant::now();
-        held.release().await.unwrap();
-        let mut granted = Vec::new();
-        for waiter in waiting {
-            granted.push(waiter.await.unwrap());
-        }
-        assert!(
-            started.elapsed() < Duration::from_secs(1),
-            "{kind:?} {:?}",
-            started.elapsed()
-        );
-        drop(granted);
+        let took = serve_all(held, waiting).await;
+        assert!(took < Duration::from_secs(1), "{kind:?} {took:?}");
         at_rest(&world, 2).await;
     }
 }

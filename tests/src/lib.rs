@@ -13,6 +13,7 @@ use std::time::Duration;
 use stanchion::embedded::{Engine, Reply};
 use stanchion::{Client, ClientConfig};
 use stanchion_testkit::{RedisServer, Value, eventually_async};
+use tokio::task::JoinHandle;
 
 pub use listener::Listener;
 
@@ -25,11 +26,34 @@ pub enum World {
     Server(Box<RedisServer>),
 }
 
+/// A way to lose a reply.
+#[derive(Clone, Copy, Debug)]
+pub enum LostReply {
+    /// The connection dies with it.
+    Closed,
+    /// The connection goes silent.
+    Silent,
+}
+
+impl LostReply {
+    /// Both.
+    pub const WAYS: [Self; 2] = [Self::Closed, Self::Silent];
+}
+
 impl World {
     /// The engine, with virtual time.
     #[must_use]
     pub fn engine() -> Self {
         Self::Engine(Engine::in_virtual_time())
+    }
+
+    /// The engine, with answers that take 5 ms: requests are under way when their callers go.
+    #[must_use]
+    pub fn slow_engine() -> Self {
+        let world = Self::engine();
+        let faults = world.as_engine().faults();
+        faults.delay(None, Duration::from_millis(5));
+        world
     }
 
     /// A real server; `None`, said loudly, where none is installed.
@@ -61,6 +85,15 @@ impl World {
         match self {
             Self::Engine(engine) => engine,
             Self::Server(_) => panic!("this test is about the engine"),
+        }
+    }
+
+    /// Loses the reply to the next script that is called by its hash.
+    pub fn lose_next_reply(&self, way: LostReply) {
+        let faults = self.as_engine().faults();
+        match way {
+            LostReply::Closed => faults.lose_replies("EVALSHA", 1),
+            LostReply::Silent => faults.lose_replies_silently("EVALSHA", 1),
         }
     }
 
@@ -206,6 +239,15 @@ impl World {
         })
         .await;
     }
+}
+
+/// What the waiters have been granted, all at once: none releases before the last has its own.
+pub async fn together<T>(waiting: Vec<JoinHandle<T>>) -> Vec<T> {
+    let mut granted = Vec::new();
+    for waiter in waiting {
+        granted.push(waiter.await.unwrap());
+    }
+    granted
 }
 
 fn is_fence(key: &str) -> bool {

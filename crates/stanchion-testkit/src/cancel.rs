@@ -8,20 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Polls `f` `polls` times, each poll after a wake of its own, then drops it.
 ///
-/// `None` means dropped; `Some` means `f` finished within its polls, so a loop over `polls` has covered every await:
-///
-/// ```
-/// # async fn operation() {}
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// for polls in 0.. {
-///     let done = stanchion_testkit::cancel_after(operation(), polls).await;
-///     // here: nothing may have leaked
-///     if done.is_some() {
-///         break;
-///     }
-/// }
-/// # });
-/// ```
+/// `None` means dropped; `Some` means `f` finished within its polls. See [`for_each_await_point`] for every await of `f`.
 pub async fn cancel_after<F: Future>(f: F, polls: usize) -> Option<F::Output> {
     let mut f = pin!(f);
     let mut left = polls;
@@ -49,6 +36,34 @@ pub async fn cancel_after<F: Future>(f: F, polls: usize) -> Option<F::Output> {
         }
     })
     .await
+}
+
+/// More await points than any operation has: a loop that gets here does not cover what it claims.
+const TOO_MANY: usize = 120;
+
+/// Runs `round` with 0, 1, 2 … polls until it returns that its future finished within them: by then one has been dropped at
+/// each of its await points. Returns the polls of the last round.
+///
+/// ```
+/// # async fn operation() {}
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use stanchion_testkit::{cancel_after, for_each_await_point};
+///
+/// for_each_await_point(async |polls| {
+///     let done = cancel_after(operation(), polls).await;
+///     // here: nothing may have leaked
+///     done.is_some()
+/// })
+/// .await;
+/// # });
+/// ```
+pub async fn for_each_await_point(mut round: impl AsyncFnMut(usize) -> bool) -> usize {
+    for polls in 0..TOO_MANY {
+        if round(polls).await {
+            return polls;
+        }
+    }
+    panic!("more than {TOO_MANY} await points");
 }
 
 struct WakeFlag {
@@ -91,6 +106,25 @@ mod tests {
             assert_eq!(steps.get(), polls, "one step per poll");
             assert_eq!(done, (polls == 3).then_some(3));
         }
+    }
+
+    #[tokio::test]
+    async fn every_await_point_has_its_round() {
+        let mut dropped = Vec::new();
+        let polls = for_each_await_point(async |polls| {
+            let steps = Cell::new(0);
+            let done = cancel_after(two_awaits(&steps), polls).await;
+            dropped.push(steps.get());
+            done.is_some()
+        })
+        .await;
+        assert_eq!((polls, dropped), (3, vec![0, 1, 2, 3]));
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "await points")]
+    async fn a_future_that_never_ends_is_reported() {
+        for_each_await_point(async |_| false).await;
     }
 
     #[tokio::test]

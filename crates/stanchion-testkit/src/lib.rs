@@ -4,7 +4,8 @@
 //! * [`Proxy`]: a TCP proxy that delays, freezes, resets, swallows one reply or holds one request back.
 //! * [`History`] and [`check`]: a log of the acquires and releases of locks, and a checker for exclusion, fencing and liveness.
 //! * [`Process`]: a child process whose output a test can wait for.
-//! * [`cancel_after`] and [`eventually`]: drop a future at its n-th await; wait for a condition.
+//! * [`cancel_after`] and [`for_each_await_point`]: drop a future at its n-th await, and at every one.
+//! * [`eventually`]: wait for a condition.
 //!
 //! All tools fail by panicking, with a message that names the unmet condition.
 #![expect(
@@ -32,7 +33,7 @@ mod tls;
 
 pub use admin::Value;
 pub use builder::RedisServerBuilder;
-pub use cancel::cancel_after;
+pub use cancel::{cancel_after, for_each_await_point};
 pub use clock::machine_clock;
 pub use cluster::{Cluster, Migration};
 pub use eventually::{eventually, eventually_async, eventually_blocking};

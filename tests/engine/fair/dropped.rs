@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn an_acquire_dropped_anywhere_leaves_nothing() {
     let (world, ours, theirs) = slow().await;
-    for polls in 0..TOO_MANY {
+    let polls = for_each_await_point(async |polls| {
         let done = cancel_after(fair(&ours).acquire(), polls).await.is_some();
         world.at_rest().await;
         assert_eq!(ours.waiters(), 0, "after {polls} polls");
@@ -13,35 +13,30 @@ async fn an_acquire_dropped_anywhere_leaves_nothing() {
         let guard = fair(&theirs).acquire().await.unwrap();
         assert!(started.elapsed() < ms(100), "after {polls} polls");
         guard.release().await.unwrap();
-        if done {
-            assert!(polls > 1);
-            return;
-        }
-    }
-    panic!("more than {TOO_MANY} await points");
+        done
+    })
+    .await;
+    assert!(polls > 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_try_dropped_anywhere_leaves_nothing() {
     let (world, ours, _theirs) = slow().await;
-    for polls in 0..TOO_MANY {
+    for_each_await_point(async |polls| {
         let done = cancel_after(fair(&ours).try_acquire(), polls)
             .await
             .is_some();
         world.at_rest().await;
-        if done {
-            return;
-        }
-    }
-    panic!("more than {TOO_MANY} await points");
+        done
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_acquire_dropped_anywhere_hands_the_baton_on() {
     for timeout in [None, Some(Duration::from_secs(60))] {
         let (world, ours, theirs) = slow().await;
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
+        let polls = for_each_await_point(async |polls| {
             let held = fair(&theirs).acquire().await.unwrap();
             let options =
                 timeout.map_or_else(AcquireOptions::new, |t| AcquireOptions::new().timeout(t));
@@ -64,15 +59,13 @@ async fn a_waiting_acquire_dropped_anywhere_hands_the_baton_on() {
             assert!(started.elapsed() < ms(200), "after {polls} polls");
             survivor.release().await.unwrap();
             releasing.await.unwrap();
-            covered = doomed.await.unwrap();
+            let covered = doomed.await.unwrap();
             world.at_rest().await;
             assert_eq!(ours.waiters(), 0, "after {polls} polls");
-            if covered {
-                assert!(polls > 2);
-                break;
-            }
-        }
-        assert!(covered, "more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
+        assert!(polls > 2);
     }
 }
 
@@ -101,26 +94,23 @@ async fn a_grant_that_crosses_a_departure_goes_on() {
 async fn a_release_dropped_anywhere_grants() {
     for waiters in [0, 1] {
         let (world, ours, theirs) = slow().await;
-        let mut covered = false;
-        for polls in 0..TOO_MANY {
+        for_each_await_point(async |polls| {
             let guard = fair(&ours).acquire().await.unwrap();
             let mut next = Vec::new();
             for _ in 0..waiters {
                 next.push(waiting(&world, &fair(&theirs)).await);
             }
             sleep(ms(50)).await;
-            covered = cancel_after(guard.release(), polls).await.is_some();
+            let covered = cancel_after(guard.release(), polls).await.is_some();
             let started = Instant::now();
             for next in next {
                 granted(next).await.release().await.unwrap();
             }
             world.at_rest().await;
             assert!(started.elapsed() < ms(100), "after {polls} polls");
-            if covered {
-                break;
-            }
-        }
-        assert!(covered, "more than {TOO_MANY} await points");
+            covered
+        })
+        .await;
     }
 }
 
@@ -129,7 +119,7 @@ async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
     let (world, ours, _theirs) = slow().await;
     let guard = fair(&ours).acquire().await.unwrap();
     let owner = guard.owner().to_string();
-    for polls in 0..TOO_MANY {
+    for_each_await_point(async |polls| {
         let done = cancel_after(guard.reenter(), polls).await.is_some();
         sleep(ms(100)).await;
         assert_eq!(
@@ -137,10 +127,9 @@ async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
             "1",
             "after {polls} polls"
         );
-        if done {
-            guard.release().await.unwrap();
-            return world.at_rest().await;
-        }
-    }
-    panic!("more than {TOO_MANY} await points");
+        done
+    })
+    .await;
+    guard.release().await.unwrap();
+    world.at_rest().await;
 }

@@ -1,22 +1,14 @@
 //! Replies and messages that are lost, and grants that are found all the same.
 
-use super::*;
+use stanchion_tests::LostReply;
 
-/// Loses the reply to the next script; the connection dies with it, or goes silent.
-fn lose_next_reply(world: &World, silently: bool) {
-    let faults = world.as_engine().faults();
-    if silently {
-        faults.lose_replies_silently("EVALSHA", 1);
-    } else {
-        faults.lose_replies("EVALSHA", 1);
-    }
-}
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_whose_reply_is_lost_holds_once() {
-    for silently in [false, true] {
+    for way in LostReply::WAYS {
         let (world, ours, _theirs) = warm().await;
-        lose_next_reply(&world, silently);
+        world.lose_next_reply(way);
         let guard = fair(&ours).acquire().await.unwrap();
         let status = fair(&ours).status().await.unwrap();
         assert_eq!(status.holder.unwrap().hold_count, 1);
@@ -28,10 +20,10 @@ async fn an_acquire_whose_reply_is_lost_holds_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_reply_is_lost_has_one_place() {
-    for silently in [false, true] {
+    for way in LostReply::WAYS {
         let (world, ours, theirs) = warm().await;
         let held = fair(&ours).acquire().await.unwrap();
-        lose_next_reply(&world, silently);
+        world.lose_next_reply(way);
         let first = waiting(&world, &fair(&theirs)).await;
         let second = waiting(&world, &fair(&ours)).await;
         sleep(Duration::from_secs(4)).await;
@@ -48,13 +40,13 @@ async fn a_waiter_whose_reply_is_lost_has_one_place() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_whose_reply_is_lost_grants_once() {
-    for silently in [false, true] {
+    for way in LostReply::WAYS {
         let (world, ours, theirs) = warm().await;
         let held = fair(&ours).acquire().await.unwrap();
         let first = waiting(&world, &fair(&theirs)).await;
         let second = waiting(&world, &fair(&theirs)).await;
         sleep(ms(10)).await;
-        lose_next_reply(&world, silently);
+        world.lose_next_reply(way);
         held.release().await.unwrap();
         let guard = granted(first).await;
         // The resend has run by now. It released nothing of the next holder.
@@ -68,12 +60,12 @@ async fn a_release_whose_reply_is_lost_grants_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_departure_whose_reply_is_lost_is_final() {
-    for silently in [false, true] {
+    for way in LostReply::WAYS {
         let (world, ours, theirs) = warm().await;
         let held = fair(&ours).acquire().await.unwrap();
         let doomed = waiting(&world, &fair(&theirs)).await;
         let survivor = waiting(&world, &fair(&ours)).await;
-        lose_next_reply(&world, silently);
+        world.lose_next_reply(way);
         doomed.abort();
         eventually("it has left", || queued(&world) == 1).await;
         held.release().await.unwrap();

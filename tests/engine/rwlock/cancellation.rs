@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use stanchion::{AcquireOptions, Client, Preference};
-use stanchion_testkit::{cancel_after, eventually, eventually_async};
+use stanchion_testkit::{cancel_after, eventually, eventually_async, for_each_await_point};
 use stanchion_tests::World;
 use tokio::time::Instant;
 
-use super::{preferring, rwlock, slow_world};
-
-/// More await points than any operation has; a loop that gets here does not cover what it claims.
-const TOO_MANY: usize = 60;
+use super::{preferring, rwlock};
 
 const SOON: Duration = Duration::from_secs(1);
 
@@ -39,10 +36,9 @@ async fn assert_clean(world: &World, client: &Client, polls: usize) {
 #[tokio::test(start_paused = true)]
 async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
     for side in [Side::Read, Side::Write] {
-        let world = slow_world();
+        let world = World::slow_engine();
         let (client, other) = (world.client().await, world.client().await);
-        for polls in 0..=TOO_MANY {
-            assert!(polls < TOO_MANY);
+        let polls = for_each_await_point(async |polls| {
             let work = acquire(&client, side, Preference::Redisson);
             let done = cancel_after(work, polls).await.is_some();
             assert_clean(&world, &client, polls).await;
@@ -55,11 +51,10 @@ async fn an_uncontended_acquire_dropped_anywhere_leaves_nothing() {
                 .await
                 .unwrap();
             assert!(started.elapsed() < SOON, "{side:?} after {polls} polls");
-            if done {
-                assert!(polls > 1);
-                break;
-            }
-        }
+            done
+        })
+        .await;
+        assert!(polls > 1);
     }
 }
 
@@ -80,10 +75,9 @@ async fn a_waiting_acquire_dropped_anywhere_passes_its_wake_on() {
 }
 
 async fn passes_its_wake_on(doomed: Side, held: Side, survivor: Side, preference: Preference) {
-    let world = slow_world();
+    let world = World::slow_engine();
     let (client, other) = (world.client().await, world.client().await);
-    let mut covered = false;
-    for polls in 0..TOO_MANY {
+    let polls = for_each_await_point(async |polls| {
         let what =
             format!("{doomed:?} of {held:?} for {survivor:?}, {preference:?}, {polls} polls");
         let lock = rwlock(&other).with_preference(preference);
@@ -109,20 +103,18 @@ async fn passes_its_wake_on(doomed: Side, held: Side, survivor: Side, preference
         acquire(&client, survivor, preference).await;
         assert!(started.elapsed() < SOON, "slept past its wake: {what}");
         releasing.await.unwrap();
-        covered = going.await.unwrap();
+        let covered = going.await.unwrap();
         world.at_rest().await;
         assert_eq!(client.waiters(), 0, "{what}");
-        if covered {
-            assert!(polls > 2);
-            break;
-        }
-    }
-    assert!(covered, "more than {TOO_MANY} await points");
+        covered
+    })
+    .await;
+    assert!(polls > 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_goes_anywhere_takes_its_mark_along() {
-    let world = slow_world();
+    let world = World::slow_engine();
     let (client, other) = (world.client().await, world.client().await);
     for polls in 0..12 {
         let reading = preferring(&other).read().await.unwrap();
@@ -139,13 +131,12 @@ async fn a_writer_that_goes_anywhere_takes_its_mark_along() {
 
 #[tokio::test(start_paused = true)]
 async fn a_nested_read_dropped_anywhere_leaves_the_writer_alone() {
-    let world = slow_world();
+    let world = World::slow_engine();
     let client = world.client().await;
     let lock = rwlock(&client);
     let writing = lock.write().await.unwrap();
     let options = || AcquireOptions::new().owner(writing.owner());
-    for polls in 0..=TOO_MANY {
-        assert!(polls < TOO_MANY);
+    for_each_await_point(async |polls| {
         let done = cancel_after(lock.read_with(options()), polls).await;
         let finished = done.is_some();
         drop(done);
@@ -157,41 +148,37 @@ async fn a_nested_read_dropped_anywhere_leaves_the_writer_alone() {
         let status = lock.status().await.unwrap();
         assert_eq!((status.reader_count, world.keys().len()), (0, 1), "{polls}");
         assert!(writing.is_held() && status.writer.is_some());
-        if finished {
-            break;
-        }
-    }
+        finished
+    })
+    .await;
     writing.release().await.unwrap();
     world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_re_entry_dropped_anywhere_leaves_the_count_as_it_was() {
-    let world = slow_world();
+    let world = World::slow_engine();
     let client = world.client().await;
     let lock = rwlock(&client);
     let reading = lock.read().await.unwrap();
-    for polls in 0..=TOO_MANY {
-        assert!(polls < TOO_MANY);
+    for_each_await_point(async |polls| {
         let finished = cancel_after(reading.reenter(), polls).await.is_some();
         tokio::time::sleep(Duration::from_millis(100)).await;
         let readers = lock.status().await.unwrap().readers;
         assert_eq!(readers[0].hold_count, 1, "after {polls} polls");
         assert!(reading.is_held());
-        if finished {
-            break;
-        }
-    }
+        finished
+    })
+    .await;
     reading.release().await.unwrap();
     world.at_rest().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_dropped_anywhere_leaves_nothing() {
-    let world = slow_world();
+    let world = World::slow_engine();
     let (client, other) = (world.client().await, world.client().await);
-    for polls in 0..=TOO_MANY {
-        assert!(polls < TOO_MANY);
+    for_each_await_point(async |polls| {
         let writing = rwlock(&client).write().await.unwrap();
         let waiting = tokio::spawn({
             let lock = rwlock(&other);
@@ -204,19 +191,17 @@ async fn a_downgrade_dropped_anywhere_leaves_nothing() {
         waiting.await.unwrap();
         assert!(started.elapsed() < SOON, "after {polls} polls");
         assert_clean(&world, &client, polls).await;
-        if finished {
-            return;
-        }
-    }
+        finished
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_dropped_anywhere_releases() {
     for side in [Side::Read, Side::Write] {
-        let world = slow_world();
+        let world = World::slow_engine();
         let (client, other) = (world.client().await, world.client().await);
-        for polls in 0..=TOO_MANY {
-            assert!(polls < TOO_MANY);
+        for_each_await_point(async |polls| {
             let lock = rwlock(&client);
             let waiting = async {
                 let started = Instant::now();
@@ -238,30 +223,27 @@ async fn a_release_dropped_anywhere_releases() {
                 }
             };
             assert_clean(&world, &client, polls).await;
-            if finished {
-                break;
-            }
-        }
+            finished
+        })
+        .await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_try_dropped_anywhere_leaves_nothing() {
-    let world = slow_world();
+    let world = World::slow_engine();
     let client = world.client().await;
     let lock = rwlock(&client);
     for side in [Side::Read, Side::Write] {
-        for polls in 0..=TOO_MANY {
-            assert!(polls < TOO_MANY);
+        for_each_await_point(async |polls| {
             let finished = match side {
                 Side::Read => cancel_after(lock.try_read(), polls).await.is_some(),
                 Side::Write => cancel_after(lock.try_write(), polls).await.is_some(),
             };
             assert_clean(&world, &client, polls).await;
-            if finished {
-                break;
-            }
-        }
+            finished
+        })
+        .await;
     }
 }
 

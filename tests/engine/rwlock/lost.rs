@@ -4,30 +4,13 @@ use std::time::Duration;
 
 use stanchion::{AcquireError, AcquireOptions, Client};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{LostReply, World};
 use tokio::time::Instant;
 
 use super::{CHANNEL, preferring, rwlock, warm};
 
 /// The default poll interval.
 const POLL: Duration = Duration::from_secs(5);
-
-/// The ways to lose a reply: the connection dies with it, or goes silent.
-const WAYS: [Way; 2] = [Way::Closed, Way::Silent];
-
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    Closed,
-    Silent,
-}
-
-fn lose_next_reply(world: &World, way: Way) {
-    let faults = world.as_engine().faults();
-    match way {
-        Way::Closed => faults.lose_replies("EVALSHA", 1),
-        Way::Silent => faults.lose_replies_silently("EVALSHA", 1),
-    }
-}
 
 async fn world() -> (World, Client) {
     let world = World::engine();
@@ -40,25 +23,25 @@ async fn world() -> (World, Client) {
 
 #[tokio::test(start_paused = true)]
 async fn acquires_hold_once() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let (world, client) = world().await;
         let lock = rwlock(&client);
         let other = lock.read().await.unwrap();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let reading = lock.read().await.unwrap();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let tried = lock.try_read().await.unwrap().unwrap();
         let status = lock.status().await.unwrap();
         assert_eq!(status.reader_count, 3, "{way:?}");
         assert!(status.readers.iter().all(|reader| reader.hold_count == 1));
         drop((other, reading, tried));
         world.at_rest().await;
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let writing = lock.write().await.unwrap();
         let status = lock.status().await.unwrap();
         assert_eq!(status.writer.unwrap().hold_count, 1, "{way:?}");
         assert_eq!(status.last_token, writing.fencing_token());
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let options = AcquireOptions::new().owner(writing.owner());
         let nested = lock.read_with(options).await.unwrap();
         assert_eq!(lock.status().await.unwrap().reader_count, 1);
@@ -70,24 +53,24 @@ async fn acquires_hold_once() {
 
 #[tokio::test(start_paused = true)]
 async fn re_entries_and_partial_releases_count_once() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let (world, client) = world().await;
         let lock = rwlock(&client);
         let reading = lock.read().await.unwrap();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let again = reading.reenter().await.unwrap();
         let count = async || lock.status().await.unwrap().readers[0].hold_count;
         assert_eq!(count().await, 2, "{way:?}");
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         again.release().await.unwrap();
         assert_eq!(count().await, 1, "{way:?}");
         reading.release().await.unwrap();
         let writing = lock.write().await.unwrap();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let again = writing.reenter().await.unwrap();
         let count = async || lock.status().await.unwrap().writer.unwrap().hold_count;
         assert_eq!(count().await, 2, "{way:?}");
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         again.release().await.unwrap();
         assert_eq!(count().await, 1, "{way:?}");
         writing.release().await.unwrap();
@@ -97,18 +80,18 @@ async fn re_entries_and_partial_releases_count_once() {
 
 #[tokio::test(start_paused = true)]
 async fn renewals_renew() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let (world, client) = world().await;
         let lock = rwlock(&client);
         let reading = lock.read().await.unwrap();
         let end = reading.valid_until();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         reading.renew().await.unwrap();
         assert!(reading.valid_until() > end, "{way:?}");
         drop(reading);
         let writing = lock.write().await.unwrap();
         let end = writing.valid_until();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         writing.renew().await.unwrap();
         assert!(writing.valid_until() > end, "{way:?}");
         writing.release().await.unwrap();
@@ -118,12 +101,12 @@ async fn renewals_renew() {
 
 #[tokio::test(start_paused = true)]
 async fn releases_release_once_and_take_nothing_from_the_next() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let (world, client) = world().await;
         let other = rwlock(&world.client().await);
         let lock = rwlock(&client);
         let reading = lock.read().await.unwrap();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let releasing = tokio::spawn(reading.release());
         let next = other.write().await.unwrap();
         releasing.await.unwrap().unwrap();
@@ -133,7 +116,7 @@ async fn releases_release_once_and_take_nothing_from_the_next() {
         next.release().await.unwrap();
 
         let writing = lock.write().await.unwrap();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let releasing = tokio::spawn(writing.release());
         let next = other.write().await.unwrap();
         releasing.await.unwrap().unwrap();
@@ -146,11 +129,11 @@ async fn releases_release_once_and_take_nothing_from_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_downgrades_once() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let (world, client) = world().await;
         let lock = rwlock(&client);
         let writing = lock.write().await.unwrap();
-        lose_next_reply(&world, way);
+        world.lose_next_reply(way);
         let reading = writing.downgrade().await.unwrap();
         let status = lock.status().await.unwrap();
         assert_eq!((status.writer, status.reader_count), (None, 1), "{way:?}");
@@ -170,14 +153,14 @@ async fn a_downgrade_downgrades_once() {
 
 #[tokio::test(start_paused = true)]
 async fn acquires_that_are_given_up_without_an_answer_leave_nothing() {
-    for way in WAYS {
+    for way in LostReply::WAYS {
         let (world, client) = world().await;
         for writes in [false, true] {
             // Every answer is lost until long after the deadline.
             let faults = world.as_engine().faults();
             match way {
-                Way::Closed => faults.lose_replies("EVALSHA", 100),
-                Way::Silent => faults.lose_replies_silently("EVALSHA", 100),
+                LostReply::Closed => faults.lose_replies("EVALSHA", 100),
+                LostReply::Silent => faults.lose_replies_silently("EVALSHA", 100),
             }
             let lock = preferring(&client);
             let patience = Duration::from_millis(300);

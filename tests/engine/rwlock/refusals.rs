@@ -151,7 +151,7 @@ async fn a_server_clock_that_steps_costs_one_refusal_each() {
 /// P9: a downgrade and a re-entry by one owner take turns: they do not wait for each other.
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_and_a_re_entry_of_one_owner_do_not_wait_for_each_other() {
-    let world = super::slow_world();
+    let world = World::slow_engine();
     let client = world.client().await;
     warm(&client).await;
     let (lock, owner) = (rwlock(&client), client.owner());
