@@ -156,9 +156,7 @@ async fn a_thousand_waiters_cost_one_message_and_one_question(world: &World) {
     // The script is known to the server: each count-down below is one request.
     assert_eq!(latch(&theirs).count_down().await.unwrap(), 2);
     let waiters: Vec<_> = (0..1000).map(|_| waiting(&ours)).collect();
-    eventually("all wait", || ours.waiters() == 1000).await;
-    world.subscribed(CHANNEL).await;
-    world.quiet().await;
+    world.waiting(&ours, 1000, CHANNEL).await;
     assert_eq!(world.subscribers(CHANNEL), 1);
     let before = world.scripts_run();
     assert_eq!(latch(&theirs).count_down().await.unwrap(), 1);

@@ -2,8 +2,6 @@
 //!
 //! Long: one suite over one set-up.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use stanchion::{
@@ -12,13 +10,10 @@ use stanchion::{
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
+use stanchion_tests::permits::{CHANNEL, Kind, LEASES, LINE, NAME};
 
 suite! {
     a_leased_semaphore_is_redissons_string_and_sorted_set,
-    the_number_of_permits_is_set_once,
-    a_dropped_permit_is_released,
-    sixty_four_tasks_never_exceed_the_limit,
-    a_release_of_three_wakes_three_waiters,
     the_watchdog_keeps_permits_beyond_their_lease,
     without_renewal_a_permit_is_lost_before_another_gets_it,
     a_lease_that_ends_wakes_a_waiter_without_a_message,
@@ -35,18 +30,12 @@ suite! {
     a_redisson_permit_without_a_lease_never_ends,
     a_redisson_process_with_a_fast_clock_is_noticed,
     a_ttl_of_the_key_is_that_of_the_leases,
-    a_big_request_is_served_among_small_ones,
     a_big_waiter_that_gives_up_keeps_nothing_back,
     a_foreign_key_is_left_untouched,
     a_release_that_is_refused_loses_no_permit,
     an_owner_is_refused_before_anything_is_sent,
     bad_numbers_are_refused_before_anything_is_sent,
 }
-
-const NAME: &str = "seats";
-const LEASES: &str = "{seats}:timeout";
-const LINE: &str = "stanchion_semaphore_line:{seats}";
-const CHANNEL: &str = "redisson_sc:{seats}";
 
 fn of(client: &Client) -> LeasedSemaphore {
     LeasedSemaphore::new(client, NAME).unwrap()
@@ -69,26 +58,12 @@ async fn manual(semaphore: &LeasedSemaphore, permits: u32, lease: u64) -> Leased
     semaphore.acquire_with(permits, options).await.unwrap()
 }
 
-/// The keys that are there, but for results that are remembered for a while.
 fn keys(world: &World) -> Vec<String> {
-    let mut keys = world.keys();
-    keys.retain(|key| {
-        let once = key.starts_with("stanchion_once:{seats}:");
-        assert!(
-            !once || world.admin(&["PTTL", key]) != "-1",
-            "{key} has no TTL"
-        );
-        !once
-    });
-    keys
+    Kind::Leased.keys(world)
 }
 
-/// Waits until nobody holds and nothing else is left.
 async fn at_rest(world: &World, free: i64) {
-    eventually(&format!("all {free} permits are free"), || {
-        keys(world) == [NAME] && world.admin(&["GET", NAME]) == free.to_string()
-    })
-    .await;
+    Kind::Leased.at_rest(world, free).await;
 }
 
 /// The ids on the server in order, each with the end of its lease.
@@ -147,72 +122,6 @@ async fn a_leased_semaphore_is_redissons_string_and_sorted_set(world: &World) {
     three.release().await.unwrap();
     assert_eq!(keys(world), [NAME]);
     assert_eq!(world.admin(&["GET", NAME]), "5");
-}
-
-async fn the_number_of_permits_is_set_once(world: &World) {
-    let semaphore = semaphore(&world.client().await, 2).await;
-    assert!(!semaphore.init(7).await.unwrap());
-    assert_eq!(semaphore.total().await.unwrap(), 2);
-    at_rest(world, 2).await;
-}
-
-async fn a_dropped_permit_is_released(world: &World) {
-    let client = world.client().await;
-    let semaphore = semaphore(&client, 4).await;
-    drop(semaphore.acquire_many(3).await.unwrap());
-    at_rest(world, 4).await;
-    assert_eq!(client.shutdown(Duration::from_secs(5)).await.unfinished, 0);
-}
-
-async fn sixty_four_tasks_never_exceed_the_limit(world: &World) {
-    let clients = [world.client().await, world.client().await];
-    semaphore(&clients[0], 8).await;
-    let (held, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let tasks: Vec<_> = (0..64)
-        .map(|i: u32| {
-            let semaphore = of(&clients[i as usize % 2]);
-            let (held, most) = (Arc::clone(&held), Arc::clone(&most));
-            tokio::spawn(async move {
-                for round in 0..8 {
-                    let wanted = if (i + round).is_multiple_of(5) { 3 } else { 1 };
-                    let permit = semaphore.acquire_many(wanted).await.unwrap();
-                    let now = held.fetch_add(wanted, Ordering::SeqCst) + wanted;
-                    most.fetch_max(now, Ordering::SeqCst);
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    held.fetch_sub(wanted, Ordering::SeqCst);
-                    permit.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let most = most.load(Ordering::SeqCst);
-    assert!((4..=8).contains(&most), "{most} at once");
-    at_rest(world, 8).await;
-}
-
-async fn a_release_of_three_wakes_three_waiters(world: &World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let held = semaphore(&ours, 3).await.acquire_many(3).await.unwrap();
-    let waiting: Vec<_> = (0..3)
-        .map(|_| {
-            let semaphore = of(&theirs);
-            tokio::spawn(async move { semaphore.acquire().await.unwrap() })
-        })
-        .collect();
-    world.subscribed(CHANNEL).await;
-    eventually("all wait", || theirs.waiters() == 3).await;
-    world.quiet().await;
-    held.release().await.unwrap();
-    // Nobody releases before all three have theirs.
-    let mut permits = Vec::new();
-    for waiter in waiting {
-        permits.push(waiter.await.unwrap());
-    }
-    drop(permits);
-    at_rest(world, 3).await;
 }
 
 async fn the_watchdog_keeps_permits_beyond_their_lease(world: &World) {
@@ -513,38 +422,6 @@ async fn a_ttl_of_the_key_is_that_of_the_leases(world: &World) {
         assert!((60_000..=90_000).contains(&left), "{key}: {left}");
     }
     permit.release().await.unwrap();
-}
-
-async fn a_big_request_is_served_among_small_ones(world: &World) {
-    let (busy, other) = (world.client().await, world.client().await);
-    semaphore(&busy, 4).await;
-    let done = Arc::new(AtomicU32::new(0));
-    let hogs: Vec<_> = (0..12)
-        .map(|i| {
-            let (semaphore, done) = (of(&busy), Arc::clone(&done));
-            tokio::spawn(async move {
-                while done.load(Ordering::Relaxed) == 0 {
-                    let permit = semaphore.acquire().await.unwrap();
-                    tokio::time::sleep(Duration::from_millis(1 + i % 3)).await;
-                    permit.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    eventually("the process is busy with itself", || busy.waiters() > 4).await;
-    for _ in 0..5 {
-        let all = of(&other)
-            .acquire_many_timeout(4, Duration::from_secs(2))
-            .await
-            .unwrap();
-        assert_eq!(of(&other).available().await.unwrap(), 0);
-        all.release().await.unwrap();
-    }
-    done.store(1, Ordering::Relaxed);
-    for hog in hogs {
-        hog.await.unwrap();
-    }
-    at_rest(world, 4).await;
 }
 
 async fn a_big_waiter_that_gives_up_keeps_nothing_back(world: &World) {

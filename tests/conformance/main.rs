@@ -35,6 +35,7 @@ mod layout;
 mod leased;
 mod multilock;
 mod one_name;
+mod permits;
 mod polling;
 mod redlock;
 mod reentry;

@@ -3,23 +3,19 @@
 //! Long: one suite over one set-up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use stanchion::{AcquireError, Client, QueryError, Rejection, ReleaseError, Semaphore};
 use stanchion_testkit::{eventually, eventually_async};
-use stanchion_tests::World;
+use stanchion_tests::permits::{CHANNEL, Kind, LEDGER, LINE, NAME};
+use stanchion_tests::{World, together};
 
 suite! {
     a_semaphore_is_redissons_string_and_a_ledger,
-    the_number_of_permits_is_set_once,
     a_semaphore_without_permits_is_waited_for,
     trying_says_none_while_all_are_held,
     a_timeout_leaves_nothing,
-    a_dropped_permit_is_released,
-    sixty_four_tasks_never_exceed_the_limit,
     a_grant_costs_little_more_than_two_commands,
-    a_release_of_three_wakes_three_waiters,
     waiters_of_a_process_are_served_in_order,
     added_permits_wake_waiters,
     reducing_below_zero_holds_everybody_off,
@@ -35,20 +31,11 @@ suite! {
     a_redisson_process_shares_the_permits,
     a_redisson_release_wakes_our_waiters,
     a_foreign_key_is_left_untouched,
-    a_big_request_is_served_among_small_ones,
-    a_small_request_is_served_among_big_ones,
     a_big_waiter_that_gives_up_keeps_nothing_back,
     an_impossible_request_blocks_nobody_else,
     bad_numbers_are_refused_before_anything_is_sent,
     a_shut_down_client_acquires_nothing,
 }
-
-const NAME: &str = "seats";
-const LEDGER: &str = "stanchion_permits:{seats}";
-const LINE: &str = "stanchion_semaphore_line:{seats}";
-const SLOW: &str = "stanchion_semaphore_slow:{seats}";
-const TOTAL: &str = "stanchion_semaphore_total:{seats}";
-const CHANNEL: &str = "redisson_sc:{seats}";
 
 async fn semaphore(client: &Client, permits: u32) -> Semaphore {
     let semaphore = Semaphore::new(client, NAME).unwrap();
@@ -60,27 +47,12 @@ fn of(client: &Client) -> Semaphore {
     Semaphore::new(client, NAME).unwrap()
 }
 
-/// The keys that are there, but for what is remembered for a while.
 fn keys(world: &World) -> Vec<String> {
-    let mut keys = world.keys();
-    keys.retain(|key| {
-        let remembered =
-            key.starts_with("stanchion_once:{seats}:") || [SLOW, TOTAL].contains(&key.as_str());
-        assert!(
-            !remembered || world.admin(&["PTTL", key]) != "-1",
-            "{key} has no TTL"
-        );
-        !remembered
-    });
-    keys
+    Kind::Plain.keys(world)
 }
 
-/// Waits until nobody holds and nothing else is left.
 async fn at_rest(world: &World, free: i64) {
-    eventually(&format!("all {free} permits are free"), || {
-        keys(world) == [NAME] && world.admin(&["GET", NAME]) == free.to_string()
-    })
-    .await;
+    Kind::Plain.at_rest(world, free).await;
 }
 
 fn rejection<T: std::fmt::Debug>(result: Result<T, AcquireError>) -> Rejection {
@@ -113,13 +85,6 @@ async fn a_semaphore_is_redissons_string_and_a_ledger(world: &World) {
         "the ledger exists while permits are held"
     );
     assert_eq!(world.admin(&["GET", NAME]), "5");
-}
-
-async fn the_number_of_permits_is_set_once(world: &World) {
-    let semaphore = semaphore(&world.client().await, 2).await;
-    assert!(!semaphore.init(7).await.unwrap());
-    assert_eq!(semaphore.available().await.unwrap(), 2);
-    at_rest(world, 2).await;
 }
 
 async fn a_semaphore_without_permits_is_waited_for(world: &World) {
@@ -167,43 +132,6 @@ async fn a_timeout_leaves_nothing(world: &World) {
     assert_eq!(client.waiters(), 0);
 }
 
-async fn a_dropped_permit_is_released(world: &World) {
-    let client = world.client().await;
-    let semaphore = semaphore(&client, 4).await;
-    drop(semaphore.acquire_many(3).await.unwrap());
-    at_rest(world, 4).await;
-    assert_eq!(client.shutdown(Duration::from_secs(5)).await.unfinished, 0);
-}
-
-async fn sixty_four_tasks_never_exceed_the_limit(world: &World) {
-    let clients = [world.client().await, world.client().await];
-    semaphore(&clients[0], 8).await;
-    let (held, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let tasks: Vec<_> = (0..64)
-        .map(|i: u32| {
-            let semaphore = of(&clients[i as usize % 2]);
-            let (held, most) = (Arc::clone(&held), Arc::clone(&most));
-            tokio::spawn(async move {
-                for round in 0..8 {
-                    let wanted = if (i + round).is_multiple_of(5) { 3 } else { 1 };
-                    let permit = semaphore.acquire_many(wanted).await.unwrap();
-                    let now = held.fetch_add(wanted, Ordering::SeqCst) + wanted;
-                    most.fetch_max(now, Ordering::SeqCst);
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    held.fetch_sub(wanted, Ordering::SeqCst);
-                    permit.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let most = most.load(Ordering::SeqCst);
-    assert!((4..=8).contains(&most), "{most} at once");
-    at_rest(world, 8).await;
-}
-
 async fn a_grant_costs_little_more_than_two_commands(world: &World) {
     let client = world.client().await;
     let semaphore = semaphore(&client, 8).await;
@@ -230,42 +158,6 @@ async fn a_grant_costs_little_more_than_two_commands(world: &World) {
         "{scripts} scripts for 1920 grants"
     );
     at_rest(world, 8).await;
-}
-
-async fn a_release_of_three_wakes_three_waiters(world: &World) {
-    let ours = world.client().await;
-    // It is told, or it waits: a poll would count.
-    let config = world
-        .config("theirs")
-        .poll_interval(Duration::from_secs(300));
-    let theirs = Client::connect_with(config).await.unwrap();
-    let semaphore = semaphore(&ours, 3).await;
-    // The server knows the scripts, so that each request is one command.
-    semaphore.acquire().await.unwrap().release().await.unwrap();
-    let held = semaphore.acquire_many(3).await.unwrap();
-    let waiting: Vec<_> = (0..3)
-        .map(|_| {
-            let semaphore = of(&theirs);
-            tokio::spawn(async move { semaphore.acquire().await.unwrap() })
-        })
-        .collect();
-    world.subscribed(CHANNEL).await;
-    eventually("all wait", || theirs.waiters() == 3).await;
-    world.quiet().await;
-    let before = world.scripts_run();
-    held.release().await.unwrap();
-    // Nobody releases before all three have theirs.
-    let mut permits = Vec::new();
-    for waiter in waiting {
-        permits.push(waiter.await.unwrap());
-    }
-    assert_eq!(
-        world.scripts_run() - before,
-        4,
-        "one release, three acquires"
-    );
-    drop(permits);
-    at_rest(world, 3).await;
 }
 
 async fn waiters_of_a_process_are_served_in_order(world: &World) {
@@ -315,11 +207,7 @@ async fn added_permits_wake_waiters(world: &World) {
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     assert_eq!(of(&ours).add(2).await.unwrap(), 2);
-    let mut permits = Vec::new();
-    for waiter in waiting {
-        permits.push(waiter.await.unwrap());
-    }
-    drop(permits);
+    drop(together(waiting).await);
     at_rest(world, 2).await;
 }
 
@@ -565,11 +453,7 @@ async fn a_redisson_release_wakes_our_waiters(world: &World) {
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     java_release(world, "2");
-    let mut permits = Vec::new();
-    for waiter in waiting {
-        permits.push(waiter.await.unwrap());
-    }
-    drop(permits);
+    drop(together(waiting).await);
     at_rest(world, 2).await;
 }
 
@@ -609,77 +493,6 @@ async fn a_foreign_key_is_left_untouched(world: &World) {
         assert_eq!(world.admin(read), "precious");
         let _ = world.admin(&["DEL", NAME]);
     }
-}
-
-/// Tasks of `client` that take `wanted` permits again and again, until told to end.
-fn hogs(
-    client: &Client,
-    wanted: u32,
-    count: u32,
-    done: &Arc<AtomicU32>,
-) -> Vec<tokio::task::JoinHandle<()>> {
-    (0..count)
-        .map(|i| {
-            let (semaphore, done) = (of(client), Arc::clone(done));
-            tokio::spawn(async move {
-                while done.load(Ordering::Relaxed) == 0 {
-                    let permit = semaphore.acquire_many(wanted).await.unwrap();
-                    tokio::time::sleep(Duration::from_millis(1 + u64::from(i % 3))).await;
-                    permit.release().await.unwrap();
-                }
-            })
-        })
-        .collect()
-}
-
-async fn end(hogs: Vec<tokio::task::JoinHandle<()>>, done: &AtomicU32) {
-    done.store(1, Ordering::Relaxed);
-    for hog in hogs {
-        hog.await.unwrap();
-    }
-}
-
-async fn a_big_request_is_served_among_small_ones(world: &World) {
-    let (busy, other) = (world.client().await, world.client().await);
-    semaphore(&busy, 4).await;
-    let done = Arc::new(AtomicU32::new(0));
-    let hogs = hogs(&busy, 1, 12, &done);
-    eventually("the process is busy with itself", || busy.waiters() > 4).await;
-    for _ in 0..5 {
-        let all = of(&other)
-            .acquire_many_timeout(4, Duration::from_secs(2))
-            .await
-            .unwrap();
-        assert_eq!(of(&other).available().await.unwrap(), 0);
-        all.release().await.unwrap();
-    }
-    end(hogs, &done).await;
-    at_rest(world, 4).await;
-}
-
-async fn a_small_request_is_served_among_big_ones(world: &World) {
-    let (first, second, other) = (
-        world.client().await,
-        world.client().await,
-        world.client().await,
-    );
-    semaphore(&first, 4).await;
-    let done = Arc::new(AtomicU32::new(0));
-    let mut all = hogs(&first, 4, 3, &done);
-    all.extend(hogs(&second, 3, 3, &done));
-    eventually("both are busy", || {
-        first.waiters() > 0 && second.waiters() > 0
-    })
-    .await;
-    for _ in 0..5 {
-        let one = of(&other)
-            .acquire_timeout(Duration::from_secs(2))
-            .await
-            .unwrap();
-        one.release().await.unwrap();
-    }
-    end(all, &done).await;
-    at_rest(world, 4).await;
 }
 
 async fn a_big_waiter_that_gives_up_keeps_nothing_back(world: &World) {
@@ -723,9 +536,7 @@ async fn an_impossible_request_blocks_nobody_else(world: &World) {
         let semaphore = of(&theirs);
         async move { semaphore.acquire_many(4).await.unwrap() }
     });
-    world.subscribed(CHANNEL).await;
-    eventually("it waits", || theirs.waiters() == 1).await;
-    world.quiet().await;
+    world.waiting(&theirs, 1, CHANNEL).await;
     assert_eq!(
         world.admin(&["LLEN", LINE]),
         "0",

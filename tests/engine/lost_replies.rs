@@ -18,9 +18,9 @@ async fn warm(world: &World) -> (Client, Lock) {
         let lock = lock.clone();
         async move { lock.acquire().await.unwrap().release().await.unwrap() }
     });
-    eventually("it waits", || client.waiters() == 1).await;
-    world.subscribed("redisson_lock__channel:{job}").await;
-    world.quiet().await;
+    world
+        .waiting(&client, 1, "redisson_lock__channel:{job}")
+        .await;
     guard.release().await.unwrap();
     next.await.unwrap();
     world.at_rest().await;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use stanchion::embedded::{Engine, Reply};
 use stanchion::{Client, ClientConfig};
-use stanchion_testkit::{RedisServer, Value, eventually_async};
+use stanchion_testkit::{RedisServer, Value, eventually, eventually_async};
 use tokio::task::JoinHandle;
 
 pub use listener::Listener;
@@ -139,6 +139,13 @@ impl World {
             self.subscribers(channel) > 0
         })
         .await;
+    }
+
+    /// Waits until `count` calls of `client` wait, would hear a message on `channel`, and have asked all that they ask.
+    pub async fn waiting(&self, client: &Client, count: usize, channel: &str) {
+        self.subscribed(channel).await;
+        eventually(&format!("{count} wait"), || client.waiters() == count).await;
+        self.quiet().await;
     }
 
     /// Listens to `channel` as another program would.

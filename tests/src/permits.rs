@@ -83,6 +83,34 @@ impl Kind {
         };
         world.admin(&["EVAL", script, "1", key]).parse().unwrap()
     }
+
+    /// The keys that are there, but for what this kind remembers for a while.
+    #[must_use]
+    pub fn keys(self, world: &World) -> Vec<String> {
+        let for_a_while: &[&str] = match self {
+            Self::Plain => &[SLOW, TOTAL],
+            Self::Leased => &[],
+        };
+        let mut keys = world.keys();
+        keys.retain(|key| {
+            let remembered =
+                key.starts_with("stanchion_once:") || for_a_while.contains(&key.as_str());
+            assert!(
+                !remembered || world.admin(&["PTTL", key]) != "-1",
+                "{key} has no TTL"
+            );
+            !remembered
+        });
+        keys
+    }
+
+    /// Waits until nobody holds, so many are free and nothing else is left.
+    pub async fn at_rest(self, world: &World, permits: i64) {
+        eventually(&format!("all {permits} permits are free"), || {
+            self.keys(world) == [NAME] && free(world) == permits
+        })
+        .await;
+    }
 }
 
 /// How many permits are free, as the server has it.
@@ -94,25 +122,12 @@ pub fn free(world: &World) -> i64 {
 /// The keys that are there, but for what is remembered for a while.
 #[must_use]
 pub fn keys(world: &World) -> Vec<String> {
-    let mut keys = world.keys();
-    keys.retain(|key| {
-        let remembered =
-            key.starts_with("stanchion_once:") || [SLOW, TOTAL].contains(&key.as_str());
-        assert!(
-            !remembered || world.admin(&["PTTL", key]) != "-1",
-            "{key} has no TTL"
-        );
-        !remembered
-    });
-    keys
+    Kind::Plain.keys(world)
 }
 
 /// Waits until nobody holds, so many are free and nothing else is left.
 pub async fn at_rest(world: &World, permits: i64) {
-    eventually(&format!("all {permits} permits are free"), || {
-        keys(world) == [NAME] && free(world) == permits
-    })
-    .await;
+    Kind::Plain.at_rest(world, permits).await;
 }
 
 impl Seats {

@@ -232,9 +232,7 @@ async fn a_lost_message_costs_readers_and_writers_a_poll_at_most() {
                 })
             })
             .collect();
-        world.subscribed(CHANNEL).await;
-        eventually("they wait", || other.waiters() == 3).await;
-        world.quiet().await;
+        world.waiting(&other, 3, CHANNEL).await;
         world.as_engine().faults().lose_messages(1);
         let started = Instant::now();
         held.release().await.unwrap();
@@ -262,9 +260,7 @@ async fn a_killed_subscriber_asks_again_when_it_is_back() {
             tokio::spawn(async move { lock.read().await.unwrap() })
         })
         .collect();
-    world.subscribed(CHANNEL).await;
-    eventually("they wait", || other.waiters() == 5).await;
-    world.quiet().await;
+    world.waiting(&other, 5, CHANNEL).await;
     world.as_engine().faults().kill_subscribers();
     let started = Instant::now();
     held.release().await.unwrap();

@@ -1,0 +1,188 @@
+//! Semaphores of both kinds: the tests that are the same for both.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use stanchion::Client;
+use stanchion_testkit::eventually;
+use stanchion_tests::permits::{CHANNEL, Kind, Seats};
+use stanchion_tests::{World, together};
+use tokio::task::JoinHandle;
+
+/// Makes a suite of the tests for each kind.
+macro_rules! both_kinds {
+    ($($name:ident),+ $(,)?) => {
+        both_kinds! { of plain, Plain: $($name),+ }
+        both_kinds! { of leased, Leased: $($name),+ }
+    };
+    (of $module:ident, $kind:ident: $($name:ident),+) => {
+        mod $module {
+            use super::{Kind, World};
+
+            suite! { $($name),+ }
+
+            $(async fn $name(world: &World) {
+                super::$name(world, Kind::$kind).await;
+            })+
+        }
+    };
+}
+
+both_kinds! {
+    the_number_of_permits_is_set_once,
+    a_dropped_permit_is_released,
+    sixty_four_tasks_never_exceed_the_limit,
+    a_release_of_three_wakes_three_waiters,
+    a_big_request_is_served_among_small_ones,
+    a_small_request_is_served_among_big_ones,
+}
+
+async fn semaphore(kind: Kind, client: &Client, permits: u32) -> Seats {
+    let semaphore = kind.on(client);
+    assert!(semaphore.init(permits).await.unwrap());
+    semaphore
+}
+
+async fn the_number_of_permits_is_set_once(world: &World, kind: Kind) {
+    let semaphore = semaphore(kind, &world.client().await, 2).await;
+    assert!(!semaphore.init(7).await.unwrap());
+    assert_eq!(semaphore.available().await.unwrap(), 2);
+    if let Seats::Leased(leased) = &semaphore {
+        assert_eq!(leased.total().await.unwrap(), 2);
+    }
+    kind.at_rest(world, 2).await;
+}
+
+async fn a_dropped_permit_is_released(world: &World, kind: Kind) {
+    let client = world.client().await;
+    let semaphore = semaphore(kind, &client, 4).await;
+    drop(semaphore.acquire(3).await.unwrap());
+    kind.at_rest(world, 4).await;
+    assert_eq!(client.shutdown(Duration::from_secs(5)).await.unfinished, 0);
+}
+
+async fn sixty_four_tasks_never_exceed_the_limit(world: &World, kind: Kind) {
+    let clients = [world.client().await, world.client().await];
+    semaphore(kind, &clients[0], 8).await;
+    let (held, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let tasks: Vec<_> = (0..64)
+        .map(|i: u32| {
+            let semaphore = kind.on(&clients[i as usize % 2]);
+            let (held, most) = (Arc::clone(&held), Arc::clone(&most));
+            tokio::spawn(async move {
+                for round in 0..8 {
+                    let wanted = if (i + round).is_multiple_of(5) { 3 } else { 1 };
+                    let permit = semaphore.acquire(wanted).await.unwrap();
+                    let now = held.fetch_add(wanted, Ordering::SeqCst) + wanted;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    held.fetch_sub(wanted, Ordering::SeqCst);
+                    permit.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let most = most.load(Ordering::SeqCst);
+    assert!((4..=8).contains(&most), "{most} at once");
+    kind.at_rest(world, 8).await;
+}
+
+async fn a_release_of_three_wakes_three_waiters(world: &World, kind: Kind) {
+    let ours = world.client().await;
+    // It is told, or it waits: a poll would count.
+    let config = world
+        .config("theirs")
+        .poll_interval(Duration::from_secs(300));
+    let theirs = Client::connect_with(config).await.unwrap();
+    let semaphore = semaphore(kind, &ours, 3).await;
+    // The server knows the scripts, so that each request is one command.
+    let known = semaphore.acquire(1).await.unwrap();
+    known.release().await.unwrap();
+    let held = semaphore.acquire(3).await.unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let semaphore = kind.on(&theirs);
+            tokio::spawn(async move { semaphore.acquire(1).await.unwrap() })
+        })
+        .collect();
+    world.waiting(&theirs, 3, CHANNEL).await;
+    let before = world.scripts_run();
+    held.release().await.unwrap();
+    // Nobody releases before all three have theirs.
+    let permits = together(waiting).await;
+    assert_eq!(
+        world.scripts_run() - before,
+        4,
+        "one release, three acquires"
+    );
+    drop(permits);
+    kind.at_rest(world, 3).await;
+}
+
+/// Tasks that take `wanted` permits again and again, until told to end.
+fn hogs(semaphore: &Seats, wanted: u32, count: u32, done: &Arc<AtomicU32>) -> Vec<JoinHandle<()>> {
+    (0..count)
+        .map(|i| {
+            let (semaphore, done) = (semaphore.clone(), Arc::clone(done));
+            tokio::spawn(async move {
+                while done.load(Ordering::Relaxed) == 0 {
+                    let permit = semaphore.acquire(wanted).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(1 + u64::from(i % 3))).await;
+                    permit.release().await.unwrap();
+                }
+            })
+        })
+        .collect()
+}
+
+async fn end(hogs: Vec<JoinHandle<()>>, done: &AtomicU32) {
+    done.store(1, Ordering::Relaxed);
+    for hog in hogs {
+        hog.await.unwrap();
+    }
+}
+
+async fn a_big_request_is_served_among_small_ones(world: &World, kind: Kind) {
+    let (busy, other) = (world.client().await, world.client().await);
+    let seats = semaphore(kind, &busy, 4).await;
+    let done = Arc::new(AtomicU32::new(0));
+    let hogs = hogs(&seats, 1, 12, &done);
+    eventually("the process is busy with itself", || busy.waiters() > 4).await;
+    let other = kind.on(&other);
+    for _ in 0..5 {
+        let wait = Duration::from_secs(2);
+        let all = other.acquire_timeout(4, wait).await.unwrap();
+        assert_eq!(other.available().await.unwrap(), 0);
+        all.release().await.unwrap();
+    }
+    end(hogs, &done).await;
+    kind.at_rest(world, 4).await;
+}
+
+async fn a_small_request_is_served_among_big_ones(world: &World, kind: Kind) {
+    let (first, second, other) = (
+        world.client().await,
+        world.client().await,
+        world.client().await,
+    );
+    let seats = semaphore(kind, &first, 4).await;
+    let done = Arc::new(AtomicU32::new(0));
+    let mut all = hogs(&seats, 4, 3, &done);
+    all.extend(hogs(&kind.on(&second), 3, 3, &done));
+    eventually("both are busy", || {
+        first.waiters() > 0 && second.waiters() > 0
+    })
+    .await;
+    let other = kind.on(&other);
+    for _ in 0..5 {
+        let wait = Duration::from_secs(2);
+        let one = other.acquire_timeout(1, wait).await.unwrap();
+        one.release().await.unwrap();
+    }
+    end(all, &done).await;
+    kind.at_rest(world, 4).await;
+}
