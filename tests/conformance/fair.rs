@@ -12,6 +12,7 @@ use stanchion::{
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
+use stanchion_tests::fair::{QUEUE, TIMEOUTS, WAITERS, queued, waiting};
 use tokio::task::JoinHandle;
 
 mod neighbours;
@@ -38,9 +39,6 @@ suite! {
     a_client_that_shuts_down_leaves_the_queue,
 }
 
-const QUEUE: &str = "redisson_lock_queue:{job}";
-const TIMEOUTS: &str = "redisson_lock_timeout:{job}";
-const WAITERS: &str = "stanchion_fair_waiters:{job}";
 const HEARD: &str = "stanchion_fair_heard:{job}";
 const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
 
@@ -52,25 +50,12 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{text:?}"))
 }
 
-fn queued(world: &World) -> u64 {
-    number(&world.admin(&["LLEN", QUEUE]))
-}
-
 /// The guard of a waiter, which must get it.
 async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
     tokio::time::timeout(Duration::from_secs(20), waiter)
         .await
         .unwrap()
         .unwrap()
-}
-
-/// An acquire that has its place in the queue: the one behind it is behind it.
-async fn waiting(world: &World, lock: &FairLock) -> JoinHandle<FairLockGuard> {
-    let before = queued(world);
-    let lock = lock.clone();
-    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    eventually("it is in the queue", || queued(world) == before + 1).await;
-    waiter
 }
 
 /// The waiter's process hears its grants.

@@ -74,7 +74,7 @@ async fn a_server_away_for_an_hour_is_found_again() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_owes_an_answer_is_replaced() {
     let world = World::engine();
-    let client = Client::connect_with(world.config("client")).await.unwrap();
+    let client = world.named("client").await;
     let lock = Lock::new(&client, "job").unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();
     world.as_engine().faults().freeze(Some("client"));
@@ -94,7 +94,7 @@ async fn a_connection_that_owes_an_answer_is_replaced() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_that_died_silently_is_replaced_before_it_is_needed() {
     let world = World::engine();
-    let client = Client::connect_with(world.config("client")).await.unwrap();
+    let client = world.named("client").await;
     world.as_engine().faults().lose_replies_silently("TIME", 3);
     // The probes of all three links vanish; nobody has asked for anything.
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -210,7 +210,7 @@ async fn a_request_that_nobody_polls_costs_no_connection() {
 #[tokio::test(start_paused = true)]
 async fn an_unpolled_request_does_not_hide_a_dead_connection() {
     let world = World::engine();
-    let client = Client::connect_with(world.config("client")).await.unwrap();
+    let client = world.named("client").await;
     let lock = Lock::new(&client, "job").unwrap();
     let mut answered = pin!(lock.acquire());
     assert!(poll!(answered.as_mut()).is_pending());

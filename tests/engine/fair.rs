@@ -10,6 +10,7 @@ use stanchion::{
 };
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;
+use stanchion_tests::fair::{QUEUE, TIMEOUTS, WAITERS, queued, waiting};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -20,9 +21,6 @@ mod silence;
 mod state;
 mod storm;
 
-const QUEUE: &str = "redisson_lock_queue:{job}";
-const TIMEOUTS: &str = "redisson_lock_timeout:{job}";
-const WAITERS: &str = "stanchion_fair_waiters:{job}";
 const BEAT: Duration = Duration::from_millis(500);
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -33,11 +31,7 @@ fn fair(client: &Client) -> FairLock {
 }
 
 async fn client(world: &World, name: &str) -> Client {
-    Client::connect_with(world.config(name)).await.unwrap()
-}
-
-fn queued(world: &World) -> usize {
-    world.admin(&["LLEN", QUEUE]).parse().unwrap()
+    world.named(name).await
 }
 
 /// The guard of a waiter, which must get it.
@@ -46,15 +40,6 @@ async fn granted(waiter: JoinHandle<FairLockGuard>) -> FairLockGuard {
         .await
         .unwrap()
         .unwrap()
-}
-
-/// An acquire that has its place in the queue.
-async fn waiting(world: &World, lock: &FairLock) -> JoinHandle<FairLockGuard> {
-    let before = queued(world);
-    let lock = lock.clone();
-    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    eventually("it is in the queue", || queued(world) == before + 1).await;
-    waiter
 }
 
 /// Waits until all have had the lock, in whatever order.

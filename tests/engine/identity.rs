@@ -258,7 +258,7 @@ async fn every_queue_of_a_channel_is_woken_and_the_last_one_ends_the_subscriptio
 async fn a_waiter_that_comes_to_a_channel_others_listen_to_misses_no_message() {
     let world = World::engine();
     let theirs = world.client().await;
-    let ours = Client::connect_with(world.config("ours")).await.unwrap();
+    let ours = world.named("ours").await;
     let _other = lock(&theirs, "{job}").acquire().await.unwrap();
     let _waits = waiter(&ours, "{job}").await;
     world.subscribed("redisson_lock__channel:{job}").await;

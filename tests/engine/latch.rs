@@ -25,8 +25,8 @@ fn waiting(client: &Client) -> tokio::task::JoinHandle<Result<(), AcquireError>>
 }
 
 async fn clients(world: &World) -> (Client, Client) {
-    let ours = Client::connect_with(world.config("ours")).await.unwrap();
-    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
+    let ours = world.named("ours").await;
+    let theirs = world.named("theirs").await;
     // The server knows the scripts, so that each request is one round trip and one EVALSHA.
     assert!(latch(&ours).arm(2).await.unwrap());
     latch(&ours).count_down().await.unwrap();
@@ -413,7 +413,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Whether the answer to a step is lost, and how.
+/// The loss of the answer to a step, in either way, or none.
 fn loss() -> impl Strategy<Value = Option<LostReply>> {
     prop_oneof![
         6 => Just(None),
@@ -422,7 +422,7 @@ fn loss() -> impl Strategy<Value = Option<LostReply>> {
     ]
 }
 
-/// What a latch is, plainly.
+/// A plain model of a latch.
 #[derive(Debug, Default)]
 struct Model {
     count: u64,
@@ -528,7 +528,7 @@ proptest! {
 #[tokio::test(start_paused = true)]
 async fn an_open_answer_lets_nobody_through_who_came_after_it_was_asked_for() {
     let world = World::engine();
-    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let client = world.named("ours").await;
     let latch = latch(&client);
     latch.wait().await.unwrap();
     // It was never armed: open. Whoever looks at it now gets to read the answer a little later.

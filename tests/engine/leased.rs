@@ -10,7 +10,7 @@ use stanchion_tests::permits::{Kind, LEASES, NAME, at_rest, free};
 use tokio::time::Instant;
 
 async fn warm(world: &World, permits: u32) -> (Client, LeasedSemaphore) {
-    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let client = world.named("ours").await;
     let semaphore = LeasedSemaphore::new(&client, NAME).unwrap();
     semaphore.init(permits).await.unwrap();
     let permit = semaphore.acquire_many(permits).await.unwrap();

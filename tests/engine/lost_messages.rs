@@ -2,37 +2,38 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, Lock};
+use stanchion::{AcquireError, Client, Lock, LockGuard};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
 /// The default poll interval.
 const POLL: Duration = Duration::from_secs(5);
 
-async fn holder_and_waiter(
-    world: &World,
-) -> (
-    Client,
-    Client,
-    stanchion::LockGuard,
-    tokio::task::JoinHandle<stanchion::LockGuard>,
-) {
-    let ours = Client::connect_with(world.config("ours")).await.unwrap();
-    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
+type Waiter = JoinHandle<Result<LockGuard, AcquireError>>;
+
+fn lock(client: &Client) -> Lock {
+    Lock::new(client, "job").unwrap()
+}
+
+/// Releases, and returns the time until the waiter has the lock.
+async fn pass_on(held: LockGuard, waiting: Waiter) -> Duration {
+    let started = Instant::now();
+    held.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    started.elapsed()
+}
+
+async fn holder_and_waiter(world: &World) -> (Client, Client, LockGuard, Waiter) {
+    let ours = world.named("ours").await;
+    let theirs = world.named("theirs").await;
     // The server knows the scripts, so that each request is one round trip.
-    Lock::new(&ours, "job")
-        .unwrap()
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
-    let lock = Lock::new(&theirs, "job").unwrap();
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let known = lock(&ours).acquire().await.unwrap();
+    known.release().await.unwrap();
+    let held = lock(&ours).acquire().await.unwrap();
+    let waiting = tokio::spawn(lock(&theirs).acquire());
     world.subscribed(CHANNEL).await;
     world.quiet().await;
     (ours, theirs, held, waiting)
@@ -46,15 +47,9 @@ async fn a_message_wakes_within_a_round_trip() {
         .faults()
         .delay(None, Duration::from_millis(10));
     let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
-    let started = Instant::now();
-    held.release().await.unwrap();
-    drop(waiting.await.unwrap());
+    let took = pass_on(held, waiting).await;
     // Message 10 ms, then one request of 10 ms; virtual timers tick in milliseconds.
-    assert!(
-        started.elapsed() <= Duration::from_millis(25),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(took <= Duration::from_millis(25), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,14 +64,8 @@ async fn a_message_that_comes_while_a_waiter_asks_makes_it_ask_again() {
     eventually("it asks", || world.scripts_run() > before).await;
     // The lock comes free now, and the message overtakes that answer.
     faults.delay(Some("theirs"), Duration::ZERO);
-    let started = Instant::now();
-    held.release().await.unwrap();
-    drop(waiting.await.unwrap());
-    assert!(
-        started.elapsed() < Duration::from_millis(100),
-        "{:?}",
-        started.elapsed()
-    );
+    let took = pass_on(held, waiting).await;
+    assert!(took < Duration::from_millis(100), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,12 +73,10 @@ async fn a_lost_message_costs_at_most_a_poll() {
     let world = World::engine();
     let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
     world.as_engine().faults().lose_messages(1);
-    let started = Instant::now();
-    held.release().await.unwrap();
-    drop(waiting.await.unwrap());
-    assert!(started.elapsed() <= POLL, "{:?}", started.elapsed());
+    let took = pass_on(held, waiting).await;
+    assert!(took <= POLL, "{took:?}");
     assert!(
-        started.elapsed() > Duration::from_millis(100),
+        took > Duration::from_millis(100),
         "the message was not lost, so this shows nothing"
     );
 }
@@ -99,35 +86,28 @@ async fn a_killed_subscriber_asks_again_when_it_is_back() {
     let world = World::engine();
     let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
     world.as_engine().faults().kill_subscribers();
-    let started = Instant::now();
-    held.release().await.unwrap();
-    drop(waiting.await.unwrap());
-    assert!(
-        started.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
+    let took = pass_on(held, waiting).await;
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
     let world = World::engine();
-    let ours = Client::connect_with(world.config("ours")).await.unwrap();
-    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
-    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+    let ours = world.named("ours").await;
+    let theirs = world.named("theirs").await;
+    let held = lock(&ours).acquire().await.unwrap();
     // Every answer to the waiter takes 20 ms, so its first attempt is answered long before its subscription.
     world
         .as_engine()
         .faults()
         .delay(Some("theirs"), Duration::from_millis(20));
-    let lock = Lock::new(&theirs, "job").unwrap();
     let started = Instant::now();
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let waiting = tokio::spawn(lock(&theirs).acquire());
     world.subscribed(CHANNEL).await;
     // The server has it, the client does not know yet. A message sent now arrives before the confirmation is acted on.
     world.as_engine().faults().lose_messages(1);
     held.release().await.unwrap();
-    drop(waiting.await.unwrap());
+    drop(waiting.await.unwrap().unwrap());
     assert!(
         started.elapsed() < Duration::from_millis(200),
         "{:?}",
@@ -140,20 +120,19 @@ async fn a_message_on_a_lingering_subscription_reaches_a_waiter_whose_first_answ
     let world = World::engine();
     let (ours, theirs, held, waiting) = holder_and_waiter(&world).await;
     held.release().await.unwrap();
-    waiting.await.unwrap().release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
     // Nobody waits any more, and the subscription lingers.
-    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+    let held = lock(&ours).acquire().await.unwrap();
     let before = world.scripts_run();
     let faults = world.as_engine().faults();
     faults.delay(Some("theirs"), Duration::from_millis(50));
-    let lock = Lock::new(&theirs, "job").unwrap();
     let started = Instant::now();
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let waiting = tokio::spawn(lock(&theirs).acquire());
     eventually("it asks", || world.scripts_run() > before).await;
     // The message overtakes the answer, busy.
     faults.delay(Some("theirs"), Duration::ZERO);
     held.release().await.unwrap();
-    drop(waiting.await.unwrap());
+    drop(waiting.await.unwrap().unwrap());
     assert!(
         started.elapsed() < Duration::from_millis(200),
         "{:?}",
@@ -164,25 +143,18 @@ async fn a_message_on_a_lingering_subscription_reaches_a_waiter_whose_first_answ
 #[tokio::test(start_paused = true)]
 async fn without_a_subscription_waiters_poll() {
     let world = World::engine();
-    let ours = Client::connect_with(world.config("ours")).await.unwrap();
-    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
-    let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
+    let ours = world.named("ours").await;
+    let theirs = world.named("theirs").await;
+    let held = lock(&ours).acquire().await.unwrap();
     world.as_engine().faults().fail_next(
         "SUBSCRIBE",
         "NOPERM this user has no permissions to access one of the channels",
         1000,
     );
-    let lock = Lock::new(&theirs, "job").unwrap();
-    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let waiting = tokio::spawn(lock(&theirs).acquire());
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let started = Instant::now();
-    held.release().await.unwrap();
-    drop(waiting.await.unwrap());
-    assert!(
-        started.elapsed() <= Duration::from_millis(300),
-        "{:?}",
-        started.elapsed()
-    );
+    let took = pass_on(held, waiting).await;
+    assert!(took <= Duration::from_millis(300), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,7 +162,7 @@ async fn a_subscription_ends_after_its_linger_and_not_before() {
     let world = World::engine();
     let (_ours, _theirs, held, waiting) = holder_and_waiter(&world).await;
     held.release().await.unwrap();
-    waiting.await.unwrap().release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(world.subscribers(CHANNEL), 1);
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -202,7 +174,7 @@ async fn a_subscription_asked_for_while_it_ends_is_there_again() {
     let world = World::engine();
     let (ours, theirs, held, waiting) = holder_and_waiter(&world).await;
     held.release().await.unwrap();
-    waiting.await.unwrap().release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
     // Come back at every instant around the end of the linger, with slow answers to make the instants long.
     world
         .as_engine()
@@ -210,14 +182,13 @@ async fn a_subscription_asked_for_while_it_ends_is_there_again() {
         .delay(None, Duration::from_millis(7));
     for offset in (2_960..3_060).step_by(4) {
         tokio::time::sleep(Duration::from_millis(offset)).await;
-        let held = Lock::new(&ours, "job").unwrap().acquire().await.unwrap();
-        let lock = Lock::new(&theirs, "job").unwrap();
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        let held = lock(&ours).acquire().await.unwrap();
+        let waiting = tokio::spawn(lock(&theirs).acquire());
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(world.subscribers(CHANNEL), 1, "{offset}");
         let started = Instant::now();
         held.release().await.unwrap();
-        waiting.await.unwrap().release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
         assert!(
             started.elapsed() < Duration::from_millis(100),
             "{offset}: {:?}",

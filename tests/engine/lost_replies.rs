@@ -28,6 +28,10 @@ async fn warm(world: &World) -> (Client, Lock) {
     (client, lock)
 }
 
+async fn hold_count(lock: &Lock) -> u32 {
+    lock.status().await.unwrap().holder.unwrap().hold_count
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_acquire_holds_once() {
     for way in LostReply::WAYS {
@@ -55,11 +59,7 @@ async fn a_try_holds_once() {
         let (_client, lock) = warm(&world).await;
         world.lose_next_reply(way);
         let guard = lock.try_acquire().await.unwrap().expect("it was free");
-        assert_eq!(
-            lock.status().await.unwrap().holder.unwrap().hold_count,
-            1,
-            "{way:?}"
-        );
+        assert_eq!(hold_count(&lock).await, 1, "{way:?}");
         guard.release().await.unwrap();
         world.at_rest().await;
     }
@@ -73,17 +73,9 @@ async fn a_re_entry_counts_once() {
         let outer = lock.acquire().await.unwrap();
         world.lose_next_reply(way);
         let inner = outer.reenter().await.unwrap();
-        assert_eq!(
-            lock.status().await.unwrap().holder.unwrap().hold_count,
-            2,
-            "{way:?}"
-        );
+        assert_eq!(hold_count(&lock).await, 2, "{way:?}");
         inner.release().await.unwrap();
-        assert_eq!(
-            lock.status().await.unwrap().holder.unwrap().hold_count,
-            1,
-            "{way:?}"
-        );
+        assert_eq!(hold_count(&lock).await, 1, "{way:?}");
         outer.release().await.unwrap();
         world.at_rest().await;
     }
@@ -101,11 +93,7 @@ async fn a_partial_release_counts_once() {
         );
         world.lose_next_reply(way);
         inner.release().await.unwrap();
-        assert_eq!(
-            lock.status().await.unwrap().holder.unwrap().hold_count,
-            2,
-            "{way:?}"
-        );
+        assert_eq!(hold_count(&lock).await, 2, "{way:?}");
         drop((outer, middle));
         world.at_rest().await;
     }
@@ -282,7 +270,7 @@ async fn a_hand_off_whose_resend_is_rejected_leaves_no_orphan() {
         "{:?}",
         started.elapsed()
     );
-    assert_eq!(lock.status().await.unwrap().holder.unwrap().hold_count, 1);
+    assert_eq!(hold_count(&lock).await, 1);
     guard.release().await.unwrap();
     world.at_rest().await;
 }

@@ -24,7 +24,7 @@ fn multi(client: &Client, names: &[&str]) -> MultiLock {
     MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap()
 }
 
-/// How the members are acquired.
+/// The way in which the members are acquired.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Together,
@@ -50,8 +50,8 @@ fn three(way: Way, ours: &Client, theirs: &Client) -> MultiLock {
 }
 
 async fn clients(world: &World) -> (Client, Client) {
-    let ours = Client::connect_with(world.config("ours")).await.unwrap();
-    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
+    let ours = world.named("ours").await;
+    let theirs = world.named("theirs").await;
     // The server knows the scripts, so that each request is one round trip and one EVALSHA.
     for way in WAYS {
         let multi = three(way, &ours, &theirs);
@@ -60,13 +60,19 @@ async fn clients(world: &World) -> (Client, Client) {
     (ours, theirs)
 }
 
+/// With a slow server, requests are under way when their callers go.
+async fn slow() -> (World, Client, Client) {
+    let world = World::engine();
+    let (ours, theirs) = clients(&world).await;
+    let faults = world.as_engine().faults();
+    faults.delay(None, Duration::from_millis(5));
+    (world, ours, theirs)
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_acquire_dropped_anywhere_leaves_nothing() {
     for way in [Some(Way::Together), Some(Way::InOrder), None] {
-        let world = World::engine();
-        let (ours, theirs) = clients(&world).await;
-        let faults = world.as_engine().faults();
-        faults.delay(None, Duration::from_millis(5));
+        let (world, ours, theirs) = slow().await;
         let multi = match way {
             Some(way) => three(way, &ours, &theirs),
             None => mixed(&ours, &theirs),
@@ -90,10 +96,7 @@ async fn an_acquire_dropped_anywhere_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_on() {
     for way in WAYS {
-        let world = World::engine();
-        let (ours, theirs) = clients(&world).await;
-        let faults = world.as_engine().faults();
-        faults.delay(None, Duration::from_millis(5));
+        let (world, ours, theirs) = slow().await;
         let multi = three(way, &ours, &theirs);
         let polls = for_each_await_point(async |polls| {
             // Two members are held at first, and come free while the doomed waiter is at any point of its way.
@@ -132,10 +135,7 @@ async fn a_waiting_acquire_dropped_anywhere_leaves_nothing_and_passes_its_wake_o
 #[tokio::test(start_paused = true)]
 async fn a_try_or_a_release_dropped_anywhere_leaves_nothing() {
     for way in WAYS {
-        let world = World::engine();
-        let (ours, theirs) = clients(&world).await;
-        let faults = world.as_engine().faults();
-        faults.delay(None, Duration::from_millis(5));
+        let (world, ours, theirs) = slow().await;
         let multi = three(way, &ours, &theirs);
         for releases in [false, true] {
             for_each_await_point(async |polls| {

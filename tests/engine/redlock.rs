@@ -28,7 +28,7 @@ impl Nodes {
     async fn clients(&self, name: &str) -> Vec<Client> {
         let mut clients = Vec::new();
         for node in &self.0 {
-            clients.push(Client::connect_with(node.config(name)).await.unwrap());
+            clients.push(node.named(name).await);
         }
         clients
     }
@@ -293,7 +293,7 @@ async fn a_node_that_forgets_does_not_make_a_second_winner() {
     nodes.at_rest().await;
 }
 
-/// What the documentation warns of: safety ends when a majority forgets within a lease. The holder learns of it.
+/// The documentation's warning: safety ends when a majority forgets within a lease. The holder learns of it.
 #[tokio::test(start_paused = true)]
 async fn a_majority_that_forgets_is_noticed_at_the_next_renewal() {
     let nodes = Nodes::new(3);

@@ -295,7 +295,7 @@ async fn a_request_that_arrives_after_its_caller_has_gone_takes_nothing() {
             let world = World::engine();
             let (_client, seats) = warm(&world, kind, 2).await;
             // With one of two held, a late request would take a place in line instead.
-            let other = kind.on(&Client::connect_with(world.config("other")).await.unwrap());
+            let other = kind.on(&world.named("other").await);
             let held = match held {
                 0 => None,
                 n => Some(other.acquire(n).await.unwrap()),
@@ -503,7 +503,7 @@ async fn a_server_clock_that_steps_costs_one_refusal() {
 #[tokio::test(start_paused = true)]
 async fn a_plain_permit_outlives_any_outage() {
     let world = World::engine();
-    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let client = world.named("ours").await;
     let seats = Semaphore::new(&client, NAME).unwrap();
     seats.init(1).await.unwrap();
     let permit = seats.acquire().await.unwrap();
@@ -522,7 +522,7 @@ async fn a_plain_permit_outlives_any_outage() {
 #[tokio::test(start_paused = true)]
 async fn leased_permits_of_a_dead_process_come_back_and_plain_ones_are_shown() {
     let world = World::engine();
-    let dead = Client::connect_with(world.config("dead")).await.unwrap();
+    let dead = world.named("dead").await;
     let alive = world.client().await;
     let lease = Lease::new(Duration::from_secs(3)).unwrap();
     let leased = LeasedSemaphore::new(&dead, "leased")
@@ -573,7 +573,7 @@ async fn a_dead_first_in_line_costs_three_seconds() {
         let held = seats.acquire(2).await.unwrap();
         let mut dying = Vec::new();
         for wanted in [3, 2] {
-            let client = Client::connect_with(world.config("dying")).await.unwrap();
+            let client = world.named("dying").await;
             let seats = kind.on(&client);
             tokio::spawn(async move { drop(seats.acquire(wanted).await) });
             dying.push(client);

@@ -22,7 +22,7 @@ fn closing(client: &Client, grace: Duration) -> JoinHandle<ShutdownReport> {
 
 /// A client whose server falls silent, and its lock.
 async fn silent(world: &World) -> (Client, Lock) {
-    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let client = world.named("ours").await;
     let lock = Lock::new(&client, "job").unwrap();
     // The script is known, so that a request is one round trip.
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -87,7 +87,7 @@ async fn an_acquire_that_nobody_polls_is_no_clean_end() {
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_awaited_is_waited_for() {
     let world = World::engine();
-    let client = Client::connect_with(world.config("ours")).await.unwrap();
+    let client = world.named("ours").await;
     let locks = [
         Lock::new(&client, "a").unwrap(),
         Lock::new(&client, "b").unwrap(),

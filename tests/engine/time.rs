@@ -86,10 +86,7 @@ async fn a_hold_survives_an_outage_shorter_than_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_lost_in_time_when_the_outage_is_longer() {
     let world = World::engine();
-    let (ours, theirs) = (
-        Client::connect_with(world.config("ours")).await.unwrap(),
-        Client::connect_with(world.config("theirs")).await.unwrap(),
-    );
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let guard = Lock::new(&ours, "job")
         .unwrap()
         .with_lease(seconds(3))

@@ -1,10 +1,11 @@
-//! What the test binaries share: a [`World`] is a place where clients meet, on the engine or on a real server.
+//! Helpers that the test binaries share: a [`World`] is a place where clients meet, on the engine or on a real server.
 #![expect(
     clippy::missing_panics_doc,
     clippy::unwrap_used,
     reason = "a test helper fails by panicking"
 )]
 
+pub mod fair;
 mod listener;
 pub mod permits;
 
@@ -76,7 +77,12 @@ impl World {
 
     /// Another client, as another process would have.
     pub async fn client(&self) -> Client {
-        Client::connect_with(self.config("client")).await.unwrap()
+        self.named("client").await
+    }
+
+    /// A client that faults can tell from others.
+    pub async fn named(&self, name: &str) -> Client {
+        Client::connect_with(self.config(name)).await.unwrap()
     }
 
     /// The engine of this world.
@@ -118,7 +124,7 @@ impl World {
         }
     }
 
-    /// How many connections listen on `channel`.
+    /// The number of connections that listen on `channel`.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         match self {
@@ -159,7 +165,7 @@ impl World {
         }
     }
 
-    /// How many scripts clients have sent so far.
+    /// The number of scripts that clients have sent so far.
     #[must_use]
     pub fn scripts_run(&self) -> u64 {
         match self {
@@ -184,7 +190,7 @@ impl World {
         .await;
     }
 
-    /// What may take `exact` in virtual time: the same on the engine, and much longer on a real server, on a machine that does
+    /// The limit for what takes `exact` in virtual time: the same on the engine, and much more on a real server, on a machine that does
     /// other things besides.
     #[must_use]
     pub fn limit(&self, exact: Duration) -> Duration {
@@ -248,7 +254,7 @@ impl World {
     }
 }
 
-/// What the waiters have been granted, all at once: none releases before the last has its own.
+/// Collects the grants of the waiters, all at once: none releases before the last has its own.
 pub async fn together<T>(waiting: Vec<JoinHandle<T>>) -> Vec<T> {
     let mut granted = Vec::new();
     for waiter in waiting {

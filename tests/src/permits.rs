@@ -14,7 +14,7 @@ use crate::World;
 pub const NAME: &str = "seats";
 /// Its channel.
 pub const CHANNEL: &str = "redisson_sc:{seats}";
-/// Who holds plain permits.
+/// The ledger: the holders of plain permits.
 pub const LEDGER: &str = "stanchion_permits:{seats}";
 /// The leases of leased permits.
 pub const LEASES: &str = "{seats}:timeout";
@@ -22,7 +22,7 @@ pub const LEASES: &str = "{seats}:timeout";
 pub const LINE: &str = "stanchion_semaphore_line:{seats}";
 /// The holders who outlasted a turn in line.
 pub const SLOW: &str = "stanchion_semaphore_slow:{seats}";
-/// How many plain permits there are, as far as we know.
+/// The number of plain permits, as far as it is known.
 pub const TOTAL: &str = "stanchion_semaphore_total:{seats}";
 
 /// Which kind of semaphore.
@@ -71,7 +71,7 @@ impl Kind {
         }
     }
 
-    /// How many permits are held, as the server has it.
+    /// The number of held permits, as the server has it.
     #[must_use]
     pub fn held(self, world: &World) -> i64 {
         let (script, key) = match self {
@@ -113,7 +113,7 @@ impl Kind {
     }
 }
 
-/// How many permits are free, as the server has it.
+/// The number of free permits, as the server has it.
 #[must_use]
 pub fn free(world: &World) -> i64 {
     world.admin(&["GET", NAME]).parse().unwrap_or(0)
@@ -245,7 +245,7 @@ impl Seat {
         }
     }
 
-    /// Whether it may be relied on: always, for a plain one.
+    /// Returns whether it may be relied on: always, for a plain one.
     #[must_use]
     pub fn is_held(&self) -> bool {
         match self {

@@ -4,6 +4,21 @@ use stanchion_tests::LostReply;
 
 use super::*;
 
+/// Waits until the first has had the lock for itself, and then the second.
+async fn in_turn(
+    world: &World,
+    first: JoinHandle<FairLockGuard>,
+    second: JoinHandle<FairLockGuard>,
+) {
+    let guard = granted(first).await;
+    // A resend has run by now. It released nothing of the next holder.
+    assert!(!second.is_finished());
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    granted(second).await.release().await.unwrap();
+    world.at_rest().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_acquire_whose_reply_is_lost_holds_once() {
     for way in LostReply::WAYS {
@@ -30,11 +45,7 @@ async fn a_waiter_whose_reply_is_lost_has_one_place() {
         assert_eq!(queued(&world), 2);
         assert_eq!(world.admin(&["ZCARD", WAITERS]), "2");
         held.release().await.unwrap();
-        let guard = granted(first).await;
-        assert!(!second.is_finished());
-        guard.release().await.unwrap();
-        granted(second).await.release().await.unwrap();
-        world.at_rest().await;
+        in_turn(&world, first, second).await;
     }
 }
 
@@ -48,13 +59,7 @@ async fn a_release_whose_reply_is_lost_grants_once() {
         sleep(ms(10)).await;
         world.lose_next_reply(way);
         held.release().await.unwrap();
-        let guard = granted(first).await;
-        // The resend has run by now. It released nothing of the next holder.
-        assert!(!second.is_finished());
-        assert!(guard.is_held());
-        guard.release().await.unwrap();
-        granted(second).await.release().await.unwrap();
-        world.at_rest().await;
+        in_turn(&world, first, second).await;
     }
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use stanchion::{AcquireError, AcquireOptions, Client};
-use stanchion_testkit::eventually;
 use stanchion_tests::{LostReply, World};
 use tokio::time::Instant;
 
@@ -280,8 +279,8 @@ async fn a_killed_subscriber_asks_again_when_it_is_back() {
 #[tokio::test(start_paused = true)]
 async fn a_release_between_the_attempt_and_the_subscription_is_noticed() {
     let world = World::engine();
-    let ours = Client::connect_with(world.config("ours")).await.unwrap();
-    let theirs = Client::connect_with(world.config("theirs")).await.unwrap();
+    let ours = world.named("ours").await;
+    let theirs = world.named("theirs").await;
     warm(&ours).await;
     world.at_rest().await;
     let held = rwlock(&ours).write().await.unwrap();
