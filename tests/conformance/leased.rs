@@ -280,7 +280,7 @@ async fn the_total_is_set_whoever_holds(world: &World) {
     at_rest(world, 1).await;
 }
 
-/// What Redisson's acquire, release and reaping send; `now` is the caller's clock. An id of 16 letters is 16 bytes.
+/// The scripts of Redisson's acquire, release and reaping; `now` is the caller's clock. An id of 16 letters is 16 bytes.
 const JAVA_ACQUIRE: &str = "if redis.call('GET', KEYS[1]) + 0 < 1 then return 'busy' end \
     redis.call('DECRBY', KEYS[1], 1); redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1]); return 'OK'";
 const JAVA_RELEASE: &str = "local id = string.gsub(ARGV[1], '..', function(h) return string.char(tonumber(h, 16)) end) \

@@ -66,7 +66,7 @@ async fn occupy(client: &Client, kind: Kind) -> Box<dyn std::any::Any + Send> {
     }
 }
 
-/// What using it as `kind` says: every verb that could write.
+/// Uses it as `kind` with every verb that could write, and returns the answers.
 async fn intrude(client: &Client, kind: Kind) -> Vec<Result<(), Rejection>> {
     let name = "job";
     match kind {

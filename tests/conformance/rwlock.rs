@@ -365,7 +365,7 @@ async fn force_release_frees_and_holders_release_nothing_of_others(world: &World
 async fn sixty_four_tasks_never_overlap(world: &World) {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-    /// What a writer adds for itself; a reader adds one.
+    /// The increment of a writer; a reader adds one.
     const WRITER: u32 = 1000;
     let clients = [world.client().await, world.client().await];
     let inside = Arc::new(AtomicU32::new(0));

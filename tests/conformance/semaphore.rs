@@ -411,7 +411,7 @@ async fn a_release_that_is_refused_loses_no_permit(world: &World) {
     }
 }
 
-/// What Redisson's `tryAcquire` and `release` send.
+/// The scripts of Redisson's `tryAcquire` and `release`.
 const JAVA_ACQUIRE: &str = "local value = redis.call('get', KEYS[1]); \
     if (value ~= false and tonumber(value) >= tonumber(ARGV[1])) then \
     redis.call('decrby', KEYS[1], ARGV[1]); return 1; end; return 0;";

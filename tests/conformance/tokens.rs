@@ -145,7 +145,7 @@ async fn without_fencing_no_counter_is_touched(world: &World) {
 
 const COUNTER: &str = "redisson_lock_token:{job}";
 
-/// What an exclusive acquire of `job` by each primitive here says.
+/// The answers of each primitive here to an exclusive acquire of `job`.
 async fn refusals(client: &Client) -> Vec<AcquireError> {
     let lock = Lock::new(client, "job").unwrap();
     let lock = lock.with_fencing(Fencing::PerName);

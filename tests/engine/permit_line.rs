@@ -71,7 +71,7 @@ async fn whoever_is_first_in_line_asks_as_soon_as_enough_is_free() {
     }
 }
 
-/// How long each of `client`'s requests for one permit waits, one after the other for `span`; the longest.
+/// Requests one permit again and again for `span`, and returns the longest wait.
 async fn longest_wait(seats: &Seats, span: Duration) -> Duration {
     let (started, mut longest) = (Instant::now(), Duration::ZERO);
     while started.elapsed() < span {

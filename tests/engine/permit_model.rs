@@ -48,7 +48,7 @@ fn ops() -> impl Strategy<Value = Vec<(Op, bool)>> {
     prop::collection::vec((op, prop::bool::weighted(0.2)), 1..40)
 }
 
-/// What somebody holds, in the model.
+/// A holding in the model.
 #[derive(Debug)]
 struct Held {
     seat: Seat,

@@ -13,7 +13,7 @@ use stanchion_tests::World;
 use stanchion_tests::permits::{KINDS, Kind, NAME, Seat, Seats, at_rest};
 use tokio::time::Instant;
 
-/// How long a storm lasts.
+/// The length of a storm.
 const STORM: Duration = Duration::from_secs(60);
 
 /// The default number of seeds.
@@ -121,7 +121,7 @@ impl Sailor {
     }
 }
 
-/// What goes wrong, one thing after the other.
+/// Breaks one thing after the other.
 async fn blow(world: &World, storm: &Storm, mut rng: fastrand::Rng) {
     let faults = world.as_engine().faults();
     while storm.started.elapsed() < STORM {

@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 
 use crate::support::*;
 
-/// So long that nothing is renewed and nobody polls while the test runs.
+/// A time so long that nothing is renewed and nobody polls while the test runs.
 const AGES: Duration = Duration::from_secs(3_600);
 
 /// Holds `names`, with one waiter at each.

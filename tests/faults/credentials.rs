@@ -14,7 +14,7 @@ use stanchion_testkit::{RedisServer, eventually, machine_clock};
 
 use crate::support::*;
 
-/// Whether the server refused these credentials.
+/// Returns whether the server refused these credentials.
 fn unauthenticated(error: &ConnectError) -> bool {
     matches!(
         error,
@@ -206,7 +206,7 @@ async fn a_server_whose_info_is_forbidden_can_be_used() {
         .unwrap();
 }
 
-/// What a provider does when it is asked.
+/// The behaviour of a provider that is asked.
 #[derive(Clone)]
 enum Answer {
     /// This user and password, for so long.

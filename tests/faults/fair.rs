@@ -52,7 +52,7 @@ fn acquiring(client: &Client) -> JoinHandle<FairLockGuard> {
     tokio::spawn(async move { lock.acquire().await.unwrap() })
 }
 
-/// What MONITOR tells of a queue: who came, who was taken out of it, and who held.
+/// The history of a queue as MONITOR tells it: who came, who was taken out of it, and who held.
 #[derive(Default)]
 struct Order {
     queue: VecDeque<String>,

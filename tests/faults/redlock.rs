@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// So many servers, each with a proxy in front.
+/// Several servers, each with a proxy in front.
 struct Nodes {
     servers: Vec<RedisServer>,
     proxies: Vec<Proxy>,

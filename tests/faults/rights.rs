@@ -204,7 +204,7 @@ async fn other_names_are_refused() {
     assert_eq!(leftovers(&server), [] as [String; 0]);
 }
 
-/// What the scripts in a folder call.
+/// Collects the commands that the scripts in a folder call.
 fn called_in(folder: &Path, called: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -218,7 +218,7 @@ fn called_in(folder: &Path, called: &mut BTreeSet<String>) {
     }
 }
 
-/// What the scripts of the family call.
+/// The commands that the scripts of the family call.
 fn called_by_scripts() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
     let mut called = BTreeSet::new();

@@ -30,7 +30,7 @@ fn free(server: &RedisServer) -> Option<i64> {
     reply.as_text().parse().ok()
 }
 
-/// How many permits are held, as the server has it.
+/// The number of held permits, as the server has it.
 fn held(server: &RedisServer, kind: Kind) -> i64 {
     match kind {
         Kind::Plain => {

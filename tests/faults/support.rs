@@ -1,4 +1,4 @@
-//! What the modules share: a server, clients in a hurry, and looks at the server behind the client's back.
+//! Helpers that the modules share: a server, clients in a hurry, and looks at the server behind the client's back.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) fn admin(server: &RedisServer, command: &[&str]) {
     assert!(!reply.is_error(), "{command:?}: {reply}");
 }
 
-/// What a promise in milliseconds may cost on a loaded machine.
+/// The allowance for a promise in milliseconds, on a loaded machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
 /// The lease of holds that must survive: longer than any hiccup of the machine.
@@ -76,7 +76,7 @@ pub(crate) async fn granted(
     soon(limit, waiter).await.unwrap().unwrap()
 }
 
-/// What `work` gives, which must come within `limit`.
+/// Returns the result of `work`, which must come within `limit`.
 pub(crate) async fn soon<T>(limit: Duration, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, work)
         .await
@@ -150,7 +150,7 @@ pub(crate) async fn quiet(server: &RedisServer) {
     .await;
 }
 
-/// Whether somebody else could have the lock now.
+/// Returns whether somebody else could have the lock now.
 pub(crate) async fn is_free(server: &RedisServer, name: &str) -> bool {
     let other = lock_of(server.url(), name, LONG).await;
     let guard = other.try_acquire().await.unwrap();

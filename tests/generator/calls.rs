@@ -14,7 +14,7 @@ use crate::spot::{Side, Use, uses};
 use crate::state::{Actor, Held, Op, OpKind, Shared, Ticket};
 use crate::things::{Call, Thing, call};
 
-/// What the clients of a run are configured with.
+/// The timeouts that the clients of a run are configured with.
 pub(crate) const OPERATION: Duration = Duration::from_secs(5);
 pub(crate) const TOLERANCE: Duration = Duration::from_secs(6);
 

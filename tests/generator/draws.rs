@@ -1,4 +1,4 @@
-//! How the parts of a step are drawn.
+//! Strategies that draw the parts of a step.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use crate::profiles::Kind;
 use crate::program::{Ask, Java, Manage, Named, Polled, Verb, What};
 use crate::weather::Weather;
 
-/// So many variables a program has.
+/// The number of a program's variables.
 pub(crate) const HANDS: u8 = 5;
 
 pub(crate) fn select(whats: &[What]) -> BoxedStrategy<What> {

@@ -1,10 +1,10 @@
-//! What happened, with times: for whoever reads a finding, and to compare two runs.
+//! A log of events with times: for whoever reads a finding, and to compare two runs.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// So many events are kept for a report.
+/// The number of events that are kept for a report.
 const KEPT: usize = 400;
 
 #[derive(Debug, Default)]

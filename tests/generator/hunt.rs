@@ -21,11 +21,11 @@ pub(crate) struct Find {
     pub(crate) seed: u64,
     pub(crate) finding: Finding,
     pub(crate) program: Program,
-    /// How long it was.
+    /// The length before it was made short.
     pub(crate) before: usize,
 }
 
-/// How often a program is run again to make it short.
+/// The number of times that a program is run again to make it short.
 const PATIENCE: usize = 500;
 
 /// The generator of one seed.
@@ -186,7 +186,7 @@ pub(crate) fn as_test(name: &str, program: &Program) -> String {
     text
 }
 
-/// What a hunt has come to.
+/// The outcome of a hunt.
 pub(crate) struct Bag {
     pub(crate) programs: u64,
     pub(crate) finds: Vec<Find>,
@@ -241,7 +241,7 @@ pub(crate) fn hunt(
     }
 }
 
-/// How often each rule was broken.
+/// The seeds that broke each rule.
 pub(crate) fn by_rule(finds: &[Find]) -> BTreeMap<(&'static str, &'static str), Vec<u64>> {
     let mut rules: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     for find in finds {

@@ -13,7 +13,7 @@ use crate::state::{Held, State};
 /// Java's owners have a uuid of version 4.
 pub(crate) const OWNER: &str = "0aa1ca0e-4ea1-4a8a-8d5e-6ecf9a6b7c10:1";
 
-/// It works in database 0.
+/// Runs a Java step, which works in database 0.
 pub(crate) fn happens(state: &mut State, server: u8, java: Java) {
     let Some(engine) = state.engines.get(usize::from(server)).cloned() else {
         return;

@@ -1,4 +1,4 @@
-//! What the servers have: read as an administrator, without disturbing anybody.
+//! The contents of the servers: read as an administrator, without disturbing anybody.
 
 use stanchion::embedded::{Engine, Reply};
 
@@ -60,7 +60,7 @@ pub(crate) struct Seen {
     pub(crate) number: i64,
     /// Of leased permits: how many leases there are, ended ones included.
     pub(crate) leases: i64,
-    /// It is another kind of value than the family's.
+    /// True for a value of another kind than the family's.
     pub(crate) foreign: bool,
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn all(engine: &Engine, database: u8) -> Vec<String> {
     keys
 }
 
-/// What all keys of a database hold, for a report.
+/// The contents of all keys of a database, for a report.
 pub(crate) fn dump(engine: &Engine, database: u8) -> Vec<String> {
     all(engine, database)
         .into_iter()

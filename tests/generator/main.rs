@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use profiles::{PROFILES, Profile};
 
-/// So many milliseconds.
+/// A span of this many milliseconds.
 fn span(millis: u16) -> Duration {
     Duration::from_millis(millis.into())
 }
@@ -47,7 +47,7 @@ fn number(name: &str) -> Option<u64> {
     variable(name)?.parse().ok()
 }
 
-/// So many programs of each profile are run when nobody says otherwise.
+/// The default number of programs of each profile.
 const PROGRAMS: u64 = 40;
 
 fn ignored() -> &'static [&'static str] {

@@ -1,4 +1,4 @@
-//! What owners of names do: numbers of permits, counts of latches, force.
+//! The calls of owners of names: numbers of permits, counts of latches, force.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::run::Runner;
 use crate::spot::{Spot, Use};
 use crate::state::{OpKind, Shared, State};
 
-/// What a management call changes, if it succeeds.
+/// The change that a management call makes, if it succeeds.
 enum Change {
     Nothing,
     /// There are so many permits, if it was done.

@@ -1,4 +1,4 @@
-//! What stands for the process of a client: a clock that can jump, and connections that can die with it.
+//! A stand-in for the process of a client: a clock that can jump, and connections that can die with it.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What programs are made of: profiles, each with a taste of its own, so that a budget reaches deep.
+//! The ingredients of programs: profiles, each with a taste of its own, so that a budget reaches deep.
 //!
 //! Long: one table, or one case for each step.
 
@@ -12,7 +12,7 @@ use crate::draws::{
 use crate::program::{Ask, Hears, Seat, Step, What, World};
 use crate::weather::Weather;
 
-/// How often each kind of step is drawn.
+/// The frequency of each kind of step.
 #[derive(Clone, Copy, Debug)]
 struct Weights {
     take: u32,

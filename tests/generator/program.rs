@@ -5,14 +5,14 @@ use std::fmt;
 
 use crate::weather::Weather;
 
-/// What a run executes: nothing else decides what happens.
+/// The program that a run executes: nothing else decides what happens.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Program {
     pub(crate) world: World,
     pub(crate) steps: Vec<Step>,
 }
 
-/// Where a program runs.
+/// The place in which a program runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct World {
     pub(crate) servers: u8,
@@ -22,7 +22,7 @@ pub(crate) struct World {
     pub(crate) clients: Vec<Seat>,
 }
 
-/// Where a client connects to, and how it learns of releases.
+/// The server of a client, and its way to learn of releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) server: u8,
@@ -38,7 +38,7 @@ pub(crate) enum Hears {
 
 pub(crate) type Named = &'static str;
 
-/// What is asked for.
+/// The object of a call.
 #[derive(Clone, PartialEq)]
 pub(crate) enum What {
     Lock(Named),
@@ -81,7 +81,7 @@ impl fmt::Debug for What {
     }
 }
 
-/// How it is asked for: the options of an acquire. Times are milliseconds.
+/// The options of an acquire. Times are milliseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     /// One of the owners that the program shares among its calls.
@@ -123,7 +123,7 @@ impl fmt::Debug for Ask {
     }
 }
 
-/// What programs that were pasted call.
+/// Returns the default options. Programs that were pasted call it.
 pub(crate) fn ask() -> Ask {
     Ask::default()
 }
@@ -139,7 +139,7 @@ macro_rules! asks {
 }
 asks!(owner: u8, lease: u16, max_hold: u16, timeout: u16; manual, refuses_reentry, tries);
 
-/// Who polls a call's future.
+/// The task that polls a call's future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Polled {
     /// A task of its own.
@@ -152,7 +152,7 @@ pub(crate) enum Polled {
     For(u16),
 }
 
-/// What happens to what a hand has: a guard, or a future.
+/// An action on what a hand has: a guard, or a future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Release,
@@ -175,7 +175,7 @@ pub(crate) enum Verb {
     Resume,
 }
 
-/// What the owner of a name does, without holding.
+/// A call of the owner of a name, without holding.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Manage {
     Init(Named, u32),
@@ -197,7 +197,7 @@ pub(crate) enum Manage {
     Look(What),
 }
 
-/// What another program does to the same keys, as Redisson does it.
+/// An action of another program on the same keys, as Redisson does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Java {
     /// `RObject.delete`.
@@ -244,7 +244,7 @@ pub(crate) enum Step {
     LetClient(u8),
     /// The process of a client dies.
     Kill(u8),
-    /// So many processes come, all take the same, and die together after that long.
+    /// Several processes come, all take the same, and die together after that time.
     Doomed {
         client: u8,
         processes: u8,

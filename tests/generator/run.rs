@@ -20,7 +20,7 @@ use crate::program::{Hears, Polled, Program, Seat};
 use crate::span;
 use crate::state::{Finding, Process, Shared, State};
 
-/// What a run has come to.
+/// The outcome of a run.
 pub(crate) struct Report {
     pub(crate) finding: Option<Finding>,
     pub(crate) history: String,
@@ -80,7 +80,7 @@ pub(crate) fn run(program: &Program, ignored: &'static [&'static str]) -> Report
 
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a hand has.
+/// The content of a hand.
 pub(crate) enum Content {
     Pending(u64, AbortHandle),
     /// A future that nobody polls.
@@ -109,7 +109,7 @@ impl Hands {
         })
     }
 
-    /// Whether it has a future that nobody polls.
+    /// Returns whether it has a future that nobody polls.
     pub(crate) fn is_left(&self, hand: u8) -> bool {
         self.map(|hands| matches!(hands.get(&hand), Some(Content::Left(..))))
     }
@@ -118,7 +118,7 @@ impl Hands {
         self.map(|hands| hands.keys().copied().collect())
     }
 
-    /// Whether the call is still what the hand has; then the guard is.
+    /// Returns whether the call is still what the hand has; then the guard is.
     pub(crate) fn fulfil(&self, hand: u8, call: u64, guard: u64) -> bool {
         self.map(|hands| match hands.get(&hand) {
             Some(Content::Pending(id, _) | Content::Left(id, _)) if *id == call => {

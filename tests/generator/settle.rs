@@ -145,7 +145,7 @@ async fn at_rest(runner: &mut Runner) {
     }
 }
 
-/// What may stay, and why: see `docs/protocol.md`.
+/// The keys that may stay; for the reasons see `docs/protocol.md`.
 fn is_documented(state: &crate::state::State, server: usize, database: u8, line: &str) -> bool {
     let key = line.split(" = ").next().unwrap_or_default();
     let documented = [

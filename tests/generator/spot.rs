@@ -1,4 +1,4 @@
-//! What is locked: a name of one kind, in one database of one server.
+//! A subject of locks: a name of one kind, in one database of one server.
 
 use crate::program::{Named, Seat, What};
 
@@ -20,7 +20,7 @@ pub(crate) struct Spot {
     pub(crate) name: Named,
 }
 
-/// How a holder gets along with others.
+/// The relation of a holder to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Alone,
@@ -49,7 +49,7 @@ pub(crate) enum Tokens {
     OfName,
 }
 
-/// Who serves waiters in which order.
+/// The order in which waiters are served, and by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
     /// Nobody across processes.
@@ -66,7 +66,7 @@ impl Spot {
     }
 }
 
-/// What `what` uses, asked for through `client`. `seats`: of all clients; `nodes`: the clients of a RedLock.
+/// The uses of `what`, asked for through `client`. `seats`: of all clients; `nodes`: the clients of a RedLock.
 pub(crate) fn uses(what: &What, client: u8, seats: &[Seat], nodes: &[u8]) -> Vec<Use> {
     let Some(seat) = seats.get(usize::from(client)) else {
         return Vec::new();

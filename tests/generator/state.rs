@@ -1,4 +1,4 @@
-//! What a run knows: who holds, who waits, what the weather is. The judges read it.
+//! The knowledge of a run: holders, waiters, the weather. The judges read it.
 //!
 //! Long: the books of one run, which the judges read together.
 
@@ -74,7 +74,7 @@ pub(crate) struct Op {
     pub(crate) client: u8,
     pub(crate) ask: Ask,
     pub(crate) started: Instant,
-    /// It must have ended after so long.
+    /// The time after which it must have ended.
     pub(crate) limit: Option<Duration>,
     /// Nobody polls it.
     pub(crate) parked: bool,
@@ -100,13 +100,13 @@ pub(crate) enum OpKind {
     Shutdown,
 }
 
-/// What is known of one spot.
+/// The knowledge of one spot.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// Something about it ended, or was granted.
     pub(crate) stirred: Instant,
     pub(crate) granted: Instant,
-    /// What was held then may be gone, or somebody else's.
+    /// The moment whose holds may be gone, or somebody else's.
     pub(crate) tainted: Option<Instant>,
     /// A held guard of it was released, or something else happened that tells waiters.
     pub(crate) released: Instant,
@@ -117,7 +117,7 @@ pub(crate) struct Place {
     pub(crate) of_quorum: bool,
     /// Permits were taken away below what is held, or another program deleted the key under its holders.
     pub(crate) reduced: bool,
-    /// So many grants so far.
+    /// The number of grants so far.
     pub(crate) grants: u64,
     /// A waiter could be served, and is not, since then.
     pub(crate) asleep: Option<Instant>,
@@ -133,7 +133,7 @@ pub(crate) struct Place {
     pub(crate) forgotten: bool,
     /// The longest lease asked for.
     pub(crate) lease: Duration,
-    /// How many permits there are, if that is known.
+    /// The number of permits, if it is known.
     pub(crate) total: Option<i64>,
     pub(crate) java_permits: i64,
     /// The last tokens, by where they come from.
@@ -192,7 +192,7 @@ pub(crate) struct State {
     pub(crate) finding: Option<Finding>,
     /// Rules that are not judged.
     pub(crate) ignored: &'static [&'static str],
-    /// Who had what, and until when: calls and guards that have ended.
+    /// Past holdings, with their ends: calls and guards that have ended.
     pub(crate) ended: Vec<(u8, &'static str, Instant)>,
     /// Clients whose shutdown said that nothing is left.
     pub(crate) clean: Vec<(u8, Instant)>,
@@ -323,7 +323,7 @@ impl State {
         process.client.clone().filter(|_| !process.killed)
     }
 
-    /// How long nothing has stood between these and their servers.
+    /// The time for which nothing has stood between these and their servers.
     pub(crate) fn calm(&self, uses: &[Use]) -> Duration {
         uses.iter()
             .map(|used| self.calm_of(used.spot.server, used.client))
@@ -346,7 +346,7 @@ impl State {
         above.min(own)
     }
 
-    /// How long nothing has stood between a server and anybody.
+    /// The time for which nothing has stood between a server and anybody.
     pub(crate) fn calm_over(&self, server: u8) -> Duration {
         (0..self.processes.len())
             .filter_map(|client| u8::try_from(client).ok())
@@ -423,7 +423,7 @@ impl State {
         self.latches_may_open(|spot| spot.server == server);
     }
 
-    /// What is held of these spots may be gone, or somebody else's.
+    /// Notes that what is held of these spots may be gone, or somebody else's.
     pub(crate) fn taint(&mut self, which: impl Fn(&Spot) -> bool) {
         let now = Instant::now();
         for (_, place) in self.places.iter_mut().filter(|(spot, _)| which(spot)) {
@@ -436,7 +436,7 @@ impl State {
         }
     }
 
-    /// What is held on a server by those who do not release ends with the leases, and `by` later.
+    /// Notes that holds of those who do not release, on this server, end with the leases, and `by` later.
     pub(crate) fn ends_later(&mut self, server: u8, by: Duration) {
         let leases = self.places.values().map(|place| place.lease).max();
         let end = Instant::now() + leases.unwrap_or_default() + Duration::from_secs(4) + by;
@@ -468,7 +468,7 @@ impl State {
         }
     }
 
-    /// Whether a grant that this call has got may have been taken away before it was told.
+    /// Returns whether a grant that this call has got may have been taken away before it was told.
     pub(crate) fn is_stale(&self, op: &Op) -> bool {
         let forced = |used: &Use| {
             let same = |spot: Spot| {
@@ -493,7 +493,7 @@ impl State {
         op.uses.iter().any(forced)
     }
 
-    /// Whether a call of `client` that nobody polls has a place at this spot, or one that shares its channel.
+    /// Returns whether a call of `client` that nobody polls has a place at this spot, or one that shares its channel.
     pub(crate) fn parked_at(&self, spot: Spot, client: u8) -> bool {
         self.ops.values().any(|op| {
             op.parked

@@ -1,4 +1,4 @@
-//! What each step does.
+//! The execution of each step.
 //!
 //! Long: one table, or one case for each step.
 
@@ -202,7 +202,7 @@ impl Runner {
         }
     }
 
-    /// What a call about a guard needs.
+    /// The needs of a call about a guard.
     fn of_guard(&self, id: u64) -> Option<Held> {
         let state = self.shared.lock();
         let held = state.held.get(&id)?;
@@ -561,7 +561,7 @@ impl Runner {
         crate::settle::settle(self).await;
     }
 
-    /// What a hand's client uses, for a step that has no guard.
+    /// The uses of `what` by a hand's client, for a step that has no guard.
     pub(crate) fn uses_of(&self, what: &What, client: u8) -> Vec<crate::spot::Use> {
         let state = self.shared.lock();
         uses(what, client, &state.seats(), &state.nodes())

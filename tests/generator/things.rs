@@ -19,7 +19,7 @@ pub(crate) const LEASE: u16 = 3_000;
 pub(crate) type Call = Pin<Box<dyn Future<Output = Result<Option<Thing>, AcquireError>> + Send>>;
 type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What a call gave.
+/// The result of a call.
 pub(crate) enum Thing {
     Lock(LockGuard),
     Fair(FairLockGuard),
@@ -84,7 +84,7 @@ impl Thing {
         }
     }
 
-    /// Whether it can be held once more.
+    /// Returns whether it can be held once more.
     pub(crate) fn is_reentrant(&self) -> bool {
         matches!(
             self,

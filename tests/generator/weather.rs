@@ -1,8 +1,8 @@
-//! What happens to servers and networks.
+//! Troubles of servers and networks.
 
 use stanchion::embedded::{Data, Engine, Switch};
 
-/// What the servers of a program suffer.
+/// The troubles of the servers of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     /// Black holes in both directions, for all.
@@ -34,7 +34,7 @@ pub(crate) enum Weather {
     Calm,
 }
 
-/// What it does to judgements.
+/// Its consequences for judgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Nobody may notice.
@@ -51,7 +51,7 @@ pub(crate) enum Effect {
     Deaf,
 }
 
-/// What can stand between clients and a server for a while.
+/// An obstacle between clients and a server, for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
     Frozen,

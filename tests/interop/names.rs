@@ -25,7 +25,7 @@ const NAMES: [&str; 12] = [
     "*[a-z]? %s ${x}\u{feff}",
 ];
 
-/// What one side touched: keys while it held, channels it listened on, and what it published. Owners are masked.
+/// Traces of one side: keys while it held, channels it listened on, and messages it published. Owners are masked.
 #[derive(Debug, PartialEq, Eq)]
 struct Trace {
     keys: Vec<String>,

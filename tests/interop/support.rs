@@ -1,4 +1,4 @@
-//! What the modules share: a server with both languages on it.
+//! Helpers that the modules share: a server with both languages on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// Far below [`LONG`], and far above what a loaded machine needs for anything that waits for nobody.
 pub(crate) const SOON: Duration = Duration::from_secs(8);
 
-/// What a promise in milliseconds may cost on a loaded machine.
+/// The allowance for a promise in milliseconds, on a loaded machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(2);
 
 /// `redis-server` and Redisson on it. Clients of ours are made as needed.
@@ -201,7 +201,7 @@ pub(crate) fn asking(fleet: &Fleet, kind: &str, name: &str, ttl: Duration) -> Pr
     Process::start(env!("CARGO_BIN_EXE_stanchion-test-holder"), &args)
 }
 
-/// What `work` gives, which must come within `limit`.
+/// Returns the result of `work`, which must come within `limit`.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, work)
         .await

@@ -1,4 +1,4 @@
-//! What the log says of a server that comes and goes, and what neither it nor any error ever says.
+//! The log of a server that comes and goes, and the secrets that neither it nor any error ever tells.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod outages;

@@ -9,7 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::Log;
 
-/// What this thread logs at info and above from now on: in virtual time everything happens on it.
+/// Collects the log of this thread at info and above from now on: in virtual time everything happens on it.
 fn listen() -> (Log, impl Drop) {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()

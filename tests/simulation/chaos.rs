@@ -42,9 +42,9 @@ pub(crate) struct Chaos {
     scenario: Arc<Scenario>,
     rng: fastrand::Rng,
     next: Duration,
-    /// What is broken now, and until when.
+    /// The present faults, with their ends.
     broken: Vec<(Duration, Cure)>,
-    /// How often each client host has started; its software reads it.
+    /// The starts of each client host, counted; its software reads it.
     lives: Vec<Arc<AtomicU32>>,
 }
 

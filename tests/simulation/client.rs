@@ -18,7 +18,7 @@ use crate::work::Worker;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) host: u32,
-    /// How often the host has restarted.
+    /// The number of the host's restarts.
     pub(crate) number: u32,
 }
 

@@ -9,14 +9,14 @@ use stanchion::{
 };
 use stanchion_testkit::Mode;
 
-/// What is simulated.
+/// The simulated primitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Primitive {
     Lock,
     FairLock,
     /// Two asks in three are for reading.
     RwLock(Preference),
-    /// So many permits; asks are for one or two.
+    /// Leased permits, this many; asks are for one or two.
     LeasedSemaphore(u32),
 }
 
@@ -52,7 +52,7 @@ impl Contested {
         })
     }
 
-    /// How the next ask is to hold it.
+    /// Chooses the mode of the next ask.
     pub(crate) fn choose(&self, rng: &mut fastrand::Rng) -> Mode {
         match self {
             Self::Lock(_) | Self::FairLock(_) => Mode::Write,
@@ -151,7 +151,7 @@ impl Guard {
         each!(self, guard => guard.release().await)
     }
 
-    /// Whether grants of this kind have tokens.
+    /// Returns whether grants of this kind have tokens.
     pub(crate) fn is_exclusive(&self) -> bool {
         !matches!(self, Self::Read(_) | Self::Permit(_))
     }

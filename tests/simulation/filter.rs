@@ -20,12 +20,12 @@ pub(crate) enum Mutation {
     NoRetryAfterSubscribe,
 }
 
-/// How much later a subscription takes effect than it is confirmed: longer than the question after it takes.
+/// The delay of a subscription's effect after its confirmation: longer than the question after it takes.
 const SUBSCRIPTION_DELAY: Duration = Duration::from_millis(150);
 
 const RELEASE: &str = include_str!("../../crates/stanchion-lock/lua/release.lua");
 
-/// What the release script would be without its check.
+/// The release script without its check.
 const UNCHECKED: &str = "redis.call('DEL', KEYS[1]) return redis.call(ARGV[5], ARGV[4], '0')";
 
 /// Serves one connection.

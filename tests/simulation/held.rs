@@ -15,10 +15,10 @@ use crate::time::SkewedClock;
 /// The bound on calls that have no deadline of their own: the default operation timeout.
 pub(crate) const OPERATION: Duration = Duration::from_secs(5);
 
-/// How often a holder looks whether its lease was renewed.
+/// The interval at which a holder looks whether its lease was renewed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How soon a holder that counts from replies notices one.
+/// The time in which a holder that counts from replies notices a renewal.
 const TURN: Duration = Duration::from_millis(2);
 
 /// One step of protected work.
@@ -30,7 +30,7 @@ pub(crate) enum Step {
     Renew,
 }
 
-/// How to give the lock back.
+/// A way to give the lock back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     Release,

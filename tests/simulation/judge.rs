@@ -1,4 +1,4 @@
-//! Whether a simulation kept the promises.
+//! The judgement whether a simulation kept the promises.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const TIMER: Duration = Duration::from_millis(2);
 /// poll.
 const STORM_BOUND: Duration = Duration::from_secs(20);
 
-/// What is wrong with a simulation.
+/// A fault of a simulation.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) summary: Summary,
@@ -73,7 +73,7 @@ pub(crate) fn judge(run: &Finished) -> Verdict {
     }
 }
 
-/// What there is of each name.
+/// Returns the number of permits that there are of each name.
 fn rules_of(scenario: &Scenario) -> Rules {
     let Primitive::LeasedSemaphore(permits) = scenario.primitive else {
         return Rules::new();

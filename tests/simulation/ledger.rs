@@ -1,4 +1,4 @@
-//! What one simulation writes down while it runs.
+//! The notes of one simulation while it runs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,7 +24,7 @@ pub(crate) struct Ledger {
     notes: Mutex<Notes>,
 }
 
-/// What is not in the history.
+/// The facts that are not in the history.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
     /// Promises that a host saw broken.
@@ -35,9 +35,9 @@ pub(crate) struct Notes {
     pub(crate) losses: Vec<Duration>,
     /// Stretches without faults.
     pub(crate) calms: Vec<(Duration, Duration)>,
-    /// What happened to the network and the hosts.
+    /// Events of the network and the hosts.
     pub(crate) faults: Vec<(Duration, String)>,
-    /// What happened to calls, and how often.
+    /// The outcomes of calls, counted.
     pub(crate) counts: BTreeMap<&'static str, u32>,
     /// The longest that connecting a client took.
     pub(crate) slowest_connect: Duration,
@@ -66,7 +66,7 @@ impl Ledger {
         self.notes().faults.push((now, what.into()));
     }
 
-    /// Whether tasks should stop.
+    /// Returns whether tasks should stop.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }

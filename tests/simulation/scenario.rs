@@ -1,4 +1,4 @@
-//! What one seed simulates.
+//! The scenario of one seed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use stanchion::Preference;
 use crate::family::Primitive;
 use crate::filter::Mutation;
 
-/// How a holder reckons the end of its hold.
+/// A way to reckon the end of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reckoning {
     /// As the guard says: the lease counts from the sending of the request.
@@ -42,12 +42,12 @@ pub(crate) struct Scenario {
     pub(crate) think: Duration,
     /// The leases tasks choose from.
     pub(crate) leases: Vec<Duration>,
-    /// How many holds in ten are not renewed, and then mostly outlast their lease.
+    /// The number of holds in ten that are not renewed, and then mostly outlast their lease.
     pub(crate) unrenewed: u8,
     pub(crate) poll_interval: Duration,
     pub(crate) linger: Duration,
     pub(crate) response_timeout: Duration,
-    /// How long simulated tasks work; the rest up to [`LENGTH`] is for coming to rest.
+    /// The time for which simulated tasks work; the rest up to [`LENGTH`] is for coming to rest.
     pub(crate) busy_for: Duration,
     /// A lock that is free in calm weather is taken by a waiter within this time.
     pub(crate) prompt: Duration,
@@ -57,7 +57,7 @@ pub(crate) struct Scenario {
     pub(crate) mutation: Option<Mutation>,
 }
 
-/// How much time each seed simulates.
+/// The simulated time of each seed.
 pub(crate) const LENGTH: Duration = Duration::from_secs(600);
 
 impl Scenario {

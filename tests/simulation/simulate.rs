@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::network::{self, SERVER};
 use crate::scenario::{LENGTH, Scenario};
 
-/// How much time passes between two deliveries of messages. Timers are finer.
+/// The time between two deliveries of messages. Timers are finer.
 const TICK: Duration = Duration::from_millis(5);
 
 /// A simulation that has ended.
@@ -108,7 +108,7 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
     }
 }
 
-/// What the next one who is short of permits would do: until then the leases of the dead stay, though they have ended.
+/// Reaps as the next one who is short of permits would: until then the leases of the dead stay, though they have ended.
 fn reap_ended_leases(engine: &Engine, names: &[&str]) {
     let Reply::Array(now) = engine.execute(&["TIME"]) else {
         unreachable!("TIME answers with an array");

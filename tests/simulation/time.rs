@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stanchion::{Clock, Moment};
 
-/// Where simulated time begins: zero is nobody's time.
+/// The beginning of simulated time: zero is nobody's time.
 const ORIGIN: Duration = Duration::from_secs(1_000);
 
 /// The server's date at the origin. Any will do; this one has 16 digits in microseconds, as those of our time.

@@ -1,4 +1,4 @@
-//! What the tasks of a client do: how they ask for locks.
+//! The tasks of a client, and their ways to ask for locks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct Worker {
     pub(crate) rng: fastrand::Rng,
 }
 
-/// How to ask for the lock.
+/// A way to ask for the lock.
 #[derive(Clone, Copy, Debug)]
 enum Ask {
     Patiently,

@@ -1,4 +1,4 @@
-//! What the book names exists.
+//! The names in the book exist.
 
 use std::collections::BTreeSet;
 
@@ -130,7 +130,7 @@ fn variants_named(text: &str, name: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether `code` declares the enum `name` with `variant`.
+/// Returns whether `code` declares the enum `name` with `variant`.
 fn has_variant(code: &str, name: &str, variant: &str) -> bool {
     let Some(at) = code.find(&format!("pub enum {name} {{")) else {
         return false;

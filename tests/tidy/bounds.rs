@@ -1,4 +1,4 @@
-//! What the facade shows is checked for the bounds that tasks need.
+//! The facade's types and verbs are checked for the bounds that tasks need.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn types_have_their_bounds(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// Where a verb whose future a user gets is written, with `Type::verb`. `$guard` is the type of `define_guard!`.
+/// The verbs whose futures users get: the file, and `Type::verb`. `$guard` is the type of `define_guard!`.
 fn verbs(tree: &Tree) -> Vec<(String, String)> {
     let mut verbs = Vec::new();
     for (path, text) in tree.sources() {

@@ -1,4 +1,4 @@
-//! What users read and copy imports what users have: the facade, or the crate of one primitive.
+//! Programs that users read and copy import what users have: the facade, or the crate of one primitive.
 
 use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
@@ -18,7 +18,7 @@ const OVER_THE_CORE: [&str; 8] = [
     "stanchion-semaphore/",
 ];
 
-/// Who may name an internal crate all the same, and why.
+/// The files that may name an internal crate all the same, with the reasons.
 const EXCUSED: [(&str, &str); 3] = [
     (
         "ARCHITECTURE.md",
@@ -34,7 +34,7 @@ const EXCUSED: [(&str, &str); 3] = [
     ),
 ];
 
-/// Whether `text` names something inside an internal crate. A log filter does not: `stanchion_core::hold=error`.
+/// Returns whether `text` names something inside an internal crate. A log filter does not: `stanchion_core::hold=error`.
 fn reaches_inside(text: &str) -> bool {
     INTERNAL.iter().any(|name| {
         text.match_indices(name).any(|(at, _)| {

@@ -3,7 +3,7 @@
 use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
-/// Where keys and channels are put together, or told apart, and why there.
+/// The files in which keys and channels are put together, or told apart, with the reasons.
 const PLACES: [(&str, &str); 12] = [
     (
         "crates/stanchion-cli/src/similar.rs",
@@ -58,7 +58,7 @@ const SIGNS: [&str; 11] = [
     ":{{{",
 ];
 
-/// Whether a line of code puts a key together. Log filters name crates as keys begin: `"stanchion_core=debug"`.
+/// Returns whether a line of code puts a key together. Log filters name crates as keys begin: `"stanchion_core=debug"`.
 fn builds_a_key(line: &str) -> bool {
     SIGNS.iter().any(|sign| line.contains(sign))
         || line

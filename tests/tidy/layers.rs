@@ -13,7 +13,7 @@ const PRIMITIVES: [&str; 7] = [
     "semaphore",
 ];
 
-/// What a crate of the library may name of the family in `[dependencies]`.
+/// Returns whether a crate of the library may name `on`, of the family, in `[dependencies]`.
 fn may_depend(crate_name: &str, on: &str) -> bool {
     match crate_name {
         "stanchion-core" => on == "stanchion-transport",
@@ -66,7 +66,7 @@ fn only_the_transport_names_redis(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// Where a primitive may have a loop or a timer of its own, and why.
+/// The files in which a primitive may have a loop or a timer of its own, with the reasons.
 const MACHINERY: [(&str, &str); 3] = [
     (
         "crates/stanchion-multilock/src/multilock.rs",
@@ -112,7 +112,7 @@ fn machinery_of(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
-/// What a reader sees first of a module.
+/// A module begins with its purpose: the first that a reader sees of it.
 fn every_module_says_what_it_is(tree: &Tree) -> Vec<Complaint> {
     ["crates/", "tests/", "benches/"]
         .iter()

@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md says about the code, executed: each rule reads the project's own files and names what breaks it.
+//! The statements of ARCHITECTURE.md about the code, executed: each rule reads the project's own files and names what breaks it.
 //!
 //! A rule is a function from a [`Tree`] to complaints. It is run on the project, which must give it none, and on a small
 //! tree with one breakage planted, which must give it one: a rule that cannot fail is no rule.
@@ -18,7 +18,7 @@ mod tree;
 
 use tree::Tree;
 
-/// Where, and what is wrong there.
+/// A place, and what is wrong there.
 #[derive(Debug, PartialEq, Eq)]
 struct Complaint {
     at: String,
@@ -33,7 +33,7 @@ impl Complaint {
         }
     }
 
-    /// Whether it is about the file at `path`.
+    /// Returns whether it is about the file at `path`.
     fn is_in(&self, path: &str) -> bool {
         self.at.split(':').next() == Some(path)
     }

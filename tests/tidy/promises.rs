@@ -76,7 +76,7 @@ fn promises_are_cited(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
-/// What the book promises, ARCHITECTURE says who shows. The words of a promise stand in the book only.
+/// The promises of the book are those whose tests ARCHITECTURE names. The words of a promise stand in the book only.
 fn tables_name_the_same_promises(tree: &Tree) -> Vec<Complaint> {
     let (here, there) = (titles(tree, ARCHITECTURE), titles(tree, BOOK));
     here.symmetric_difference(&there)

@@ -72,7 +72,7 @@ pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(n, line)| (n + 1, line.split("//").next().unwrap_or_default()))
 }
 
-/// Whether `word` stands in `line` by itself.
+/// Returns whether `word` stands in `line` by itself.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {

@@ -172,7 +172,7 @@ impl Holds {
     }
 }
 
-/// How many channels of names with this prefix have listeners.
+/// The number of channels with listeners, of names with this prefix.
 fn channels<'a>(servers: impl Iterator<Item = &'a RedisServer>, prefix: &str) -> usize {
     let pattern = format!("*{}*", prefix.trim_end_matches(':'));
     let count =

@@ -1,4 +1,4 @@
-//! What a change of servers costs: run with `-- --ignored --nocapture --test-threads 1`, prints rows for `docs/topologies.md`.
+//! The cost of a change of servers: run with `-- --ignored --nocapture --test-threads 1`, prints rows for `docs/topologies.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,7 +59,7 @@ impl Busy {
     }
 }
 
-/// How long `change` and what follows takes until `done`, and what a busy client sees of it.
+/// Measures the time from `change` until `done`, and what a busy client sees meanwhile.
 async fn measure(
     client: &Client,
     change: impl FnOnce(),

@@ -1,4 +1,4 @@
-//! What the modules share.
+//! Helpers that the modules share.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) fn waiting(lock: &Lock) -> Waiter {
     tokio::spawn(async move { lock.acquire().await })
 }
 
-/// What `work` gives, which must come within `limit`.
+/// Returns the result of `work`, which must come within `limit`.
 pub(crate) async fn soon<T>(limit: Duration, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, work)
         .await

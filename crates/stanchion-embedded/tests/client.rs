@@ -1,4 +1,4 @@
-//! What an unmodified redis-rs client needs: handshake, scripts, messages, and bytes cut anywhere.
+//! An unmodified redis-rs client on the engine: handshake, scripts, messages, and bytes cut anywhere.
 
 #![allow(
     clippy::unwrap_used,

@@ -199,7 +199,7 @@ async fn hundreds_of_readers_are_renewed_in_few_scripts(world: &World) {
     world.at_rest().await;
 }
 
-/// So many readers of a process that was killed: nobody renews or releases what they hold.
+/// Makes readers of a process that was killed: nobody renews or releases what they hold.
 async fn dead_readers(world: &World, count: usize, lease: Duration) {
     let client = world.client().await;
     let lock = rwlock(&client);

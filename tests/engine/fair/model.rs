@@ -43,7 +43,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What ought to be.
+/// The expected state.
 #[derive(Debug, Default)]
 struct Model {
     queue: VecDeque<u32>,
@@ -58,7 +58,7 @@ impl Model {
 
 type Granted = Arc<Mutex<BTreeMap<u32, FairLockGuard>>>;
 
-/// What is.
+/// The actual state.
 struct Subject {
     world: World,
     clients: Vec<Client>,

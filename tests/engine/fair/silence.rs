@@ -9,7 +9,7 @@ async fn seeded(world: &World, name: &str, seed: u64) -> Client {
         .unwrap()
 }
 
-/// How many clients the server keeps a heartbeat of.
+/// The number of clients of which the server keeps a heartbeat.
 fn known(world: &World) -> u64 {
     let keys = world.keys();
     let key = keys.iter().find(|key| {

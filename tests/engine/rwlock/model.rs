@@ -15,7 +15,7 @@ use super::{preferring, rwlock, warm};
 
 const OWNERS: usize = 3;
 const LEASE: Duration = Duration::from_secs(20);
-/// How far the model's idea of an end may be from the truth: an operation and its resends. Nobody acts meanwhile.
+/// The error of the model's idea of an end: an operation and its resends. Nobody acts meanwhile.
 const DOUBT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]

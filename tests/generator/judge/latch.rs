@@ -5,7 +5,7 @@ use crate::program::What;
 use crate::spot::Use;
 use crate::state::{Op, OpKind, State};
 
-/// Whether a wait that begins now begins at a closed latch that nothing under way can open.
+/// Returns whether a wait that begins now begins at a closed latch that nothing under way can open.
 pub(crate) fn is_shut(state: &State, what: &What, uses: &[Use]) -> bool {
     let (What::Latch(_), [used]) = (what, uses) else {
         return false;

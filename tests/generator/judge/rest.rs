@@ -169,7 +169,7 @@ fn is_sign(key: &str) -> bool {
     .any(|sign| key.starts_with(sign))
 }
 
-/// What the servers have of a client.
+/// The traces of a client on the servers.
 pub(crate) fn of_client(state: &State, client: u8) -> Vec<String> {
     let process = &state.processes[usize::from(client)];
     let engine = &state.engines[usize::from(process.seat.server)];

@@ -58,7 +58,7 @@ pub(crate) fn acquired(state: &mut State, op: &Op, outcome: &Result<Option<Thing
     }
 }
 
-/// Whether its client has something at a lock although no other call of it could.
+/// Returns whether its client has something at a lock although no other call of it could.
 fn left_something(state: &State, op: &Op) -> bool {
     let [used] = op.uses.as_slice() else {
         return false;

@@ -11,7 +11,7 @@ use crate::program::Hears;
 use crate::spot::{Family, Queue, Side, Spot, Use};
 use crate::state::{Op, OpKind, State};
 
-/// What P9 allows beyond a deadline.
+/// The time that P9 allows beyond a deadline.
 const SLACK: Duration = Duration::from_millis(50);
 
 /// A try in fair weather.
@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(6_500);
 /// Past this nobody says that it is bad luck.
 const STARVED: (u64, Duration) = (400, Duration::from_secs(20));
 
-/// Who holds for longer than a few turns is not overtaking anybody.
+/// The longest hold that still counts as overtaking: a few turns.
 const LONG_HOLD: Duration = Duration::from_secs(2);
 
 pub(crate) fn look(state: &mut State, seen: &BTreeMap<Spot, Seen>) {
@@ -155,7 +155,7 @@ fn starved(state: &mut State) {
     }
 }
 
-/// Whether somebody keeps it from `wanted` who does not come and go: a long hold, or the dead.
+/// Returns whether somebody keeps it from `wanted` who does not come and go: a long hold, or the dead.
 fn is_kept(state: &State, wanted: Use) -> bool {
     let at = |uses: &[Use]| {
         uses.iter()

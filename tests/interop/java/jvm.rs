@@ -71,7 +71,7 @@ impl Jvm {
         }
     }
 
-    /// Whether the process runs.
+    /// Returns whether the process runs.
     pub(super) fn is_alive(&self) -> bool {
         let ended = self.child.lock().unwrap().try_wait().unwrap();
         ended.is_none()
@@ -135,7 +135,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// What the operation returned.
+    /// The return value of the operation.
     ///
     /// # Panics
     /// When it threw.
@@ -156,7 +156,7 @@ impl Reply {
         self.value().as_str().unwrap()
     }
 
-    /// Whether it threw nothing.
+    /// Returns whether it threw nothing.
     pub(crate) fn is_done(&self) -> bool {
         self.error.is_none()
     }
@@ -187,7 +187,7 @@ impl Pending {
             .unwrap_or_else(|_| panic!("Java ended before it answered {command}"))
     }
 
-    /// Whether Java has not answered yet.
+    /// Returns whether Java has not answered yet.
     pub(crate) fn is_waiting(&mut self) -> bool {
         self.reply.is_empty()
     }

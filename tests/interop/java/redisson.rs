@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::jvm::{Jvm, Pending, Reply};
 
-/// How long an operation that waits for nobody may take on a loaded machine.
+/// The longest time for an operation that waits for nobody, on a loaded machine.
 const PROMPT: Duration = Duration::from_secs(10);
 
 /// A Redisson instance; closed when dropped.
@@ -53,7 +53,7 @@ impl Redisson {
         self.actor(actor).object(kind, name)
     }
 
-    /// What Redis stores as the owner for the thread that gave `reply`.
+    /// The owner that Redis stores for the thread that gave `reply`.
     pub(crate) fn owner(&self, reply: &Reply) -> String {
         format!("{}:{}", self.id, reply.thread)
     }
@@ -101,7 +101,7 @@ impl Actor {
     }
 }
 
-/// What a name is to Redisson.
+/// The Redisson object that a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,

@@ -11,7 +11,7 @@ fn status(server: &RedisServer, name: &str) -> serde_json::Value {
     json(&output(server, &["status", name, "--json"]).stdout)
 }
 
-/// Whether a `run` with these options is turned away at once.
+/// Returns whether a `run` with these options is turned away at once.
 fn is_refused(server: &RedisServer, options: &[&str]) -> bool {
     let mut args = vec!["run", "--wait", "0"];
     args.extend(options);

@@ -1,4 +1,4 @@
-//! What is logged, and what `--verbose` tells.
+//! The log at each level, and the additions of `--verbose`.
 
 use stanchion_testkit::RedisServer;
 

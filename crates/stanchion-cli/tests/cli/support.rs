@@ -81,7 +81,7 @@ pub(crate) fn json(bytes: &[u8]) -> serde_json::Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Whether a process runs. One that has ended and that nobody has waited for does not.
+/// Returns whether a process runs. One that has ended and that nobody has waited for does not.
 pub(crate) fn runs(pid: u32) -> bool {
     let asked = Command::new("ps")
         .args(["-o", "state=", "-p", &pid.to_string()])

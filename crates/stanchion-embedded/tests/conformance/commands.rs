@@ -102,7 +102,7 @@ fn fill(template: &str, numbers: &[usize]) -> Vec<Vec<u8>> {
     template.split(' ').map(word).collect()
 }
 
-/// Whether the two say the same. Replies about the time left may differ by the time between the two servers.
+/// Returns whether the two say the same. Replies about the time left may differ by the time between the two servers.
 fn same(command: &[Vec<u8>], answers: &Answers) -> bool {
     if answers.agree {
         return true;

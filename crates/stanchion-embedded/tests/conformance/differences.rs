@@ -1,6 +1,6 @@
 //! In what servers later than Redis 7.0 differ from it, and thereby from the engine: each known, none of use to a lock.
 
-/// Where an argument differs: the command, which word, and what it is.
+/// The arguments that differ: the command, the index of the word, and the word.
 const WORDS: &[(&str, usize, &str)] = &[
     // Refused instead of overflowing.
     ("WAIT", 2, "9223372036854775807"),
@@ -12,7 +12,7 @@ const WORDS: &[(&str, usize, &str)] = &[
     ("EVAL", 1, "return redis.REDIS_VERSION_NUM"),
 ];
 
-/// Whether `command` is answered otherwise by later servers.
+/// Returns whether `command` is answered otherwise by later servers.
 pub(crate) fn known(command: &[Vec<u8>]) -> bool {
     WORDS.iter().any(|(name, word, text)| {
         command[0].eq_ignore_ascii_case(name.as_bytes())

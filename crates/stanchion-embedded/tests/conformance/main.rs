@@ -35,11 +35,11 @@ fn real() -> Option<RedisServer> {
 struct Pair {
     real: Wire<UnixStream>,
     engine: Wire<EngineStream>,
-    /// Whether the server is of the version that the engine behaves as.
+    /// True if the server is of the version that the engine behaves as.
     is_model: bool,
 }
 
-/// What both said to one command.
+/// The answers of both to one command.
 struct Answers {
     real: Vec<u8>,
     engine: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Whether two replies say the same in other words.
+//! Comparison of replies that say the same in other words.
 
 /// Errors by their code, numbers by their value, everything else by its bytes.
 pub(crate) fn alike(one: &[u8], other: &[u8]) -> bool {

@@ -56,7 +56,7 @@ pub(crate) fn args(words: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Where the reply that starts at `at` ends.
+/// Returns the end of the reply that starts at `at`.
 fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
     let line = bytes.get(at..)?.windows(2).position(|w| w == b"\r\n")? + at;
     let next = line + 2;

@@ -55,7 +55,7 @@ impl Client {
         }
     }
 
-    /// Whether nothing has arrived by now.
+    /// Returns whether nothing has arrived by now.
     pub(crate) fn is_silent(&mut self) -> bool {
         let socket = self.0.get_ref();
         socket.set_nonblocking(true).unwrap();

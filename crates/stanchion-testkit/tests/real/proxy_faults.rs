@@ -14,7 +14,7 @@ pub(crate) fn pair(test: &str) -> Option<(RedisServer, Proxy)> {
     Some((server, proxy))
 }
 
-/// How many connections the server has, the asking one included.
+/// The number of the server's connections, the asking one included.
 fn connections(server: &RedisServer) -> usize {
     server.cli(&["CLIENT", "LIST"]).as_text().lines().count()
 }

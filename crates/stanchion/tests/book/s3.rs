@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::fencing::{a_stale_and_a_fresh_hold, token_of as token};
 
-/// What S3 has: an ETag that is a digest of the contents, `If-Match` and `If-None-Match: *`.
+/// S3's conditional writes: an ETag that is a digest of the contents, `If-Match` and `If-None-Match: *`.
 trait Bucket {
     async fn get(&self, key: &str) -> Option<Object>;
     async fn put(&self, key: &str, body: &str, condition: Condition) -> Result<(), Conflict>;

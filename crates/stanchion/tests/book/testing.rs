@@ -5,7 +5,7 @@ use std::time::Duration;
 use stanchion::embedded::{Data, Engine};
 use stanchion::{AcquireError, Client, ClientConfig, Lock, LostReason};
 
-/// What the chapter tests: one report at a time, given up when the lock is lost.
+/// The program that the chapter tests: one report at a time, given up when the lock is lost.
 async fn report(lock: &Lock) -> Result<&'static str, stanchion::Error> {
     let Some(guard) = lock.try_acquire().await? else {
         return Ok("somebody else is at it");

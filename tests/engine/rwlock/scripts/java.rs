@@ -1,4 +1,4 @@
-//! What Redisson's scripts do to the table, and scripts of that effect.
+//! The effect of Redisson's scripts on the table, and scripts of that effect.
 
 use super::table::{Mode, Table, hold_key};
 

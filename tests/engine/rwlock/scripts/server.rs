@@ -59,7 +59,7 @@ pub(super) enum Op {
         owner: String,
         n: u64,
         lease: u64,
-        /// It gives up waiting, too.
+        /// True if the waiter gives up, too.
         quits: bool,
     },
     ReadRenew {

@@ -8,7 +8,7 @@ pub(super) enum Mode {
     Write,
 }
 
-/// What the server has. Times in ms since its epoch.
+/// The state of the server. Times in ms since its epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) mode: Option<Mode>,
@@ -16,7 +16,7 @@ pub(super) struct Table {
     pub(super) fields: Vec<(String, u64)>,
     pub(super) end: u64,
     pub(super) holds: BTreeMap<String, u64>,
-    /// Who may be dead, and from when on.
+    /// The readers that may be dead, and from when on.
     pub(super) readers: BTreeMap<String, u64>,
     pub(super) readers_end: u64,
     pub(super) mark: Option<(String, u64)>,
@@ -49,7 +49,7 @@ pub(super) struct Ask<'a> {
 }
 
 impl Table {
-    /// What has run out goes.
+    /// Removes what has run out.
     pub(super) fn tick(&mut self, ms: u64) {
         if ms > self.end {
             self.free();
@@ -167,7 +167,7 @@ impl Table {
         *old = (*old).max(end);
     }
 
-    /// What the hold keys of a reader have left.
+    /// The time that the hold keys of a reader have left.
     fn left_of(&self, ms: u64, reader: &str) -> u64 {
         let count = self.count(reader).unwrap_or(0);
         let ends = (1..=count.min(8)).filter_map(|index| self.holds.get(&hold_key(reader, index)));
