@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, Client, Lease, Lock, Wake};
+use stanchion::{AcquireError, Client, Lease, Lock, LockGuard, Wake};
 use stanchion_tests::World;
 
 suite! {
@@ -15,6 +15,11 @@ suite! {
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
 
+async fn held_by_another(world: &World) -> LockGuard {
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    lock.acquire().await.unwrap()
+}
+
 async fn polling(world: &World) -> Client {
     Client::connect_with(world.config("polling").wake(Wake::Poll))
         .await
@@ -22,11 +27,7 @@ async fn polling(world: &World) -> Client {
 }
 
 async fn a_waiter_without_messages_acquires_by_asking(world: &World) {
-    let held = Lock::new(&world.client().await, "job")
-        .unwrap()
-        .acquire()
-        .await
-        .unwrap();
+    let held = held_by_another(world).await;
     let lock = Lock::new(&polling(world).await, "job").unwrap();
     let waiting = tokio::spawn({
         let lock = lock.clone();
@@ -57,11 +58,7 @@ async fn nobody_subscribes(world: &World) {
 }
 
 async fn the_pace_slows_down(world: &World) {
-    let held = Lock::new(&world.client().await, "job")
-        .unwrap()
-        .acquire()
-        .await
-        .unwrap();
+    let held = held_by_another(world).await;
     let lock = Lock::new(&polling(world).await, "job").unwrap();
     let before = world.scripts_run();
     assert!(lock.acquire_timeout(Duration::from_secs(2)).await.is_err());
@@ -73,11 +70,7 @@ async fn the_pace_slows_down(world: &World) {
 }
 
 async fn a_deadline_is_kept(world: &World) {
-    let held = Lock::new(&world.client().await, "job")
-        .unwrap()
-        .acquire()
-        .await
-        .unwrap();
+    let held = held_by_another(world).await;
     let lock = Lock::new(&polling(world).await, "job").unwrap();
     let error = lock
         .acquire_timeout(Duration::from_millis(200))

@@ -12,11 +12,7 @@ fn steppable() -> Option<RedisServer> {
 #[tokio::test]
 async fn a_step_forward_over_the_lease_frees_the_lock_and_the_holder_is_told() {
     let Some(server) = steppable() else { return };
-    let guard = lock_of(server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(server.url(), "orders", LONG).await;
     server.step_clock(31_000);
     let next = soon(
         LONG / 3,
@@ -45,11 +41,7 @@ async fn a_step_forward_over_the_lease_frees_the_lock_and_the_holder_is_told() {
 #[tokio::test]
 async fn the_watchdog_notices_a_step_forward() {
     let Some(server) = steppable() else { return };
-    let guard = lock_of(server.url(), "orders", ms(1500))
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(server.url(), "orders", ms(1500)).await;
     server.step_clock(31_000);
     assert_eq!(loss(&guard).await, LostReason::Gone);
 }
@@ -57,11 +49,7 @@ async fn the_watchdog_notices_a_step_forward() {
 #[tokio::test]
 async fn a_step_forward_below_the_lease_is_made_up_for_by_the_next_renewal() {
     let Some(server) = steppable() else { return };
-    let guard = lock_of(server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(server.url(), "orders", LONG).await;
     server.step_clock(10_000);
     // The first request comes too late by the server's new clock, and is sent again.
     guard.renew().await.unwrap();
@@ -115,7 +103,7 @@ async fn a_hand_off_that_is_late_by_a_step_forward_wakes_its_waiter() {
     stanchion_testkit::eventually("it waits", || client.waiters() == 1).await;
     server.step_clock(10_000);
     guard.release().await.unwrap();
-    granted(waiter, LONG / 3).await.release().await.unwrap();
+    served(waiter, LONG / 3).await;
     nothing_left(&server).await;
 }
 

@@ -320,8 +320,8 @@ async fn a_login_that_ends_is_renewed_in_its_place() {
     assert!(guard.is_held());
     guard.release().await.unwrap();
     // One of them by the message that the subscription brought.
-    granted(waiter, LONG / 3).await.release().await.unwrap();
-    granted(elsewhere, LONG / 3).await.release().await.unwrap();
+    served(waiter, LONG / 3).await;
+    served(elsewhere, LONG / 3).await;
     nothing_left(&server).await;
 }
 

@@ -220,11 +220,7 @@ async fn a_waiter_with_a_deadline_ends_when_the_network_freezes_under_it() {
     let Some(world) = world(ms(2500)).await else {
         return;
     };
-    let guard = lock_of(world.server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(world.server.url(), "orders", LONG).await;
     let waiter = lock(&world.client, "orders", LONG);
     let waiter = tokio::spawn(async move { in_time(waiter.acquire_timeout(DEADLINE)).await });
     subscribed(&world.server, "orders").await;

@@ -56,11 +56,7 @@ async fn without_memory_holds_are_renewed_reentered_passed_on_and_released() {
 #[tokio::test]
 async fn without_memory_a_dropped_guard_is_released() {
     let Some(server) = server() else { return };
-    let guard = lock_of(server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(server.url(), "orders", LONG).await;
     fill_up(&server);
     drop(guard);
     nothing_left(&server).await;
@@ -87,7 +83,7 @@ async fn a_server_that_forgets_its_scripts_all_the_time_is_no_trouble() {
                 guard.renew().await.unwrap();
                 again.release().await.unwrap();
                 guard.release().await.unwrap();
-                granted(waiter, LONG / 3).await.release().await.unwrap();
+                served(waiter, LONG / 3).await;
                 assert!(!lock.status().await.unwrap().is_held());
             }
         };

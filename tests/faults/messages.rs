@@ -40,11 +40,7 @@ async fn a_message_to_a_killed_subscriber_costs_at_most_a_poll() {
     proxy.refuse_new(Switch::On);
     assert!(server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]).as_int() > 0);
     guard.release().await.unwrap();
-    granted(waiter, ms(500) + SLACK)
-        .await
-        .release()
-        .await
-        .unwrap();
+    served(waiter, ms(500) + SLACK).await;
 }
 
 #[tokio::test]
@@ -60,11 +56,7 @@ async fn no_wake_is_lost_while_subscribers_are_killed_again_and_again() {
         let (released, killed) = tokio::join!(guard.release(), killing);
         released.unwrap();
         assert!(killed.as_int() > 0);
-        granted(waiter, ms(500) + SLACK)
-            .await
-            .release()
-            .await
-            .unwrap();
+        served(waiter, ms(500) + SLACK).await;
     }
     nothing_left(&server).await;
 }
@@ -123,11 +115,7 @@ async fn a_holder_that_may_not_publish_releases_and_the_waiter_polls() {
     again.release().await.unwrap();
     assert!(!waiter.is_finished());
     guard.release().await.unwrap();
-    granted(waiter, ms(500) + SLACK)
-        .await
-        .release()
-        .await
-        .unwrap();
+    served(waiter, ms(500) + SLACK).await;
     nothing_left(&server).await;
 }
 
@@ -135,11 +123,7 @@ async fn a_holder_that_may_not_publish_releases_and_the_waiter_polls() {
 async fn a_waiter_that_may_not_subscribe_polls() {
     let Some(server) = server() else { return };
     let mute = without_channels(&server).await;
-    let guard = lock_of(server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(server.url(), "orders", LONG).await;
     let (first, second) = (
         waiting(&lock(&mute, "orders", LONG)),
         waiting(&lock(&mute, "orders", LONG)),
@@ -148,11 +132,7 @@ async fn a_waiter_that_may_not_subscribe_polls() {
     guard.release().await.unwrap();
     let guard = granted(first, ms(500) + SLACK).await;
     guard.release().await.unwrap();
-    granted(second, ms(500) + SLACK)
-        .await
-        .release()
-        .await
-        .unwrap();
+    served(second, ms(500) + SLACK).await;
     assert!(mute.is_connected());
     nothing_left(&server).await;
 }
@@ -160,11 +140,7 @@ async fn a_waiter_that_may_not_subscribe_polls() {
 #[tokio::test]
 async fn a_wake_reaches_the_waiters_of_every_process() {
     let Some(server) = server() else { return };
-    let guard = lock_of(server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(server.url(), "orders", LONG).await;
     let mut waiters = Vec::new();
     for _ in 0..5 {
         // Their own asking would come far too late.

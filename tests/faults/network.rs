@@ -18,7 +18,7 @@ async fn a_waiter_outlives_the_reset_of_its_connections() {
         proxy.reset_all();
         // The message of this release finds nobody.
         guard.release().await.unwrap();
-        granted(waiter, LONG / 3).await.release().await.unwrap();
+        served(waiter, LONG / 3).await;
     }
     nothing_left(&server).await;
 }
@@ -27,11 +27,7 @@ async fn a_waiter_outlives_the_reset_of_its_connections() {
 async fn a_holder_outlives_the_reset_of_its_connections() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
-    let guard = lock_of(proxy.url(), "orders", ms(1500))
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(proxy.url(), "orders", ms(1500)).await;
     let owner = holder(&server, "orders");
     for _ in 0..3 {
         proxy.reset_all();
@@ -92,16 +88,12 @@ async fn black_holed_connections_are_replaced_by_new_ones() {
 async fn a_waiter_behind_a_black_hole_still_gets_the_lock() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
-    let guard = lock_of(server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(server.url(), "orders", LONG).await;
     let waiter = waiting(&lock_of(proxy.url(), "orders", LONG).await);
     subscribed(&server, "orders").await;
     proxy.freeze_existing();
     guard.release().await.unwrap();
-    granted(waiter, LONG / 3).await.release().await.unwrap();
+    served(waiter, LONG / 3).await;
     proxy.thaw();
     nothing_left(&server).await;
 }
@@ -110,11 +102,7 @@ async fn a_waiter_behind_a_black_hole_still_gets_the_lock() {
 async fn a_holder_that_is_cut_off_knows_before_the_next_one_is_granted() {
     let Some(server) = server() else { return };
     let proxy = Proxy::start(server.addr());
-    let guard = lock_of(proxy.url(), "orders", ms(600))
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(proxy.url(), "orders", ms(600)).await;
     let client = connect(server.url()).await;
     let waiter = waiting(&lock(&client, "orders", LONG));
     subscribed(&server, "orders").await;
@@ -149,22 +137,14 @@ async fn a_deaf_subscriber_costs_at_most_a_poll() {
     subscribed(&server, "orders").await;
     // The next confirmation on that connection never comes, and nothing after it.
     proxy.swallow_next_reply(Matcher::command("SUBSCRIBE"), Then::Freeze);
-    let _other = lock_of(server.url(), "other", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let _other = acquired(server.url(), "other", LONG).await;
     let _other_waiter = waiting(&lock(&client, "other", LONG));
     proxy
         .wait_for("the subscriber is deaf", |p| p.swallowed() == 1)
         .await;
     let connections = proxy.accepted();
     guard.release().await.unwrap();
-    granted(waiter, ms(700) + SLACK)
-        .await
-        .release()
-        .await
-        .unwrap();
+    served(waiter, ms(700) + SLACK).await;
     assert_eq!(
         proxy.accepted(),
         connections,
@@ -191,16 +171,12 @@ async fn a_client_reconnects_however_often_it_was_refused() {
     let guard = granted(waiter, LONG / 3).await;
     // The subscriber comes back too.
     let waiter = waiting(&lock(&client, "taken", LONG));
-    granted(waiter, LONG / 3).await.release().await.unwrap();
-    let taken = lock_of(server.url(), "taken", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    served(waiter, LONG / 3).await;
+    let taken = acquired(server.url(), "taken", LONG).await;
     let waiter = waiting(&lock(&client, "taken", LONG));
     subscribed(&server, "taken").await;
     taken.release().await.unwrap();
-    granted(waiter, LONG / 3).await.release().await.unwrap();
+    served(waiter, LONG / 3).await;
     guard.release().await.unwrap();
     nothing_left(&server).await;
 }

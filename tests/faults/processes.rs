@@ -108,11 +108,7 @@ async fn a_killed_process_blocks_the_others_for_its_lease_at_most() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_waiters_leave_nothing_and_delay_nobody() {
     let Some(server) = server() else { return };
-    let guard = lock_of(server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(server.url(), "orders", LONG).await;
     let mut killed: Vec<Process> = (0..3).map(|_| worker("hold", &server, 900)).collect();
     for process in &mut killed {
         line(process, "CONNECTED");
@@ -131,7 +127,7 @@ async fn killed_waiters_leave_nothing_and_delay_nobody() {
         process.wait(LONG / 3);
     }
     guard.release().await.unwrap();
-    granted(waiter, LONG / 3).await.release().await.unwrap();
+    served(waiter, LONG / 3).await;
     nothing_left(&server).await;
 }
 

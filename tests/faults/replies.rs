@@ -236,7 +236,7 @@ async fn a_hand_off_whose_reply_is_lost_gives_exactly_one_successor() {
         assert!(second.is_held() && token(&second) > first, "P2");
         assert_eq!(hold_count(&world.server, "orders"), 1, "{then:?}");
         second.release().await.unwrap();
-        granted(third, LONG / 3).await.release().await.unwrap();
+        served(third, LONG / 3).await;
         quiet(&world.server).await;
         nothing_left(&world.server).await;
     }

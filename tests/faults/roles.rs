@@ -33,7 +33,7 @@ async fn an_acquire_waits_for_a_replica_to_become_master() {
         .await;
     assert!(!waiter.is_finished());
     promote(&server);
-    granted(waiter, LONG / 3).await.release().await.unwrap();
+    served(waiter, LONG / 3).await;
     nothing_left(&server).await;
 }
 
@@ -77,11 +77,7 @@ async fn a_hold_on_a_server_that_is_demoted_and_promoted_in_time_stands() {
     let Some(server) = server() else { return };
     let scripts = Scripts::load(&server);
     let proxy = stanchion_testkit::Proxy::start(server.addr());
-    let guard = lock_of(proxy.url(), "orders", ms(3000))
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(proxy.url(), "orders", ms(3000)).await;
     demote(&server);
     let before = proxy.count(&run_of(&scripts.renew, "orders"));
     proxy

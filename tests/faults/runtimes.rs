@@ -138,11 +138,7 @@ fn a_guard_is_released_when_a_panic_drops_it() {
     released(&server);
     let inside = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
-            let _guard = lock_of(server.url(), "orders", LONG)
-                .await
-                .acquire()
-                .await
-                .unwrap();
+            let _guard = acquired(server.url(), "orders", LONG).await;
             panic!("on purpose");
         });
     }));

@@ -90,11 +90,7 @@ async fn waiters_and_later_calls_are_told() {
     let Some(server) = server() else { return };
     let client = connect(server.url()).await;
     let lock = lock(&client, "orders", LONG);
-    let elsewhere = lock_of(server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let elsewhere = acquired(server.url(), "orders", LONG).await;
     let waiters = [waiting(&lock), waiting(&lock), waiting(&lock)];
     eventually("they wait", || client.waiters() == 3).await;
     let report = client.shutdown(LONG / 3).await;
@@ -166,11 +162,7 @@ async fn live_guards_are_lost_and_reported_and_end_with_their_leases() {
     drop((guard, again));
     // The work under it may still run, so nobody else gets it before the lease is over.
     assert_eq!(hold_count(&server, "orders"), 2);
-    let next = lock_of(server.url(), "orders", LONG)
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let next = acquired(server.url(), "orders", LONG).await;
     next.release().await.unwrap();
     nothing_left(&server).await;
 }

@@ -58,6 +58,11 @@ pub(crate) async fn lock_of(url: impl Into<ServerUrl>, name: &str, lease: Durati
     lock(&connect(url).await, name, lease)
 }
 
+/// A hold of a client of its own.
+pub(crate) async fn acquired(url: impl Into<ServerUrl>, name: &str, lease: Duration) -> LockGuard {
+    lock_of(url, name, lease).await.acquire().await.unwrap()
+}
+
 pub(crate) fn token(guard: &LockGuard) -> u64 {
     guard.fencing_token().unwrap().get()
 }
@@ -74,6 +79,14 @@ pub(crate) async fn granted(
     limit: Duration,
 ) -> LockGuard {
     soon(limit, waiter).await.unwrap().unwrap()
+}
+
+/// Waits for a waiter that must get it within `limit`, and releases.
+pub(crate) async fn served(
+    waiter: tokio::task::JoinHandle<Result<LockGuard, AcquireError>>,
+    limit: Duration,
+) {
+    granted(waiter, limit).await.release().await.unwrap();
 }
 
 /// Returns the result of `work`, which must come within `limit`.

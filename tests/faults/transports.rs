@@ -32,7 +32,7 @@ async fn over_tls_locks_exclude_and_messages_wake() {
     let waiter = waiting(&lock(&b, "orders", LONG));
     subscribed(&server, "orders").await;
     guard.release().await.unwrap();
-    granted(waiter, LONG / 3).await.release().await.unwrap();
+    served(waiter, LONG / 3).await;
     nothing_left(&server).await;
 }
 
@@ -95,7 +95,7 @@ async fn over_tls_a_server_is_shown_the_certificate_that_it_asks_for() {
     let waiter = waiting(&lock(&b, "orders", LONG));
     subscribed(&server, "orders").await;
     guard.release().await.unwrap();
-    granted(waiter, LONG / 3).await.release().await.unwrap();
+    served(waiter, LONG / 3).await;
     nothing_left(&server).await;
 
     let nobody = config(server.url()).tls_ca_file(ca_file(&server));
@@ -184,7 +184,7 @@ async fn a_unix_socket_works_with_its_messages() {
     let waiter = waiting(&lock_a);
     subscribed(&server, "orders").await;
     guard.release().await.unwrap();
-    granted(waiter, LONG / 3).await.release().await.unwrap();
+    served(waiter, LONG / 3).await;
     nothing_left(&server).await;
 }
 

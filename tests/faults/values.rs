@@ -90,11 +90,7 @@ async fn a_foreign_value_without_ttl_stays_without() {
 #[tokio::test]
 async fn a_hold_whose_key_is_replaced_by_a_foreign_value_is_lost_and_spares_it() {
     let Some(server) = server() else { return };
-    let guard = lock_of(server.url(), "orders", ms(600))
-        .await
-        .acquire()
-        .await
-        .unwrap();
+    let guard = acquired(server.url(), "orders", ms(600)).await;
     admin(&server, &["SET", "orders", "precious"]);
     loss(&guard).await;
     drop(guard);

@@ -12,7 +12,7 @@ pub mod permits;
 use std::time::Duration;
 
 use stanchion::embedded::{Engine, Reply};
-use stanchion::{Client, ClientConfig};
+use stanchion::{AcquireError, Client, ClientConfig};
 use stanchion_testkit::{RedisServer, Value, eventually, eventually_async};
 use tokio::task::JoinHandle;
 
@@ -261,6 +261,19 @@ pub async fn together<T>(waiting: Vec<JoinHandle<T>>) -> Vec<T> {
         granted.push(waiter.await.unwrap());
     }
     granted
+}
+
+/// The call timed out with a request under way, whose hold, if it got one, is swept by a known time.
+#[track_caller]
+pub fn assert_swept_later(error: &AcquireError) {
+    let swept_later = matches!(
+        error,
+        AcquireError::TimedOut {
+            free_by: Some(_),
+            ..
+        }
+    );
+    assert!(swept_later, "{error}");
 }
 
 fn is_fence(key: &str) -> bool {
