@@ -40,23 +40,32 @@ fn types_have_their_bounds(tree: &Tree) -> Vec<Complaint> {
         .collect()
 }
 
-/// The verbs whose futures users get: the file, and `Type::verb`. `$guard` is the type of `define_guard!`.
+/// The verbs whose futures users get: the file, and `Type::verb`, or `macro!::verb` for the types that a macro gives it to.
 fn verbs(tree: &Tree) -> Vec<(String, String)> {
     let mut verbs = Vec::new();
     for (path, text) in tree.sources() {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        let (mut owner, mut summary) = ("", "");
+        let (mut owner, mut summary) = (String::new(), "");
+        let mut defined = "";
         for (n, line) in lines.iter().enumerate() {
             if let Some(rest) = line.strip_prefix("impl") {
                 let generic = rest.strip_prefix('<').and_then(|r| r.split_once("> "));
                 let rest = generic.map_or(rest, |(_, rest)| rest);
                 let inherent = !rest.contains(" for ");
                 let name = rest.split_whitespace().next().unwrap_or_default();
-                owner = if inherent {
-                    name.split('<').next().unwrap_or_default()
+                let of = name
+                    .split('<')
+                    .next()
+                    .filter(|_| inherent)
+                    .unwrap_or_default();
+                owner = if of.starts_with('$') {
+                    format!("{defined}!")
                 } else {
-                    ""
+                    of.to_owned()
                 };
+            }
+            if let Some(rest) = line.strip_prefix("macro_rules! ") {
+                defined = rest.trim_end_matches([' ', '{']);
             }
             let documented = n > 0 && lines[n - 1].starts_with("///");
             if line.starts_with("///") && !documented {
@@ -88,11 +97,20 @@ fn verbs(tree: &Tree) -> Vec<(String, String)> {
     verbs
 }
 
-/// The guards that `define_guard!` defines in the library.
-fn defined_guards(tree: &Tree) -> BTreeSet<String> {
+/// The types that the calls of a macro are for: `pub struct X` or `impl X` comes first in them.
+fn made_by(tree: &Tree, name: &str) -> BTreeSet<String> {
+    let call = format!("\n{name} {{");
     tree.sources()
-        .flat_map(|(_, text)| text.split("\ndefine_guard! {").skip(1))
-        .filter_map(|rest| rest.split("pub struct ").nth(1))
+        .flat_map(|(_, text)| text.split(&call).skip(1))
+        .filter_map(|rest| {
+            let lines = rest.lines().map(str::trim_start);
+            lines
+                .filter_map(|line| {
+                    line.strip_prefix("pub struct ")
+                        .or_else(|| line.strip_prefix("impl "))
+                })
+                .next()
+        })
         .filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next())
         .map(str::to_owned)
         .collect()
@@ -105,15 +123,20 @@ fn verbs_have_their_bounds(tree: &Tree) -> Vec<Complaint> {
         .collect();
     let mut types = exported(tree, FACADE);
     types.extend(exported(tree, ENGINE));
-    let guards = defined_guards(tree);
     let mut complaints = Vec::new();
     for (path, verb) in verbs(tree) {
         let (owner, name) = verb.split_once("::").unwrap_or_default();
-        let owners: Vec<&str> = if owner == "$guard" {
-            guards.iter().map(String::as_str).collect()
+        let owners = if owner.ends_with('!') {
+            made_by(tree, owner)
         } else {
-            types.get(owner).map(String::as_str).into_iter().collect()
+            types.get(owner).cloned().into_iter().collect()
         };
+        if owner.ends_with('!') && owners.is_empty() {
+            complaints.push(Complaint::new(
+                &path,
+                format!("no type has the verbs of {owner}"),
+            ));
+        }
         for owner in owners {
             if !bounds.contains(&format!("({owner}::{name}(")) {
                 let what = format!("{owner}::{name} is not in {BOUNDS}");
@@ -146,7 +169,7 @@ fn verbs_of_types() {
         of_project.len()
     );
     let facade = "\npub use a::{Lock, LockGuard};\n";
-    let guard = "/// A guard.\nimpl $guard {\n    pub async fn renew(&self) {\n";
+    let guard = "macro_rules! define_guard {\n    /// A guard.\n    impl $guard {\n    pub async fn renew(&self) {\n";
     let defined = "\ndefine_guard! {\n    /// Held.\n    pub struct LockGuard;\n}\n";
     let lock = "impl Lock {\n    /// For primitives: x.\n    pub async fn query() {\n    }\n\n    /// Waits.\n    pub fn acquire(\n        &self,\n    ) -> impl Future<Output = ()> {\n";
     let files = |bounds| {
@@ -166,6 +189,11 @@ fn verbs_of_types() {
     found(
         verbs_have_their_bounds,
         &files("sent(Lock::acquire(&any()));"),
+        "crates/a/src/guard.rs",
+    );
+    found(
+        verbs_have_their_bounds,
+        &[("crates/a/src/guard.rs", guard)],
         "crates/a/src/guard.rs",
     );
 }
