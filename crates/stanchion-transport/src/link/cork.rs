@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The size in bytes from which a batch is written without yielding.
+// Some three packets of Ethernet: more calls would save little, and would wait for a larger batch.
 const FULL: usize = 4 * 1024;
 
 /// A stream that joins small writes. Only the connection's driver uses it.
@@ -31,6 +32,7 @@ impl<S> Corked<S> {
     pub(crate) fn new(stream: S, in_flight: Arc<AtomicUsize>) -> Self {
         Self {
             stream,
+            // `FULL`, so that usual batches need no growth.
             buffer: Vec::with_capacity(4096),
             written: 0,
             yielded: false,
@@ -62,20 +64,24 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        // Bounds the buffer: it takes one write beyond `FULL`, and the next one waits for the stream.
         if self.buffer.len() >= FULL {
             ready!(self.poll_drain(cx))?;
         }
         self.buffer.extend_from_slice(bytes);
+        // Not passed on before the flush, which the redis crate's codec makes when it has no more to encode.
         Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.buffer.is_empty() {
+            // Once for each batch: under load there is always another call in flight, and the batch would never be sent.
             if !self.yielded
                 && self.buffer.len() < FULL
                 && self.in_flight.load(Ordering::Relaxed) > 1
             {
                 self.yielded = true;
+                // The scheduler runs what is ready already before it comes back to this task.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -85,6 +91,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A stream that is shut down loses nothing that was accepted.
         ready!(self.poll_drain(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }

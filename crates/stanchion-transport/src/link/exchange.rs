@@ -42,18 +42,25 @@ impl Books {
             caller: AtomicWaker::new(),
         });
         let waker = Waker::from(Arc::clone(&entry));
+        // Before the first poll: a caller may drop this future at any point after it.
         let dropped = Closing(entry);
         let mut exchange = pin!(exchange);
         let mut polled = false;
         poll_fn(|cx| {
             let entry = &dropped.0;
+            // Before the poll: the driver may store the reply and wake on its own thread right after it.
             entry.caller.register(cx.waker());
             // Opened again after a wake without a reply.
+            // Owed although the bytes may still be in the redis crate's queue: a driver that does not take them is as
+            // silent as a server.
             let counted = entry.open() && std::mem::replace(&mut polled, true);
+            // The entry's waker, not the caller's: it counts the reply even if the caller does not poll again.
             let answer = exchange.as_mut().poll(&mut Context::from_waker(&waker));
+            // The wake has counted this reply; only the debt that this poll opened again is to be closed.
             if answer.is_ready() && counted {
                 entry.close();
             } else if answer.is_ready() {
+                // Ready before any wake: at the first poll, or between the driver's storing the reply and its waking.
                 entry.arrived();
             }
             answer
@@ -65,8 +72,10 @@ impl Books {
 /// One request, as the waker that the redis crate wakes when the reply arrives.
 struct Entry {
     books: Arc<Books>,
-    /// True while it is counted in [`Books::owed`].
+    /// True while it is counted in [`Books::owed`]. Set by polls of the caller's task; cleared by these, by the driver's wake
+    /// or by the drop, whichever comes first.
     open: AtomicBool,
+    /// Set by the caller's task at each poll, woken by the driver.
     caller: AtomicWaker,
 }
 
@@ -102,6 +111,8 @@ impl Wake for Entry {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        // First the count: a caller that was woken without a reply polls, and opens the entry again. In the other order
+        // that debt would be struck off.
         self.arrived();
         self.caller.wake();
     }
@@ -112,6 +123,8 @@ struct Closing(Arc<Entry>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
+        // The redis crate wakes nobody for a request whose future is gone. Left open, the debt would make the supervisor
+        // drop a healthy connection. Not counted as answered: no reply has been seen.
         self.0.close();
     }
 }

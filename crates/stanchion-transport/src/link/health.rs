@@ -34,6 +34,7 @@ struct State {
     told: bool,
     /// The time of the last message about an outage, of this one or an earlier one.
     told_at: Option<Moment>,
+    /// From this moment on a failed attempt is logged.
     remind_at: Moment,
 }
 
@@ -57,9 +58,11 @@ impl Health {
     /// Records that a connection has ended.
     pub(crate) fn lost(&self, server: &str, now: Moment) {
         let mut state = self.state();
+        // The other links of a server are lost with it; the first one has spoken for them.
         if !state.one_more_down(now) {
             return;
         }
+        // Not told, so its end is not either, unless the outage lasts until the first reminder.
         let recent = state.told_at.is_some_and(|told| now.since(told) < QUIET);
         if !recent {
             state.tell(now);
@@ -69,6 +72,8 @@ impl Health {
 
     /// Records that a link has failed to connect at its first attempt.
     pub(crate) fn never_up(&self, now: Moment) {
+        // Silent: during `Client::connect` the caller gets the error, and of a link that was added later the first
+        // reminder tells.
         self.state().one_more_down(now);
     }
 
@@ -76,6 +81,7 @@ impl Health {
     pub(crate) fn failed(&self, server: &str, error: &ConnectError, now: Moment) {
         tracing::debug!(server, %error, "connecting failed");
         let mut state = self.state();
+        // No timer of its own: attempts come in any case, and each of them looks.
         if state.down > 0 && now >= state.remind_at {
             state.tell(now);
             state.remind_at = now + REMINDERS;
@@ -105,6 +111,7 @@ impl State {
         self.down += 1;
         let first = self.down == 1;
         if first {
+            // `told_at` stays: it spans outages, or a server that comes and goes would be told each time.
             (self.since, self.told) = (now, false);
             self.remind_at = now + FIRST_REMINDER;
         }
@@ -113,6 +120,7 @@ impl State {
 
     /// Returns the length of the outage, if this ends one that was logged.
     fn one_less_down(&mut self, now: Moment) -> Option<Duration> {
+        // Saturates: a wrong count may cost a message, not the supervisor.
         self.down = self.down.saturating_sub(1);
         let over = self.down == 0 && std::mem::take(&mut self.told);
         over.then(|| now.since(self.since))

@@ -20,9 +20,12 @@ use crate::secret::{Credentials, Secret};
 use crate::url::Login;
 
 /// The part of a login's length after which it is renewed; a random twentieth of the length or less is subtracted.
+// A fifth is left for attempts that fail: four pauses of a twentieth each. The random part keeps clients that were
+// started together from asking the provider together.
 const RENEW_AT: f64 = 0.8;
 
 /// Bounds on the pause between two attempts to renew a login, which is a twentieth of its length.
+// The lower one also for a length of 0, which would otherwise renew in a loop without a pause.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -31,6 +34,7 @@ impl Login {
     pub(crate) async fn now(&self, server: &str) -> Result<Option<Credentials>, ConnectError> {
         let Some(provider) = &self.provider else {
             let password = self.password.clone();
+            // A user alone is no login: the redis crate sends a user only with a password.
             return Ok(password.map(|password| Credentials {
                 username: self.username.clone(),
                 ..Credentials::new(password)
@@ -55,6 +59,7 @@ impl Login {
     ) -> RedisConnectionInfo {
         let mut handshake = RedisConnectionInfo::default()
             .set_db(self.database.into())
+            // `CLIENT SETINFO` is known from 7.2 on and needs a right of its own. The redis crate ignores the answer.
             .set_lib_name("stanchion", env!("CARGO_PKG_VERSION"))
             .set_protocol(protocol);
         let user = credentials.map_or(self.username.as_ref(), |c| c.username.as_ref());
@@ -78,6 +83,7 @@ pub(crate) fn refused(
     let server = server.to_owned();
     let hide = |text: &str| hidden(text, credentials.map(|c| &c.password));
     let detail = hide(&error.to_string());
+    // A refused `AUTH` (RESP2) has the redis crate's own kind and no code; a refused `HELLO` (RESP3) keeps the server's.
     if error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
     {
@@ -95,6 +101,7 @@ pub(crate) fn refused(
         .map(|code| by_code(code, &hide(error.detail().unwrap_or_default())))
     {
         Some(Failure::Rejected(rejection)) => ConnectError::Rejected { server, rejection },
+        // The supervisor tries again in either case. The difference is for whoever reads the error.
         _ => ConnectError::Unreachable { server, detail },
     }
 }
@@ -114,6 +121,7 @@ impl Link {
         while let Some(valid_for) = login {
             let early = fastrand::f64() / 20.0;
             tokio::time::sleep(valid_for.mul_f64(RENEW_AT - early).max(SHORTEST)).await;
+            // The old login is still valid at first, so there is time: no backoff.
             let pause = (valid_for / 20).clamp(SHORTEST, LONGEST);
             login = loop {
                 match self.log_in_again_on(home).await {
@@ -130,6 +138,7 @@ impl Link {
             };
             tracing::debug!(server = self.server(), "logged in again");
         }
+        // In the supervisor's `select!` an end would be the end of the connection.
         std::future::pending::<()>().await;
     }
 
@@ -157,8 +166,10 @@ impl Link {
             valid_for,
         }) = credentials
         else {
+            // No credentials at all: nothing has an end.
             return Ok(None);
         };
+        // The user that `AUTH` with a password alone stands for.
         let user = username.as_deref().unwrap_or("default");
         match self.command(&["AUTH", user, password.reveal()]).await {
             Ok(_) => Ok(valid_for),
@@ -167,6 +178,7 @@ impl Link {
                     Failure::Rejected(rejection) => rejection.to_string(),
                     Failure::NotNow(outage) | Failure::Unanswered(outage) => outage.to_string(),
                 };
+                // A server repeats the arguments of a command that it does not know, so the password could be among them.
                 Err(hidden(&text, Some(&password)))
             }
         }

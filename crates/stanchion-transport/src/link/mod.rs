@@ -105,6 +105,7 @@ impl Stir {
     }
 
     pub(crate) fn changed(&self) {
+        // A count, so that a receiver that was busy sees that something changed, however often.
         self.changes.send_modify(|n| *n += 1);
     }
 
@@ -145,6 +146,7 @@ pub(crate) struct Inner {
     pub(crate) plan: Plan,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
+    /// Of the jitter of the pauses, for tests.
     pub(crate) seed: Option<u64>,
     /// The connection that calls are sent on. Every call reads it. The supervisor sets it; the supervisor, [`Link::leave`]
     /// and [`Link::end`] clear it. The lock is held only to clone or to replace the `Arc`.
@@ -158,12 +160,15 @@ pub(crate) struct Inner {
 
 /// One open connection. Calls that began on it keep it until they end, also after the link has dropped it.
 pub(crate) struct Live {
+    /// Cloned by each call: to send needs exclusive access.
     pub(crate) connection: MultiplexedConnection,
     /// The task that moves bytes, on the runtime of the connection.
     pub(crate) driver: AbortHandle,
     /// Cancelled when the link drops the connection. It ends the calls even while the driver's runtime is blocked.
     pub(crate) over: CancellationToken,
+    /// Changed by calls that unsubscribe and by the driver; the supervisor waits for its signal.
     pub(crate) stops: Arc<Stops>,
+    /// Changed by calls and by the wakes of the driver, read by the supervisor.
     pub(crate) books: Arc<Books>,
     /// True once a script has been answered on it. Set by calls, read by the supervisor.
     pub(crate) served: AtomicBool,
@@ -196,7 +201,9 @@ impl Stops {
     pub(crate) fn stopped(&self, channel: &[u8]) {
         let mut asked = self.asked();
         match asked.iter().position(|other| other == channel) {
+            // One entry only: a channel can be stopped again before the first confirmation.
             Some(at) => drop(asked.swap_remove(at)),
+            // Keeps a permit: the supervisor may be waiting for its probe and not for this.
             None => self.unasked.notify_one(),
         }
     }
@@ -211,9 +218,11 @@ impl Live {
     /// Sends `ASKING` and the command as one pipeline, so that no other command comes between them.
     async fn send_asking(&self, cmd: &Cmd) -> Result<redis::Value, redis::RedisError> {
         let mut both = redis::pipe();
+        // The first reply, of `ASKING`, is skipped even if it is an error: the script then gets `MOVED`, and has not run.
         both.cmd("ASKING").add_command(cmd.clone());
         let mut connection = self.connection.clone();
         let replies = self.answered(connection.send_packed_commands(&both, 1, 1));
+        // The redis crate returns as many replies as it was asked for: one.
         Ok(replies.await?.pop().unwrap_or(redis::Value::Nil))
     }
 
@@ -224,7 +233,9 @@ impl Live {
     ) -> Result<T, redis::RedisError> {
         tokio::select! {
             biased;
+            // First: a reply that has arrived is a definite answer, also if the link was dropped meanwhile (P8).
             reply = self.books.enter(asking) => reply,
+            // An error without a code, so `judge` calls it ambiguous.
             () = self.over.cancelled() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     }
@@ -235,6 +246,7 @@ struct Flight<'a>(&'a Inner);
 
 impl<'a> Flight<'a> {
     fn take_off(inner: &'a Inner) -> Self {
+        // `Relaxed`: it is a hint for `Corked` and orders nothing.
         inner.in_flight.fetch_add(1, Ordering::Relaxed);
         Self(inner)
     }
@@ -249,6 +261,7 @@ impl Drop for Flight<'_> {
 impl Link {
     /// Returns a link that is not connected yet; [`Link::supervise`] connects it.
     pub(crate) fn new(config: &ClientConfig, plan: Plan) -> Self {
+        // For the whole process: a `ConnectionId` must not match one of another node or client.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(Arc::new(Inner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -286,6 +299,8 @@ impl Link {
 
     /// Returns the identity of the current connection, while the link is up.
     pub fn connection_id(&self) -> Option<ConnectionId> {
+        // From the phase, not from `current`: subscriptions are made once the link is up, and the number is known only
+        // there.
         match &*self.0.phase.borrow() {
             Phase::Up(connection) => Some(ConnectionId {
                 link: self.0.id,
@@ -297,6 +312,7 @@ impl Link {
 
     pub(crate) fn enter(&self, phase: Phase) {
         let up = matches!(phase, Phase::Up(_));
+        // `send` would not keep the value while nobody listens.
         self.0.phase.send_replace(phase);
         if up {
             self.0.plan.stir.came_up();
@@ -330,6 +346,7 @@ impl Link {
         let detail = match &*self.0.phase.borrow() {
             Phase::Down(error) => error.to_string(),
             Phase::Ended => "the client was shut down".into(),
+            // `Up` without a connection: it was dropped, and the supervisor has not said so yet.
             Phase::Starting | Phase::Up(_) => "connecting".into(),
         };
         Outage::Disconnected {
@@ -343,20 +360,29 @@ impl Link {
     /// Dropping the future does not cancel the script: the server may still run it.
     pub(crate) async fn call(&self, call: &Call) -> Result<Reply, Failure> {
         let Some(live) = self.live() else {
+            // Not queued for the next connection: nothing has been sent, and the caller decides if and when to try again.
             return Err(Failure::NotNow(self.outage()));
         };
+        // From before the write, so that `Corked` knows of the calls that it can wait for.
         let _flight = Flight::take_off(&self.0);
         let answer = match judge(live.send(&call.cmd).await) {
             // Boxed: rare, and every request carries this future.
+            // Nothing has run, so EVAL cannot run it twice (P6). The script is unknown after a restart, `SCRIPT FLUSH` or
+            // a failover.
             Err((code, _)) if code == NO_SCRIPT => {
                 judge(Box::pin(live.send(&call.with_text())).await)
             }
             other => other,
         };
+        // An error reply counts: the connection works. The backoff is for peers that hang up before they answer
+        // (`STEADY`).
         if !matches!(answer, Err((_, Failure::Unanswered(_)))) {
+            // `Relaxed`: read by the supervisor after the connection has ended; a late one costs a longer pause.
             live.served.store(true, Ordering::Relaxed);
         }
         answer.map_err(|(code, failure)| {
+            // Only where the sentinels can name another server. A single server that is a replica would be left and found
+            // again for ever.
             if self.0.plan.peer == Peer::Master && code == READ_ONLY {
                 self.leave();
             }
@@ -371,6 +397,7 @@ impl Link {
         };
         let _flight = Flight::take_off(&self.0);
         let answer = match judge(live.send_asking(&call.cmd).await) {
+            // `ASKING` is good for one command, so EVAL needs its own.
             Err((code, _)) if code == NO_SCRIPT => judge(live.send_asking(&call.with_text()).await),
             other => other,
         };
@@ -399,11 +426,16 @@ impl Link {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
+        // One channel in each command. The server confirms every channel by itself, and the redis crate takes the first
+        // confirmation for the reply: a second one would answer the next request. Shard channels of several slots would
+        // be refused besides.
         let command = match (kind, on) {
             (Messages::Plain, Subscribe::Start) => "SUBSCRIBE",
             (Messages::Plain, Subscribe::Stop) => "UNSUBSCRIBE",
             (Messages::Sharded, Subscribe::Start) => "SSUBSCRIBE",
             (Messages::Sharded, Subscribe::Stop) => {
+                // Before the request is sent: the driver may see the confirmation before this task runs again. Only here:
+                // a server ends plain subscriptions only with their connection.
                 live.stops.ask(channel);
                 "SUNSUBSCRIBE"
             }
@@ -417,6 +449,7 @@ impl Link {
 
     /// Drops the connection for good.
     pub(crate) fn end(&self) {
+        // Not left to the supervisor: its runtime may have ended.
         self.drop_connection();
         self.enter(Phase::Ended);
     }
@@ -455,6 +488,8 @@ impl Link {
 
     /// Drops the current connection. Every call on it fails at once.
     pub(crate) fn drop_connection(&self) {
+        // Taken out under the lock, ended after it: ending wakes the calls, and these look at `current` when they try
+        // again.
         let live = self
             .0
             .current
@@ -462,6 +497,7 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(live) = live {
+            // Before the abort, which takes effect only when the runtime of the driver runs.
             live.over.cancel();
             live.driver.abort();
         }
@@ -469,6 +505,8 @@ impl Link {
 
     /// Reads the server's clock, after the server refused a request as late.
     pub(crate) async fn synchronise(&self) {
+        // Before the request is sent: see `Reading::offset`. If it fails, the old reading stays, and the next refusal
+        // asks again.
         let asked = self.now();
         if let Ok(reply) = self.command(&["TIME"]).await {
             self.observe_time(&reply, asked.micros());

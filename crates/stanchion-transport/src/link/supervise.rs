@@ -45,6 +45,8 @@ impl Link {
         let mut pauses = pauses(self.0.seed);
         let (plan, mut missing) = (&self.0.plan, false);
         while !closed.is_cancelled() {
+            // Not raced against `closed`: an attempt that is left alone would install its connection after `end`. The
+            // connect timeout bounds it.
             match self.connect_on(&home).await {
                 Some(Ok(ended)) => {
                     if std::mem::take(&mut missing) {
@@ -52,11 +54,13 @@ impl Link {
                     }
                     generation += 1;
                     self.enter(Phase::Up(generation));
+                    // Kept beyond `drop_connection`, which takes it out of the link: `served` is read after that.
                     let (began, live) = (self.now(), self.live());
                     tokio::select! {
                         biased;
                         () = closed.cancelled() => break,
                         () = self.watch_over(ended) => {}
+                        // Never ends; it is dropped with the connection.
                         () = self.stay_logged_in(&home) => {}
                     }
                     self.drop_connection();
@@ -80,6 +84,7 @@ impl Link {
                     plan.health.failed(&plan.server, &error, now);
                     self.enter(Phase::Down(error));
                 }
+                // `home` has ended: no runtime is left to drive a connection.
                 None => break,
             }
             loop {
@@ -92,6 +97,7 @@ impl Link {
                 }
             }
         }
+        // Otherwise the link of a node that is retired would count as down for ever.
         if missing {
             plan.health.given_up(&plan.server, self.now());
         }
@@ -101,9 +107,12 @@ impl Link {
     /// Returns when the connection has ended or has to be dropped; see the module. Silence is measured in quarters of the
     /// response timeout.
     async fn watch_over(&self, mut ended: oneshot::Receiver<()>) {
+        // Left (`Link::leave`) before this was first polled.
         let Some(live) = self.live() else {
             return;
         };
+        // Ticks are counted rather than moments compared. After a suspend, or while this thread stands still, the server
+        // may have answered long since, and nobody has read it: that counts as one tick.
         let tick = self.0.response_timeout / 4;
         let mut answered = live.books.answered();
         let (mut silent, mut idle) = (Duration::ZERO, Duration::ZERO);
@@ -111,12 +120,16 @@ impl Link {
             tokio::select! {
                 biased;
                 _ = &mut ended => return,
+                // From that message on every reply would go to the wrong request. All channels are asked for again on the
+                // next connection.
                 () = live.stops.unasked.notified() => return,
                 () = tokio::time::sleep(tick) => {}
             }
             let now_answered = live.books.answered();
+            // Replies come in the order of the requests, so any reply shows that the server works through them.
             let progress = std::mem::replace(&mut answered, now_answered) != now_answered;
             if live.books.owes() {
+                // The probe is for connections without calls. A call is a probe of its own.
                 idle = Duration::ZERO;
                 silent = if progress {
                     Duration::ZERO
@@ -138,6 +151,7 @@ impl Link {
                     tokio::select! {
                         biased;
                         _ = &mut ended => return,
+                        // Bounded here: nobody counts silence while this waits.
                         probe = tokio::time::timeout(self.0.response_timeout, self.probe()) => if !probe.unwrap_or(false) { return },
                     }
                 }
@@ -156,17 +170,21 @@ impl Link {
         if let Ok(reply) = plain(&live, self.greeting()).await {
             self.observe_time(&reply, asked.micros());
         }
+        // Where listening to the sentinels is not permitted, an idle client finds here that its master was demoted.
         self.0.plan.peer != Peer::Master || is_master(&live).await.is_ok()
     }
 
     fn greeting(&self) -> &'static [&'static str] {
         match self.0.plan.peer {
             Peer::Server | Peer::Master => &["TIME"],
+            // A sentinel has no `TIME`, and its clock decides nothing.
             Peer::Sentinel => &["PING"],
         }
     }
 
     pub(crate) fn observe_time(&self, reply: &Reply, asked_at: u64) {
+        // Seconds, and the microseconds of the present one. Any other reply, such as that of `PING`, is not for the
+        // clock.
         if let Some([secs, micros]) = reply.as_array()
             && let (Some(secs), Some(micros)) = (secs.as_int(), micros.as_int())
         {
@@ -183,6 +201,7 @@ impl Link {
         &self,
         home: &Handle,
     ) -> Option<Result<oneshot::Receiver<()>, ConnectError>> {
+        // On `home`: a socket belongs to the runtime that opens it, and `connect` spawns the driver where it runs itself.
         let link = self.clone();
         home.spawn(async move {
             let timeout = link.0.connect_timeout;
@@ -201,6 +220,8 @@ impl Link {
         .await
         .map_or_else(
             |error| {
+                // A panic, of a connector or provider that the user wrote, is one failed attempt and not the end of the
+                // link. The other reason for a join error is that `home` has ended.
                 error.is_panic().then(|| {
                     Err(ConnectError::Unreachable {
                         server: self.server().to_owned(),
@@ -220,23 +241,32 @@ impl Link {
 
     async fn connect(&self) -> Result<oneshot::Receiver<()>, ConnectError> {
         let (inner, plan) = (&*self.0, &self.0.plan);
+        // First the stream: while a server is out of reach, the provider of credentials is not asked at every attempt,
+        // and what it gives is fresh.
         let stream = plan.connector.connect().await;
         let stream = stream.map_err(|e| self.unreachable(&e))?;
         let credentials = plan.login.now(&plan.server).await?;
         let credentials = credentials.as_ref();
+        // RESP2 wherever no messages are expected: then nothing that the redis crate could take for a reply comes
+        // unasked.
         let protocol = if plan.on_push.is_some() {
             ProtocolVersion::RESP3
         } else {
             ProtocolVersion::RESP2
         };
         let mut config = AsyncConnectionConfig::new()
+            // By default 500 ms. Such a timer ends the request and keeps the connection, and it belongs to the caller's
+            // runtime, which may end before the request does (decision 0004).
             .set_response_timeout(None)
+            // By default 50: the next call would wait for a place, and count as owed a reply without having been sent.
             .set_pipeline_buffer_size(4096);
         let stops = Arc::new(Stops::default());
         if let Some(on_push) = plan.on_push.clone() {
             let stops = Arc::clone(&stops);
             config = config.set_push_sender(move |push: PushInfo| {
                 use redis::Value::BulkString;
+                // Runs on the driver, so nothing here may block. Other kinds need nothing: confirmations reach their
+                // callers as replies, and `ended` tells of a disconnection.
                 match (push.kind, push.data.as_slice()) {
                     (
                         PushKind::Message | PushKind::SMessage,
@@ -258,6 +288,7 @@ impl Link {
         let (ending, ended) = oneshot::channel::<()>();
         let driver = tokio::spawn(async move {
             driver.await;
+            // Owned by the task, so that `ended` also fires when it is aborted or its runtime ends.
             drop(ending);
         });
         let live = Live {
@@ -270,15 +301,18 @@ impl Link {
             login_ends: credentials.and_then(|c| c.valid_for),
         };
         if let Err(error) = self.greet(&live).await {
+            // A driver without callers ends by itself, but only after a flush that a silent peer can delay.
             live.driver.abort();
             return Err(error);
         }
+        // Only now: no call may reach a server that is no master, or that refuses this user.
         self.install(live);
         Ok(ended)
     }
 
     async fn greet(&self, live: &Live) -> Result<(), ConnectError> {
         let server = || self.0.plan.server.clone();
+        // Before the clock, which the links of a node share: that of a replica must not be taken in.
         if self.0.plan.peer == Peer::Master {
             is_master(live)
                 .await
@@ -290,6 +324,7 @@ impl Link {
         let asked = self.now();
         match plain(live, self.greeting()).await {
             Ok(reply) => self.observe_time(&reply, asked.micros()),
+            // Not only the greeting would fail: the scripts ask for `TIME`, too, with the rights of the same user.
             Err(Failure::Rejected(rejection)) => {
                 return Err(ConnectError::Rejected {
                     server: server(),
@@ -326,6 +361,7 @@ async fn is_master(live: &Live) -> Result<(), String> {
             let role = reply.as_array().and_then(|parts| parts.first()?.as_text());
             match role {
                 Some("master") => Ok(()),
+                // A failure of this attempt: at the next one the sentinels may know the new master.
                 Some(role) => Err(format!("it is no master but a {role}")),
                 None => Err("it does not tell its role".into()),
             }
@@ -344,6 +380,7 @@ const STEADY: Duration = Duration::from_secs(1);
 const SPREAD: Duration = Duration::from_millis(20);
 
 /// The longest pause, before jitter.
+// With jitter up to 4 s: a client finds a server that is back within that and one attempt.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// Returns the pauses between attempts, without end: a random part of [`SPREAD`], then 50 ms doubling to 2 s, each with
@@ -357,6 +394,7 @@ fn pauses(seed: Option<u64>) -> impl Iterator<Item = Duration> {
     if let Some(seed) = seed {
         builder = builder.with_jitter_seed(seed);
     }
+    // The first pause is not the builder's: its jitter is added to a pause, so it never comes near zero.
     let mut rng = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
     std::iter::once(SPREAD.mul_f64(rng.f64())).chain(builder.build())
 }
