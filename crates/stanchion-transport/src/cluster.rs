@@ -37,6 +37,8 @@ use crate::url::{ClusterTarget, Place, Target};
 use crate::{Call, Failure, Reply};
 
 /// The number of times that one call is sent, the first included, before it gives up following redirects.
+// A migrating slot needs three: an old map, then `ASK`. More mean that nodes disagree, which time mends and another try
+// does not.
 const REDIRECTS: u32 = 5;
 
 /// The number of nodes that are asked for the map at once.
@@ -44,12 +46,17 @@ const ASKED: usize = 4;
 
 /// The pause between two reloads of the map: `SHORT`, doubled up to `LONG` after each reload that brought nothing new.
 const SHORT: Duration = Duration::from_millis(50);
+// An unplanned failover takes seconds (`cluster-node-timeout`), so more reloads would only ask the same nodes for the
+// same map.
 const LONG: Duration = Duration::from_millis(250);
 
 /// The longest a call waits for a change before it fails because its node is unreachable.
+// As long as the longest pause between reloads, so that one map may come in meanwhile.
 const OUT_OF_REACH: Duration = Duration::from_millis(250);
 
 /// The number of older maps that are rejected in a row before one is adopted: the cluster was created again.
+// Some 5 s of reloads that all bring older maps: a partition in which only replaced masters are in reach must last that
+// long to be believed.
 const STUBBORN: u32 = 20;
 
 /// The nodes of a cluster. See the module.
@@ -77,6 +84,7 @@ struct Member {
 /// The current map of the cluster, and the connections that belong to it.
 #[derive(Default)]
 struct View {
+    /// Of the map adopted last. `MOVED` does not change it.
     epoch: u64,
     members: Vec<Arc<Member>>,
     /// The index into `members` of each slot's owner.
@@ -113,6 +121,7 @@ impl Cluster {
             doubt: Notify::new(),
             outdated: AtomicU32::new(0),
         });
+        // The first answer will do: where it is old, the nodes in it redirect.
         cluster.adopt(cluster.visit_any(&cluster.seeds).await?);
         let members = cluster.view().members.clone();
         let mut connecting: FuturesUnordered<_> = members
@@ -128,6 +137,7 @@ impl Cluster {
             match answer {
                 Ok(info) => {
                     let dialer = &cluster.dialer;
+                    // Not earlier: the task holds the cluster, and a failed connect must leave none.
                     dialer.runner.serve(Arc::clone(&cluster).serve());
                     return Ok((Arc::clone(&cluster), on_cluster(info)));
                 }
@@ -171,6 +181,7 @@ impl Cluster {
     pub(crate) fn clock(&self, slot: u16) -> Arc<ServerClock> {
         let owner = self.member(slot);
         let clock = owner.as_ref().map(|member| member.node.clock());
+        // An unread clock counts from this machine's boot, and every request would be late by it.
         if let Some(clock) = clock.filter(|clock| clock.is_known()) {
             return Arc::clone(clock);
         }
@@ -214,6 +225,7 @@ impl Cluster {
             if member.node.link(path).settled().await.is_err() {
                 self.doubt();
             }
+            // Chosen again: the other link may have come up first.
             let link = member.node.link(path);
             if !link.is_up() {
                 return self.out_of_reach(link.outage()).await;
@@ -229,10 +241,12 @@ impl Cluster {
                     asking = false;
                     match self.moved(slot, &place) {
                         Some(next) => member = next,
+                        // The node cannot be used, and `address` has logged why. The redirect is what the caller is told.
                         None => return Err(failure),
                     }
                 }
                 Some(Redirect::Ask(place)) => {
+                    // The map stays as it is: the old node serves the keys that have not moved yet.
                     asking = true;
                     match self.member_at(&place) {
                         Some(next) => member = next,
@@ -256,6 +270,7 @@ impl Cluster {
 
     /// Fails a call that was not sent. Waits first, at most [`OUT_OF_REACH`], so that a caller that retries does not spin.
     async fn out_of_reach<T>(&self, outage: Outage) -> Result<T, Failure> {
+        // Before the doubt, so that no reload that it causes is missed: `notify_waiters` reaches what exists by then.
         let changes = self.stir().comes_up();
         self.doubt();
         tokio::select! {
@@ -272,6 +287,8 @@ impl Cluster {
             let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
             let (number, member) = self.enter(&mut view, place)?;
             if let Some(owner) = view.owners.get_mut(usize::from(slot)) {
+                // Without an epoch to compare: a node that is wrong is put right by the next reload or by its own
+                // redirect.
                 *owner = Some(number);
             }
             member
@@ -331,6 +348,7 @@ impl Cluster {
             tokio::select! {
                 biased;
                 () = self.dialer.closed.cancelled() => return,
+                // Two seconds without doubt: the trouble is over, and the next one is met with the short pause again.
                 doubted = tokio::time::timeout(LONG * 8, self.doubt.notified()) => {
                     if doubted.is_err() {
                         (pause, thorough) = (SHORT, false);
@@ -352,6 +370,7 @@ impl Cluster {
             tokio::select! {
                 biased;
                 () = self.dialer.closed.cancelled() => return,
+                // Doubts during the pause leave one permit, and so cause one reload together.
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -367,10 +386,12 @@ impl Cluster {
             others.extend(view.replicas.iter().chain(&self.seeds).cloned());
             (up, others)
         };
+        // At random, so that nodes with an old map are not the ones asked each time.
         fastrand::shuffle(&mut up);
         up.truncate(ASKED);
         let asked = up.iter().map(|member| async {
             let asking = layout(member.node.link(Path::Background), &member.place.host);
+            // The link bounds silence, but not a queue of calls that is answered slowly.
             let limit = self.dialer.config.silence_limit();
             tokio::time::timeout(limit, asking).await.ok()?.ok()
         });
@@ -420,6 +441,7 @@ impl Cluster {
             on_push: None,
         };
         let link = Link::new(config, plan);
+        // Half, as the masters have to be reached after the seeds within one connect timeout.
         let limit = config.connect_timeout / 2;
         let asking = async {
             let _end = link.connect_once().await?;
@@ -439,6 +461,8 @@ impl Cluster {
     /// Makes `layout` the current map unless it is older. Returns whether the owner of any slot has changed.
     fn adopt(&self, layout: Layout) -> bool {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        // A node that was reset or has not joined yet reports no slots. An equal epoch is accepted: slots that an
+        // operator moves need not raise it.
         if layout.ranges.is_empty()
             || (layout.epoch < view.epoch
                 && self.outdated.fetch_add(1, Ordering::Relaxed) < STUBBORN)
@@ -466,9 +490,11 @@ impl Cluster {
             .into_iter()
             .filter(|member| !view.members.iter().any(|m| Arc::ptr_eq(m, member)))
             .collect();
+        // Before the wakes below, whose tasks read the map.
         drop(view);
         if changed {
             tracing::debug!(epoch = layout.epoch, "the cluster has changed");
+            // Not only `changed`: calls that are out of reach wait for this one.
             self.stir().came_up();
         }
         self.retire(gone);
@@ -550,6 +576,7 @@ fn unserved(slot: u16) -> Outage {
 /// Returns whether a failure may mean that the map is wrong. `TRYAGAIN`, from a slot that is being moved, does not.
 fn is_doubtful(failure: &Failure) -> bool {
     match failure {
+        // The connection ended or was silent: perhaps a failover.
         Failure::Unanswered(_) => true,
         Failure::NotNow(Outage::Refused { code, .. }) => code != "TRYAGAIN",
         Failure::NotNow(_) => true,
@@ -574,6 +601,7 @@ impl Redirect {
         };
         let mut words = detail.split_ascii_whitespace();
         let (kind, _slot, to) = (words.next()?, words.next()?, words.next()?);
+        // The last colon: IPv6 addresses come without brackets.
         let (host, port) = to.rsplit_once(':')?;
         let place = Place {
             host: if host.is_empty() { asked } else { host }.to_owned(),
@@ -620,9 +648,13 @@ impl Layout {
         let place = |node: &Reply| {
             let node = node.as_array()?;
             let host = match node.first()? {
+                // The node is set up to know no address (`cluster-preferred-endpoint-type unknown-endpoint`): it is
+                // reached where it was asked.
                 Reply::Nil => asked,
                 host => match host.as_text()? {
+                    // A node that has not learnt its own address yet.
                     "" => asked,
+                    // Host names are announced, and this node was given none.
                     "?" => return None,
                     host => host,
                 },

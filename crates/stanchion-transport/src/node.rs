@@ -48,6 +48,7 @@ pub(crate) struct Dialer {
     pub(crate) on_push: OnPush,
     /// Cancelled when the client is closed or dropped. Ends all links.
     pub(crate) closed: CancellationToken,
+    /// Written by the supervisors of all links and by the cluster, awaited by calls that retry.
     pub(crate) stir: Arc<Stir>,
 }
 
@@ -79,6 +80,7 @@ pub(crate) struct Node {
     subscriber: OnceLock<Link>,
     /// Written by the supervisors of all three links.
     clock: Arc<ServerClock>,
+    /// Written by the supervisors of all three links, too.
     health: Arc<Health>,
     /// Ends this node's links. A child of [`Dialer::closed`].
     closed: CancellationToken,
@@ -87,12 +89,15 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(dialer: &Arc<Dialer>, address: Address) -> Self {
         let clock = Arc::new(ServerClock::default());
+        // A child, so that a master that leaves the cluster can end alone.
         let closed = dialer.closed.child_token();
+        // One clock and one record of outages for all links: they lead to one server.
         let health = Arc::default();
         let plan = || plan(dialer, &address, &clock, &health, None);
         let background = dialer.link(plan(), dialer.runner.handle(), &closed);
         let direct = match dialer.config.background {
             Background::OwnThread => dialer.link(plan(), &dialer.user, &closed),
+            // With one runtime no link can stall alone, so a second connection would add nothing.
             Background::CurrentRuntime => background.clone(),
         };
         Self {
@@ -113,6 +118,8 @@ impl Node {
             Path::Direct => (&self.direct, &self.background),
             Path::Background => (&self.background, &self.direct),
         };
+        // One may be down alone: its runtime has ended, or is blocked and does not reconnect. If both are down, the first
+        // one's error is the answer, and a cluster waits for it to settle.
         if !first.is_up() && second.is_up() {
             second
         } else {
@@ -123,6 +130,8 @@ impl Node {
     /// Returns the link for messages; creates it at the first use.
     pub(crate) fn subscriber(&self) -> &Link {
         self.subscriber.get_or_init(|| {
+            // A connection without commands: for an unasked `sunsubscribe` the redis crate takes the oldest request as
+            // answered, and a command would get another one's reply (see `Stops`).
             let on_push = Arc::clone(&self.dialer.on_push);
             let dialer = &self.dialer;
             let plan = plan(
@@ -132,6 +141,7 @@ impl Node {
                 &self.health,
                 Some(on_push),
             );
+            // On the runner: messages wake the waiters of all runtimes, so none of these may delay them.
             dialer.link(plan, dialer.runner.handle(), &self.closed)
         })
     }
@@ -152,6 +162,7 @@ impl Node {
     /// Closes `direct` and `background` at once: the client's thread may end before their supervisors see `closed`.
     pub(crate) fn end(&self) {
         self.closed.cancel();
+        // `subscriber` is left to `closed`: the runner drives it, so it ends with the runner at the latest.
         self.direct.end();
         self.background.end();
     }
@@ -159,6 +170,8 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        // Supervisors hold links, not nodes, so they do not keep a node alive whose connect failed or whose last pause
+        // (`Cluster::retire`) is over.
         self.closed.cancel();
     }
 }

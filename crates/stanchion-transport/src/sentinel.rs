@@ -39,9 +39,12 @@ use crate::url::{Login, Place, SentinelTarget};
 use crate::{ByteStream, Connector, Failure};
 
 /// The time that the other sentinels have after one has answered: they may know of a later failover.
+// Every connect pays it if one sentinel is silent, so it is short against the default connect timeout of 2 s.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// The time for which connects share one question to the sentinels.
+// Links that lose a master together dial again within 20 ms (the supervisor's first pause) and so share one. An answer
+// that is older may have been overtaken by a failover whose messages nobody heard.
 const SHARED: Duration = Duration::from_millis(100);
 
 /// The messages about a failover. The sentinel that leads it sends the first as soon as the new master accepts writes; every
@@ -79,6 +82,7 @@ struct Asked {
     at: Moment,
     /// [`Open::times`] at that time. A later message makes the answer outdated.
     times: u64,
+    /// Filled once, by the task that asks; each connect that shares the question has a clone.
     answer: watch::Receiver<Option<Result<Master, ConnectError>>>,
 }
 
@@ -140,10 +144,12 @@ impl Sentinels {
     }
 
     fn ask_once(&self) -> watch::Receiver<Option<Result<Master, ConnectError>>> {
+        // Copied first, so that the two locks are never held together.
         let times = self.open().times;
         let now = self.panel.clock.now();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asked) = &*asked
+            // A message since then: the answer may name the old master.
             && asked.times == times
             && now.since(asked.at) < SHARED
         {
@@ -151,6 +157,7 @@ impl Sentinels {
         }
         let (tell, answer) = watch::channel(None);
         let panel = Arc::clone(&self.panel);
+        // A task: the question must not end with the caller that asks first, as others wait for its answer.
         self.home.spawn(async move {
             let master = panel.master().await;
             tell.send_replace(Some(master));
@@ -165,11 +172,13 @@ impl Sentinels {
 
     /// Opens a stream to the master.
     async fn dial(&self, master: &Place) -> io::Result<Box<dyn ByteStream>> {
+        // Made anew for each dial: the address is known only now.
         let connector = self.routes.connector(&master.route(self.tls));
         let connector = connector.map_err(|e| io::Error::other(ConnectError::from(e)))?;
         connector.connect().await.map_err(|error| {
             #[cfg(feature = "tls")]
             if crate::tls::is_tls(&error) {
+                // As it is: `Link::unreachable` knows TLS errors by their type.
                 return error;
             }
             io::Error::other(ConnectError::Unreachable {
@@ -215,6 +224,7 @@ impl Panel {
         let mut failure: Option<ConnectError> = None;
         loop {
             let answer = match best {
+                // No grace before the first answer: each question has its own limit.
                 None => answers.next().await,
                 Some(_) => tokio::time::timeout(GRACE, answers.next())
                     .await
@@ -281,6 +291,7 @@ impl Panel {
         // During a failover this command names the new master earlier than SENTINEL MASTER does.
         let address = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.service];
         let address = link.command(&address).await.map_err(failed)?;
+        // Nil. The name of the service in the URL is wrong, so a retry would not help.
         let Some([host, port]) = address.as_array() else {
             return Err(unknown());
         };
@@ -298,6 +309,7 @@ impl Panel {
                 host: host.to_owned(),
                 port,
             },
+            // Without an epoch, any answer that has one is better.
             epoch: epoch.unwrap_or(0),
         })
     }
@@ -310,6 +322,7 @@ impl Sentinels {
             let (this, stir) = (Arc::clone(self), Arc::clone(&dialer.stir));
             let on_push = move |channel: &[u8], payload: &[u8]| {
                 let (channel, payload) = (str::from_utf8(channel), str::from_utf8(payload));
+                // Runs on the driver of this sentinel's link: it takes one lock for a moment, and waits for nothing.
                 if let (Ok(channel), Ok(payload)) = (channel, payload)
                     && let Some(master) = new_master(&this.panel.service, channel, payload)
                 {
@@ -328,11 +341,13 @@ impl Sentinels {
         let mut phase = link.phase();
         let mut earlier = false;
         loop {
+            // Marked as seen before the work below, so that a reconnect during it starts another round.
             let up = matches!(&*phase.borrow_and_update(), Phase::Up(_));
             if up {
                 for channel in [PROMOTED, SWITCHED] {
                     let (channel, kind) = (channel.as_bytes(), Messages::Plain);
                     let outcome = link.subscribe(channel, Subscribe::Start, kind).await;
+                    // Not the end: the other channel may be permitted, and every reconnect tries again.
                     if let Err(failure) = outcome {
                         tracing::debug!(
                             ?failure,
@@ -341,6 +356,7 @@ impl Sentinels {
                     }
                 }
                 // Messages may have been missed while this sentinel was disconnected.
+                // Asked after subscribing: a failover in between is either in the answer or in a message.
                 if std::mem::replace(&mut earlier, true)
                     && let Ok(master) = self.master().await
                 {
@@ -359,11 +375,14 @@ impl Sentinels {
     fn leave_all_but(&self, master: &Place) {
         let mut left = None;
         let mut open = self.open();
+        // Also when there is no stream to end: dials under way compare with it.
         open.told = Some(master.clone());
         open.times += 1;
         open.streams.retain(|(place, over)| {
+            // A stream that has ended already is not left again, nor logged.
             if place != master && !over.is_cancelled() {
                 left = Some(place.clone());
+                // Under the lock: what this wakes runs later, and the drop of a stream does not take it.
                 over.cancel();
             }
             !over.is_cancelled()
@@ -380,6 +399,7 @@ impl Sentinels {
 fn new_master(ours: &str, channel: &str, payload: &str) -> Option<Place> {
     let words: Vec<&str> = payload.split(' ').collect();
     let (service, host, port) = match (channel, words.as_slice()) {
+        // Behind the `@` stands the old master, whose name is the service's.
         (PROMOTED, ["slave", _, host, port, "@", service, ..]) => (service, host, port),
         (SWITCHED, [service, _, _, host, port]) => (service, host, port),
         _ => return None,
@@ -394,15 +414,19 @@ fn new_master(ours: &str, channel: &str, payload: &str) -> Option<Place> {
 impl Connector for Sentinels {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         loop {
+            // Before the question, so that a message during it counts, too.
             let before = self.open().times;
             let master = self.master().await.map_err(io::Error::other)?.place;
             let stream = self.dial(&master).await?;
             let over = CancellationToken::new();
             let mut open = self.open();
+            // Under the same lock as the push below: a message either is seen here or finds the stream in the list. One
+            // that names this very master confirms the answer.
             if open.times != before && open.told.as_ref() != Some(&master) {
                 // A message named another master during the dial, and did not see this stream.
                 continue;
             }
+            // Streams that were dropped: nothing else removes them.
             open.streams.retain(|(_, over)| !over.is_cancelled());
             open.streams.push((master, over.clone()));
             return Ok(Box::new(Leashed {
@@ -426,6 +450,7 @@ impl std::fmt::Debug for Sentinels {
 /// A stream that another task can end; it then reads as closed.
 struct Leashed {
     stream: Box<dyn ByteStream>,
+    /// Waits for `over`. Polled by reads only, so it keeps the waker of the driver.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Also cancelled by the drop, so that [`Open`] can forget the stream.
     over: CancellationToken,
@@ -437,7 +462,10 @@ impl AsyncRead for Leashed {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // First, so that replies of a replaced master that have arrived are not believed: its writes may be lost.
         if self.ended.as_mut().poll(cx).is_ready() {
+            // No bytes: the end of the stream. Reads suffice: the redis crate's driver reads whenever it runs, also to
+            // write.
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)

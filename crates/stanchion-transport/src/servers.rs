@@ -58,6 +58,7 @@ impl Destination {
             Target::Sentinel(to) => (&to.sentinels, to.tls),
             Target::Cluster(to) => (&to.seeds, to.tls),
         };
+        // All of them, not only the first: a place that cannot be used would else be found when the others are down.
         for place in places {
             routes.check(&place.route(tls)).await?;
         }
@@ -99,6 +100,7 @@ impl Destination {
             login: self.endpoint.login.clone(),
             clock,
             runner,
+            // The direct links live on the runtime that connects, wherever the client is used later.
             user: Handle::current(),
             on_push,
             closed,
@@ -135,6 +137,7 @@ impl Kind {
         target: &Target,
     ) -> Result<(Self, ServerInfo), ConnectError> {
         let one = |peer, connector| {
+            // For a Sentinel set the service, as its master's address changes.
             let server = target.to_string();
             Node::new(
                 &dialer,
@@ -158,7 +161,10 @@ impl Kind {
                 return Ok((Self::Cluster(cluster), info));
             }
         };
+        // Now rather than for the first waiter: a server or a user without `HELLO` (RESP3) shows at the connect.
         node.subscriber_if_wanted();
+        // They connect at the same time, so this takes as long as the slowest. None may fail: a client that can acquire
+        // and cannot renew would lose what it is granted.
         for link in node.links() {
             link.settled().await?;
         }
@@ -187,6 +193,7 @@ impl Servers {
         match &self.kind {
             Kind::One(node) => node.link(path).synchronise().await,
             Kind::Cluster(cluster) => {
+                // Without an owner there is no clock to read, and calls to the slot are not sent either.
                 if let Some(node) = cluster.owner(slot) {
                     node.link(path).synchronise().await;
                 }
@@ -223,12 +230,14 @@ impl Servers {
     pub fn subscriber(&self, slot: u16) -> Option<Link> {
         match &self.kind {
             Kind::One(node) => Some(node.subscriber().clone()),
+            // Creates the link: on a cluster only nodes with waiters get one.
             Kind::Cluster(cluster) => Some(cluster.owner(slot)?.subscriber().clone()),
         }
     }
 
     /// Reports that a subscription was refused: in a cluster the slot may have another owner now.
     pub fn doubt(&self) {
+        // Elsewhere nothing is remembered that could be wrong: sentinels are asked at every connect.
         if let Kind::Cluster(cluster) = &self.kind {
             cluster.doubt();
         }
@@ -264,7 +273,10 @@ impl Servers {
     /// known, the realm is this client's alone.
     pub fn realm(&self, info: &ServerInfo, database: u32, client: &Uuid) -> Realm {
         Realm::new(match &self.kind {
+            // By the seeds as they were given: masters and their run ids change. A realm too many makes an owner wait for
+            // itself, one too few costs a request that the server answers with the truth.
             Kind::Cluster(cluster) => cluster.name().to_owned(),
+            // Two servers that tell nothing of themselves must not look like one.
             Kind::One(_) if info.run_id.is_empty() => client.to_string(),
             Kind::One(_) => format!("{}/{database}", info.run_id),
         })
