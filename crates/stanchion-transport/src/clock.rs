@@ -34,6 +34,7 @@ impl Moment {
     /// The time from `earlier` to this moment; zero when this one is not later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
+        // Saturates: tasks on two threads may read the clock in one order and compare in the other.
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
@@ -52,6 +53,8 @@ impl Moment {
     /// Whole microseconds since the clock's origin.
     #[must_use]
     pub const fn micros(self) -> u64 {
+        // Rounded down. For the moment before a request this makes the server's offset seem higher, never lower
+        // (`ServerClock`).
         self.0 / 1_000
     }
 }
@@ -65,6 +68,7 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, after: Duration) -> Self {
+        // Saturates at `FAR`: an end that is `Duration::MAX` away is never.
         Self(
             self.0
                 .saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
@@ -102,6 +106,7 @@ impl Clock for BootClock {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn now(&self) -> Moment {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        // The time since boot is never negative; the types allow it.
         let secs = u64::try_from(now.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
         Moment(secs * 1_000_000_000 + nanos)
@@ -115,6 +120,8 @@ impl Clock for BootClock {
     fn now(&self) -> Moment {
         use std::sync::OnceLock;
         use std::time::Instant;
+        // An `Instant` has no value of its own, so the first reading of this process is the origin. Moments of two
+        // processes cannot be compared here.
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
         Moment::from_origin(ORIGIN.get_or_init(Instant::now).elapsed())
     }

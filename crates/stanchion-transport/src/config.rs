@@ -46,6 +46,7 @@ pub enum Wake {
 /// `"750ms"`. Durations from 10 ms to 1 h are accepted, except for
 /// [`subscription_linger`](#structfield.subscription_linger), which has no bounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+// An unknown field is an error: a misspelt setting must not silently have its default.
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ClientConfig {
@@ -182,6 +183,7 @@ impl Default for ClientConfig {
 }
 
 macro_rules! setters {
+    // `Into`, so that an optional setting takes the bare value.
     ($($(#[$doc:meta])* $name:ident: $type:ty),* $(,)?) => {
         $($(#[$doc])* #[must_use] pub fn $name(mut self, value: impl Into<$type>) -> Self { self.$name = value.into(); self })*
     };
@@ -193,6 +195,8 @@ impl ClientConfig {
     #[doc(hidden)]
     #[must_use]
     pub fn silence_limit(&self) -> Duration {
+        // The supervisor drops a connection that owes a reply after 1 to 1.25 response timeouts of silence (it looks four
+        // times in each). The rest is for a supervisor that runs late.
         self.response_timeout * 2
     }
 
@@ -269,6 +273,7 @@ impl ClientConfig {
     /// Uses tokio's clock, which `tokio::time::pause` makes virtual, and no thread of its own.
     #[must_use]
     pub fn virtual_time(self) -> Self {
+        // A thread of its own would have a runtime of its own, whose time `tokio::time::pause` does not stop.
         self.clock(crate::clock::TokioClock::start())
             .background(Background::CurrentRuntime)
     }
@@ -303,6 +308,7 @@ impl ClientConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        // `subscription_linger` is not among them: 0 makes sense, and no length does harm.
         let bounds = [
             ("connect_timeout", self.connect_timeout),
             ("response_timeout", self.response_timeout),
@@ -311,6 +317,8 @@ impl ClientConfig {
             ("poll_interval", self.poll_interval),
         ];
         for (setting, value) in bounds {
+            // The supervisor looks four times in a response timeout, and timers count whole milliseconds: below 10 ms
+            // they would mostly measure their own rounding.
             if value < Duration::from_millis(10) || value > Duration::from_secs(3600) {
                 return Err(ConfigError::InvalidSetting {
                     setting,
@@ -319,6 +327,8 @@ impl ClientConfig {
                 });
             }
         }
+        // A name has at most 512 bytes with its prefix, so half of them stay for the name. A brace would be the hash tag
+        // of every name: all in one slot, and derived keys without braces of their own (Redisson's rule).
         if self.key_prefix.len() > 256 || self.key_prefix.contains(['{', '}']) {
             return Err(ConfigError::InvalidSetting {
                 setting: "key_prefix",
@@ -326,6 +336,8 @@ impl ClientConfig {
                 rule: "at most 256 bytes and no braces".into(),
             });
         }
+        // With one of the two the client would connect without a certificate (`Trust::new`), and the server's refusal
+        // would name neither.
         if self.tls_cert_file.is_some() != self.tls_key_file.is_some() {
             let (setting, value, missing) = match (&self.tls_cert_file, &self.tls_key_file) {
                 (Some(file), _) => ("tls_cert_file", file, "tls_key_file"),
@@ -343,6 +355,7 @@ impl ClientConfig {
 
     pub(crate) fn endpoint(&self) -> Result<Endpoint, ConfigError> {
         self.check()?;
+        // The URL first: the settings override what it says.
         let mut endpoint = Endpoint::parse(self.url.reveal())?;
         if let Some(user) = &self.username {
             endpoint.login.username = Some(user.clone());
@@ -350,6 +363,8 @@ impl ClientConfig {
         if let Some(password) = &self.password {
             endpoint.login.password = Some(password.clone());
         }
+        // A masked password would be refused by the server as wrong, and the mistake would be sought there. The URL's own
+        // password is among them: `ServerUrl` is written masked, too.
         let passwords = [
             ("password", &endpoint.login.password),
             ("sentinel_password", &self.sentinel_password),
@@ -363,6 +378,8 @@ impl ClientConfig {
                 });
             }
         }
+        // A provider is asked instead of using the password (`Login::now`), so one that is given as well would never be
+        // used.
         if let Some(provider) = &self.provider {
             if endpoint.login.password.is_some() {
                 return Err(ConfigError::InvalidSetting {
@@ -377,6 +394,7 @@ impl ClientConfig {
             endpoint.login.database = database;
         }
         let several = !matches!(endpoint.target, Target::Server(_));
+        // A connector is told no address, so it cannot lead to several nodes.
         if several && self.seams.connector.is_some() {
             return Err(ConfigError::InvalidSetting {
                 setting: "connector",

@@ -163,6 +163,8 @@ pub enum ConnectError {
 
 /// Of two reasons why a connection failed, the one that helps more: a refusal tells more than silence.
 pub(crate) fn more_telling(earlier: Option<ConnectError>, later: ConnectError) -> ConnectError {
+    // Silence may come from one dead seed or sentinel. A refusal (a password, a certificate, an unknown service) is for
+    // the user to mend, and must not be hidden behind it.
     match earlier {
         Some(earlier) if !matches!(earlier, ConnectError::Unreachable { .. }) => earlier,
         _ => later,

@@ -28,10 +28,13 @@ pub(crate) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String,
     match result.and_then(Value::extract_error) {
         Ok(value) => Ok(Reply::from_value(value)),
         Err(error) => match error.code() {
+            // The code and the rest come apart: the redis crate's detail does not begin with the code.
             Some(code) => {
                 let detail = error.detail().unwrap_or_default();
                 Err((code.to_owned(), by_code(code, detail)))
             }
+            // Only the server's error replies have a code. What is left is the connection's: it ended, or its bytes are
+            // no RESP. The request may have been written before, so it may run (P8).
             None => Err((
                 String::new(),
                 Failure::Unanswered(Outage::Unanswered {
@@ -45,8 +48,15 @@ pub(crate) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String,
 /// Returns the failure for an error reply. No error reply is ambiguous: stanchion's scripts raise errors before their first
 /// write.
 pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
+    // With the code, which users search for and `cluster::Redirect` reads.
     let text = format!("{code} {detail}");
     match code {
+        // The server answers these before it runs a script, or at the script's first write, and the same request may
+        // succeed later. LOADING: the server still reads its data. MASTERDOWN: a replica without its master. READONLY: a
+        // replica, so a failover is not known here yet. NOREPLICAS: fewer replicas than `min-replicas-to-write`. MISCONF:
+        // the server cannot persist its data and refuses writes. BUSY: somebody else's script runs for too long.
+        // TRYAGAIN: a slot moves and its keys are on two nodes. CLUSTERDOWN: a slot has no owner, or the node sees no
+        // majority. NOSCRIPT: `Link::call` answers it with EVAL.
         "LOADING" | "MASTERDOWN" | "READONLY" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN"
         | "CLUSTERDOWN" | "NOSCRIPT" | "UNKILLABLE" | "NOGOODSLAVE" => {
             Failure::NotNow(Outage::Refused {
@@ -54,15 +64,23 @@ pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
                 detail: detail.into(),
             })
         }
+        // Final, although memory may come back: an acquire that waited for it would not say why it waits. Renewals and
+        // releases begin with commands that the server permits at the limit.
         "OOM" => Failure::Rejected(ServerRejection::OutOfMemory { detail: text }),
+        // The name is somebody else's key. A command inside a script fails with the same code as outside.
         "WRONGTYPE" => Failure::Rejected(ServerRejection::WrongType { detail: text }),
+        // For a command inside a script, too: scripts run with the rights of their caller.
         "NOPERM" => Failure::Rejected(ServerRejection::NotPermitted { detail: text }),
         "NOAUTH" | "WRONGPASS" => {
             Failure::Rejected(ServerRejection::Unauthenticated { detail: text })
         }
+        // For the client of one server a redirect is final: it knows no other node. `Cluster::call` follows it before a
+        // caller sees it.
         "MOVED" | "ASK" | "CROSSSLOT" => {
             Failure::Rejected(ServerRejection::Cluster { detail: text })
         }
+        // `ERR` is among them: a syntax or an argument that will be as wrong the next time. An unknown code is no reason
+        // to repeat a request.
         _ => Failure::Rejected(ServerRejection::Other { detail: text }),
     }
 }

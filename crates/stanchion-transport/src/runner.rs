@@ -34,19 +34,27 @@ impl Runner {
     pub async fn start(background: Background, closed: CancellationToken) -> io::Result<Self> {
         let tracker = TaskTracker::new();
         let handle = match background {
+            // Virtual time and simulations: the work must see the time of the runtime that drives the test.
             Background::CurrentRuntime => Handle::current(),
             Background::OwnThread => {
+                // The join handle is not kept: to join the thread would block whoever drops the last client (P9). It ends
+                // by itself.
                 let (started, starting) = oneshot::channel();
                 // A plain thread, not a blocking task: the caller's runtime may end first.
                 std::thread::Builder::new()
                     .name("stanchion".into())
                     .spawn(move || {
+                        // One thread for everything: these tasks only wait for the network. What may block, reading
+                        // certificate files, is sent to a blocking thread (`tls.rs`).
                         match tokio::runtime::Builder::new_current_thread()
                             .enable_all()
                             .build()
                         {
                             Ok(runtime) => {
+                                // An error means that the caller was dropped: no client will use this thread, so it ends.
                                 if started.send(Ok(runtime.handle().clone())).is_ok() {
+                                    // When this returns the runtime is dropped, and with it every task that still waits.
+                                    // `drain` waits before, for work that must not end so.
                                     runtime.block_on(closed.cancelled());
                                 }
                             }
@@ -83,6 +91,7 @@ impl Runner {
 
     /// Sleeps on the runner's timers, so that the caller's runtime needs none.
     pub async fn sleep(&self, pause: Duration) {
+        // Dropping the caller's future does not end this task; it holds nothing but its timer.
         let slept = self
             .handle
             .spawn(async move { tokio::time::sleep(pause).await })
@@ -95,9 +104,12 @@ impl Runner {
 
     /// Waits up to `grace` for the work to end. Returns the number of tasks that have not.
     pub async fn drain(&self, grace: Duration) -> usize {
+        // `wait` ends only on a closed tracker; a closed one still takes work.
         self.tracker.close();
         let drained = tokio::time::timeout(grace, self.tracker.wait()).await;
+        // A shutdown drains twice, and the work between must count for the second time.
         self.tracker.reopen();
+        // Not `len()` alone: work that began after the wait ended would be reported as unfinished.
         if drained.is_ok() {
             0
         } else {
@@ -111,6 +123,7 @@ impl Runner {
 /// All cancel safety rests on this: a request that was sent is awaited, and its outcome, dropped in the background, cleans up
 /// after itself. One that was never polled has sent nothing, and is simply dropped.
 pub struct Persistent<T: Send + 'static> {
+    /// `None` once it has ended, or has gone to the background.
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     runner: Arc<Runner>,
     /// Makes a shutdown wait, from the first poll on. Also marks that the work has begun.
@@ -157,13 +170,16 @@ impl<T: Send + 'static> Future for Persistent<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // Before the first poll of the work, so that a shutdown that begins during it waits for the request.
         if self.busy.is_none() {
             self.busy = Some(self.runner.busy());
         }
+        // Polled after its end: pending rather than a panic.
         let Some(work) = &mut self.work else {
             return Poll::Pending;
         };
         let outcome = std::task::ready!(work.as_mut().poll(cx));
+        // A drop must not run it again: it has ended, and polling it would panic.
         self.work = None;
         Poll::Ready(outcome)
     }
@@ -172,6 +188,7 @@ impl<T: Send + 'static> Future for Persistent<T> {
 impl<T: Send + 'static> Drop for Persistent<T> {
     fn drop(&mut self) {
         // Nothing has been sent before the first poll.
+        // Fields are dropped after this: `finish` counts the work before `busy` is given back, so a shutdown sees no gap.
         if let Some(work) = self.work.take().filter(|_| self.busy.is_some()) {
             self.runner.finish(async move { drop(work.await) });
         }

@@ -27,6 +27,7 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn sha(&self) -> &str {
         self.sha
+            // At the first call: the hash cannot be computed in a const fn.
             .get_or_init(|| sha1_smol::Sha1::from(self.text).digest().to_string())
     }
 }
@@ -94,6 +95,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
     }
 }
 
+// Indices over bytes: a const fn has no iterators.
 const fn count_lines_starting(text: &[u8], start: &[u8]) -> usize {
     let mut count = 0;
     let mut at = 0;
@@ -128,6 +130,8 @@ impl Arg<'_> {
     fn write(self, cmd: &mut Cmd) {
         match self {
             Arg::Bytes(bytes) => cmd.arg(bytes),
+            // As decimal text. A script that makes a Lua number of it keeps 53 bits, so scripts get their numbers as
+            // text.
             Arg::Int(n) => cmd.arg(n),
         };
     }
@@ -184,6 +188,7 @@ impl Item {
     /// there are no items.
     pub fn call_all(first: u64, items: &[&Self]) -> Option<Call> {
         let source = items.first()?.source;
+        // KEYS and ARGV are two lists, so the script finds an item's keys and arguments by its position in both.
         let keys = items.iter().map(|item| item.keys.len()).sum();
         let mut call = Call::start(source, keys);
         for key in items.iter().flat_map(|item| &item.keys) {
@@ -214,6 +219,8 @@ impl Call {
 
     /// Returns the slot of its first key; 0 if it has none.
     pub(crate) fn slot(&self) -> u16 {
+        // EVALSHA, hash, number of keys, first key. The first one is enough: a server refuses keys of several slots
+        // (`CROSSSLOT`).
         match self.cmd.args_iter().nth(3) {
             Some(redis::Arg::Simple(key)) => slot_of(key),
             _ => 0,
@@ -224,8 +231,11 @@ impl Call {
     ///
     /// EVAL runs it and caches it in one step; SCRIPT LOAD + EVALSHA would be two more round trips.
     pub(crate) fn with_text(&self) -> Cmd {
+        // Built anew, and only when it is needed: after a restart, `SCRIPT FLUSH` or a failover, once for each script and
+        // server.
         let mut cmd = Cmd::new();
         cmd.arg("EVAL").arg(self.source.text);
+        // Without `EVALSHA` and the hash. The other kind of argument, a cursor, occurs in no call.
         for arg in self.cmd.args_iter().skip(2) {
             if let redis::Arg::Simple(bytes) = arg {
                 cmd.arg(bytes);

@@ -33,6 +33,7 @@ impl Secret {
 
     /// Returns `text` with this secret masked, for messages of the server.
     pub(crate) fn hidden_in(&self, text: &str) -> String {
+        // An empty pattern matches everywhere: `replace` would put the mask between all characters.
         if self.0.is_empty() {
             text.to_owned()
         } else {
@@ -71,6 +72,7 @@ impl ServerUrl {
             value: format!("{:?}", path.display().to_string()),
             rule,
         };
+        // The errors name the file and never quote it: a part of it may be the password.
         let text = std::fs::read_to_string(path).map_err(|e| invalid(e.to_string()))?;
         match text.lines().next().map(str::trim) {
             None | Some("") => Err(invalid(
@@ -195,6 +197,7 @@ pub(crate) struct Provider(pub(crate) Arc<dyn CredentialsProvider>);
 
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A provider's own `Debug`, if it has one, may show the secrets that it holds.
         f.write_str(MASKED)
     }
 }
@@ -213,6 +216,7 @@ pub(crate) fn mask(text: &str) -> String {
         let shown = |parameter: &str| match parameter.split_once('=') {
             Some(("db" | "user", _)) => parameter.to_owned(),
             Some((key @ ("pass" | "password"), _)) => format!("{key}={MASKED}"),
+            // May be the rest of a password that contains an `&`.
             _ => MASKED.to_owned(),
         };
         let parameters: Vec<String> = parameters.split('&').map(shown).collect();
@@ -223,11 +227,13 @@ pub(crate) fn mask(text: &str) -> String {
             format!("{scheme}{authority}{path}")
         };
     }
+    // The login first: a password may contain a `?`, and to cut there would show the part before it.
     let rest = mask_login(rest, &scheme);
     format!("{scheme}{}", rest.split('?').next().unwrap_or_default())
 }
 
 fn mask_login(rest: &str, scheme: &str) -> String {
+    // The last `@`: all that is before it may belong to a password.
     match rest.rsplit_once('@') {
         None => rest.to_owned(),
         // Without a colon, or without a scheme, the user may be the secret.

@@ -38,27 +38,37 @@ impl ServerClock {
 
     /// Takes in a reading of the server's clock, and when it was asked for and answered by ours.
     pub fn observe(&self, server_micros: u64, asked_at_micros: u64, answered_at_micros: u64) {
+        // The server reads its clock at some moment of the round trip. Counted from the moment before the question, the
+        // offset is too high if anything: a request is then told to end late, never so early that the server refuses it
+        // as late.
         let reading = Reading {
             offset: server_micros
                 .cast_signed()
+                // Wraps, so that no answer of a server makes this panic.
                 .wrapping_sub(asked_at_micros.cast_signed()),
             round_trip: answered_at_micros.saturating_sub(asked_at_micros),
         };
+        // The latest reading counts, not the one with the shortest round trip: the server's clock may have been stepped
+        // since, and only a new reading shows it.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reading;
     }
 
     /// Copies the reading of `other`, as a guess for a clock that has not been read.
     pub(crate) fn assume(&self, other: &Self) {
+        // Wrong by as much as the two servers' clocks differ. If it is too low, a request is refused as late, and the clock
+        // is read then (`Link::synchronise`).
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = other.reading();
     }
 
     /// Returns whether it has been read, or assumed.
     pub(crate) fn is_known(&self) -> bool {
+        // A reading equal to the default would need a server whose time of day is this machine's time since boot.
         self.reading() != Reading::default()
     }
 
     /// Returns the time on the client's clock when the server's clock read `server_micros`, or a little earlier.
     pub fn back(&self, server_micros: u64) -> u64 {
+        // The offset is never less than the true one, so the result is never later than the true moment.
         server_micros.saturating_add_signed(self.reading().offset.saturating_neg())
     }
 

@@ -46,12 +46,16 @@ impl ServerInfo {
     /// Returns whether the server may evict locks when its memory is full.
     #[must_use]
     pub fn may_evict(&self) -> bool {
+        // An unknown policy brings no warning: that `INFO` is not permitted has been logged (`ServerInfo::ask`).
         !matches!(self.eviction_policy.as_str(), "noeviction" | "unknown" | "")
     }
 
     pub(crate) async fn ask(link: &Link) -> Result<Self, ConnectError> {
+        // Without a section INFO answers all that are read below, in one round trip.
         let text = match link.command(&["INFO"]).await {
             Ok(reply) => reply.as_text().unwrap_or_default().to_owned(),
+            // Not fatal: no grant depends on these facts, only checks and warnings do. On a cluster the placement is set
+            // by `on_cluster`.
             Err(Failure::Rejected(ServerRejection::NotPermitted { detail })) => {
                 tracing::warn!(
                     detail,
@@ -90,6 +94,7 @@ impl ServerInfo {
 
     fn read(text: &str) -> Self {
         let field = |name| field(text, name);
+        // Valkey first: it reports a `redis_version`, too.
         let version = match field("valkey_version") {
             Some(version) => format!("valkey {version}"),
             None => field("redis_version")
@@ -111,14 +116,18 @@ impl ServerInfo {
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
+        // The colon is part of the match: otherwise `role` would find the first field whose name begins so.
         .find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
 }
 
 /// Returns the version if it is below 7, which has no `PEXPIRE … GT`. Valkey reports the Redis version it is compatible
 /// with.
 fn too_old(text: &str) -> Option<String> {
+    // A server without a version, or with one that is no number, is let through: only what is known to be too old is
+    // refused.
     let version = field(text, "redis_version")?;
     let major: u32 = version.split('.').next()?.parse().ok()?;
+    // The option came with 7.0, so the major number decides.
     (major < 7).then(|| format!("redis {version}"))
 }
 

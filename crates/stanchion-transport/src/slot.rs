@@ -13,14 +13,17 @@ fn hash_tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|b| *b == b'{') else {
         return key;
     };
+    // Only the first `{` counts: `{}{a}` has no tag.
     let rest = &key[open + 1..];
     match rest.iter().position(|b| *b == b'}') {
+        // An empty `{}` is no tag, and the server hashes the whole key.
         Some(len) if len > 0 => &rest[..len],
         _ => key,
     }
 }
 
 const fn crc16(bytes: &[u8]) -> u16 {
+    // Bit by bit, without a table: a name has at most 512 bytes, and the inverse below needs this at compile time.
     let mut crc = 0_u16;
     let mut i = 0;
     while i < bytes.len() {
@@ -30,6 +33,7 @@ const fn crc16(bytes: &[u8]) -> u16 {
             crc = if crc & 0x8000 == 0 {
                 crc << 1
             } else {
+                // The polynomial of XMODEM, x¹⁶ + x¹² + x⁵ + 1.
                 (crc << 1) ^ 0x1021
             };
             bit += 1;
@@ -43,6 +47,7 @@ const fn crc16(bytes: &[u8]) -> u16 {
 type Tag = [u8; 4];
 
 const fn spell(bits: u16) -> Tag {
+    // Printable, and without a brace, so a tag never ends early.
     [
         0x40 | ((bits >> 12) & 15) as u8,
         0x40 | ((bits >> 8) & 15) as u8,
@@ -69,6 +74,7 @@ const fn invert() -> [u16; 14] {
         combined[i] = 1 << i;
         i += 1;
     }
+    // 14 bits need 14 pivots, so two of the 16 rows stay unused.
     let mut used = [false; 16];
     let mut pivots = [0_usize; 14];
     let mut bit = 0;
@@ -81,9 +87,11 @@ const fn invert() -> [u16; 14] {
             }
             row += 1;
         }
+        // At compile time: a tag that cannot reach every slot does not build.
         assert!(pivot < 16, "four characters of four bits reach every slot");
         used[pivot] = true;
         pivots[bit] = pivot;
+        // All other rows, also those that are pivots already: in the end each pivot flips its own bit and no other.
         row = 0;
         while row < 16 {
             if row != pivot && effect[row] >> bit & 1 == 1 {
@@ -108,6 +116,7 @@ const fn invert() -> [u16; 14] {
 /// The fence counter of a slot lives under it: at most 16384 small keys however many names there are.
 #[must_use]
 pub fn tag_of(slot: u16) -> String {
+    // Above `BASE` the map is linear, so the free bits of the wanted ones are added up by XOR.
     let wanted = (slot % SLOTS) ^ BASE;
     let bits = (0..14)
         .filter(|b| wanted >> b & 1 == 1)

@@ -32,6 +32,7 @@ impl Routes {
 
     /// Checks that `route` is supported and, if it uses TLS, that the certificates can be read.
     pub(crate) async fn check(&self, route: &Route) -> Result<(), ConfigError> {
+        // Only its errors are wanted: a feature that is missing, a host name that TLS cannot verify.
         drop(self.connector(route)?);
         #[cfg(feature = "tls")]
         if matches!(route, Route::Tls { .. }) && self.config.seams.connector.is_none() {
@@ -42,6 +43,7 @@ impl Routes {
 
     /// Returns the connector for `route`, or the one that the configuration injects.
     pub(crate) fn connector(&self, route: &Route) -> Result<Arc<dyn Connector>, ConfigError> {
+        // Before the route: a simulated network stands for every transport.
         if let Some(connector) = &self.config.seams.connector {
             return Ok(Arc::clone(connector));
         }
@@ -62,6 +64,7 @@ impl Routes {
             Route::Memory { namespace } => {
                 let engine = self.config.seams.engine.clone();
                 Arc::new(Memory {
+                    // By name, so that clients of one namespace meet in one engine.
                     engine: engine.unwrap_or_else(|| stanchion_embedded::Engine::named(namespace)),
                     label: self.config.name.clone(),
                 })
@@ -96,7 +99,11 @@ impl Tcp {
     pub(crate) async fn open(&self) -> io::Result<TcpStream> {
         // Names are resolved again for every connection: addresses change.
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        // `Corked` joins small writes already. Nagle's algorithm would hold one back until the one before it is
+        // acknowledged.
         stream.set_nodelay(true)?;
+        // The probe of the supervisor usually notices a dead peer first. Keepalive does not depend on it, nor on a
+        // response timeout that may be an hour. No number of probes is set: on Linux the user timeout below overrides it.
         let socket = socket2::SockRef::from(&stream);
         socket.set_tcp_keepalive(
             &socket2::TcpKeepalive::new()

@@ -44,6 +44,7 @@ impl Trust {
     /// Returns the configuration by the files as they are now, or by the last usable ones if these cannot be used.
     pub(crate) async fn now(self: &Arc<Self>) -> Result<Arc<ClientConfig>, ConfigError> {
         let this = Arc::clone(self);
+        // The client's own thread connects, too, and renews leases meanwhile: it must not wait for a disk.
         let read = tokio::task::spawn_blocking(move || this.read()).await;
         let error = match read {
             Ok(Ok(config)) => return Ok(config),
@@ -51,6 +52,8 @@ impl Trust {
             Err(_) => invalid("tls", Path::new("-"), "the runtime is shutting down".into()),
         };
         match &*self.last() {
+            // A file that is being replaced may be there in part. The certificates in use are likely still good, and a
+            // client without a connection loses its leases.
             Some((_, last)) => {
                 tracing::warn!(%error, "certificates cannot be read, the last ones are used");
                 Ok(Arc::clone(last))
@@ -81,17 +84,21 @@ impl Trust {
                 .transpose()?,
             own: own.transpose()?,
         };
+        // By content: the time stamp of a mounted file says little, and reading costs less than building a configuration.
         if let Some((last, config)) = &*self.last()
             && *last == files
         {
             return Ok(Arc::clone(config));
         }
+        // Not under the lock, so that other connects do not wait. Two of them may build one each; the later stays, and
+        // the next connect compares again.
         let config = Arc::new(self.config(&files)?);
         *self.last() = Some((files, Arc::clone(&config)));
         Ok(config)
     }
 
     fn config(&self, files: &Files) -> Result<ClientConfig, ConfigError> {
+        // `read` fills the one exactly where the other is set, so `_` is a client without a file of its own.
         let roots = match (&self.authorities, &files.authorities) {
             (Some(path), Some(pem)) => Arc::new(roots(path, pem)?),
             _ => platform_roots(),
@@ -105,6 +112,8 @@ impl Trust {
         else {
             return Ok(config.with_no_client_auth());
         };
+        // rustls checks below that the key belongs to the first certificate of the chain, so files that do not match fail
+        // here and not in the handshake.
         let chain = certificates("tls_cert_file", cert_file, certificate)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| {
             // Never the text of the file.
@@ -142,6 +151,8 @@ fn certificates(
 ) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|e| invalid(setting, path, e.to_string()))?;
+    // A PEM file without a certificate, such as a key, reads as an empty list. No server would be trusted by it, and no
+    // message would name the file.
     if certificates.is_empty() {
         let rule = "it holds no certificate in PEM form";
         return Err(invalid(setting, path, rule.into()));
@@ -178,6 +189,7 @@ pub(crate) struct Tls {
 
 impl Tls {
     pub(crate) fn new(tcp: Tcp, host: &str, trust: Arc<Trust>) -> Result<Self, ConfigError> {
+        // An IP address is a name, too, and must then be in the certificate.
         let name = ServerName::try_from(host.to_owned())
             .map_err(|e| invalid("url", Path::new(host), e.to_string()))?;
         Ok(Self { tcp, name, trust })
@@ -187,7 +199,9 @@ impl Tls {
 #[async_trait]
 impl Connector for Tls {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
+        // Before the connection: unusable files cost the server nothing, and no handshake waits for a disk.
         let config = self.trust.now().await;
+        // `Link::unreachable` takes the typed error out again.
         let config = config.map_err(|e| io::Error::other(ConnectError::from(e)))?;
         let stream = self.tcp.open().await?;
         let connector = TlsConnector::from(config);
@@ -200,11 +214,15 @@ impl Connector for Tls {
 pub(crate) fn is_tls(error: &io::Error) -> bool {
     error
         .get_ref()
+        // tokio-rustls wraps rustls's errors so. A handshake that the network broke off has another one inside, or none.
         .is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 /// Returns whether an error of a connection came from TLS: a server may refuse a client certificate after the handshake.
 pub(crate) fn is_alert(error: &redis::RedisError) -> bool {
+    // The redis crate keeps an I/O error as a shared trait object, and its source is that `Arc`, not the error in it. In
+    // TLS 1.3 the client's handshake has ended when the server refuses its certificate, so the first read finds the
+    // alert.
     type Shared = Arc<dyn std::error::Error + Send + Sync>;
     std::error::Error::source(error)
         .and_then(|source| source.downcast_ref::<Shared>())

@@ -79,6 +79,7 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without brackets the port would read as one more group of an IPv6 address.
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
@@ -163,7 +164,9 @@ impl Several {
         if rest.contains('?') {
             return Err("parameters are not known here".into());
         }
+        // The first `/` ends the authority: `has_stray_at` has refused a login that contains one.
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // The last `@`: a host has none, a password may.
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
         let mut login = Login {
@@ -204,6 +207,7 @@ impl Several {
     }
 
     fn place(self, host: &str) -> Result<Place, String> {
+        // One host at a time can be given to the URL library, which knows IPv6 and checks the port.
         let url = Url::parse(&format!("redis://{host}")).map_err(|e| format!("{host:?}: {e}"))?;
         let name = url
             .host_str()
@@ -211,6 +215,7 @@ impl Several {
             .ok_or_else(|| format!("{host:?} names no host"))?;
         Ok(Place {
             host: name
+                // The resolver wants an IPv6 address without brackets.
                 .trim_start_matches('[')
                 .trim_end_matches(']')
                 .to_owned(),
@@ -255,6 +260,7 @@ impl Endpoint {
                         .parse()
                         .map_err(|_| invalid(format!("{path:?} is not a database number")))?;
                 }
+                // `redis` itself ends in an s.
                 if url.scheme().ends_with('s') && url.scheme() != "redis" {
                     Route::Tls { host, port }
                 } else {
@@ -280,6 +286,7 @@ impl Endpoint {
                     }
                 }
                 let path = decoded(url.path()).unwrap_or_default();
+                // `/` is the root, and no socket.
                 if path.len() < 2 {
                     return Err(invalid(
                         "it names no socket path; write it as unix:///run/redis.sock".into(),
@@ -355,6 +362,7 @@ fn has_stray_at(text: &str) -> bool {
         return false;
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    // The path of a socket may contain an `@`.
     !scheme.contains("unix") && rest[end..].contains('@')
 }
 
