@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stanchion::embedded::Switch;
 use stanchion::{AcquireError, AcquireOptions, Client, Lease, Lock, LostReason, Renewal};
 use stanchion_tests::World;
 use tokio::time::Instant;
@@ -183,10 +184,7 @@ async fn an_acquire_without_a_deadline_gives_up_after_the_outage_tolerance() {
         .as_engine()
         .faults()
         .restart(stanchion::embedded::Data::Lost);
-    world
-        .as_engine()
-        .faults()
-        .refuse_connections(stanchion::embedded::Switch::On);
+    world.as_engine().faults().refuse_connections(Switch::On);
     let started = Instant::now();
     let error = Lock::new(&client, "job")
         .unwrap()
@@ -235,4 +233,46 @@ async fn tokens_grow_when_the_server_clock_steps_back() {
         guard.release().await.unwrap();
         world.as_engine().faults().step_clock(-60_000);
     }
+}
+
+/// A try whose options give it no time still asks once, as the options say: it was answered by its own deadline on any network.
+#[tokio::test(start_paused = true)]
+async fn a_try_without_any_time_asks_once() {
+    let world = World::engine();
+    let lock = Lock::new(&world.client().await, "job").unwrap();
+    world
+        .as_engine()
+        .faults()
+        .delay(None, Duration::from_millis(5));
+    let at_once = || AcquireOptions::new().timeout(Duration::ZERO);
+    let guard = lock.try_acquire_with(at_once()).await.unwrap().unwrap();
+    assert!(lock.try_acquire_with(at_once()).await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+/// P4: the watchdog looks again when `max_hold` ends the hold, not only when the next renewal would be due.
+#[tokio::test(start_paused = true)]
+async fn a_local_waiter_is_called_when_max_hold_ends_a_hold_that_was_renewed_late() {
+    let world = World::engine();
+    // No poll comes to the waiter's help.
+    let config = world.config("one").poll_interval(Duration::from_secs(600));
+    let lock = Lock::new(&Client::connect_with(config).await.unwrap(), "job").unwrap();
+    let options = AcquireOptions::new().max_hold(Duration::from_secs(32));
+    let _held = lock.acquire_with(options).await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    // The renewals at 10 s and after are not answered until 25 s.
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    world.as_engine().faults().refuse_connections(Switch::On);
+    world.as_engine().faults().kill_connections();
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    world.as_engine().faults().refuse_connections(Switch::Off);
+    // The server still has the lease of the last renewal, so the waiter is refused. But it asks.
+    tokio::time::sleep(Duration::from_millis(6_900)).await;
+    let before = world.scripts_run();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(world.scripts_run() - before, 1);
+    waiter.abort();
 }

@@ -97,7 +97,9 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
             Ok(Some(true)) => {
                 // A hold that was released meanwhile is not put back into the timetable: `schedule` checks the phase.
                 hold.renewed(sent);
-                hold.schedule(sent + hold.terms.lease.renewal_interval());
+                // P4: not after its end, which `max_hold` may set sooner. Local waiters wait for that.
+                let next = sent + hold.terms.lease.renewal_interval();
+                hold.schedule(next.min(hold.valid_until()));
             }
             Ok(Some(false)) => drop(hold.gone()),
             // P5: no answer is no renewal; `valid_until` stays where it was.

@@ -25,7 +25,8 @@ impl Moment {
         Self(u64::try_from(since_origin.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Time since the clock's origin: comparable between processes of one machine that use the default clock.
+    /// Time since the clock's origin: with the default clock of Linux and Android comparable between processes of one
+    /// machine; elsewhere each process has an origin of its own.
     #[must_use]
     pub fn since_origin(self) -> Duration {
         Duration::from_nanos(self.0)

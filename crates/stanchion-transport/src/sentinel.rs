@@ -75,6 +75,8 @@ struct Open {
     told: Option<Place>,
     /// The number of messages so far: a change means that an earlier answer may be outdated.
     times: u64,
+    /// True once a sentinel was listened to.
+    listening: bool,
 }
 
 /// A question to the sentinels.
@@ -355,11 +357,12 @@ impl Sentinels {
                         );
                     }
                 }
-                // Messages may have been missed while this sentinel was disconnected.
+                // Messages may have been missed while this sentinel was disconnected; and before the first of them was heard,
+                // since the client's first question. Later first connections have missed nothing: another one listened.
                 // Asked after subscribing: a failover in between is either in the answer or in a message.
-                if std::mem::replace(&mut earlier, true)
-                    && let Ok(master) = self.master().await
-                {
+                let missed = std::mem::replace(&mut earlier, true)
+                    || !std::mem::replace(&mut self.open().listening, true);
+                if missed && let Ok(master) = self.master().await {
                     self.leave_all_but(&master.place);
                 }
             }

@@ -51,12 +51,13 @@ impl Trust {
             Ok(Err(error)) => error,
             Err(_) => invalid("tls", Path::new("-"), "the runtime is shutting down".into()),
         };
-        match &*self.last() {
+        let last = self.last().as_ref().map(|(_, last)| Arc::clone(last));
+        match last {
             // A file that is being replaced may be there in part. The certificates in use are likely still good, and a
             // client without a connection loses its leases.
-            Some((_, last)) => {
+            Some(last) => {
                 tracing::warn!(%error, "certificates cannot be read, the last ones are used");
-                Ok(Arc::clone(last))
+                Ok(last)
             }
             None => Err(error),
         }

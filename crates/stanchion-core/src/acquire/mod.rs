@@ -86,8 +86,13 @@ pub(crate) async fn try_acquire(
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
     let terms = check(&**sync, &options, lease)?;
-    // P9: a try always has a bound, also when its options have none.
-    let deadline = core.clock.now() + options.timeout.unwrap_or(core.config.operation_timeout);
+    // P9: a try always has a bound, also when its options have none. With no time at all it asks once.
+    let timeout = match options.timeout {
+        Some(Duration::ZERO) => FIRST_ASK,
+        Some(timeout) => timeout,
+        None => core.config.operation_timeout,
+    };
+    let deadline = core.clock.now() + timeout;
     match &options.owner {
         None => once(core, sync, terms, deadline, None).await,
         Some(owner) => {

@@ -140,8 +140,7 @@ pub(super) async fn hand_off(
     };
     // The sweep begins before the next waiter asks: a grant to the unused owner would only refuse it.
     drop(passing);
-    state.entry.freed(&state.core, state, rivals);
-    state.entry.not_handed();
+    state.entry.freed_unhanded(&state.core, state, rivals);
     outcome
 }
 
@@ -168,6 +167,7 @@ pub(crate) async fn downgrade(
     // P5: ended here before the server may let readers in.
     *count = 0;
     end(&state)?;
+    let sent = state.core.clock.now();
     let passing = Passing::new(&state, &to, state.terms);
     let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
@@ -181,7 +181,7 @@ pub(crate) async fn downgrade(
         passed = passing.go(Path::Direct, script).await;
     }
     // R2: an earlier acquire of the writer may still run, once the readers have gone.
-    sweep_unanswered(&state);
+    sweep_unanswered(&state, sent);
     let error = match passed {
         Passed::To(hold) => {
             // The script's message wakes the waiters of other processes; the local ones are woken here.

@@ -16,7 +16,7 @@ use crate::error::{LostReason, ReleaseError};
 use crate::hold::state::HoldState;
 use crate::observe;
 use crate::waiting::Rivals;
-use stanchion_transport::{Failure, Path};
+use stanchion_transport::{Failure, Moment, Path};
 
 /// The reply to a release whose owner holds nothing.
 const GONE: i64 = -2;
@@ -65,11 +65,12 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     // The waiters of a closing client leave, so none of them would take it.
     let passes_on = !state.core.closing.is_cancelled();
     let successor = passes_on.then(|| state.entry.successor(&*state.sync));
+    let sent = state.core.clock.now();
     let outcome = match successor.flatten() {
         Some(successor) => hand_off(state, successor, path).await,
         None => publicly(state, path, Freed::No).await,
     };
-    sweep_unanswered(state);
+    sweep_unanswered(state, sent);
     outcome
 }
 
@@ -87,9 +88,9 @@ pub(super) fn end(state: &Arc<HoldState>) -> Result<(), ReleaseError> {
 }
 
 /// Sweeps after the last moment at which an unanswered request of this owner may run (P3, rule R2): only a release that is sent
-/// after it is final.
-pub(super) fn sweep_unanswered(state: &Arc<HoldState>) {
-    if state.core.clock.now() < state.unanswered_until() {
+/// after it is final. `sent`: the moment before the first try of this release.
+pub(super) fn sweep_unanswered(state: &Arc<HoldState>, sent: Moment) {
+    if sent < state.unanswered_until() {
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
 }

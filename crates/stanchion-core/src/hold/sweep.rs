@@ -164,13 +164,14 @@ async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftove
         // Without a lease only this gives it back.
         Tenure::Unleased | Tenure::Nothing => Moment::FAR,
     };
+    // R2: what counts is when the release was sent. The late request may run after it, and before its answer.
+    let sent = core.clock.now();
     let first = persist(&core, Path::Background, &call, hopeless).await;
     if let Ok((reply, _)) = &first {
         tend_later(&core, &sync, reply);
     }
-    let now = core.clock.now();
-    if now < until {
-        tokio::time::sleep(until.since(now)).await;
+    if sent < until {
+        tokio::time::sleep(until.since(core.clock.now())).await;
         let last = persist(&core, Path::Background, &call, hopeless).await;
         tracing::debug!(?first, ?last, "swept");
     }

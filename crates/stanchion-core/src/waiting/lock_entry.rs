@@ -558,6 +558,13 @@ impl LockEntry {
         drop(forsaken);
     }
 
+    /// Records that `hold` has ended and was not handed over. One step: [`LockEntry::not_handed`] alone would let the next waiter
+    /// ask at once, whatever head start other processes have.
+    pub(crate) fn freed_unhanded(&self, core: &Core, hold: &HoldState, rivals: Rivals) {
+        self.queue().handing = None;
+        self.freed(core, hold, rivals);
+    }
+
     /// Cleans up after a waiter that was removed: its subscriptions, and the poll that the others rely on.
     pub(super) fn departed(
         &self,

@@ -197,7 +197,7 @@ impl Queue {
         self.parked > self.aside || self.first().is_some_and(refused)
     }
 
-    fn count_parked(&mut self, place: u64, by: isize) {
+    pub(super) fn count_parked(&mut self, place: u64, by: isize) {
         // Saturating: a miscount only delays a newcomer until the next poll, an overflow would panic in the middle of a change.
         self.parked = self.parked.saturating_add_signed(by);
         if place >= PASSED {
@@ -438,16 +438,17 @@ impl Queue {
         // One start for the whole queue. When each waiter counted from its own first failure, they gave up one tolerance after
         // the other.
         let since = *self.outage_since.get_or_insert(now);
-        // By place: in the order of arrival, but for waiters that were passed over. The first that still has patience ends the
-        // search.
-        let impatient = self
-            .waiters
-            .iter()
-            .take_while(|(_, waiter)| now.since(since.max(waiter.joined)) >= tolerance);
+        // In the order of arrival the first that still has patience ends the search: ten thousand may wait. Waiters for permits
+        // move, and few of them ask at a time.
+        let in_order = !matches!(self.first_sharing(), Some(Sharing::Permits(_)));
         let mut is_over = false;
         let mut others = Vec::new();
-        for (&other, waiter) in impatient {
-            if other == place {
+        for (&other, waiter) in &self.waiters {
+            if now.since(since.max(waiter.joined)) < tolerance {
+                if in_order {
+                    break;
+                }
+            } else if other == place {
                 is_over = true;
             } else if !waiter.asking && matches!(waiter.turn, None | Some(Turn::Try)) {
                 others.push(other);

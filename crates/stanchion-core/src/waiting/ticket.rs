@@ -83,7 +83,7 @@ impl Ticket {
                 }
                 Some(turn) => {
                     // Without its turn it looks parked, and `remove` counts it out again.
-                    queue.parked += 1;
+                    queue.count_parked(place, 1);
                     self.place = None;
                     let removed = queue.remove(place);
                     let wakers = match turn {

@@ -66,6 +66,8 @@ impl Health {
         let recent = state.told_at.is_some_and(|told| now.since(told) < QUIET);
         if !recent {
             state.tell(now);
+            // A log line runs the subscriber's code, which may take long: not under the mutex.
+            drop(state);
             tracing::warn!(server, "connection lost, connecting again");
         }
     }
@@ -86,20 +88,23 @@ impl Health {
             state.tell(now);
             state.remind_at = now + REMINDERS;
             let since = whole(now.since(state.since));
+            drop(state);
             tracing::warn!(server, %error, %since, "not connected");
         }
     }
 
     /// Records that a link has reconnected.
     pub(crate) fn back(&self, server: &str, now: Moment) {
-        if let Some(after) = self.state().one_less_down(now) {
+        let over = self.state().one_less_down(now);
+        if let Some(after) = over {
             tracing::info!(server, after = %whole(after), "connected again");
         }
     }
 
     /// Records that a link without a connection is not needed any more.
     pub(crate) fn given_up(&self, server: &str, now: Moment) {
-        if let Some(after) = self.state().one_less_down(now) {
+        let over = self.state().one_less_down(now);
+        if let Some(after) = over {
             tracing::info!(server, after = %whole(after), "not used any more");
         }
     }

@@ -6,7 +6,7 @@
 //!    it enters [`Phase::Up`] with the number of the connection, and subscriptions can be made.
 //! 3. Each call clones the [`Live`] that it finds and sends on it. A call has no timer of its own: it ends with its reply or
 //!    with its connection.
-//! 4. The connection ends: the peer closes it, the supervisor drops it for its silence, or a caller [leaves](Link::leave) a
+//! 4. The connection ends: the peer closes it, the supervisor drops it for its silence, or a caller leaves a
 //!    master that answers `READONLY`. Every call on it fails at once, as ambiguous. The link enters [`Phase::Down`] and
 //!    returns to step 2 after a pause. Calls made in between fail without being sent.
 //! 5. The client closes or the runtime of the connection ends: [`Phase::Ended`], for good.
@@ -148,7 +148,7 @@ pub(crate) struct Inner {
     pub(crate) response_timeout: Duration,
     /// Of the jitter of the pauses, for tests.
     pub(crate) seed: Option<u64>,
-    /// The connection that calls are sent on. Every call reads it. The supervisor sets it; the supervisor, [`Link::leave`]
+    /// The connection that calls are sent on. Every call reads it. The supervisor sets it; the supervisor, [`Link::drop_connection`]
     /// and [`Link::end`] clear it. The lock is held only to clone or to replace the `Arc`.
     current: RwLock<Option<Arc<Live>>>,
     /// Changed by the supervisor and by [`Link::end`]. It follows `current`: [`Phase::Up`] after a connection is set,
@@ -205,6 +205,14 @@ impl Stops {
             Some(at) => drop(asked.swap_remove(at)),
             // Keeps a permit: the supervisor may be waiting for its probe and not for this.
             None => self.unasked.notify_one(),
+        }
+    }
+
+    /// Records that the server refused, so no confirmation comes.
+    fn refused(&self, channel: &[u8]) {
+        let mut asked = self.asked();
+        if let Some(at) = asked.iter().position(|other| other == channel) {
+            asked.swap_remove(at);
         }
     }
 }
@@ -384,7 +392,12 @@ impl Link {
             // Only where the sentinels can name another server. A single server that is a replica would be left and found
             // again for ever.
             if self.0.plan.peer == Peer::Master && code == READ_ONLY {
-                self.leave();
+                tracing::debug!(
+                    server = self.0.plan.server,
+                    "leaving a server that is read-only"
+                );
+                // Not a newer connection: the caller may have polled this answer long after it arrived.
+                self.drop_connection_if(|current| Arc::ptr_eq(current, &live));
             }
             failure
         })
@@ -444,19 +457,19 @@ impl Link {
         let mut cmd = Cmd::new();
         cmd.arg(command).arg(channel);
         let answer = judge(live.send(&cmd).await);
+        // Otherwise a later end of this channel that nobody asked for would pass as asked, and its confirmation for the
+        // reply to another request.
+        if answer.is_err() && (kind, on) == (Messages::Sharded, Subscribe::Stop) {
+            live.stops.refused(channel);
+        }
         answer.map(|_| ()).map_err(|(_, failure)| failure)
     }
 
     /// Drops the connection for good.
     pub(crate) fn end(&self) {
-        // Not left to the supervisor: its runtime may have ended.
-        self.drop_connection();
+        // The phase first: a connection that is installed after this finds it, one that was installed before is dropped.
         self.enter(Phase::Ended);
-    }
-
-    /// Drops the current connection because its server is no longer the right one. The supervisor reconnects.
-    pub(crate) fn leave(&self) {
-        tracing::debug!(server = self.0.plan.server, "leaving the server");
+        // Not left to the supervisor: its runtime may have ended.
         self.drop_connection();
     }
 
@@ -467,6 +480,10 @@ impl Link {
             .current
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(live));
+        // An attempt on a runtime that still runs may succeed after the end.
+        if matches!(*self.0.phase.borrow(), Phase::Ended) {
+            self.drop_connection();
+        }
     }
 
     pub(crate) fn login(&self) -> &Login {
@@ -488,6 +505,10 @@ impl Link {
 
     /// Drops the current connection. Every call on it fails at once.
     pub(crate) fn drop_connection(&self) {
+        self.drop_connection_if(|_| true);
+    }
+
+    fn drop_connection_if(&self, matches: impl FnOnce(&Arc<Live>) -> bool) {
         // Taken out under the lock, ended after it: ending wakes the calls, and these look at `current` when they try
         // again.
         let live = self
@@ -495,7 +516,7 @@ impl Link {
             .current
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .take();
+            .take_if(|live| matches(live));
         if let Some(live) = live {
             // Before the abort, which takes effect only when the runtime of the driver runs.
             live.over.cancel();

@@ -107,7 +107,7 @@ impl Link {
     /// Returns when the connection has ended or has to be dropped; see the module. Silence is measured in quarters of the
     /// response timeout.
     async fn watch_over(&self, mut ended: oneshot::Receiver<()>) {
-        // Left (`Link::leave`) before this was first polled.
+        // Dropped (`Link::drop_connection`) before this was first polled.
         let Some(live) = self.live() else {
             return;
         };
@@ -188,7 +188,11 @@ impl Link {
         if let Some([secs, micros]) = reply.as_array()
             && let (Some(secs), Some(micros)) = (secs.as_int(), micros.as_int())
         {
-            let server = secs.cast_unsigned() * 1_000_000 + micros.cast_unsigned();
+            // A nonsense clock must not end the supervisor.
+            let server = secs
+                .cast_unsigned()
+                .saturating_mul(1_000_000)
+                .saturating_add(micros.cast_unsigned());
             self.0
                 .plan
                 .server_clock
