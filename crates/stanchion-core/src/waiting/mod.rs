@@ -12,7 +12,7 @@
 //!   `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::slot`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
-//! * `Timetable::table`, `Core::rng`, an owner's `seats`: none.
+//! * `Timetable::table`, `Core::rng`, an owner's `seats`, a debt's `owed`: none.
 //!
 //! Therefore a message's audience is copied out of `topics` before its queues are locked, and a hold is declared lost
 //! ([`HoldState::lose`](crate::hold::state::HoldState::lose)) with none of these mutexes held, because that locks its queue.
