@@ -659,3 +659,37 @@ async fn the_line_has_sixteen_places() {
         at_rest(&world, 2).await;
     }
 }
+
+/// An outage ends the patience of every waiter that it outlasts, also of one that newcomers overtake.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_passed_over_gives_up_in_time_behind_a_newcomer() {
+    let world = World::engine();
+    let semaphore = Semaphore::new(&world.client().await, "seats").unwrap();
+    semaphore.init(6).await.unwrap();
+    let _all = semaphore.acquire_many(6).await.unwrap();
+    let wanting = |permits| {
+        let semaphore = semaphore.clone();
+        tokio::spawn(async move { semaphore.acquire_many(permits).await.map(drop) })
+    };
+    // There are not so many, so those behind it go on without it.
+    let big = wanting(10);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let faults = world.as_engine().faults();
+    faults.refuse_connections(Switch::On);
+    faults.kill_connections();
+    let began = Instant::now();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let newcomer = wanting(1);
+    let error = big.await.unwrap().unwrap_err();
+    assert!(
+        matches!(
+            error,
+            AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
+        ),
+        "{error}"
+    );
+    let elapsed = began.elapsed();
+    assert!(elapsed < Duration::from_secs(36), "{elapsed:?}");
+    assert!(!newcomer.is_finished());
+    newcomer.abort();
+}
