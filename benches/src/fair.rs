@@ -370,7 +370,7 @@ pub(crate) fn server_time(server: &RedisServer, plan: Plan, report: &mut Report)
         format!("giving up at the tail of {}: ms", plan.many),
         Spread::of(many.iter().map(|micros| micros / 1000.0).collect()),
         Target::AtMost(0.2),
-        "one LREM over the list",
+        "one LREM from the nearer end",
     );
     Ok(())
 }
