@@ -52,9 +52,9 @@ async fn a_deadline_holds_on_a_replica_and_the_error_says_what_it_is() {
         refused_with(&error, "READONLY") || matches!(error, AcquireError::TimedOut { .. }),
         "P8: {error:?}"
     );
-    // A request that is under way at the deadline is ambiguous; it takes five of them in a row to hide the reason.
+    // A request that is under way at the deadline is ambiguous. On a slow machine that is often so, but not always.
     let mut told = false;
-    for _ in 0..5 {
+    for _ in 0..40 {
         let began = machine_clock();
         let error = lock.try_acquire().await.unwrap_err();
         assert!(machine_clock() - began < ms(400) + SLACK, "P9");

@@ -247,15 +247,25 @@ async fn semaphores(
 }
 
 /// Removes a semaphore, whose permits have no TTL, unless another demonstration still uses it.
+///
+/// The last acquires of this one were left at its end: their grants may be on their way back.
 async fn remove(semaphore: &LeasedSemaphore, board: &Board) {
-    match semaphore.acquired().await {
-        Ok(0) => {
-            if let Err(error) = semaphore.danger().delete().await {
+    let until = Instant::now() + SHUTDOWN;
+    loop {
+        match semaphore.acquired().await {
+            Ok(0) => {
+                if let Err(error) = semaphore.danger().delete().await {
+                    board.error(&error);
+                }
+                return;
+            }
+            Ok(_) if Instant::now() < until => tokio::time::sleep(Duration::from_millis(20)).await,
+            Ok(_) => return,
+            Err(error) => {
                 board.error(&error);
+                return;
             }
         }
-        Ok(_) => {}
-        Err(error) => board.error(&error),
     }
 }
 

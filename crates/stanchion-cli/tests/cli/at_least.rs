@@ -58,12 +58,12 @@ fn a_job_that_took_longer_frees_the_name_at_once() {
         "run",
         "nightly",
         "--lease",
-        "300ms",
+        "2s",
         "--at-least",
-        "500ms",
+        "2200ms",
         "--",
         "sleep",
-        "0.8",
+        "2.5",
     ];
     assert_eq!(code(&server, &args), Some(0));
     assert!(!is_held(&server, "nightly"));
