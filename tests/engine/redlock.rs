@@ -503,3 +503,25 @@ impl Drop for Work<'_> {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+/// The patience without a quorum is that of the clients, and the longest of theirs.
+#[tokio::test(start_paused = true)]
+async fn without_a_quorum_it_gives_up_when_its_clients_would() {
+    let nodes = Nodes::new(3);
+    let mut clients = Vec::new();
+    for (node, tolerance) in nodes.0.iter().zip([2, 5, 3]) {
+        let config = node.config("ours");
+        let config = config.outage_tolerance(Duration::from_secs(tolerance));
+        clients.push(Client::connect_with(config).await.unwrap());
+    }
+    let lock = RedLock::new(&clients, "job").unwrap();
+    nodes.each(2, |f| {
+        f.refuse_connections(Switch::On);
+        f.kill_connections();
+    });
+    let started = Instant::now();
+    let error = lock.acquire().await.unwrap_err();
+    assert!(matches!(error, RedLockError::NoQuorum { .. }), "{error}");
+    let elapsed = started.elapsed();
+    assert!((5_000..7_000).contains(&elapsed.as_millis()), "{elapsed:?}");
+}

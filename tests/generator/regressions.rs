@@ -119,7 +119,7 @@ fn a_timeout_of_nothing_still_asks_once() {
 
 /// P3: the sweep of a place in a queue gave up after a lease, and the place has none.
 #[test]
-fn a_place_is_given_up_however_long_the_server_was_away() {
+fn a_place_is_given_up_when_the_server_was_away_for_more_than_a_lease() {
     keeps_the_promises(
         World {
             servers: 1,

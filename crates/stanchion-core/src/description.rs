@@ -292,7 +292,7 @@ impl Heard<'_> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {
-    /// Nothing more.
+    /// No content beyond the number.
     #[default]
     None,
     /// For [`Sharing::Permits`]: the request has a place in line on the server, see [`Synchronizer::leaves_sign`].

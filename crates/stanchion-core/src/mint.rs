@@ -23,14 +23,14 @@ macro_rules! minting {
     }};
 }
 
-/// The length of what [`minting!`](crate::minting) makes of `text`.
+/// The length of the script that [`minting!`](crate::minting) makes of `text`.
 #[doc(hidden)]
 #[must_use]
 pub const fn minting_len(text: &str) -> usize {
     text.len() - LINE.len() + MINT.len()
 }
 
-/// What [`minting!`](crate::minting) makes of `text`.
+/// The script that [`minting!`](crate::minting) makes of `text`.
 ///
 /// # Panics
 /// When the program is compiled, if `text` has no line for it.

@@ -191,7 +191,7 @@ macro_rules! setters {
 
 impl ClientConfig {
     /// For `stanchion-core`: the time after which a connection that answers nothing has been dropped, so that none of the requests
-    /// sent on it is awaited any more. Silence is noticed up to one response timeout late.
+    /// sent on it is awaited any more.
     #[doc(hidden)]
     #[must_use]
     pub fn silence_limit(&self) -> Duration {

@@ -362,7 +362,8 @@ impl Sentinels {
                 // Asked after subscribing: a failover in between is either in the answer or in a message.
                 let missed = std::mem::replace(&mut earlier, true)
                     || !std::mem::replace(&mut self.open().listening, true);
-                if missed && let Ok(master) = self.master().await {
+                // So not the answer that connects share, which may be older than the subscription.
+                if missed && let Ok(master) = self.panel.master().await {
                     self.leave_all_but(&master.place);
                 }
             }
@@ -654,6 +655,42 @@ mod tests {
         sentinels.leave_all_but(&place("old"));
         let _again = three().await;
         assert_eq!(fake.asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_failover_before_the_first_sentinel_was_heard_is_noticed() {
+        let (fake, gate) = fake_and_gate();
+        let sentinels = sentinels(&fake, &gate);
+        gate.0.add_permits(1);
+        let _stream = sentinels.connect().await.unwrap();
+        // No message tells of it: nobody listens yet.
+        *fake.master.lock().unwrap() = "new";
+        let closed = CancellationToken::new();
+        let (place, connector) = &sentinels.panel.sentinels[0];
+        let link = Link::new(
+            &sentinels.panel.config,
+            sentinels.panel.plan(place, connector, None),
+        );
+        tokio::spawn(link.clone().supervise(Handle::current(), closed.clone()));
+        let listening = tokio::spawn(Arc::clone(&sentinels).listen(link, closed.clone()));
+        let told = async {
+            while sentinels.open().told.is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), told)
+            .await
+            .expect("the sentinels are asked once more");
+        assert_eq!(
+            sentinels.open().told,
+            Some(Place {
+                host: "new".into(),
+                port: 6379
+            })
+        );
+        assert!(sentinels.open().streams.is_empty(), "the old one was left");
+        closed.cancel();
+        listening.await.unwrap();
     }
 
     #[tokio::test]

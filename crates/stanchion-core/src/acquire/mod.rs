@@ -5,8 +5,8 @@
 //! * [`wait`](mod@wait): the loop of an acquire that waits, in the local queue. [`once`](mod@once): an acquire that does not.
 //! * [`reentry`]: an acquire as an explicit owner, which re-enters a hold that this owner has.
 //!
-//! What the requests may have left on the server is a [`Debt`](crate::hold::sweep::Debt), swept when nobody refers to it any more
-//! (P3). A grant becomes a [`Hold`], which takes the debt over. After a request without an answer the same owner asks again; an
+//! A [`Debt`](crate::hold::sweep::Debt) is the possible leftover of the requests on the server. It is swept when nobody refers to
+//! it any more (P3). A grant becomes a [`Hold`], which takes the debt over. After a request without an answer the same owner asks again; an
 //! owner whose hold is being released does not, the next attempt has a fresh one (rule R1).
 
 mod attempt;

@@ -1,6 +1,6 @@
 //! The loop of an acquire that waits.
 //!
-//! It begins with a fresh wire owner and a place in the local queue ([`Ticket`]). Each turn `Try` sends one request: a grant ends
+//! The loop begins with a fresh wire owner and a place in the local queue ([`Ticket`]). Each turn `Try` sends one request: a grant ends
 //! the loop, a refusal parks the ticket. The loop also ends with a hold that was handed over or granted by message, with the
 //! deadline, an outage or a shutdown.
 

@@ -21,7 +21,7 @@ const FORGOTTEN: u32 = 16;
 /// server that never returns must not do for ever.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
 
-/// Whatever the requests of one new owner may have left on the server: a hold, a place in its queue, a request that may still run.
+/// The possible leftovers of the requests of one new owner: a hold, a place in the server's queue, a request that may still run.
 ///
 /// Shared by the one that asks and by its request under way: the drop of the last reference sweeps (P3), so a sweep follows the
 /// request that it undoes. A hold takes the debt over when it begins, see [`Debt::settle`].

@@ -504,8 +504,25 @@ impl LockEntry {
 
     /// Records that `hold` has ended. The next waiter asks, at once or after a head start for other processes.
     pub(crate) fn freed(&self, core: &Core, hold: &HoldState, rivals: Rivals) {
-        let now = core.clock.now();
+        self.freed_in(self.queue(), core, hold, rivals);
+    }
+
+    /// Records that `hold` has ended and was not handed over. [`LockEntry::not_handed`] would let the next waiter ask at once,
+    /// whatever head start other processes have.
+    pub(crate) fn freed_unhanded(&self, core: &Core, hold: &HoldState, rivals: Rivals) {
         let mut queue = self.queue();
+        queue.handing = None;
+        self.freed_in(queue, core, hold, rivals);
+    }
+
+    fn freed_in(
+        &self,
+        mut queue: MutexGuard<'_, Queue>,
+        core: &Core,
+        hold: &HoldState,
+        rivals: Rivals,
+    ) {
+        let now = core.clock.now();
         // Invariant 5: otherwise the waiters behind it would wait for a task that nobody polls.
         let forsaken = queue.forsake(hold);
         if let Some(waiter) = &forsaken {
@@ -556,13 +573,6 @@ impl LockEntry {
         wakers.call();
         // Invariant 4.
         drop(forsaken);
-    }
-
-    /// Records that `hold` has ended and was not handed over. One step: [`LockEntry::not_handed`] alone would let the next waiter
-    /// ask at once, whatever head start other processes have.
-    pub(crate) fn freed_unhanded(&self, core: &Core, hold: &HoldState, rivals: Rivals) {
-        self.queue().handing = None;
-        self.freed(core, hold, rivals);
     }
 
     /// Cleans up after a waiter that was removed: its subscriptions, and the poll that the others rely on.

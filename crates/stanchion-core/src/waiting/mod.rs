@@ -25,7 +25,6 @@
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
 mod lock_entry;
-
 mod queue;
 mod server_queue;
 mod subscriptions;

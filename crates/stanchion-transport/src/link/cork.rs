@@ -32,8 +32,8 @@ impl<S> Corked<S> {
     pub(crate) fn new(stream: S, in_flight: Arc<AtomicUsize>) -> Self {
         Self {
             stream,
-            // `FULL`, so that usual batches need no growth.
-            buffer: Vec::with_capacity(4096),
+            // So that usual batches need no growth.
+            buffer: Vec::with_capacity(FULL),
             written: 0,
             yielded: false,
             in_flight,

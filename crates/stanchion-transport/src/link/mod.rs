@@ -198,22 +198,20 @@ impl Stops {
         self.asked().push(channel.to_vec());
     }
 
+    /// Handles the confirmation of a stop. One that nobody asked for fires `unasked`.
     pub(crate) fn stopped(&self, channel: &[u8]) {
-        let mut asked = self.asked();
-        match asked.iter().position(|other| other == channel) {
-            // One entry only: a channel can be stopped again before the first confirmation.
-            Some(at) => drop(asked.swap_remove(at)),
+        if !self.forget(channel) {
             // Keeps a permit: the supervisor may be waiting for its probe and not for this.
-            None => self.unasked.notify_one(),
+            self.unasked.notify_one();
         }
     }
 
-    /// Records that the server refused, so no confirmation comes.
-    fn refused(&self, channel: &[u8]) {
+    /// Removes one entry of `channel`; returns whether there was one. The server has confirmed, or refused and so never will.
+    fn forget(&self, channel: &[u8]) -> bool {
         let mut asked = self.asked();
-        if let Some(at) = asked.iter().position(|other| other == channel) {
-            asked.swap_remove(at);
-        }
+        let at = asked.iter().position(|other| other == channel);
+        // One entry only: a channel can be stopped again before the first confirmation.
+        at.map(|at| asked.swap_remove(at)).is_some()
     }
 }
 
@@ -460,7 +458,7 @@ impl Link {
         // Otherwise a later end of this channel that nobody asked for would pass as asked, and its confirmation for the
         // reply to another request.
         if answer.is_err() && (kind, on) == (Messages::Sharded, Subscribe::Stop) {
-            live.stops.refused(channel);
+            live.stops.forget(channel);
         }
         answer.map(|_| ()).map_err(|(_, failure)| failure)
     }
