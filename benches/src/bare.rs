@@ -7,9 +7,11 @@ use redis::{Client, Cmd, IntoConnectionInfo as _, Value};
 
 use crate::contender::Contender;
 
-pub(crate) const ACQUIRE: &str =
-    stanchion_core::minting!(include_str!("../../crates/stanchion-lock/lua/acquire.lua"));
-pub(crate) const RELEASE: &str = include_str!("../../crates/stanchion-lock/lua/release.lua");
+pub(crate) const ACQUIRE: &str = stanchion_core::in_line!(stanchion_core::minting!(include_str!(
+    "../../crates/stanchion-lock/lua/acquire.lua"
+)));
+pub(crate) const RELEASE: &str =
+    stanchion_core::in_line!(include_str!("../../crates/stanchion-lock/lua/release.lua"));
 pub(crate) const MINIMAL_ACQUIRE: &str = include_str!("../lua/minimal_acquire.lua");
 pub(crate) const MINIMAL_RELEASE: &str = include_str!("../lua/minimal_release.lua");
 pub(crate) const REDISSON_ACQUIRE: &str = include_str!("../lua/redisson_acquire.lua");
@@ -88,9 +90,15 @@ impl Pair {
     /// With another text, or with another fence: the name itself for none.
     pub(crate) fn ours_as(name: &str, acquire: &str, fence: &str) -> Self {
         let channel = channel(name);
+        let (line, wake) = (
+            format!("stanchion_line:{{{name}}}"),
+            format!("stanchion_wake:{{{name}}}"),
+        );
+        let keys = [name, fence, &line, &wake];
+        let asked = [OWNER, LEASE, NOT_AFTER, "new", "PUBLISH", &channel];
         Self {
-            acquire: Invocation::new(acquire, &[name, fence], &[OWNER, LEASE, NOT_AFTER]),
-            release: Invocation::new(RELEASE, &[name], &[OWNER, "1", LEASE, &channel, "PUBLISH"]),
+            acquire: Invocation::new(acquire, &keys, &asked),
+            release: Invocation::new(RELEASE, &keys, &[&channel, "PUBLISH", OWNER]),
         }
     }
 

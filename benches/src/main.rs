@@ -16,6 +16,7 @@ mod contended;
 mod contender;
 mod crowd;
 mod fair;
+mod fleet;
 mod handoffs;
 mod kind;
 mod latch;
@@ -102,6 +103,8 @@ enum Figure {
     Fair,
     /// A fair cycle alone, against one of the lock.
     FairCycle,
+    /// 2 to 256 clients on one name: commands, rate, waits, server time.
+    Fleet,
     /// From a release to the next holder in another client, against a round trip.
     FairGap,
     /// Server time of the fair lock's scripts with 10 000 waiters, against 10.
@@ -158,6 +161,7 @@ fn main() -> Result<()> {
             Figure::Watchdog => watchdog::measure(&server, plan, &mut report)?,
             Figure::Fair => fair::turns(&server, plan, &mut report)?,
             Figure::FairCycle => fair::uncontended(&server, plan, &mut report)?,
+            Figure::Fleet => fleet::measure(&server, plan, &mut report)?,
             Figure::FairGap => fair::gap(&server, plan, &mut report)?,
             Figure::FairServerTime => fair::server_time(&server, plan, &mut report)?,
             Figure::Readers => rwlock::readers(&server, plan, &mut report)?,

@@ -188,32 +188,33 @@ async fn re_entry_can_be_refused(world: &World) {
 }
 
 async fn a_request_that_runs_again_late_leaves_the_count(world: &World) {
-    const ACQUIRE: &str =
-        stanchion_core::minting!(include_str!("../../crates/stanchion-lock/lua/acquire.lua"));
-    const HAND_OFF: &str =
-        stanchion_core::minting!(include_str!("../../crates/stanchion-lock/lua/hand_off.lua"));
+    const ACQUIRE: &str = stanchion_core::in_line!(stanchion_core::minting!(include_str!(
+        "../../crates/stanchion-lock/lua/acquire.lua"
+    )));
+    const HAND_OFF: &str = stanchion_core::in_line!(stanchion_core::minting!(include_str!(
+        "../../crates/stanchion-lock/lua/hand_off.lua"
+    )));
     let lock = Lock::new(&world.client().await, "job").unwrap();
     let outer = lock.acquire().await.unwrap();
     let owner = lock.status().await.unwrap().holder.unwrap().owner;
     let inner = outer.reenter().await.unwrap();
     let late = i64::MAX.to_string();
     // As Redis runs what a network held back. Without tokens, so that the answer is 0.
-    let acquire = ["EVAL", ACQUIRE, "2", "job", "job", &owner, "30000", &late];
+    let keys = ["4", "job", "job", "line", "wake"];
+    let acquire = [&owner, "30000", &late, "new", "PUBLISH", "channel"];
+    let acquire = [&["EVAL", ACQUIRE], &keys[..], &acquire].concat();
     assert_eq!(world.admin(&acquire), "0");
     assert_eq!(count(world, &owner), "2");
     let hand_off = [
-        "EVAL",
-        HAND_OFF,
-        "2",
-        "job",
-        "job",
+        "channel",
+        "PUBLISH",
         "somebody:1",
         &owner,
         "30000",
         &late,
-        "channel",
-        "PUBLISH",
+        "1",
     ];
+    let hand_off = [&["EVAL", HAND_OFF], &keys[..], &hand_off].concat();
     assert_eq!(world.admin(&hand_off), "0");
     assert_eq!(count(world, &owner), "2");
     inner.release().await.unwrap();

@@ -181,17 +181,17 @@ async fn a_hold_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
     let mut left = pin!(lock.acquire());
     left_waiting!(left, ours);
     let behind = lock.clone();
-    let behind = tokio::spawn(async move { behind.acquire().await.unwrap() });
+    let behind = tokio::spawn(async move { drop(behind.acquire().await.unwrap()) });
     eventually("both wait", || ours.waiters() == 2).await;
     let elsewhere = Lock::new(&theirs, "job").unwrap();
-    let elsewhere = tokio::spawn(async move { elsewhere.acquire().await.unwrap() });
+    let elsewhere = tokio::spawn(async move { drop(elsewhere.acquire().await.unwrap()) });
     eventually("they wait", || theirs.waiters() == 1).await;
     tokio::time::sleep(ms(50)).await;
     let started = Instant::now();
     held.release().await.unwrap();
     // One of the two, at the end of one lease; then the other.
-    drop(behind.await.unwrap());
-    drop(elsewhere.await.unwrap());
+    behind.await.unwrap();
+    elsewhere.await.unwrap();
     assert!(started.elapsed() >= ms(2900), "{:?}", started.elapsed());
     assert!(started.elapsed() <= ms(3500), "{:?}", started.elapsed());
     // Who comes back stands at the end of the line, and gets it all the same.

@@ -9,6 +9,7 @@ mod fair;
 mod identity;
 mod latch;
 mod leased;
+mod line;
 mod local_queue;
 mod lost_messages;
 mod lost_replies;

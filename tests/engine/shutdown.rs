@@ -144,7 +144,7 @@ async fn a_hold_that_was_passed_on_and_not_taken_is_released() {
     guard.release().await.unwrap();
     assert_eq!(
         world.keys(),
-        ["job"],
+        ["job", "stanchion_line:{job}"],
         "passed to the waiter, which does not look"
     );
     let report = client.shutdown(GRACE).await;

@@ -128,6 +128,8 @@ async fn a_missing_right_is_a_rejection_and_leaves_nothing() {
             "~app:*",
             "~stanchion_fence:*",
             "~stanchion_origin:*",
+            "~stanchion_line:*",
+            "~stanchion_wake:*",
             "&*",
             "+@all",
         ],
@@ -166,7 +168,11 @@ async fn a_right_that_is_taken_away_costs_its_own_hold_alone() {
     let rights = |keys: &[&str]| {
         let mut line = vec!["ACL", "SETUSER", "app", "reset", "on", ">pw", "&*", "+@all"];
         line.extend(keys);
-        line.push("~stanchion_fence:*");
+        line.extend([
+            "~stanchion_fence:*",
+            "~stanchion_line:*",
+            "~stanchion_wake:*",
+        ]);
         admin(&server, &line);
     };
     rights(&["~kept", "~taken"]);

@@ -24,11 +24,15 @@ async fn lost_replies_have_the_effect_of_once() {
         let Some(server) = server() else { return };
         let acquire = script(
             &server,
-            include_str!("../../crates/stanchion-multilock/lua/acquire.lua"),
+            stanchion_core::in_line!(include_str!(
+                "../../crates/stanchion-multilock/lua/acquire.lua"
+            )),
         );
         let release = script(
             &server,
-            include_str!("../../crates/stanchion-multilock/lua/release.lua"),
+            stanchion_core::in_line!(include_str!(
+                "../../crates/stanchion-multilock/lua/release.lua"
+            )),
         );
         let proxy = Proxy::start(server.addr());
         let multi = together(&connect(proxy.url()).await);

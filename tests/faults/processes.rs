@@ -131,6 +131,33 @@ async fn killed_waiters_leave_nothing_and_delay_nobody() {
     nothing_left(&server).await;
 }
 
+/// Rule L13 of the line: a grant by message lasts for 1.5 s. The stopped process comes back to a grant that is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_waiter_at_the_head_costs_one_short_grant() {
+    let Some(server) = server() else { return };
+    let guard = acquired(server.url(), "orders", LONG).await;
+    let mut stopped = worker("hold", &server, 30_000);
+    line(&mut stopped, "CONNECTED");
+    let places = |count: &str| {
+        server.cli(&["ZCARD", "stanchion_line:{orders}"]).as_int() == count.parse::<i64>().unwrap()
+    };
+    stanchion_testkit::eventually("it stands in line", || places("1")).await;
+    let waiter = waiting(&lock_of(server.url(), "orders", LONG).await);
+    stanchion_testkit::eventually("we stand behind it", || places("2")).await;
+    quiet(&server).await;
+    stopped.signal(Signal::Stop);
+    let released = tokio::time::Instant::now();
+    guard.release().await.unwrap();
+    let guard = granted(waiter, ms(1500) + SLACK).await;
+    assert!(released.elapsed() >= ms(1400), "{:?}", released.elapsed());
+    let ours = token(&guard);
+    stopped.signal(Signal::Cont);
+    quiet(&server).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert!(number(&line(&mut stopped, "HELD")) > ours, "P2");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_ends_in_order_leaves_nothing() {
     let Some(server) = server() else { return };

@@ -124,7 +124,7 @@ async fn a_partial_release_whose_reply_is_lost_counts_once() {
             guard.reenter().await.unwrap(),
             guard.reenter().await.unwrap(),
         );
-        world.lose_reply(&world.scripts.release, then);
+        world.lose_reply(&world.scripts.exit, then);
         third.release().await.unwrap();
         world.settled().await;
         assert_eq!(hold_count(&world.server, "orders"), 2, "{then:?}");

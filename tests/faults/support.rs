@@ -189,6 +189,7 @@ pub(crate) struct Scripts {
     pub(crate) acquire: String,
     pub(crate) reenter: String,
     pub(crate) release: String,
+    pub(crate) exit: String,
     pub(crate) hand_off: String,
     pub(crate) renew: String,
 }
@@ -197,13 +198,16 @@ impl Scripts {
     pub(crate) fn load(server: &RedisServer) -> Self {
         let load = |text: &str| server.cli(&["SCRIPT", "LOAD", text]).as_text().to_owned();
         Self {
-            acquire: load(stanchion_core::minting!(include_str!(
-                "../../crates/stanchion-lock/lua/acquire.lua"
+            acquire: load(stanchion_core::in_line!(stanchion_core::minting!(
+                include_str!("../../crates/stanchion-lock/lua/acquire.lua")
             ))),
             reenter: load(include_str!("../../crates/stanchion-lock/lua/reenter.lua")),
-            release: load(include_str!("../../crates/stanchion-lock/lua/release.lua")),
-            hand_off: load(stanchion_core::minting!(include_str!(
-                "../../crates/stanchion-lock/lua/hand_off.lua"
+            exit: load(include_str!("../../crates/stanchion-lock/lua/exit.lua")),
+            release: load(stanchion_core::in_line!(include_str!(
+                "../../crates/stanchion-lock/lua/release.lua"
+            ))),
+            hand_off: load(stanchion_core::in_line!(stanchion_core::minting!(
+                include_str!("../../crates/stanchion-lock/lua/hand_off.lua")
             ))),
             renew: load(include_str!("../../crates/stanchion-core/lua/renew.lua")),
         }

@@ -53,6 +53,8 @@ pub(crate) async fn run(
         .clock(clock.clone())
         .background(Background::CurrentRuntime)
         .seed(life.seed(&scenario))
+        // Places in a line with one arrival are in the order of their names.
+        .identity(u128::from(life.seed(&scenario)))
         .poll_interval(scenario.poll_interval)
         .subscription_linger(scenario.linger)
         .response_timeout(scenario.response_timeout);

@@ -23,10 +23,11 @@ pub(crate) enum Mutation {
 /// The delay of a subscription's effect after its confirmation: longer than the question after it takes.
 const SUBSCRIPTION_DELAY: Duration = Duration::from_millis(150);
 
-const RELEASE: &str = include_str!("../../crates/stanchion-lock/lua/release.lua");
+const RELEASE: &str =
+    stanchion_core::in_line!(include_str!("../../crates/stanchion-lock/lua/release.lua"));
 
 /// The release script without its check.
-const UNCHECKED: &str = "redis.call('DEL', KEYS[1]) return redis.call(ARGV[5], ARGV[4], '0')";
+const UNCHECKED: &str = "redis.call('DEL', KEYS[1]) return redis.call(ARGV[2], ARGV[1], '0')";
 
 /// Serves one connection.
 pub(crate) async fn serve(

@@ -124,17 +124,30 @@ impl World {
         }
     }
 
-    /// The number of connections that listen on `channel`.
+    /// The number of connections that listen on `channel`, or on one below it: `channel:<client>`.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         match self {
-            Self::Engine(engine) => match engine.execute(&["PUBSUB", "NUMSUB", channel]) {
-                Reply::Array(items) => match items.get(1) {
-                    Some(Reply::Int(n)) => usize::try_from(*n).unwrap(),
+            Self::Engine(engine) => {
+                let below = format!("{channel}:*");
+                let Reply::Array(names) = engine.execute(&["PUBSUB", "CHANNELS", &below]) else {
+                    panic!("a list of channels");
+                };
+                let mut command = vec!["PUBSUB".to_owned(), "NUMSUB".into(), channel.into()];
+                command.extend(names.iter().map(|name| match name {
+                    Reply::Bulk(name) => String::from_utf8_lossy(name).into_owned(),
                     other => panic!("{other:?}"),
-                },
-                other => panic!("{other:?}"),
-            },
+                }));
+                let command: Vec<&str> = command.iter().map(String::as_str).collect();
+                let Reply::Array(items) = engine.execute(&command) else {
+                    panic!("channels and numbers");
+                };
+                let count = |item: &Reply| match item {
+                    Reply::Int(n) => usize::try_from(*n).unwrap(),
+                    _ => 0,
+                };
+                items.iter().map(count).sum()
+            }
             Self::Server(server) => server.subscribers(channel),
         }
     }

@@ -34,8 +34,8 @@ const EXCUSED: [(&str, &str); 3] = [
     ),
 ];
 
-/// The macro that puts a script together. Tests and benchmarks that send a script by themselves have no other way to its text.
-const MINTING: &str = "::minting!";
+/// The macros that put a script together. Tests and benchmarks that send a script by themselves have no other way to its text.
+const WEAVING: [&str; 2] = ["::minting!", "::in_line!"];
 
 /// Returns whether `text` names something inside an internal crate. A log filter does not: `stanchion_core::hold=error`.
 fn reaches_inside(text: &str) -> bool {
@@ -44,7 +44,7 @@ fn reaches_inside(text: &str) -> bool {
             let rest = &text[at + name.len()..];
             let path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
             rest.starts_with("::")
-                && !rest.starts_with(MINTING)
+                && !WEAVING.iter().any(|weaving| rest.starts_with(weaving))
                 && !rest.trim_start_matches(path).starts_with('=')
         })
     })

@@ -18,12 +18,15 @@ const PLACES: [(&str, &str); 12] = [
         "builds none: metrics begin with the same word",
     ),
     (
+        "crates/stanchion-core/src/primitive/line.rs",
+        "the line of a lock, which multi-locks use, too",
+    ),
+    (
         "crates/stanchion-core/src/token.rs",
         "the counter of tokens that Redisson's fenced lock has",
     ),
     ("crates/stanchion-fair/src/scripts.rs", "the fair lock's"),
     ("crates/stanchion-latch/src/scripts.rs", "the latch's"),
-    ("crates/stanchion-lock/src/scripts.rs", "the lock's"),
     (
         "crates/stanchion-multilock/src/origin.rs",
         "the number of a keyspace; members bring their own",

@@ -187,9 +187,11 @@ impl Client {
         for (sync, leftover) in core.entries.places() {
             leftover.sweep(core, &sync);
         }
+        drop(core.entries.standing());
         drop(core.entries.unclaimed());
         core.runner.drain(grace).await;
-        // A hold that was being handed to a local waiter has arrived by now, and nobody takes it.
+        // A hold that was being handed to a local waiter has arrived by now, and nobody takes it; or its place in line.
+        drop(core.entries.standing());
         drop(core.entries.unclaimed());
         let mut abandoned = Vec::new();
         for hold in core.timetable.holds() {

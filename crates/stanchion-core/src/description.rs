@@ -2,10 +2,12 @@
 //!
 //! Nothing here knows clients, holds or waiters.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use crate::lease::Lease;
+use crate::line::{Approach, Placed};
 use crate::name::Name;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
@@ -28,10 +30,35 @@ pub struct Request<'a> {
     /// For [`Sharing::Permits`]: true when no other waiter of this process is ahead. Only then may the script give it a place in
     /// line, so that the order on the server is that of this process.
     pub first: bool,
-    /// For [`Sharing::Queued`]: true when the server has answered this owner before, and gave it a place in its queue.
+    /// True when the server has answered this owner before, and gave it a place in its queue or line.
     pub queued: bool,
+    /// With a line: the way in which this request asks.
+    pub approach: Approach,
     /// For a shared hold: the owner of the exclusive hold of the same name that the same actor has (a writer that also reads).
     pub within: Option<&'a WireOwner>,
+}
+
+impl Request<'_> {
+    /// The words by which the scripts of a line know how a request asks.
+    #[must_use]
+    pub fn ask(&self) -> Cow<'static, str> {
+        let Approach {
+            arrived,
+            looks,
+            polls,
+            hears,
+        } = self.approach;
+        if !self.waits {
+            "try".into()
+        } else if polls {
+            "poll".into()
+        } else if !self.queued {
+            "new".into()
+        } else {
+            let ask = if looks { "look" } else { "ask" };
+            format!("{ask} {arrived} {}", u8::from(hears)).into()
+        }
+    }
 }
 
 /// The way in which holders share, and so in which the waiters of one process take turns.
@@ -60,6 +87,10 @@ pub(crate) struct Subject {
 impl Subject {
     pub(crate) fn of(sync: &dyn Synchronizer) -> Self {
         Self::named(sync, sync.name())
+    }
+
+    pub(crate) const fn name(&self) -> &Name {
+        &self.name
     }
 
     /// Makes the subject of `name` in the family of `sync`.
@@ -231,6 +262,34 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     fn server_queue(&self) -> Option<&dyn ServerQueue> {
         None
     }
+
+    /// The line of processes that the server keeps, with [`Sharing::Exclusive`].
+    fn line(&self) -> Option<&dyn ServerLine> {
+        None
+    }
+}
+
+/// The line of the processes that wait for a name: see [`Synchronizer::line`].
+///
+/// A process has one place in it, whichever of its waiters asked. A release grants to the head of the line by message, and the
+/// process gives the hold to its first waiter; or the head is told to ask.
+pub trait ServerLine {
+    /// The channel on which Redisson's clients publish releases of `name`. [`Synchronizer::channel`] is the one of this process.
+    fn neighbours(&self, name: &Name) -> Option<&[u8]>;
+
+    /// The script that looks after a free lock: `heard` after a message on [`ServerLine::neighbours`], otherwise because a release's
+    /// reply says so. `None` where several names are taken together.
+    fn tend(&self, heard: bool) -> Option<Call>;
+
+    /// The script that releases with one key, for the time in which the keys are on two nodes. It grants to nobody.
+    fn release_alone(&self, _owner: &WireOwner) -> Option<Call> {
+        None
+    }
+
+    /// The script that releases for `from` and puts the requester into the line; it may be granted at once.
+    fn pass_on(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
+        None
+    }
 }
 
 /// The hand-off of a synchronizer: see [`Synchronizer::hand_off`].
@@ -274,7 +333,13 @@ pub enum Heard<'a> {
         now: u64,
         /// The lease of the grant. It is short, and must be renewed soon.
         lease: Duration,
+        /// The counter that the token comes from, `-` for none; `None` where the message does not say.
+        fence: Option<&'a str>,
     },
+    /// This process is the head of the line: look when this time has passed.
+    Head(Duration),
+    /// Ask when this time has passed: others have a head start.
+    Open(Duration),
 }
 
 impl Heard<'_> {
@@ -305,7 +370,11 @@ pub enum Hint {
         name: Name,
         /// Its channel.
         channel: Vec<u8>,
+        /// The place there, if the request has got one.
+        placed: Option<Placed>,
     },
+    /// The request has a place in the line: see [`ServerLine`].
+    Placed(Placed),
     /// For [`Sharing::Queued`]: the server has lost the queue, so all waiters must ask again.
     Forgotten,
     /// For [`Sharing::Queued`]: the state of the queue.
@@ -315,6 +384,17 @@ pub enum Hint {
         /// True when a client is ahead that grants to nobody (Redisson): listen to [`ServerQueue::channel_of`], too.
         foreign: bool,
     },
+}
+
+impl Hint {
+    /// The place in a line that it tells of.
+    pub(crate) const fn placed(&self) -> Option<Placed> {
+        match self {
+            Self::Placed(placed) => Some(*placed),
+            Self::Elsewhere { placed, .. } => *placed,
+            _ => None,
+        }
+    }
 }
 
 /// A reply of a script, read by the convention of [`Synchronizer`].

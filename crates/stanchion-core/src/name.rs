@@ -114,6 +114,15 @@ impl Name {
         }
     }
 
+    /// As [`Name::prefixed`], but `x` and `{x}` have two keys: for keys that Redisson does not know.
+    pub(crate) fn prefixed_alone(&self, prefix: &str) -> Vec<u8> {
+        if self.is_wrapped() {
+            self.prefixed(&format!("{prefix}_braced"))
+        } else {
+            self.prefixed(prefix)
+        }
+    }
+
     /// `prefix{N}`, also when N has braces: Redisson's rule for the channel of a count-down latch.
     #[must_use]
     pub fn braced(&self, prefix: &str) -> Vec<u8> {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::agenda::Agenda;
 use crate::description::{Request, Tenure};
 use crate::lease::Lease;
+use crate::line::Approach;
 use crate::name::Name;
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
@@ -45,6 +46,7 @@ impl Limit {
             waits: false,
             first: false,
             queued: false,
+            approach: Approach::default(),
             within: None,
         }
     }

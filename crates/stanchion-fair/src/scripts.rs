@@ -254,6 +254,7 @@ fn read_grant(payload: &[u8]) -> Option<Heard<'_>> {
         token: FencingToken::new(parts.next()?.parse().ok()?),
         now: parts.next()?.parse().ok()?,
         lease: Duration::from_millis(parts.next()?.parse().ok()?),
+        fence: None,
     };
     parts.next().is_none().then_some(granted)
 }
@@ -270,6 +271,7 @@ mod tests {
             token: FencingToken::new(1_700_000_000_000_001),
             now: 1_700_000_000_000_000,
             lease: Duration::from_millis(1500),
+            fence: None,
         };
         assert_eq!(granted, Some(expected));
         let untold = read_grant(b"u:7 0 5 1500");

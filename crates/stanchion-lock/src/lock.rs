@@ -15,15 +15,19 @@ use crate::status::LockStatus;
 /// * P1: at most one owner holds at a time, until its [`valid_until`](LockGuard::valid_until).
 /// * P2: [fencing tokens](LockGuard::fencing_token) grow.
 /// * P3: an acquire that returns no guard leaves nothing behind.
-/// * P4: a release wakes a waiter within about a round trip, in every process; after a lost message it takes until the next
-///   poll (5 s).
+/// * P4: a release makes the process that has waited longest the next holder, within about a round trip. After a lost message it
+///   takes 1.5 s, or at the longest until the next poll (5 s).
+/// * P11: a grant costs two commands, however many processes wait.
 /// * Every acquire is a new owner: two calls on one handle exclude each other. To re-enter, use [`LockGuard::reenter`] or
 ///   [`AcquireOptions::owner`](stanchion_core::AcquireOptions::owner).
-/// * Within a process waiters are served in order of arrival. Between processes there is no order; the fair lock has one.
+/// * Within a process waiters are served in order of arrival. Processes take turns: up to 8 hand-offs in a row inside one, then the
+///   next. A try gets a lock that is free, and so hardly ever one that others wait for. The order of single calls across
+///   processes is the fair lock's promise, not this one's.
 ///
 /// # On the wire
-/// Redisson's `RLock`: the hash `name` with one field, and the channel `redisson_lock__channel:{name}`. An uncontended
-/// acquire and release are two commands.
+/// Redisson's `RLock`: the hash `name` with one field, and the channel `redisson_lock__channel:{name}`. The processes that wait stand
+/// in a line of stanchion's own, `stanchion_line:{name}`; each listens on a channel below Redisson's. Redisson's clients get their
+/// turns in between. An uncontended acquire and release are two commands.
 #[derive(Clone, Debug)]
 pub struct Lock {
     handle: Handle,

@@ -1,38 +1,50 @@
 //! The scripts, and the description of a lock that calls them.
 
-use stanchion_core::primitive::{Call, HandOff, Handle, Kind, Request, Script, Synchronizer};
-use stanchion_core::{Fencing, Lease, Name, WireOwner, minting};
+use stanchion_core::primitive::{
+    Arg, Call, HandOff, Handle, Hint, Kind, Line, Placed, Reply, Request, Script, ServerLine,
+    Synchronizer,
+};
+use stanchion_core::{Fencing, Lease, Name, WireOwner, in_line, minting};
 
-static ACQUIRE: Script<2, 3> =
-    Script::new("lock/acquire", minting!(include_str!("../lua/acquire.lua")));
+static ACQUIRE: Script<4, 6> = Script::new(
+    "lock/acquire",
+    in_line!(minting!(include_str!("../lua/acquire.lua"))),
+);
 static REENTER: Script<1, 4> = Script::new("lock/reenter", include_str!("../lua/reenter.lua"));
-static RELEASE: Script<1, 5> = Script::new("lock/release", include_str!("../lua/release.lua"));
-static HAND_OFF: Script<2, 6> = Script::new(
+static EXIT: Script<1, 3> = Script::new("lock/exit", include_str!("../lua/exit.lua"));
+static RELEASE: Script<4, 3> =
+    Script::new("lock/release", in_line!(include_str!("../lua/release.lua")));
+static RELEASE_ALONE: Script<1, 3> = Script::new(
+    "lock/release_alone",
+    include_str!("../lua/release_alone.lua"),
+);
+static ABANDON: Script<4, 3> =
+    Script::new("lock/abandon", in_line!(include_str!("../lua/abandon.lua")));
+static TEND: Script<4, 3> = Script::new("lock/tend", in_line!(include_str!("../lua/tend.lua")));
+static HAND_OFF: Script<4, 7> = Script::new(
     "lock/hand_off",
-    minting!(include_str!("../lua/hand_off.lua")),
+    in_line!(minting!(include_str!("../lua/hand_off.lua"))),
 );
 static STATUS: Script<2, 0> = Script::new("lock/status", include_str!("../lua/status.lua"));
-static FORCE_RELEASE: Script<1, 2> = Script::new(
+static FORCE_RELEASE: Script<4, 2> = Script::new(
     "lock/force_release",
-    include_str!("../lua/force_release.lua"),
+    in_line!(include_str!("../lua/force_release.lua")),
 );
 
 /// A lock, as the core sees it.
 #[derive(Debug)]
 pub(crate) struct Description {
     name: Name,
-    channel: Vec<u8>,
+    line: Line,
     /// The counter of the tokens; the name itself where no tokens are minted.
     fence: Vec<u8>,
-    publish: &'static str,
 }
 
 impl Description {
     pub(crate) fn new(handle: &Handle, name: Name, fencing: Fencing) -> Self {
         Self {
-            channel: name.prefixed("redisson_lock__channel"),
+            line: Line::of(handle, &name),
             fence: fencing.key(&name),
-            publish: handle.publish_command(),
             name,
         }
     }
@@ -41,14 +53,38 @@ impl Description {
         self.fence != self.name.as_bytes()
     }
 
+    fn keys(&self) -> [&[u8]; 4] {
+        let Line { line, wake, .. } = &self.line;
+        [self.name.as_bytes(), &self.fence, line, wake]
+    }
+
+    /// The first arguments of every script that handles the line.
+    fn common(&self) -> [Arg<'_>; 2] {
+        [self.line.base.as_slice().into(), self.line.publish.into()]
+    }
+
     pub(crate) fn status(&self) -> Call {
         STATUS.call([self.name.as_bytes(), &self.fence], [])
     }
 
     pub(crate) fn force_release(&self) -> Call {
-        FORCE_RELEASE.call(
-            [self.name.as_bytes()],
-            [self.channel.as_slice().into(), self.publish.into()],
+        FORCE_RELEASE.call(self.keys(), self.common())
+    }
+
+    /// The script that ends the hold of `from` for `to`, or for the head of the line unless it may `keep` the hold.
+    fn pass(&self, from: &WireOwner, to: &Request<'_>, keep: bool) -> Call {
+        let [base, publish] = self.common();
+        HAND_OFF.call(
+            self.keys(),
+            [
+                base,
+                publish,
+                from.as_str().into(),
+                to.owner.as_str().into(),
+                to.lease.millis().into(),
+                to.not_after.into(),
+                u64::from(keep).into(),
+            ],
         )
     }
 }
@@ -63,7 +99,7 @@ impl Synchronizer for Description {
     }
 
     fn channel(&self) -> &[u8] {
-        &self.channel
+        &self.line.channel
     }
 
     fn fence(&self) -> Option<&[u8]> {
@@ -71,12 +107,17 @@ impl Synchronizer for Description {
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
+        let [base, publish] = self.common();
+        let ask = request.ask();
         ACQUIRE.call(
-            [self.name.as_bytes(), &self.fence],
+            self.keys(),
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
                 request.not_after.into(),
+                ask.as_ref().into(),
+                publish,
+                base,
             ],
         )
     }
@@ -95,36 +136,66 @@ impl Synchronizer for Description {
     }
 
     fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
-        let call = RELEASE.call(
-            [self.name.as_bytes()],
-            [
-                owner.as_str().into(),
-                u64::from(count).into(),
-                lease.millis().into(),
-                self.channel.as_slice().into(),
-                self.publish.into(),
-            ],
-        );
+        let call = if count > 1 {
+            EXIT.call(
+                [self.name.as_bytes()],
+                [
+                    owner.as_str().into(),
+                    u64::from(count).into(),
+                    lease.millis().into(),
+                ],
+            )
+        } else {
+            let [base, publish] = self.common();
+            RELEASE.call(self.keys(), [base, publish, owner.as_str().into()])
+        };
         Some(call)
     }
 
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
+        let [base, publish] = self.common();
+        Some(ABANDON.call(self.keys(), [base, publish, owner.as_str().into()]))
+    }
+
     fn hand_off(&self) -> Option<&dyn HandOff> {
+        Some(self)
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        Placed::read(rest).map_or(Hint::None, Hint::Placed)
+    }
+
+    fn line(&self) -> Option<&dyn ServerLine> {
         Some(self)
     }
 }
 
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
-        HAND_OFF.call(
-            [self.name.as_bytes(), &self.fence],
-            [
-                from.as_str().into(),
-                to.owner.as_str().into(),
-                to.lease.millis().into(),
-                to.not_after.into(),
-                self.channel.as_slice().into(),
-                self.publish.into(),
-            ],
-        )
+        self.pass(from, to, true)
+    }
+}
+
+impl ServerLine for Description {
+    fn neighbours(&self, name: &Name) -> Option<&[u8]> {
+        (*name == self.name).then_some(self.line.base.as_slice())
+    }
+
+    fn tend(&self, heard: bool) -> Option<Call> {
+        let [base, publish] = self.common();
+        let sentry = if heard { self.line.client.as_str() } else { "" };
+        Some(TEND.call(self.keys(), [base, publish, sentry.into()]))
+    }
+
+    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
+        let [base, publish] = self.common();
+        Some(RELEASE_ALONE.call(
+            [self.name.as_bytes()],
+            [base, publish, owner.as_str().into()],
+        ))
+    }
+
+    fn pass_on(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
+        Some(self.pass(from, to, false))
     }
 }

@@ -1,58 +1,41 @@
 -- multilock/acquire
--- Take several locks if all of them are free, or none.
+-- Take several locks if all of them are free, or none; then take, or keep, a place in the line of one that is not.
 --
 -- KEYS[1]  lock       hash    owner -> hold count (Redisson's layout); one key for each lock, in name order
--- KEYS[2]  fence      string  the last fencing token of a lock; one key for each counter, after all locks
+-- KEYS[2]  line       zset    place -> arrival, server us; one key for each lock, after all locks
+-- KEYS[3]  wake       hash    what is known of clients outside the line; one key for each lock, after all lines
+-- KEYS[4]  fence      string  the last fencing token of a lock; one key for each counter, after those
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one outermost hold only (R1)
 -- ARGV[2]  lease      milliseconds
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
 -- ARGV[4]  locks      how many of the keys are locks
 -- ARGV[5]  publish    PUBLISH or SPUBLISH
--- ARGV[6]  channel    one for each lock
+-- ARGV[6]  ask        "try" takes no place, "poll" neither, but waits, "new" has none yet; "look <arrived> <hears>", "ask <arrived> <hears>"
+--                     have one. hears: 1, this client hears Redisson's releases
+-- ARGV[7]  base       Redisson's channel, one for each lock; then for each lock which of the counters is its own, 0: none
 --
--- Returns  > 0 the token of all, 0 acquired without a token, -1 late,
---          { -4 - ttl (-3: no TTL), now, i } busy: another owner holds the i-th lock, and this owner holds none
+-- Returns  > 0 the token of all, 0 acquired without a token, -1 late, { -4 - ttl (-3: no TTL), now, i } busy: another owner
+--          holds the i-th lock, and this owner holds none; with a place in its line more elements, see `stand` in line.lua
 -- Replay   grants again with a new, larger token: counts are set, never incremented (P6)
--- Wakes    nobody; except for locks that an earlier run took and this one cannot keep: as a release does (R12)
--- Cost     O(locks)
+-- Wakes    nobody; except for locks that it cannot keep, or was asked to try and leaves: as a release does (R12)
+-- Cost     O(locks), each with O(log n) for n processes in its line
 local call = redis.call
-local locks = ARGV[4] + 0
--- All types are read first, so WRONGTYPE comes before any write and foreign keys stay untouched (R16).
-local ttls, mine, busy = {}, {}, nil
-for i = 1, locks do
-  local ttl = call('PTTL', KEYS[i])
-  ttls[i] = ttl
-  if ttl ~= -2 then
-    if call('HGET', KEYS[i], ARGV[1]) then
-      mine[#mine + 1] = i
-    elseif call('HEXISTS', KEYS[i], 'mode') == 1 then
-      return redis.error_reply('WRONGTYPE the name of lock ' .. i .. ' is in use as a read-write lock')
-    elseif not busy then
-      busy = i
-    end
-  end
+local locks, publish = ARGV[4] + 0, ARGV[5]
+local ask, arrived, hears = string.match(ARGV[6], '^(%l+) ?(%d*) ?(%d*)$')
+local place = ARGV[1] .. '+'
+local lock, fence, line, wake, base
+local function at(i)
+  lock, line, wake, base = KEYS[i], KEYS[locks + i], KEYS[2 * locks + i], ARGV[6 + i]
+  local counter = ARGV[6 + locks + i] + 0
+  fence = counter > 0 and KEYS[3 * locks + counter] or lock
 end
 
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-if busy then
-  for _, i in ipairs(mine) do
-    if call('HDEL', KEYS[i], ARGV[1]) == 1 then redis.pcall(ARGV[5], ARGV[5 + i], '0') end
-  end
-  return { -4 - ttls[busy], now, busy }
-end
-
--- P3: a request that outlived its caller takes nothing. Checked after busy, which takes nothing either.
-if now > ARGV[3] + 0 then return -1 end
-
-local token = 0
-local taken = 0
-local done, problem = pcall(function()
-  if #KEYS > locks then
+local us, ttls, token, taken = 0, {}, 0, 0
+local function take()
+  if #KEYS > 3 * locks then
     -- P2: one token above the last of every counter, max(last + 1, now), compared as numbers (R5).
-    token = now
-    local text = time[1] .. string.sub('00000' .. time[2], -6)
-    for i = locks + 1, #KEYS do
+    token = us
+    for i = 3 * locks + 1, #KEYS do
       local last = call('GET', KEYS[i])
       if last then
         local n = tonumber(last)
@@ -60,24 +43,99 @@ local done, problem = pcall(function()
         if not n or n % 1 ~= 0 or n >= 9007199254740991 then
           error(redis.error_reply('WRONGTYPE the fencing counter ' .. KEYS[i] .. ' is not a whole number below 2^53 - 1'))
         end
-        if n >= token then
-          token = n + 1
-          text = string.format('%.0f', token)
-        end
+        if n >= token then token = n + 1 end
       end
     end
-    for i = locks + 1, #KEYS do call('SET', KEYS[i], text) end
+    for i = 3 * locks + 1, #KEYS do call('SET', KEYS[i], string.format('%.0f', token)) end
   end
   for i = 1, locks do
     taken = i
     call('HSET', KEYS[i], ARGV[1], '1')
     -- Never shorten (R3).
-    if ttls[i] < ARGV[2] + 0 then call('PEXPIRE', KEYS[i], ARGV[2]) end
+    if (ttls[i] or -2) < ARGV[2] + 0 then call('PEXPIRE', KEYS[i], ARGV[2]) end
   end
-end)
-if done then return token end
+end
+
+local done, problem
+-- The common case, without the functions for lines: nobody holds and nobody waits.
+if locks <= 1000 and call('EXISTS', unpack(KEYS, 1, 2 * locks)) == 0 then
+  local time = call('TIME')
+  us = time[1] * 1000000 + time[2]
+  -- P3: a request that outlived its caller takes nothing.
+  if us > ARGV[3] + 0 then return -1 end
+  done, problem = pcall(take)
+  if done then return token end
+end
+
+-- @line.lua
+
+if not problem then
+  -- All types are read first, so WRONGTYPE comes before any write and foreign keys stay untouched (R16).
+  local mine, busy = {}, nil
+  for i = 1, locks do
+    local ttl = call('PTTL', KEYS[i])
+    ttls[i] = ttl
+    if ttl ~= -2 then
+      if call('HGET', KEYS[i], ARGV[1]) then
+        mine[#mine + 1] = i
+      elseif call('HEXISTS', KEYS[i], 'mode') == 1 then
+        return redis.error_reply('WRONGTYPE the name of lock ' .. i .. ' is in use as a read-write lock')
+      elseif not busy then
+        busy = i
+      end
+    -- L6: who comes anew does not overtake a line.
+    elseif not busy and ask == 'new' and call('EXISTS', KEYS[locks + i]) == 1 then
+      busy = i
+    end
+  end
+
+  us = clock()
+  if busy then
+    for _, i in ipairs(mine) do
+      at(i)
+      if call('HDEL', lock, ARGV[1]) == 1 then pass(us) end
+    end
+    if ask == 'try' then return { -4 - ttls[busy], us, busy } end
+    -- P3, for the place.
+    if us > ARGV[3] + 0 then return -1 end
+    for i = 1, locks do
+      if i ~= busy then
+        call('ZREM', KEYS[locks + i], place)
+        -- It was asked to try this one, and cannot.
+        if ask == 'ask' and ttls[i] == -2 and call('EXISTS', KEYS[locks + i]) == 1 then
+          at(i)
+          pass(us)
+        end
+      end
+    end
+    at(busy)
+    if ask == 'poll' then
+      if call('EXISTS', line) == 1 then
+        redis.pcall('HSET', wake, 'polled', string.format('%.0f', us))
+        redis.pcall('PEXPIRE', wake, 60000)
+      end
+      return { -4 - ttls[busy], us, busy }
+    end
+    if arrived == '' then arrived = string.format('%.0f', us) end
+    local stood = stand(place, us, ttls[busy], arrived, ttls[busy] == -2, hears == '1')
+    if type(stood) == 'number' then return { stood, us, busy } end
+    if not stood.err then table.insert(stood, 3, busy) end
+    return stood
+  end
+
+  -- P3. Checked after busy, which takes nothing either.
+  if us > ARGV[3] + 0 then return -1 end
+  done, problem = pcall(take)
+  if done then
+    if ask ~= 'try' and ask ~= 'poll' and ask ~= 'new' then
+      for i = 1, locks do call('ZREM', KEYS[locks + i], place) end
+    end
+    return token
+  end
+end
 -- All or nothing, also when rights are missing; and no lock without a TTL stays behind (R9).
 for i = 1, taken do
-  if redis.pcall('HDEL', KEYS[i], ARGV[1]) == 1 then redis.pcall(ARGV[5], ARGV[5 + i], '0') end
+  at(i)
+  if redis.pcall('HDEL', lock, ARGV[1]) == 1 then pass(us) end
 end
 return type(problem) == 'table' and problem or redis.error_reply(tostring(problem))

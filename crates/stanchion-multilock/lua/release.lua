@@ -1,25 +1,71 @@
 -- multilock/release
--- Free all of several locks, and wake a waiter of each.
+-- Free all of several locks: each goes to the head of its line, or is free for everybody.
 --
--- KEYS[1]  lock     hash  owner -> hold count; one key for each lock
+-- KEYS[1]  lock     hash    owner -> hold count; one key for each lock
+-- KEYS[2]  line     zset    place -> arrival, server us; one key for each lock, after all locks
+-- KEYS[3]  wake     hash    what is known of clients outside the line; one key for each lock, after all lines
+-- KEYS[4]  fence    string  the last fencing token of a lock; one key for each counter, after those
 -- ARGV[1]  owner
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
--- ARGV[3]  channel  one for each lock; not a KEY: it would need a right on a key of that name (R14)
+-- ARGV[3]  locks    how many of the keys are locks
+-- ARGV[4]  places   1: give up its places in line, too
+-- ARGV[5]  base     one for each lock; not a KEY: it would need a right on a key of that name (R14). Then for each lock which of
+--                   the counters is its own, 0: none
 --
 -- Returns  >= 0 all freed: the number of subscribers that got a message; -1 all freed, but a message could not be sent; -2 the
 --          owner did not hold one of them, and those it held are free
 -- Replay   the second run finds nothing to release (P6)
--- Wakes    for each lock one waiter in each process that waits: payload 0, as Redisson
--- Cost     O(locks) and the server's delivery to the subscribers
-local told, missing, unheard = 0, false, false
-for i = 1, #KEYS do
+-- Wakes    for each lock the head of its line, which is granted the lock or asked to try. Without a line everybody: payload 0,
+--          as Redisson
+-- Cost     O(locks), each with O(log n) for n processes in its line
+local call = redis.call
+local publish, locks = ARGV[2], ARGV[3] + 0
+local found, missing = {}, false
+for i = 1, locks do
   -- HDEL tests and deletes in one step, and passes at maxmemory (R8). A foreign key among them does not stop the others.
-  if redis.pcall('HDEL', KEYS[i], ARGV[1]) == 1 then
-    local heard = redis.pcall(ARGV[2], ARGV[2 + i], '0')
-    if type(heard) == 'number' then told = told + heard else unheard = true end
-  else
-    missing = true
+  found[i] = redis.pcall('HDEL', KEYS[i], ARGV[1]) == 1
+  if not found[i] then missing = true end
+end
+
+local told, unheard = 0, false
+local function add(heard)
+  if type(heard) == 'number' and heard >= 0 then told = told + heard else unheard = true end
+end
+-- The common case, without the functions for lines: nobody stands in one.
+if locks <= 1000 and call('EXISTS', unpack(KEYS, locks + 1, 3 * locks)) == 0 then
+  for i = 1, locks do
+    if found[i] then add(redis.pcall(publish, ARGV[4 + i], '0')) end
   end
+  if missing then return -2 end
+  return unheard and -1 or told
+end
+
+local lock, fence, line, wake, base
+local function at(i)
+  lock, line, wake, base = KEYS[i], KEYS[locks + i], KEYS[2 * locks + i], ARGV[4 + i]
+  local counter = ARGV[4 + locks + i] + 0
+  fence = counter > 0 and KEYS[3 * locks + counter] or lock
+end
+
+-- @line.lua
+
+local us = clock()
+for i = 1, locks do
+  at(i)
+  local stood = false
+  if ARGV[4] == '1' then
+    local head = first() == ARGV[1] .. '+'
+    stood = redis.pcall('ZREM', line, ARGV[1] .. '+') == 1
+    -- L4: it had the duty to look.
+    if head then
+      local ttl = call('PTTL', lock)
+      if ttl ~= -2 then
+        tell_next(ttl)
+        if call('EXISTS', line) == 0 then call('DEL', wake) end
+      end
+    end
+  end
+  if found[i] or stood and call('EXISTS', lock) == 0 then add(pass(us)) end
 end
 if missing then return -2 end
 return unheard and -1 or told

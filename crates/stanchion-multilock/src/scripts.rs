@@ -3,13 +3,20 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stanchion_core::primitive::{
-    Arg, Call, Hint, Item, Kind, Part, Reply, Request, Script, Synchronizer, renew_field,
+    Arg, Call, Hint, Item, Kind, Line, Part, Placed, Reply, Request, Script, ServerLine,
+    Synchronizer, renew_field,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_core::{Lease, Name, WireOwner, in_line};
 use tokio::sync::Notify;
 
-static ACQUIRE: Script<2, 6> = Script::new("multilock/acquire", include_str!("../lua/acquire.lua"));
-static RELEASE: Script<1, 3> = Script::new("multilock/release", include_str!("../lua/release.lua"));
+static ACQUIRE: Script<4, 7> = Script::new(
+    "multilock/acquire",
+    in_line!(include_str!("../lua/acquire.lua")),
+);
+static RELEASE: Script<4, 5> = Script::new(
+    "multilock/release",
+    in_line!(include_str!("../lua/release.lua")),
+);
 
 /// The number of times that an acquire may find a different member busy than before. Members that are held in turns would keep it
 /// out for ever; a member that is held for long counts once.
@@ -50,7 +57,9 @@ impl Clone for Joint {
 #[derive(Debug)]
 struct One {
     name: Name,
-    channel: Vec<u8>,
+    line: Line,
+    /// The number of its counter among `Joint::fences`, from 1; 0: none.
+    counter: u64,
 }
 
 impl Joint {
@@ -64,7 +73,11 @@ impl Joint {
         fences.dedup();
         let one = |part: &Part| One {
             name: part.sync.name().clone(),
-            channel: part.sync.channel().to_vec(),
+            line: Line::of(&part.handle, part.sync.name()),
+            counter: part.sync.fence().map_or(0, |fence| {
+                let at = fences.partition_point(|other| other.as_slice() < fence);
+                u64::try_from(at + 1).unwrap_or(0)
+            }),
         };
         Self {
             locks: parts.iter().map(one).collect(),
@@ -101,10 +114,38 @@ impl Joint {
         self.locks.iter().map(|one| one.name.as_bytes())
     }
 
-    fn channels(&self) -> impl Iterator<Item = Arg<'_>> {
-        self.locks
+    /// The keys of every script: the locks, their lines, what is known of clients outside these, the counters.
+    fn keys(&self) -> Vec<&[u8]> {
+        let lines = self.locks.iter().map(|one| one.line.line.as_slice());
+        let wakes = self.locks.iter().map(|one| one.line.wake.as_slice());
+        self.names()
+            .chain(lines)
+            .chain(wakes)
+            .chain(self.fences.iter().map(Vec::as_slice))
+            .collect()
+    }
+
+    /// The last arguments of every script: Redisson's channel of each lock, and the number of its counter.
+    fn each(&self) -> impl Iterator<Item = Arg<'_>> {
+        let bases = self
+            .locks
             .iter()
-            .map(|one| Arg::from(one.channel.as_slice()))
+            .map(|one| Arg::from(one.line.base.as_slice()));
+        bases.chain(self.locks.iter().map(|one| Arg::from(one.counter)))
+    }
+
+    fn count(&self) -> u64 {
+        u64::try_from(self.locks.len()).unwrap_or(u64::MAX)
+    }
+
+    fn free(&self, owner: &WireOwner, places: bool) -> Call {
+        let common = [
+            owner.as_str().into(),
+            self.publish.into(),
+            self.count().into(),
+            u64::from(places).into(),
+        ];
+        RELEASE.batch(&self.keys(), common.into_iter().chain(self.each()))
     }
 }
 
@@ -121,23 +162,20 @@ impl Synchronizer for Joint {
 
     /// The channel of the first lock, where a wait begins; it moves to the lock that the server found held.
     fn channel(&self) -> &[u8] {
-        &self.first().channel
+        &self.first().line.channel
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
-        let keys: Vec<&[u8]> = self
-            .names()
-            .chain(self.fences.iter().map(Vec::as_slice))
-            .collect();
-        let locks = u64::try_from(self.locks.len()).unwrap_or(u64::MAX);
+        let ask = request.ask();
         let common = [
             request.owner.as_str().into(),
             request.lease.millis().into(),
             request.not_after.into(),
-            locks.into(),
+            self.count().into(),
             self.publish.into(),
+            ask.as_ref().into(),
         ];
-        ACQUIRE.batch(&keys, common.into_iter().chain(self.channels()))
+        ACQUIRE.batch(&self.keys(), common.into_iter().chain(self.each()))
     }
 
     fn in_parts(&self) -> bool {
@@ -145,9 +183,11 @@ impl Synchronizer for Joint {
     }
 
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        let keys: Vec<&[u8]> = self.names().collect();
-        let common = [owner.as_str().into(), self.publish.into()];
-        Some(RELEASE.batch(&keys, common.into_iter().chain(self.channels())))
+        Some(self.free(owner, false))
+    }
+
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
+        Some(self.free(owner, true))
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
@@ -169,7 +209,23 @@ impl Synchronizer for Joint {
         let held = number.and_then(|i| self.locks.get(i));
         held.map_or(Hint::None, |one| Hint::Elsewhere {
             name: one.name.clone(),
-            channel: one.channel.clone(),
+            channel: one.line.channel.clone(),
+            placed: Placed::read(rest.get(1..).unwrap_or_default()),
         })
+    }
+
+    fn line(&self) -> Option<&dyn ServerLine> {
+        Some(self)
+    }
+}
+
+impl ServerLine for Joint {
+    fn neighbours(&self, name: &Name) -> Option<&[u8]> {
+        let one = self.locks.iter().find(|one| one.name == *name)?;
+        Some(&one.line.base)
+    }
+
+    fn tend(&self, _heard: bool) -> Option<Call> {
+        None
     }
 }

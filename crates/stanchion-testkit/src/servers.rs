@@ -366,11 +366,19 @@ impl RedisServer {
         keys
     }
 
-    /// Returns the number of connections that are subscribed to `channel`, shard subscriptions included.
+    /// Returns the number of subscriptions to `channel` and to those below it, as `channel:x`; shard subscriptions included.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
-        let count = |command: &str| self.done(&["PUBSUB", command, channel]).as_array()[1].as_int();
-        let total = count("NUMSUB") + count("SHARDNUMSUB");
+        let below = format!("{}:*", literally(channel));
+        let count = |list: &str, command: &str| {
+            let names = self.done(&["PUBSUB", list, &below]);
+            let mut ask = vec!["PUBSUB", command, channel];
+            ask.extend(names.as_array().iter().map(Value::as_text));
+            let counted = self.done(&ask);
+            let counts = counted.as_array().iter().skip(1).step_by(2);
+            counts.map(Value::as_int).sum::<i64>()
+        };
+        let total = count("CHANNELS", "NUMSUB") + count("SHARDCHANNELS", "SHARDNUMSUB");
         usize::try_from(total).expect("a count is not negative")
     }
 
@@ -431,4 +439,16 @@ fn binary() -> Option<&'static str> {
 fn runs(binary: &str) -> bool {
     let version = Command::new(binary).arg("--version").output();
     version.is_ok_and(|out| out.status.success())
+}
+
+/// A glob pattern that matches `text` only.
+fn literally(text: &str) -> String {
+    let mut pattern = String::new();
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
 }

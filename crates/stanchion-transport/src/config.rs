@@ -119,7 +119,7 @@ pub struct ClientConfig {
     /// The longest that a waiter goes without a message before it asks the server; up to a tenth less, at random. Default 5 s.
     ///
     /// Short: less delay after a lost message. Long: fewer requests while nothing changes. The end of a lease that the waiter
-    /// knows of does not wait for it.
+    /// knows of does not wait for it. A process that waits for a lock asks every 5 s at the latest, to keep its place in the line.
     #[serde(with = "humantime_serde")]
     pub poll_interval: Duration,
     /// The time that a subscription is kept after its last waiter. Default 3 s.

@@ -9,12 +9,13 @@ use crate::error::{AcquireError, Rejection};
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
 use crate::hold::sweep::Debt;
+use crate::line::Approach;
 use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::token::FencingToken;
-use crate::waiting::{Applicant, LockEntry};
+use crate::waiting::{Applicant, LockEntry, Ticket};
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, micros};
+use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, Wake, micros};
 
 /// The outcome of one request.
 pub(super) enum Attempt {
@@ -49,6 +50,8 @@ pub(super) struct Asking {
     /// Swept when this is dropped, or when the request under way has ended, whichever is later (P3).
     pub(super) debt: Arc<Debt>,
     manner: Manner,
+    /// True when the next request looks after a line because its time has come.
+    looks: bool,
     /// Makes a shutdown wait while the last request's outcome is not handled yet (P3). Dropped after the clean-up has begun.
     busy: Option<Busy>,
 }
@@ -58,8 +61,24 @@ impl Asking {
         Self {
             debt: Arc::new(Debt::new(core, sync, manner.terms.first_lease)),
             manner,
+            looks: false,
             busy: None,
         }
+    }
+
+    /// Takes over the place of this process in a line, if there is one, for the next request.
+    pub(super) fn step_up(&mut self, ticket: &Ticket) {
+        let (standing, looks) = ticket.step_up(&self.debt);
+        if let Some(standing) = standing {
+            // Its own was not used yet, or is swept here.
+            self.debt = standing;
+        }
+        self.looks = looks;
+    }
+
+    /// Leaves the owner of the last request to the queue, as the place of this process.
+    pub(super) fn stood(&mut self) {
+        self.debt = self.anew().debt;
     }
 
     /// Makes the same acquire again, for a fresh owner.
@@ -112,9 +131,9 @@ impl Asking {
     ) -> Option<Attempt> {
         // P3: the request owns all that it needs, because it may outlive this future and its caller.
         let (debt, entry) = (Arc::clone(&self.debt), Arc::clone(entry));
-        let manner = self.manner.clone();
+        let (manner, looks) = (self.manner.clone(), self.looks);
         let mut work = Persistent::new(&self.debt.core.runner, async move {
-            ask(&debt, &manner, &entry, first).await
+            ask(&debt, &manner, &entry, first, looks).await
         });
         let core = &self.debt.core;
         // Dropped at this await, or ended by the deadline, `work` continues in the background: a grant is released there, and the
@@ -179,7 +198,13 @@ impl Asking {
 }
 
 /// Sends one request and reads its answer.
-async fn ask(debt: &Debt, manner: &Manner, entry: &Arc<LockEntry>, first: bool) -> Attempt {
+async fn ask(
+    debt: &Debt,
+    manner: &Manner,
+    entry: &Arc<LockEntry>,
+    first: bool,
+    looks: bool,
+) -> Attempt {
     let (core, sync) = (&debt.core, &debt.sync);
     // P1: before the request is sent. The lease counts from here.
     let sent = core.clock.now();
@@ -189,6 +214,12 @@ async fn ask(debt: &Debt, manner: &Manner, entry: &Arc<LockEntry>, first: bool) 
         waits: manner.waits,
         first,
         queued: debt.is_queued(),
+        approach: Approach {
+            arrived: debt.arrived(),
+            looks,
+            polls: core.config.wake == Wake::Poll,
+            hears: debt.is_queued() && entry.hears_for_line(core, &**sync),
+        },
         within: manner.within.as_ref(),
         ..limit.request(&debt.owner, manner.terms.first_lease)
     };
@@ -224,7 +255,9 @@ async fn ask(debt: &Debt, manner: &Manner, entry: &Arc<LockEntry>, first: bool) 
             Some(Verdict::Busy(ttl)) => {
                 let hint = sync.hint(rest_of(&reply));
                 // Recorded by the request, not by its caller: the caller may have gone, and the sign is there all the same (P3).
-                if manner.waits && (sync.leaves_sign() || hint == Hint::InLine) {
+                if let Some(placed) = hint.placed() {
+                    debt.placed(placed.arrived);
+                } else if manner.waits && (sync.leaves_sign() || hint == Hint::InLine) {
                     debt.queued();
                 }
                 Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))

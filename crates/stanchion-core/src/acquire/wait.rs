@@ -30,7 +30,8 @@ pub(super) async fn wait(
     let manner = Manner {
         terms,
         began: started,
-        waits: true,
+        // With no time left it asks as a try, which leaves no place in a queue.
+        waits: deadline > started,
         within: None,
     };
     let mut asking = Asking::new(core, sync, manner);
@@ -69,6 +70,7 @@ pub(super) async fn wait(
             Turn::Seen => return Ok(asking.seen(ticket.entry())),
             Turn::Try => {}
         }
+        asking.step_up(&ticket);
         let Some(attempt) = asking
             .attempt(ticket.entry(), ticket.is_first(), patience)
             .await
@@ -82,11 +84,15 @@ pub(super) async fn wait(
                 return asking.unless_closing(hold);
             }
             Attempt::Busy(ttl, hint) => match &*hint {
-                Hint::Elsewhere { name, channel } if !ticket.entry().is_for(&**sync, name) => {
+                Hint::Elsewhere { name, channel, .. } if !ticket.entry().is_for(&**sync, name) => {
                     // A new place begins with a try, so no message is missed in between.
                     ticket = LockEntries::join_at(core, name, channel, asking.applicant());
                 }
-                _ => ticket.busy(ttl, &hint),
+                _ => {
+                    if ticket.busy(ttl, &hint, &asking.debt) {
+                        asking.stood();
+                    }
+                }
             },
             Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
             // Nothing was decided, and the server's clock has been read since.

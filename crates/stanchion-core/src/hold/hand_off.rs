@@ -4,29 +4,33 @@
 //! undone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::release::{Freed, ambiguous, end, gone, publicly, sweep_unanswered};
-use super::sweep::Debt;
-use crate::description::{Request, Synchronizer, Verdict};
+use super::sweep::{Debt, is_divided};
+use crate::description::{Request, Synchronizer, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
+use crate::line::Placed;
 use crate::observe;
 use crate::options::HoldTerms;
 use crate::owner::Owner;
 use crate::waiting::{Rivals, Successor};
-use stanchion_transport::{Call, Failure, Outage, Path};
+use stanchion_transport::{Call, Failure, Path, Reply};
 
 /// The transfer of a hold from one owner to the next in one script: one round trip, no message.
 struct Passing<'a> {
     from: &'a Arc<HoldState>,
     terms: HoldTerms,
     /// The new owner, and what a run whose answer was lost may have granted to it (P3).
-    to: Debt,
+    to: Arc<Debt>,
 }
 
 enum Passed {
     To(Hold),
+    /// Released; the new owner has a place in the line, and may look after this time.
+    InLine(Option<Duration>, Placed),
     /// The request came too late. A hand-off then released instead, and published; a downgrade did nothing.
     Released,
     Gone,
@@ -41,7 +45,7 @@ impl<'a> Passing<'a> {
         Self {
             from,
             terms,
-            to: Debt::new(&from.core, to, terms.first_lease),
+            to: Arc::new(Debt::new(&from.core, to, terms.first_lease)),
         }
     }
 
@@ -75,12 +79,14 @@ impl<'a> Passing<'a> {
                     // The reading is for the requests that follow: a clock that was wrong makes all of them late.
                     return Passed::Released;
                 }
+                Ok(Some(Verdict::Busy(ttl))) if let Some(placed) = self.placed_by(&reply) => {
+                    self.to.placed(placed.arrived);
+                    return Passed::InLine(ttl.map(Duration::from_millis), placed);
+                }
                 Ok(_) => return Passed::Gone,
                 Err(Failure::Rejected(_)) => return Passed::Rejected,
                 Err(Failure::Unanswered(_)) => self.to.unanswered(limit.ends_by),
-                Err(Failure::NotNow(Outage::Refused { code, .. })) if code == "TRYAGAIN" => {
-                    return Passed::Divided;
-                }
+                Err(failure) if is_divided(failure) => return Passed::Divided,
                 Err(Failure::NotNow(_)) => {}
             }
             // The old hold has ended with its lease by now. What a run gave to the new owner is swept with the debt (P3).
@@ -89,6 +95,11 @@ impl<'a> Passing<'a> {
             }
             core.recover(self.from.valid_until()).await;
         }
+    }
+
+    /// The place in the line that `reply` gives the new owner.
+    fn placed_by(&self, reply: &Result<Reply, Failure>) -> Option<Placed> {
+        self.to.sync.hint(rest_of(reply.as_ref().ok()?)).placed()
     }
 
     /// Returns whether an earlier run went unanswered, so that the answer may be about its effect.
@@ -106,12 +117,20 @@ pub(super) async fn hand_off(
     let to = Arc::clone(&successor.sync);
     let passing = Passing::new(state, &to, successor.terms);
     // P2: the successor's token comes from the successor's counter.
-    let script = |request: &Request<'_>| Some(to.hand_off()?.hand_off(&state.owner, request));
+    let script = |request: &Request<'_>| match successor.turn_is_over {
+        false => Some(to.hand_off()?.hand_off(&state.owner, request)),
+        true => to.line()?.pass_on(&state.owner, request),
+    };
     let passed = passing.go(path, script).await;
     let (rivals, outcome) = match passed {
         Passed::To(hold) if hold.is_held() => {
             observe::handed(state.sync.kind());
             state.entry.hand_over(successor, hold);
+            return Ok(());
+        }
+        Passed::InLine(ttl, placed) => {
+            observe::released(state.sync.kind());
+            state.entry.passed_on(state, &passing.to, ttl, placed);
             return Ok(());
         }
         Passed::To(hold) => {
@@ -200,7 +219,7 @@ pub(crate) async fn downgrade(
                 .err()
                 .unwrap_or_else(|| gone(&state)));
         }
-        Passed::Gone => gone(&state),
+        Passed::Gone | Passed::InLine(..) => gone(&state),
         Passed::Divided | Passed::Unanswered => ambiguous(&state),
     };
     drop(passing);

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::hand_off::hand_off;
-use super::sweep::{Leftover, persist, tend_later};
+use super::sweep::{Leftover, is_divided, persist, tend_later, tend_soon};
 use crate::description::{Sharing, Tenure, code_of};
 use crate::error::{LostReason, ReleaseError};
 use crate::hold::state::HoldState;
@@ -42,7 +42,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
     }
     let Some(call) = call else { return Ok(()) };
     // After its lease there is no count to correct.
-    let done = persist(&state.core, path, &call, state.valid_until()).await;
+    let done = persist(&state.core, path, &call, state.valid_until(), false).await;
     if let Ok((reply, _)) = &done
         && code_of(reply) == Some(GONE)
     {
@@ -114,11 +114,24 @@ pub(super) async fn publicly(
     };
     observe::released(state.sync.kind());
     // Elsewhere there is no head start to protect: several may hold, or the server names the next.
-    if state.sync.sharing() == Sharing::Exclusive {
+    if state.sync.sharing() == Sharing::Exclusive && state.sync.line().is_none() {
         state.entry.releasing();
     }
     // R1: sent again without harm, also late: no newer hold has this owner.
-    let done = persist(core, path, &call, state.valid_until()).await;
+    let until = state.valid_until();
+    let alone = || state.sync.line()?.release_alone(&state.owner);
+    let done = match persist(core, path, &call, until, alone().is_some()).await {
+        Err(failure)
+            if is_divided(&failure)
+                && let Some(alone) = alone() =>
+        {
+            // The slot is on its way, and so a script with several keys is refused. The line gets the lock as soon as it can.
+            let done = persist(core, path, &alone, until, false).await;
+            tend_soon(core, &state.sync);
+            done
+        }
+        done => done,
+    };
     if let Ok((reply, _)) = &done {
         tend_later(core, &state.sync, reply);
     }

@@ -6,12 +6,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::description::{Sharing, Synchronizer, Tenure, code_of, rest_of};
+use crate::description::{ServerQueue, Sharing, Synchronizer, Tenure, code_of, rest_of};
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::shared::Core;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Call, Failure, Moment, Path, Reply};
+use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 
 /// The beats of silence after which the server has removed a place from its queue, and a grant to it at the last moment has
 /// ended: four until it is missed, four more if it had come back before, four that a grant lasts, and four for skew.
@@ -41,6 +41,8 @@ struct Owed {
     unanswered_until: Moment,
     /// True once the server knows that the owner waits.
     queued: bool,
+    /// The arrival of its place in a line, server time in µs; 0 without one.
+    arrived: u64,
 }
 
 impl Debt {
@@ -71,6 +73,18 @@ impl Debt {
     /// Records that the server knows that the owner waits.
     pub(crate) fn queued(&self) {
         self.owed().queued = true;
+    }
+
+    /// Records that the owner has a place in a line, since `arrived`.
+    pub(crate) fn placed(&self, arrived: u64) {
+        let mut owed = self.owed();
+        owed.queued = true;
+        owed.arrived = arrived;
+    }
+
+    /// The arrival of its place in a line; 0 without one.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.owed().arrived
     }
 
     /// Returns whether the server knows that the owner waits.
@@ -120,6 +134,7 @@ impl Drop for Debt {
                 owner: self.owner.clone(),
                 lease: self.lease,
                 unanswered_until: owed.unanswered_until,
+                queued: owed.queued,
             };
             leftover.sweep(&self.core, &self.sync);
         }
@@ -133,6 +148,8 @@ pub(crate) struct Leftover {
     pub(crate) lease: Lease,
     /// The end of the time in which one of the requests may still run.
     pub(crate) unanswered_until: Moment,
+    /// True when it has a place in a queue or line.
+    pub(crate) queued: bool,
 }
 
 impl Leftover {
@@ -141,6 +158,7 @@ impl Leftover {
             owner: state.owner.clone(),
             lease: state.terms.first_lease,
             unanswered_until: state.unanswered_until(),
+            queued: false,
         }
     }
 
@@ -158,7 +176,9 @@ async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftove
     let until = leftover.unanswered_until;
     let hopeless = match sync.tenure() {
         // P3: a place in a queue has no lease. If nobody else asks for the name, only this removes it.
-        Tenure::Leased if sync.sharing() == Sharing::Queued => core.clock.now() + LONGEST_OUTAGE,
+        Tenure::Leased if leftover.queued || sync.sharing() == Sharing::Queued => {
+            core.clock.now() + LONGEST_OUTAGE
+        }
         // After that the lease has ended any leftover.
         Tenure::Leased => core.clock.now().max(until) + leftover.lease.length(),
         // Without a lease only this gives it back.
@@ -166,23 +186,30 @@ async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftove
     };
     // R2: what counts is when the release was sent. The late request may run after it, and before its answer.
     let sent = core.clock.now();
-    let first = persist(&core, Path::Background, &call, hopeless).await;
+    let first = persist(&core, Path::Background, &call, hopeless, false).await;
     if let Ok((reply, _)) = &first {
         tend_later(&core, &sync, reply);
     }
     if sent < until {
         tokio::time::sleep(until.since(core.clock.now())).await;
-        let last = persist(&core, Path::Background, &call, hopeless).await;
+        let last = persist(&core, Path::Background, &call, hopeless, false).await;
         tracing::debug!(?first, ?last, "swept");
     }
 }
 
-/// Sends `call` until it is answered or `until` has passed. The flag is true if an earlier try went unanswered.
+/// Returns whether the keys of a script are on two nodes: their slot is on its way. Nothing was done.
+pub(super) fn is_divided(failure: &Failure) -> bool {
+    matches!(failure, Failure::NotNow(Outage::Refused { code, .. }) if code == "TRYAGAIN")
+}
+
+/// Sends `call` until it is answered or `until` has passed. The flag is true if an earlier try went unanswered. `undivided`: end
+/// when the keys are on two nodes and no try went unanswered.
 pub(super) async fn persist(
     core: &Core,
     path: Path,
     call: &Call,
     until: Moment,
+    undivided: bool,
 ) -> Result<(Reply, bool), Failure> {
     let mut resent = false;
     loop {
@@ -190,6 +217,7 @@ pub(super) async fn persist(
             Ok(reply) => return Ok((reply, resent)),
             // The same request would be refused again: a right is missing, or the key is somebody else's.
             Err(failure @ Failure::Rejected(_)) => return Err(failure),
+            Err(failure) if undivided && !resent && is_divided(&failure) => return Err(failure),
             Err(failure) => {
                 if core.clock.now() >= until {
                     return Err(failure);
@@ -205,15 +233,25 @@ pub(super) async fn persist(
 /// Tends a queue that the server keeps, once `reply` says that this will be due: no waiter of any process may be left to do it.
 ///
 /// Keeps the client only while a request is under way, so it ends with the client.
-pub(super) fn tend_later(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
+pub(crate) fn tend_later(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
     let due = |n: i64| u64::try_from(n).ok().map(Duration::from_millis);
-    let Some(server_queue) = sync.server_queue() else {
+    let Some(pause) = rest_of(reply).first().and_then(Reply::as_int).and_then(due) else {
         return;
     };
-    let Some(mut pause) = rest_of(reply).first().and_then(Reply::as_int).and_then(due) else {
+    tend_in(core, sync, pause);
+}
+
+/// Tends a line at once, or as soon as that can be done.
+pub(super) fn tend_soon(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
+    tend_in(core, sync, Duration::ZERO);
+}
+
+fn tend_in(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, mut pause: Duration) {
+    let due = |n: i64| u64::try_from(n).ok().map(Duration::from_millis);
+    let tend = sync.server_queue().map(ServerQueue::tend);
+    let Some(call) = tend.or_else(|| sync.line()?.tend(false)) else {
         return;
     };
-    let call = server_queue.tend();
     let (strong, core) = (core, Arc::downgrade(core));
     strong.runner.serve(async move {
         loop {
@@ -221,7 +259,7 @@ pub(super) fn tend_later(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: 
             tokio::time::sleep(pause + Duration::from_millis(1)).await;
             let Some(core) = core.upgrade() else { return };
             match core.call(Path::Background, &call).await {
-                Ok(reply) => match code_of(&reply).and_then(due) {
+                Ok(reply) => match next_look(&reply).and_then(due) {
                     Some(next) => pause = next,
                     None => return,
                 },
@@ -230,4 +268,12 @@ pub(super) fn tend_later(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: 
             }
         }
     });
+}
+
+/// The ms until a queue or line needs another look: the answer of a queue's `tend`, the third element of a line's.
+fn next_look(reply: &Reply) -> Option<i64> {
+    match reply {
+        Reply::Array(_) => rest_of(reply).first().and_then(Reply::as_int),
+        _ => code_of(reply),
+    }
 }

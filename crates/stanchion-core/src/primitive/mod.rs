@@ -4,6 +4,7 @@
 //! clean-up and cancellation are here in the core, once.
 
 mod handle;
+mod line;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +14,17 @@ use crate::lease::Lease;
 use crate::options::AcquireOptions;
 
 pub use self::handle::{Handle, Operation, Resend};
+pub use self::line::Line;
 pub use crate::description::{
-    HandOff, Heard, Hint, Kind, Request, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
-    renew_field,
+    HandOff, Heard, Hint, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure,
+    Verdict, renew_field,
 };
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
-pub use crate::millis::{Brief, as_millis, whole_millis};
+pub use crate::line::{Approach, Placed, Role};
 #[doc(hidden)]
-pub use crate::mint::{minting, minting_len};
+pub use crate::lua::{LINE, MINT, Part as LuaPart, woven, woven_len};
+pub use crate::millis::{Brief, as_millis, whole_millis};
 pub use crate::reading::{holder_in, natural, unexpected};
 pub use stanchion_transport::{Arg, Call, Item, Reply, Script};
 

@@ -31,14 +31,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use dashmap::mapref::multiple::RefMulti;
 
+use super::line::{self, Granted};
 use super::queue::{Queue, Room, Turn, Waiter, Wakers};
+use super::subscriptions::Ear;
 use super::ticket::{Applicant, Ticket, Visit};
 use crate::agenda::{Agenda, Item};
 use crate::description::{Heard, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
-use crate::hold::state::{Grant, HoldState};
-use crate::hold::sweep::Leftover;
+use crate::hold::state::HoldState;
+use crate::hold::sweep::{Debt, Leftover};
 use crate::name::Name;
 use crate::options::HoldTerms;
 use crate::shared::Core;
@@ -51,6 +54,9 @@ use stanchion_transport::Moment;
 /// shorter, so that they wait less.
 const TURN_ALONE: u32 = 16;
 const TURN_AMONG_RIVALS: u32 = 8;
+
+/// Hand-offs in a row before a process joins the end of the line. If nobody else stands there it goes on in the same script.
+const TURN_IN_LINE: u32 = 8;
 
 /// The most releases of other processes that a process lets pass after its turn. The server notifies its subscribers in a
 /// fixed order, so without this the first two would pass the lock back and forth.
@@ -81,6 +87,8 @@ pub(crate) struct Successor {
     /// The synchronizer that it waits for: of the same name, but perhaps with another counter for tokens.
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) terms: HoldTerms,
+    /// True when this process has had its turn: where the server keeps a line, the successor joins it.
+    pub(crate) turn_is_over: bool,
 }
 
 /// All queues of a client.
@@ -161,11 +169,18 @@ impl LockEntries {
                     lease: waiter.terms.lease,
                     // A request under way has a debt of its own, which is swept after it.
                     unanswered_until: Moment::ZERO,
+                    queued: true,
                 };
                 (Arc::clone(&waiter.sync), leftover)
             }));
         }
         places
+    }
+
+    /// Takes the places in lines on the server. The caller drops them after the queues are unlocked, which gives them up.
+    pub(crate) fn standing(&self) -> Vec<Arc<Debt>> {
+        let taken = |entry: RefMulti<'_, Subject, Arc<LockEntry>>| entry.queue().standing.take();
+        self.0.iter().filter_map(taken).collect()
     }
 
     /// Takes the holds that were handed or granted to waiters which have not been polled since. The caller drops them after
@@ -285,18 +300,43 @@ impl LockEntry {
         Some(place)
     }
 
-    /// Handles a message: a hint to try (P4), or a grant. With `whom` it came on that one waiter's own channel.
-    pub(crate) fn woken(&self, now: Moment, whom: Option<&WireOwner>, payload: &[u8]) {
+    /// Keeps the entry in the table as long as a subscription lasts, so that its messages find the waiters who come meanwhile.
+    pub(super) fn keep(&self) {
+        self.queue().subscribed = true;
+    }
+
+    /// Ends [`LockEntry::keep`].
+    pub(super) fn unkept(&self) {
         let mut queue = self.queue();
+        queue.subscribed = false;
+        if let Some(core) = self.core.upgrade() {
+            self.retire_if_idle(&core, queue);
+        }
+    }
+
+    /// Handles a message: a hint to try (P4), or a grant. Returns whether anybody waits.
+    pub(crate) fn woken(&self, now: Moment, whom: &Ear, payload: &[u8]) -> bool {
+        let queue = self.queue();
+        // A subscription lingers after its last waiter. The listener remembers the message for the next one (`unheard`).
+        let waits = !queue.waiters.is_empty();
+        self.heard(queue, now, whom, payload);
+        waits
+    }
+
+    fn heard(&self, mut queue: MutexGuard<'_, Queue>, now: Moment, whom: &Ear, payload: &[u8]) {
         let Some((_, first)) = queue.first() else {
-            // A subscription lingers after its last waiter. The listener remembers the message for the next one (`unheard`).
             return;
         };
         // The first waiter stands for all: where the server keeps a queue, the family has one kind only.
         let sync = Arc::clone(&first.sync);
         let mut wakers = Wakers::default();
+        if *whom == Ear::Line {
+            drop(queue);
+            return self.heard_for_line(&sync, payload);
+        }
         let heard = match sync.server_queue() {
             Some(server_queue) => server_queue.hear(payload),
+            None if sync.line().is_some() => line::hear(payload),
             None => Heard::free(payload),
         };
         let room = match heard {
@@ -305,38 +345,29 @@ impl LockEntry {
                 token,
                 now,
                 lease,
+                fence,
             } => {
-                // The hold begins here, not when its waiter is polled, so that the watchdog extends the short lease of a grant
-                // at once.
-                // A grant to an owner that is not here any more is returned by the sweep of its debt (P3, F6). One that arrives
-                // twice makes one hold: dropping a second would release the first.
-                if let (Some(core), Some(entry), Some(place)) = (
-                    self.core.upgrade(),
-                    self.this.upgrade(),
-                    queue.by_owner.get(owner).copied(),
-                ) && let Some(waiter) = queue.waiters.get(&place)
-                    && !matches!(waiter.turn, Some(Turn::Take(_)))
-                {
-                    let grant = Grant {
-                        owner: waiter.owner.clone(),
-                        token,
-                        terms: waiter.terms,
-                        // P1: the lease runs since the server's decision. `when` errs to the early side.
-                        sent: core.when(sync.name(), now),
-                        first: Some(lease),
-                        // The waiter's debt follows when it takes the hold (`Asking::given`).
-                        unanswered_until: Moment::ZERO,
-                    };
-                    let hold = Hold::begin(&core, &waiter.sync, &entry, grant);
-                    queue.tell(place, Turn::Take(hold.unclaimed()), &mut wakers);
-                }
-                drop(queue);
-                return wakers.call();
+                let granted = Granted {
+                    owner,
+                    token,
+                    now,
+                    lease,
+                    fence,
+                };
+                return self.granted(queue, &granted);
             }
+            Heard::Head(pause) => {
+                return self.head(&mut queue, now + pause + Duration::from_millis(1));
+            }
+            Heard::Open(pause) if pause > Duration::ZERO && queue.asking == 0 => {
+                queue.poll_looks = false;
+                return self.schedule_poll(&mut queue, now + pause);
+            }
+            Heard::Open(_) => 1,
             Heard::Free(room) => room,
         };
         // Redisson's release on a waiter's own channel is for that waiter, wherever it stands in this queue.
-        if let Some(owner) = whom {
+        if let Ear::Waiter(owner) = whom {
             if let Some(place) = queue.by_owner.get(owner).copied() {
                 wakers = queue.nudge(place);
             }
@@ -373,6 +404,7 @@ impl LockEntry {
         let now = core.clock.now();
         let mut queue = self.queue();
         queue.poll = None;
+        queue.looks = queue.poll_looks;
         // The head start ends with its poll. So does the time without an answer to a public release, which may last for long:
         // meanwhile a free lock must not wait for it (P4).
         queue.deaf_until = None;
@@ -396,6 +428,9 @@ impl LockEntry {
             }
             // A live local holder will call `freed` (invariant 3), so a request now would only be refused.
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
+                if queue.standing.is_some() {
+                    self.schedule_poll(&mut queue, now + core.poll_interval());
+                }
                 return;
             }
             Some(_) => queue.admit(Room::Unknown),
@@ -430,14 +465,21 @@ impl LockEntry {
     /// until [`LockEntry::hand_over`] or [`LockEntry::not_handed`].
     pub(crate) fn successor(&self, sync: &dyn Synchronizer) -> Option<Successor> {
         let mut queue = self.queue();
-        let turn = if queue.rivals {
+        let turn = if sync.line().is_some() {
+            TURN_IN_LINE
+        } else if queue.rivals {
             TURN_AMONG_RIVALS
         } else {
             TURN_ALONE
         };
         // Invariant 1: a waiter that asks may be granted by the server at any moment, and has one owner for one hold. `handed`
         // bounds the time for which rivals wait (decision 0005).
-        if queue.asking > 0 || queue.handing.is_some() || queue.handed >= turn {
+        let turn_is_over = queue.handed >= turn;
+        if queue.asking > 0 || queue.handing.is_some() {
+            return None;
+        }
+        // Without a line, or with a place in it, a release serves the others and, in its turn, this process.
+        if turn_is_over && (sync.line().is_none() || queue.standing.is_some()) {
             return None;
         }
         let (place, waiter) = queue.first()?;
@@ -451,6 +493,7 @@ impl LockEntry {
             place,
             sync: Arc::clone(&waiter.sync),
             terms: waiter.terms,
+            turn_is_over,
         };
         // Before the queue is unlocked: until the script's answer nobody of this queue may ask (invariant 1).
         queue.handing = Some(place);
@@ -475,7 +518,11 @@ impl LockEntry {
         queue.handing = None;
         // Wakes that came meanwhile were for a lock that is held again.
         queue.again = 0;
-        queue.handed += 1;
+        queue.handed = if successor.turn_is_over {
+            0
+        } else {
+            queue.handed + 1
+        };
         // Also when the waiter has left: newcomers do not ask until the release of the dropped hold calls `freed`.
         queue.holder = hold.weak();
         if !queue.waiters.contains_key(&successor.place) {
@@ -515,7 +562,7 @@ impl LockEntry {
         self.freed_in(queue, core, hold, rivals);
     }
 
-    fn freed_in(
+    pub(super) fn freed_in(
         &self,
         mut queue: MutexGuard<'_, Queue>,
         core: &Core,
@@ -545,8 +592,16 @@ impl LockEntry {
                 if rivals != Rivals::Unknown {
                     queue.rivals = matches!(rivals, Rivals::Present(_));
                 }
+                let in_line = hold.sync.line().is_some();
+                let stands = queue.standing.is_some() || queue.asking > 0;
+                if in_line && stands && rivals != Rivals::Unknown {
+                    // The release has granted to the head of the line, where this process has its place. Nothing is missed by
+                    // message alone (invariant 3).
+                    self.poll_by(&mut queue, now + core.poll_interval());
+                    Wakers::default()
                 // A request that is already under way cannot be called back, so a head start would come too late.
-                if let Rivals::Present(others) = rivals
+                } else if let Rivals::Present(others) = rivals
+                    && !in_line
                     && !queue.waiters.is_empty()
                     && queue.asking == 0
                     && queue.handing.is_none()
@@ -594,10 +649,14 @@ impl LockEntry {
         if let Some(server_queue) = server_queue {
             queue.by_owner.remove(owner);
             let own = server_queue.channel_of(owner);
-            core.subscriptions.forget_for(self, owner, &own);
+            let whom = Ear::Waiter(owner.clone());
+            core.subscriptions.forget_for(self, &whom, &own);
         }
         if queue.waiters.is_empty() {
             core.subscriptions.forget(self);
+            if let Some(channel) = sync.line().and_then(|line| line.neighbours(self.name())) {
+                core.subscriptions.forget_for(self, &Ear::Line, channel);
+            }
         }
     }
 
@@ -633,6 +692,10 @@ impl LockEntry {
         }
         // A wake is kept for waiters only: whoever joins an empty queue asks at once, or has a local holder to wait for.
         queue.again = 0;
+        // P3: the last waiter has left, so the place in the line is given up.
+        let standing = queue.standing.take();
+        queue.looks = false;
+        queue.head_look = None;
         if let Some(slot) = queue.poll.take() {
             core.timetable.remove(slot);
         }
@@ -646,6 +709,11 @@ impl LockEntry {
                 std::ptr::eq(Arc::as_ptr(entry), self)
             });
         }
+        drop(standing);
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        self.subject.name()
     }
 
     pub(crate) fn channel(&self) -> &[u8] {

@@ -1,14 +1,15 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
 //! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `ticket` is one waiter's place,
-//! `server_queue` sends heartbeats for queues that the server keeps, and `subscriptions` turns messages into wakes.
+//! `line` is the place of this process in a line that the server keeps, `server_queue` sends heartbeats for queues that the server keeps,
+//! and `subscriptions` turns messages into wakes.
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
 //!
 //! * A shard of the table `LockEntries`: `LockEntry::queue`, one at a time (`places`, `unclaimed`, `waiters`). Never the other way
 //!   round: `retire_if_idle` unlocks the queue first.
-//! * `LockEntry::queue`: `HoldState::slot` (a grant by message begins a hold), `Subscriptions::topics`, `Timetable::table`,
+//! * `LockEntry::queue`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`, `Timetable::table`,
 //!   `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::slot`: `Timetable::table`.
 //! * `Subscriptions::topics`: none of these; in `stanchion-transport` the cluster's map and a link's phase.
@@ -24,6 +25,7 @@
 //! and `LockEntry::attend` spawns, and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
+mod line;
 mod lock_entry;
 mod queue;
 mod server_queue;

@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::description::{Hint, Sharing, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
+use crate::hold::sweep::Debt;
 use crate::options::HoldTerms;
 use crate::timetable::Slot;
 use crate::wire_owner::WireOwner;
@@ -91,6 +92,8 @@ pub(super) struct Queue {
     /// The place of the waiter that a holder is handing its hold to. Set by `LockEntry::successor`, cleared by `hand_over` or
     /// `not_handed`; while it is set, wakes are only remembered in `again`.
     pub(super) handing: Option<u64>,
+    /// True while a channel is subscribed for this queue, waiters or not.
+    pub(super) subscribed: bool,
     /// The number of attempts under way without a place in the queue. They keep the entry from being retired.
     pub(super) visitors: u32,
     /// The most permits (1 for locks) that a wake announced while nobody could be told, because a waiter was asking or being
@@ -110,6 +113,15 @@ pub(super) struct Queue {
     pub(super) owed: u32,
     /// The planned poll. Replaced only under this mutex, so the timetable has at most one for a queue.
     pub(super) poll: Option<Slot>,
+    /// The place of this process in the server's line, while no request is under way in its name: the debt of its owner, whose
+    /// drop gives it up (P3).
+    pub(super) standing: Option<Arc<Debt>>,
+    /// True when the planned poll is a look at the line, not an ask that the server told of.
+    pub(super) poll_looks: bool,
+    /// True when the next request of the first waiter is such a look.
+    pub(super) looks: bool,
+    /// The moment at which this process must look as the head of the line.
+    pub(super) head_look: Option<Moment>,
     /// The number of refusals in a row, for the pauses of [`Wake::Poll`](crate::Wake::Poll).
     pub(super) refused: u32,
     /// The places of waiters in a queue that the server keeps, to find the one that a grant names.
@@ -514,6 +526,7 @@ impl Queue {
         // visitor will still come back to it.
         self.waiters.is_empty()
             && self.visitors == 0
+            && !self.subscribed
             && self.handing.is_none()
             && self.holder.strong_count() == 0
     }

@@ -64,14 +64,24 @@ struct Topic {
     lingers: bool,
 }
 
+/// The one in a queue whom a channel's messages are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ear {
+    /// The whole queue.
+    Queue,
+    /// One waiter.
+    Waiter(WireOwner),
+    /// The line on the server, for which this process hears the releases of Redisson's clients.
+    Line,
+}
+
 /// A queue that listens to a channel.
 struct Listener {
     subject: Subject,
     /// The subject's present queue: an idle one is removed, and a later waiter creates another. Weak, because a subscription
     /// must not keep a queue alive through its linger.
     entry: Weak<LockEntry>,
-    /// The one waiter that it is for; `None` for the whole queue.
-    whom: Option<WireOwner>,
+    whom: Ear,
     /// True while nobody waits.
     idle: bool,
     /// True when a message came while nobody waited. The next waiter then asks once more.
@@ -103,7 +113,7 @@ const AT_ONCE: usize = 64;
 impl Topic {
     /// Adds `entry` as a listener. Returns whether the subscription is confirmed, and whether `entry` has received every message
     /// since its last waiter asked.
-    fn listen(&mut self, entry: &Arc<LockEntry>, whom: Option<&WireOwner>) -> (bool, bool) {
+    fn listen(&mut self, entry: &Arc<LockEntry>, whom: &Ear) -> (bool, bool) {
         self.idle_since = None;
         let confirmed = self.state.is_confirmed();
         if let Some(listener) = self.listener(entry, whom) {
@@ -120,15 +130,15 @@ impl Topic {
         (confirmed, !confirmed)
     }
 
-    fn listener(&mut self, entry: &LockEntry, whom: Option<&WireOwner>) -> Option<&mut Listener> {
+    fn listener(&mut self, entry: &LockEntry, whom: &Ear) -> Option<&mut Listener> {
         self.listeners
             .iter_mut()
-            .find(|listener| listener.whom.as_ref() == whom && listener.subject == *entry.subject())
+            .find(|listener| listener.whom == *whom && listener.subject == *entry.subject())
     }
 
     /// The queues, or single waiters, that a message or a confirmation is for. The caller wakes them after it has unlocked the
     /// topics: a queue may not be locked under them.
-    fn audience(&self) -> Vec<(Arc<LockEntry>, Option<WireOwner>)> {
+    fn audience(&self) -> Vec<(Arc<LockEntry>, Ear)> {
         let present =
             |listener: &Listener| Some((listener.entry.upgrade()?, listener.whom.clone()));
         self.listeners.iter().filter_map(present).collect()
@@ -136,11 +146,11 @@ impl Topic {
 }
 
 impl Listener {
-    fn new(entry: &Arc<LockEntry>, whom: Option<&WireOwner>) -> Self {
+    fn new(entry: &Arc<LockEntry>, whom: &Ear) -> Self {
         Self {
             subject: entry.subject().clone(),
             entry: Arc::downgrade(entry),
-            whom: whom.cloned(),
+            whom: whom.clone(),
             idle: false,
             unheard: false,
         }
@@ -165,18 +175,16 @@ impl Subscriptions {
     /// Subscribes for `entry` unless it is subscribed. Returns whether the server has confirmed. Not to be called under a queue's
     /// mutex: it may lock that of `entry`.
     pub(crate) fn want(&self, entry: &Arc<LockEntry>) -> bool {
-        self.want_on(entry, entry.channel(), None)
+        self.want_for(entry, &Ear::Queue, entry.channel())
     }
 
-    /// Subscribes to `channel` for the one waiter `owner` of `entry`.
-    pub(crate) fn want_for(&self, entry: &Arc<LockEntry>, owner: &WireOwner, channel: &[u8]) {
-        self.want_on(entry, channel, Some(owner));
-    }
-
-    fn want_on(&self, entry: &Arc<LockEntry>, channel: &[u8], whom: Option<&WireOwner>) -> bool {
+    /// As [`Subscriptions::want`], to `channel` for `whom` in `entry`.
+    pub(crate) fn want_for(&self, entry: &Arc<LockEntry>, whom: &Ear, channel: &[u8]) -> bool {
         if self.wake == Wake::Poll {
             return false;
         }
+        // First, so that the end of the topic, which takes it back, comes after it.
+        entry.keep();
         let mut topics = self.topics();
         if let Some(topic) = topics.by_channel.get_mut(channel) {
             let (confirmed, heard_all) = topic.listen(entry, whom);
@@ -208,15 +216,11 @@ impl Subscriptions {
 
     /// Lets the subscription end after the linger, unless others listen: the last waiter of `entry` has left.
     pub(crate) fn forget(&self, entry: &LockEntry) {
-        self.forget_on(entry, entry.channel(), None);
+        self.forget_for(entry, &Ear::Queue, entry.channel());
     }
 
-    /// As [`Subscriptions::forget`], for a channel of the one waiter `owner`.
-    pub(crate) fn forget_for(&self, entry: &LockEntry, owner: &WireOwner, channel: &[u8]) {
-        self.forget_on(entry, channel, Some(owner));
-    }
-
-    fn forget_on(&self, entry: &LockEntry, channel: &[u8], whom: Option<&WireOwner>) {
+    /// As [`Subscriptions::forget`], for a channel of `whom` in `entry`.
+    pub(crate) fn forget_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8]) {
         let mut guard = self.topics();
         let topics = &mut *guard;
         let Some((name, _)) = topics.by_channel.get_key_value(channel) else {
@@ -259,7 +263,7 @@ impl Subscriptions {
         let mut topics = self.topics();
         let topic = topics.by_channel.get_mut(entry.channel());
         topic.is_some_and(|topic| {
-            topic.state.is_confirmed() && topic.listener(entry, None).is_some()
+            topic.state.is_confirmed() && topic.listener(entry, &Ear::Queue).is_some()
         })
     }
 
@@ -274,14 +278,21 @@ impl Subscriptions {
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
         };
-        for listener in &mut topic.listeners {
-            // Under the mutex that `listen` takes: a waiter that comes now is either in the audience or finds the mark (P4).
-            listener.unheard |= listener.idle;
-        }
         let audience = topic.audience();
         drop(topics);
         for (entry, whom) in audience {
-            entry.woken(self.clock.now(), whom.as_ref(), payload);
+            if !entry.woken(self.clock.now(), &whom, payload) {
+                self.unheard(channel, &entry, &whom);
+            }
+        }
+    }
+
+    /// Records that a message came while nobody waited. A waiter that has joined since has asked, or will, after the message.
+    fn unheard(&self, channel: &[u8], entry: &LockEntry, whom: &Ear) {
+        if let Some(topic) = self.topics().by_channel.get_mut(channel)
+            && let Some(listener) = topic.listener(entry, whom)
+        {
+            listener.unheard |= listener.idle;
         }
     }
 
@@ -367,8 +378,9 @@ impl Subscriptions {
                 }
             }
             for (entry, whom) in deaf {
-                // The queue of a single waiter listens to the client's own channel, too, and asks because of that.
-                if whom.is_none() {
+                // The queue of a single waiter, or of one that hears for a line, listens to the client's own channel, too, and asks
+                // because of that.
+                if whom == Ear::Queue {
                     entry.listening_changed();
                 }
             }
@@ -437,8 +449,8 @@ impl Subscriptions {
         drop(topics);
         for (entry, whom) in audience {
             match whom {
-                Some(owner) => entry.listening_for(&owner),
-                None => entry.listening_changed(),
+                Ear::Waiter(owner) => entry.listening_for(&owner),
+                Ear::Queue | Ear::Line => entry.listening_changed(),
             }
         }
     }
@@ -446,7 +458,7 @@ impl Subscriptions {
     /// Unsubscribes the topics whose linger has ended. Returns the pause until the next one ends.
     fn end_lingering(self: &Arc<Self>, servers: &Servers, kind: Messages) -> Option<Duration> {
         let now = self.clock.now();
-        let mut over = Vec::new();
+        let (mut over, mut idle) = (Vec::new(), Vec::new());
         let mut guard = self.topics();
         let topics = &mut *guard;
         for _ in 0..AT_ONCE {
@@ -485,11 +497,15 @@ impl Subscriptions {
                 over.push((Arc::clone(&channel), topic.slot, connection));
             }
             // Before the request is sent: a waiter that comes now begins a new topic and subscribes again, see `renew_overtaken`.
-            topics.by_channel.remove(&channel);
+            let topic = topics.by_channel.remove(&channel);
+            idle.extend(topic.iter().flat_map(Topic::audience));
         }
         let next = topics.lingering.peek();
         let next = next.map(|Reverse((end, _))| end.since(now));
         drop(guard);
+        for (entry, _) in idle {
+            entry.unkept();
+        }
         for (channel, slot, connection) in over {
             // A subscription on a lost connection has ended with it.
             let link = servers.subscriber(slot);

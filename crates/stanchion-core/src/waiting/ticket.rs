@@ -11,9 +11,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::lock_entry::LockEntry;
-use super::queue::{Queue, Room, Turn, Wakers};
+use super::queue::{Queue, Room, Turn, Waiter, Wakers};
+use super::subscriptions::Ear;
 use crate::description::{Hint, Sharing, Synchronizer};
 use crate::hold::handle::Hold;
+use crate::hold::sweep::Debt;
 use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::wire_owner::WireOwner;
@@ -89,6 +91,8 @@ impl Ticket {
                     let wakers = match turn {
                         // Invariant 2: waiters that joined later still have patience, and one of them must ask.
                         Turn::OutOfReach(_) => queue.admit(Room::Unknown),
+                        // It ended while this waiter asked, and nobody was told.
+                        Turn::Take(ref hold) if !hold.is_held() => queue.admit(Room::Unknown),
                         _ => Wakers::default(),
                     };
                     self.leave(queue, place, wakers);
@@ -136,8 +140,12 @@ impl Ticket {
 
     /// Parks the waiter after a refusal. A message or a poll lets it ask again: after `ttl`, or the poll interval if that is
     /// shorter.
-    pub(crate) fn busy(&mut self, ttl: Option<Duration>, hint: &Hint) {
-        let Some(place) = self.place else { return };
+    ///
+    /// Returns whether the queue has taken `debt`, that of the request, as the place of this process in the server's line.
+    pub(crate) fn busy(&mut self, ttl: Option<Duration>, hint: &Hint, debt: &Arc<Debt>) -> bool {
+        let Some(place) = self.place else {
+            return false;
+        };
         // P4: subscribed before the waiter is parked. A release after the refusal either is a message for this queue, or is found
         // by the try that follows the confirmation. Before the queue is locked, because `want` may lock it.
         let subscribed = self.core.subscriptions.want(&self.entry);
@@ -146,7 +154,12 @@ impl Ticket {
         if let (Hint::Queue { foreign: true, .. }, Some(server_queue)) = (hint, sync.server_queue())
         {
             let own = server_queue.channel_of(owner);
-            self.core.subscriptions.want_for(&self.entry, owner, &own);
+            let whom = Ear::Waiter(owner.clone());
+            self.core.subscriptions.want_for(&self.entry, &whom, &own);
+        }
+        let placed = hint.placed();
+        if let Some(placed) = placed {
+            self.entry.play(&self.core, &**sync, placed.role);
         }
         let now = self.core.clock.now();
         let mut queue = self.entry.queue();
@@ -154,6 +167,13 @@ impl Ticket {
         // A refusal is an answer, too.
         queue.outage_since = None;
         let again = std::mem::take(&mut queue.again);
+        // Under the same lock: a grant by message finds the request until now, and the place from here on. If it came during the
+        // request, this waiter has the hold and keeps the debt.
+        let waits = |waiter: &Waiter| !matches!(waiter.turn, Some(Turn::Take(_)));
+        let stands = placed.is_some() && queue.waiters.get(&place).is_some_and(waits);
+        if stands {
+            queue.standing = Some(Arc::clone(debt));
+        }
         // A grant that the hint reports is ignored here: the grant's own message is faster than a request of that waiter would be. If the
         // message is lost, the next heartbeat's answer reports the grant.
         let mut wakers = match self.applicant.sync.sharing() {
@@ -175,10 +195,24 @@ impl Ticket {
             // when it was told.
             if !wakers.0.is_empty() || queue.parked == 0 {
                 drop(queue);
-                return wakers.call();
+                wakers.call();
+                return stands;
             }
         }
         queue.refused = queue.refused.saturating_add(1);
+        if let Some(placed) = placed {
+            let longest = if subscribed {
+                self.core.poll_interval()
+            } else {
+                POLL_UNSUBSCRIBED
+            };
+            self.entry
+                .plan_look(&self.core, &mut queue, ttl, placed, longest);
+            drop(queue);
+            wakers.call();
+            return stands;
+        }
+        queue.poll_looks = false;
         let pause = self.pause(&queue, ttl, subscribed);
         let at = now + pause;
         // Where several waiters ask, one with a long pause must not delay the poll of another.
@@ -193,6 +227,7 @@ impl Ticket {
         }
         drop(queue);
         wakers.call();
+        stands
     }
 
     /// The pause until the next poll.
@@ -297,6 +332,8 @@ impl Drop for Ticket {
             Sharing::Queued => Wakers::default(),
             // A waiter behind the first delayed nobody, and a local holder calls the next one at its end (invariant 3).
             _ if !mattered || queue.has_live_holder() => Wakers::default(),
+            // The place in the line stays, and its message is for whoever is the first then.
+            _ if waiter.is_parked() && queue.standing.is_some() => Wakers::default(),
             Sharing::Permits(_) => queue.admit(Room::Unknown),
             _ => {
                 if waiter.asking {

@@ -1,0 +1,314 @@
+//! What a grant costs as the fleet grows: many clients, each with connections of its own, that want one thing.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use stanchion::{
+    Acquire, Background, Client, ClientConfig, FairLock, LeasedSemaphore, Lock, Lockable,
+    MultiLock, RwLock, Semaphore,
+};
+use stanchion_testkit::RedisServer;
+use tokio::task::JoinSet;
+
+use crate::chart::{Chart, Scale, Series, Shape};
+use crate::handoffs::sent;
+use crate::measure::{Flavor, Plan, Spread};
+use crate::report::{Report, Target};
+
+/// The numbers of clients.
+const SIZES: [usize; 4] = [2, 16, 64, 256];
+
+/// The time for which each holds, and pauses.
+const HOLD: Duration = Duration::from_millis(1);
+
+const PERMITS: u32 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Lock,
+    Fair,
+    Write,
+    Semaphore,
+    Leased,
+    Multi,
+}
+
+impl What {
+    const ALL: [Self; 6] = [
+        Self::Lock,
+        Self::Fair,
+        Self::Write,
+        Self::Semaphore,
+        Self::Leased,
+        Self::Multi,
+    ];
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Lock => "Lock",
+            Self::Fair => "FairLock",
+            Self::Write => "RwLock, write",
+            Self::Semaphore => "Semaphore, 8 permits",
+            Self::Leased => "LeasedSemaphore, 8 permits",
+            Self::Multi => "MultiLock of 3",
+        }
+    }
+
+    /// The thing, as one client of the fleet has it.
+    fn of(self, client: &Client) -> Result<Worker> {
+        let name = |n: usize| format!("bench:fleet:{n}:{}", self.title());
+        Ok(match self {
+            Self::Lock => Worker::Guarded(Arc::new(Lock::new(client, name(0))?)),
+            Self::Fair => Worker::Guarded(Arc::new(FairLock::new(client, name(0))?)),
+            Self::Write => Worker::Guarded(Arc::new(RwLock::new(client, name(0))?.write_side())),
+            Self::Semaphore => Worker::Permits(Semaphore::new(client, name(0))?),
+            Self::Leased => Worker::Guarded(Arc::new(LeasedSemaphore::new(client, name(0))?)),
+            Self::Multi => {
+                let mut locks = Vec::new();
+                for n in 0..3 {
+                    locks.push(Lock::new(client, name(n))?);
+                }
+                let locks = locks.iter().map(|lock| lock as &dyn Lockable);
+                Worker::Guarded(Arc::new(MultiLock::new(locks)?))
+            }
+        })
+    }
+}
+
+#[derive(Clone)]
+enum Worker {
+    Guarded(Arc<dyn Acquire>),
+    Permits(Semaphore),
+}
+
+/// The figures of one run.
+#[derive(Clone, Debug, Default)]
+struct Figures {
+    commands: f64,
+    rate: f64,
+    /// From a release to the next grant, the median, in ms.
+    gap: f64,
+    longest: f64,
+    mean: f64,
+    server_micros: f64,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    waits: Vec<f64>,
+    gaps: Vec<f64>,
+    /// The start of the last release, until somebody is granted.
+    released: Option<Instant>,
+}
+
+impl Worker {
+    /// Acquires, holds and releases once.
+    async fn turn(&self, log: &Mutex<Log>) -> Result<()> {
+        let began = Instant::now();
+        let granted = || {
+            let mut log = locked(log);
+            log.waits.push(began.elapsed().as_secs_f64() * 1e3);
+            if let Some(released) = log.released.take() {
+                log.gaps.push(released.elapsed().as_secs_f64() * 1e3);
+            }
+        };
+        let releasing = || {
+            locked(log).released = Some(Instant::now());
+        };
+        match self {
+            Self::Guarded(lock) => {
+                let guard = lock.acquire().await?;
+                granted();
+                tokio::time::sleep(HOLD).await;
+                releasing();
+                guard.release().await?;
+            }
+            Self::Permits(semaphore) => {
+                let permit = semaphore.acquire().await?;
+                granted();
+                tokio::time::sleep(HOLD).await;
+                releasing();
+                permit.release().await?;
+            }
+        }
+        tokio::time::sleep(HOLD).await;
+        Ok(())
+    }
+}
+
+fn locked(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time that scripts took since the last reset, in µs.
+fn script_micros(server: &RedisServer) -> f64 {
+    let info = server.cli(&["INFO", "commandstats"]);
+    let of = |line: &str| -> Option<f64> {
+        let rest = line.strip_prefix("cmdstat_evalsha:")?;
+        let usec = rest
+            .split(',')
+            .find_map(|part| part.strip_prefix("usec="))?;
+        usec.parse().ok()
+    };
+    info.as_text().lines().filter_map(of).sum()
+}
+
+async fn run(server: &RedisServer, what: What, size: usize, plan: Plan) -> Result<Figures> {
+    let mut workers = Vec::new();
+    for _ in 0..size {
+        let mut config = ClientConfig::new(server.url());
+        // A thread for each of 256 clients would measure the scheduler.
+        config = config.background(Background::CurrentRuntime);
+        let client = Client::connect_with(config).await?;
+        workers.push(what.of(&client)?);
+        if workers.len() == 1 {
+            let name = format!("bench:fleet:0:{}", what.title());
+            match what {
+                What::Semaphore => drop(Semaphore::new(&client, &name)?.init(PERMITS).await?),
+                What::Leased => drop(LeasedSemaphore::new(&client, &name)?.init(PERMITS).await?),
+                _ => {}
+            }
+        }
+    }
+    let log = Arc::new(Mutex::new(Log::default()));
+    let mut tasks = JoinSet::new();
+    for worker in workers {
+        let log = Arc::clone(&log);
+        tasks.spawn(async move {
+            loop {
+                worker.turn(&log).await?;
+            }
+            #[expect(unreachable_code, reason = "names the type of the errors above")]
+            anyhow::Ok(())
+        });
+    }
+    // Until the fleet has gathered and subscribed.
+    tokio::time::sleep(plan.run.max(Duration::from_secs(1)) / 2).await;
+    *locked(&log) = Log::default();
+    server.reset_stats();
+    let started = Instant::now();
+    tokio::time::sleep(plan.run).await;
+    let elapsed = started.elapsed().as_secs_f64();
+    let (commands, server_micros) = (sent(server) as f64, script_micros(server));
+    let Log { waits, gaps, .. } = std::mem::take(&mut *locked(&log));
+    if let Some(ended) = tasks.try_join_next() {
+        ended??;
+    }
+    tasks.shutdown().await;
+    let grants = waits.len() as f64;
+    Ok(Figures {
+        commands: commands / grants,
+        rate: grants / elapsed,
+        gap: Spread::of(gaps).median,
+        longest: waits.iter().copied().fold(0.0, f64::max),
+        mean: waits.iter().sum::<f64>() / grants,
+        server_micros: server_micros / grants,
+    })
+}
+
+pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    let mut series = Vec::new();
+    for what in What::ALL {
+        let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); SIZES.len()];
+        for _ in 0..plan.runs {
+            for (size, runs) in SIZES.into_iter().zip(&mut runs) {
+                let runtime = Flavor::MultiThread.runtime()?;
+                runs.push(runtime.block_on(run(server, what, size, plan))?);
+                server.flush();
+            }
+        }
+        rows(report, what, &runs);
+        series.push(Series {
+            name: what.title().into(),
+            values: runs
+                .iter()
+                .map(|runs| spread(runs, |f| f.commands).median)
+                .collect(),
+        });
+    }
+    report.chart(Chart {
+        file: "fleet-commands".into(),
+        title: "Commands for a grant as the fleet grows (lower is better)".into(),
+        unit: "commands".into(),
+        along: "clients that want one name".into(),
+        categories: SIZES.map(|size| size.to_string()).to_vec(),
+        series,
+        scale: Scale::Log,
+        shape: Shape::Lines,
+    });
+    Ok(())
+}
+
+fn spread(runs: &[Figures], of: impl Fn(&Figures) -> f64) -> Spread {
+    Spread::of(runs.iter().map(of).collect())
+}
+
+fn rows(report: &mut Report, what: What, runs: &[Vec<Figures>]) {
+    let title = what.title();
+    let most = if what == What::Lock {
+        2.3
+    } else {
+        f64::INFINITY
+    };
+    for (size, runs) in SIZES.into_iter().zip(runs) {
+        let of = |f: fn(&Figures) -> f64| spread(runs, f);
+        let target = if most.is_finite() {
+            Target::AtMost(most)
+        } else {
+            Target::None
+        };
+        report.row(
+            "fleet",
+            format!("{title}, {size}: commands"),
+            of(|f| f.commands),
+            target,
+            format!(
+                "{:.0} grants/s, gap {:.2} ms, longest wait {:.0} ms, mean {:.1} ms, {:.0} us of the server",
+                of(|f| f.rate).median,
+                of(|f| f.gap).median,
+                of(|f| f.longest).median,
+                of(|f| f.mean).median,
+                of(|f| f.server_micros).median
+            ),
+        );
+    }
+    let ratio = |a: usize, b: usize, of: fn(&Figures) -> f64| {
+        let pairs = runs[a].iter().zip(&runs[b]);
+        Spread::of(pairs.map(|(a, b)| of(a) / of(b)).collect())
+    };
+    if what == What::Lock {
+        report.row(
+            "fleet",
+            "Lock: grants/s, 256 / 2",
+            ratio(3, 0, |f| f.rate),
+            Target::AtLeast(0.8),
+            "",
+        );
+        report.row(
+            "fleet",
+            "Lock: server time of a grant, 256 / 2",
+            ratio(3, 0, |f| f.server_micros),
+            Target::AtMost(2.0),
+            "",
+        );
+        for n in [1, 2] {
+            let wait = spread(&runs[n], |f| f.longest / f.mean);
+            report.row(
+                "fleet",
+                format!("Lock, {}: longest wait / mean", SIZES[n]),
+                wait,
+                Target::AtMost(5.0),
+                "",
+            );
+        }
+    } else if what != What::Fair {
+        report.row(
+            "fleet",
+            format!("{title}: commands, 64 / 2"),
+            ratio(2, 0, |f| f.commands),
+            Target::AtMost(1.3),
+            "",
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! A place in a line of processes that the server keeps: what a request tells of it, and what a reply does.
+
+use stanchion_transport::Reply;
+
+/// The way in which a request asks where the server keeps a line: see [`ServerLine`](crate::primitive::ServerLine).
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Approach {
+    /// The arrival of the place, server time in µs; 0 without one.
+    pub arrived: u64,
+    /// True when it asks because its time has come, not because it was told to.
+    pub looks: bool,
+    /// True when this client hears no messages, so a place in the line would be of no use.
+    pub polls: bool,
+    /// True when this client hears Redisson's releases of the name.
+    pub hears: bool,
+}
+
+/// A place in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Placed {
+    /// Its arrival, server time in µs.
+    pub arrived: u64,
+    /// The part of this process in hearing Redisson's releases.
+    pub role: Role,
+    /// True to look at a random moment before the time in the reply, not at its end.
+    pub spread: bool,
+    /// True to ask then as one that was told to: the lock is free, and left to others until then.
+    pub asks: bool,
+}
+
+impl Placed {
+    /// Reads the elements that `stand` in `line.lua` puts behind the server's time.
+    #[must_use]
+    pub fn read(rest: &[Reply]) -> Option<Self> {
+        let [arrived, role, spread, asks, ..] = rest else {
+            return None;
+        };
+        Some(Self {
+            arrived: u64::try_from(arrived.as_int()?).ok()?,
+            role: match role.as_int()? {
+                1 => Role::Take,
+                2 => Role::Leave,
+                _ => Role::Keep,
+            },
+            spread: spread.as_int()? == 1,
+            asks: asks.as_int()? == 1,
+        })
+    }
+}
+
+/// The part of a process in hearing Redisson's releases: one process of a line does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Role {
+    /// As before.
+    Keep,
+    /// Hear them.
+    Take,
+    /// Hear them no more.
+    Leave,
+}

@@ -1,0 +1,40 @@
+//! The keys and channels of a line of processes. Its scripts are in `lua/line.lua`.
+
+use super::Handle;
+use crate::name::Name;
+
+/// The keys and channels of one name's line.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Line {
+    /// The places.
+    pub line: Vec<u8>,
+    /// The facts about clients outside the line.
+    pub wake: Vec<u8>,
+    /// Redisson's channel of the name.
+    pub base: Vec<u8>,
+    /// The channel of this client.
+    pub channel: Vec<u8>,
+    /// `PUBLISH` or `SPUBLISH`.
+    pub publish: &'static str,
+    /// The uuid of this client.
+    pub client: String,
+}
+
+impl Line {
+    /// Makes the line of `name` as the client of `handle` uses it.
+    #[must_use]
+    pub fn of(handle: &Handle, name: &Name) -> Self {
+        let base = name.prefixed("redisson_lock__channel");
+        let client = handle.client().id().to_string();
+        Self {
+            // `x` and `{x}` are two locks. They share the channels only: what a message grants or asks for is told by its owner.
+            line: name.prefixed_alone("stanchion_line"),
+            wake: name.prefixed_alone("stanchion_wake"),
+            channel: [&base, b":".as_slice(), client.as_bytes()].concat(),
+            base,
+            publish: handle.publish_command(),
+            client,
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! The line of processes that wait for a lock: what a grant costs, and what the dead, the silent and the others cost it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use stanchion::embedded::Switch;
+use stanchion::{Client, Lock, LockGuard, Wake};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const BASE: &str = "redisson_lock__channel:{job}";
+const LINE: &str = "stanchion_line:{job}";
+
+/// An owner as Redisson makes them.
+const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
+
+fn lock(client: &Client) -> Lock {
+    Lock::new(client, "job").unwrap()
+}
+
+async fn fleet(world: &World, size: usize) -> Vec<Client> {
+    join_all((0..size).map(|n| async move { world.named(&format!("p{n}")).await })).await
+}
+
+/// What a fleet did in a while.
+#[derive(Debug, Default)]
+struct Tally {
+    grants: AtomicU64,
+    waited_micros: AtomicU64,
+    longest_micros: AtomicU64,
+}
+
+/// One task in each process that acquires, holds, releases and pauses, over and over.
+fn work(clients: &[Client], tally: &Arc<Tally>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for client in clients {
+        let (lock, tally) = (lock(client), Arc::clone(tally));
+        tasks.spawn(async move {
+            loop {
+                let began = Instant::now();
+                let guard = lock.acquire().await.unwrap();
+                let waited = u64::try_from(began.elapsed().as_micros()).unwrap();
+                tally.grants.fetch_add(1, Ordering::Relaxed);
+                tally.waited_micros.fetch_add(waited, Ordering::Relaxed);
+                tally.longest_micros.fetch_max(waited, Ordering::Relaxed);
+                tokio::time::sleep(ms(2)).await;
+                guard.release().await.unwrap();
+                tokio::time::sleep(ms(2)).await;
+            }
+        });
+    }
+    tasks
+}
+
+/// Lets a fleet work, and returns the tally of `length` after it has warmed up.
+async fn tallied(clients: &[Client], length: Duration) -> Tally {
+    let tally = Arc::new(Tally::default());
+    let mut tasks = work(clients, &tally);
+    tokio::time::sleep(length).await;
+    let warm = [&tally.grants, &tally.waited_micros, &tally.longest_micros];
+    for count in warm {
+        count.store(0, Ordering::Relaxed);
+    }
+    tokio::time::sleep(length).await;
+    tasks.shutdown().await;
+    Arc::into_inner(tally).unwrap()
+}
+
+/// Waiters, one in each process, in the order of the clients. Each releases as soon as it has the lock.
+async fn in_line(world: &World, clients: &[Client]) -> Vec<JoinHandle<Duration>> {
+    let started = Instant::now();
+    let mut waiters = Vec::new();
+    for (n, client) in clients.iter().enumerate() {
+        let lock = lock(client);
+        waiters.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            let granted = started.elapsed();
+            guard.release().await.unwrap();
+            granted
+        }));
+        eventually("it stands in line", || {
+            world.admin(&["ZCARD", LINE]) == (n + 1).to_string()
+        })
+        .await;
+    }
+    world.quiet().await;
+    waiters
+}
+
+/// A holder, and a fleet that waits for it.
+async fn held(world: &World, size: usize) -> (Client, LockGuard, Vec<Client>) {
+    let holder = world.named("holder").await;
+    let guard = lock(&holder).acquire().await.unwrap();
+    (holder, guard, fleet(world, size).await)
+}
+
+/// P11.
+#[tokio::test(start_paused = true)]
+async fn a_grant_costs_two_commands_however_many_processes_wait() {
+    for size in [2, 16, 64] {
+        let world = World::engine();
+        let clients = fleet(&world, size).await;
+        let tally = Arc::new(Tally::default());
+        let mut tasks = work(&clients, &tally);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let (scripts, grants) = (world.scripts_run(), tally.grants.load(Ordering::Relaxed));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let scripts = world.scripts_run() - scripts;
+        let grants = tally.grants.load(Ordering::Relaxed) - grants;
+        tasks.shutdown().await;
+        assert!(grants > 500, "{size}: {grants} grants");
+        assert!(
+            scripts * 10 <= grants * 23,
+            "{size}: {scripts} scripts for {grants} grants"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_take_turns() {
+    for size in [3, 16] {
+        let world = World::engine();
+        let tally = tallied(&fleet(&world, size).await, Duration::from_secs(4)).await;
+        let grants = tally.grants.into_inner();
+        let mean = tally.waited_micros.into_inner() / grants;
+        let longest = tally.longest_micros.into_inner();
+        assert!(
+            longest <= 5 * mean,
+            "{size}: {longest} us at the longest, {mean} us on average"
+        );
+    }
+}
+
+/// L2.
+#[tokio::test(start_paused = true)]
+async fn a_process_whose_connections_are_gone_is_passed_over_at_once() {
+    let world = World::engine();
+    let (_holder, guard, clients) = held(&world, 4).await;
+    let waiters = in_line(&world, &clients).await;
+    let faults = world.as_engine().faults();
+    faults.refuse_connections(Switch::On);
+    for dead in ["p0", "p1", "p2"] {
+        faults.kill_label(dead);
+    }
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let mut waiters = waiters.into_iter();
+    waiters.nth(3).unwrap().await.unwrap();
+    assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
+}
+
+/// L13.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_falls_silent_as_it_is_granted_costs_a_second_and_a_half() {
+    let world = World::engine();
+    let (_holder, guard, clients) = held(&world, 2).await;
+    let waiters = in_line(&world, &clients).await;
+    world.as_engine().faults().freeze(Some("p0"));
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let mut waiters = waiters.into_iter();
+    waiters.nth(1).unwrap().await.unwrap();
+    let took = released.elapsed();
+    assert!((ms(1490)..ms(1600)).contains(&took), "{took:?}");
+}
+
+/// L3: without it each of the silent costs 1.5 s.
+#[tokio::test(start_paused = true)]
+async fn many_silent_processes_cost_little_more_than_one() {
+    let world = World::engine();
+    let (_holder, guard, clients) = held(&world, 30).await;
+    let waiters = in_line(&world, &clients).await;
+    for silent in 0..15 {
+        world
+            .as_engine()
+            .faults()
+            .freeze(Some(&format!("p{silent}")));
+    }
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    for living in waiters.into_iter().skip(15) {
+        living.await.unwrap();
+    }
+    assert!(released.elapsed() < ms(5000), "{:?}", released.elapsed());
+}
+
+/// L12.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_crosses_a_waiter_which_leaves_is_passed_on() {
+    let world = World::engine();
+    let (_holder, guard, clients) = held(&world, 2).await;
+    let leaving = tokio::spawn(lock(&clients[0]).acquire());
+    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "1").await;
+    let next = tokio::spawn(lock(&clients[1]).acquire());
+    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "2").await;
+    world.quiet().await;
+    // Its grant is on its way for 50 ms.
+    world.as_engine().faults().delay(Some("p0"), ms(50));
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    leaving.abort();
+    assert!(leaving.await.unwrap_err().is_cancelled());
+    next.await.unwrap().unwrap().release().await.unwrap();
+    assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
+    world.at_rest().await;
+}
+
+/// P3: a request for a place that was on its way for longer than its caller waits takes none.
+#[tokio::test(start_paused = true)]
+async fn a_late_request_takes_no_place() {
+    let world = World::engine();
+    let (_holder, guard, clients) = held(&world, 1).await;
+    let faults = world.as_engine().faults();
+    faults.hold_requests("EVALSHA", 1);
+    let waiting = lock(&clients[0]).acquire_timeout(ms(500));
+    assert!(waiting.await.is_err());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    faults.deliver();
+    world.quiet().await;
+    assert_eq!(world.admin(&["EXISTS", LINE]), "0");
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+/// A place that was lost with a connection comes back with the arrival that it had.
+#[tokio::test(start_paused = true)]
+async fn a_reconnect_keeps_the_order() {
+    let world = World::engine();
+    let (_holder, guard, clients) = held(&world, 3).await;
+    let waiters = in_line(&world, &clients).await;
+    let all = "return table.concat(redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES'), ' ')";
+    let order = || world.admin(&["EVAL", all, "1", LINE]);
+    let places = order();
+    world.as_engine().faults().kill_subscribers();
+    let _ = world.admin(&["DEL", LINE]);
+    eventually("all are back", || world.admin(&["ZCARD", LINE]) == "3").await;
+    world.quiet().await;
+    assert_eq!(order(), places);
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+    assert!(released.elapsed() < ms(50), "{:?}", released.elapsed());
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_polls_gets_its_turns_beside_a_line() {
+    let world = World::engine();
+    let config = world.config("polling").wake(Wake::Poll);
+    let polling = lock(&Client::connect_with(config).await.unwrap());
+    let clients = fleet(&world, 4).await;
+    let mut tasks = work(&clients, &Arc::default());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let started = Instant::now();
+    for _ in 0..5 {
+        polling.acquire().await.unwrap().release().await.unwrap();
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        started.elapsed()
+    );
+    tasks.shutdown().await;
+}
+
+fn redisson_holds(world: &World) {
+    let _ = world.admin(&["HSET", "job", JAVA, "1"]);
+    let _ = world.admin(&["PEXPIRE", "job", "30000"]);
+}
+
+fn redisson_releases(world: &World) {
+    let _ = world.admin(&["DEL", "job"]);
+    let _ = world.admin(&["PUBLISH", BASE, "0"]);
+}
+
+/// One process hears the release for all.
+#[tokio::test(start_paused = true)]
+async fn a_release_of_redissons_wakes_one_of_the_line() {
+    let world = World::engine();
+    redisson_holds(&world);
+    let clients = fleet(&world, 12).await;
+    let first = lock(&clients[0]);
+    let first = tokio::spawn(async move { first.acquire().await.unwrap() });
+    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "1").await;
+    let _rest = in_line_behind(&world, &clients[1..]).await;
+    let before = world.scripts_run();
+    let released = Instant::now();
+    redisson_releases(&world);
+    let guard = first.await.unwrap();
+    assert!(released.elapsed() < ms(10), "{:?}", released.elapsed());
+    let scripts = world.scripts_run() - before;
+    assert!(scripts <= 2, "{scripts} scripts");
+    drop(guard);
+}
+
+async fn in_line_behind(world: &World, clients: &[Client]) -> Vec<JoinHandle<()>> {
+    let mut waiters = Vec::new();
+    for (n, client) in clients.iter().enumerate() {
+        let lock = lock(client);
+        waiters.push(tokio::spawn(async move { drop(lock.acquire().await) }));
+        eventually("it stands in line", || {
+            world.admin(&["ZCARD", LINE]) == (n + 2).to_string()
+        })
+        .await;
+    }
+    // Until the one that hears for them is known; they look about once a second.
+    world.quiet().await;
+    waiters
+}
+
+/// L9: the process that heard Redisson's releases has fallen silent.
+#[tokio::test(start_paused = true)]
+async fn a_silent_sentry_is_replaced() {
+    let world = World::engine();
+    redisson_holds(&world);
+    let clients = fleet(&world, 3).await;
+    let sentry = lock(&clients[0]);
+    let _sentry = tokio::spawn(async move { drop(sentry.acquire().await) });
+    eventually("it hears for the line", || {
+        world.admin(&["HEXISTS", "stanchion_wake:{job}", "heard"]) == "1"
+    })
+    .await;
+    let rest = in_line_behind(&world, &clients[1..]).await;
+    world.as_engine().faults().freeze(Some("p0"));
+    // Longer than it may be silent, and than the others need to look.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    redisson_releases(&world);
+    let released = Instant::now();
+    for waiter in rest {
+        waiter.await.unwrap();
+    }
+    // The silent one is the head, so its grant comes first.
+    assert!(released.elapsed() < ms(1800), "{:?}", released.elapsed());
+}
+
+/// Redisson's waiters get their turns, and take them.
+#[tokio::test(start_paused = true)]
+async fn redissons_waiters_are_not_starved() {
+    let world = World::engine();
+    let clients = fleet(&world, 4).await;
+    let tally = Arc::new(Tally::default());
+    let mut tasks = work(&clients, &tally);
+    let mut java = world.listen(BASE).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = tally.grants.load(Ordering::Relaxed);
+    let mut turns = 0;
+    let ended = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < ended {
+        let payload = java.next().await;
+        if payload == "0" || payload == "00" {
+            redisson_holds(&world);
+            turns += 1;
+            tokio::time::sleep(ms(3)).await;
+            redisson_releases(&world);
+            // It does not compete with its own release.
+            while java.next().await != "0" {}
+        }
+    }
+    let ours = tally.grants.load(Ordering::Relaxed) - before;
+    tasks.shutdown().await;
+    assert!(
+        turns * 7 >= ours,
+        "{turns} turns of Redisson's, {ours} of ours"
+    );
+    assert!(
+        ours * 7 >= turns,
+        "{turns} turns of Redisson's, {ours} of ours"
+    );
+}
+
+/// A subscription that nobody uses, as Redisson keeps for a while.
+#[tokio::test(start_paused = true)]
+async fn turns_that_nobody_takes_become_rare() {
+    let rate = async |deaf: bool| {
+        let world = World::engine();
+        let _deaf = match deaf {
+            true => Some(world.listen(BASE).await),
+            false => None,
+        };
+        let tally = tallied(&fleet(&world, 3).await, Duration::from_secs(3)).await;
+        tally.grants.into_inner()
+    };
+    let (alone, beside) = (rate(false).await, rate(true).await);
+    assert!(
+        beside * 10 >= alone * 8,
+        "{beside} grants beside it, {alone} without"
+    );
+}
+
+/// `x` and `{x}` share Redisson's channel and nothing else.
+#[tokio::test(start_paused = true)]
+async fn a_name_in_braces_has_a_line_of_its_own() {
+    let world = World::engine();
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let of = |client: &Client, name: &str| Lock::new(client, name).unwrap();
+    let plain = of(&ours, "job").acquire().await.unwrap();
+    let braced = of(&ours, "{job}").acquire().await.unwrap();
+    let waits = tokio::spawn(of(&theirs, "{job}").acquire());
+    eventually("it stands in line", || {
+        world.admin(&["EXISTS", "stanchion_line_braced:{job}"]) == "1"
+    })
+    .await;
+    world.quiet().await;
+    plain.release().await.unwrap();
+    world.quiet().await;
+    assert!(!waits.is_finished());
+    braced.release().await.unwrap();
+    drop(waits.await.unwrap().unwrap());
+    world.at_rest().await;
+}
+
+/// A thousand processes that died in line, with nobody else there, leave nothing that lasts.
+#[tokio::test(start_paused = true)]
+async fn a_line_of_the_dead_ends_by_itself() {
+    let world = World::engine();
+    let (holder, guard, clients) = held(&world, 3).await;
+    let waiters = in_line(&world, &clients).await;
+    for n in 0..1000 {
+        let dead = format!("00000000-0000-8000-8000-{n:012}:1");
+        let _ = world.admin(&["ZADD", LINE, &n.to_string(), &dead]);
+    }
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+    assert!(released.elapsed() < ms(2000), "{:?}", released.elapsed());
+    drop(holder);
+    world.at_rest().await;
+}
