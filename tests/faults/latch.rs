@@ -158,7 +158,7 @@ async fn many_processes_count_exactly_while_their_connections_break() {
     let mut tasks = Vec::new();
     for _ in 0..4 {
         // So often broken, a busy machine's connections may serve nothing for some seconds.
-        let config = config(proxy.url()).operation_timeout(LONG);
+        let config = config(proxy.url()).operation_timeout(ms(15_000));
         let latch = latch(&Client::connect_with(config).await.unwrap());
         tasks.push(tokio::spawn(async move {
             for _ in 0..each {
