@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 
-use crate::java::Kind;
+use crate::java::{Jvm, Kind};
 use crate::support::*;
 
 #[tokio::test]
@@ -210,5 +210,47 @@ async fn a_spin_lock_is_polled_for() {
     guard.release().await.unwrap();
     java_granted(waiter, SOON).await;
     java.done("unlock").await;
+    fleet.at_rest().await;
+}
+
+/// Four processes of each language want one lock all the time. The line leaves Redisson's their turns, and they leave it its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_language_starves_the_other() {
+    let Some(jvm) = Jvm::shared() else { return };
+    let Some(fleet) = Fleet::start_in(jvm.clone()).await else {
+        return;
+    };
+    let ended = tokio::time::Instant::now() + ms(4000);
+    let grants: [Arc<AtomicU32>; 2] = Default::default();
+    let mut tasks = Vec::new();
+    for i in 0..4 {
+        let instance = connect(&jvm, &fleet.server, json!({})).await;
+        let count = Arc::clone(&grants[0]);
+        tasks.push(tokio::spawn(async move {
+            let java = instance.object(&format!("java-{i}"), Kind::Lock, "orders");
+            while tokio::time::Instant::now() < ended {
+                java_granted(java.start("lock", json!({})), LONG).await;
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(ms(1)).await;
+                java.done("unlock").await;
+            }
+        }));
+        let ours = lock(&fleet.rust().await, "orders");
+        let count = Arc::clone(&grants[1]);
+        tasks.push(tokio::spawn(async move {
+            while tokio::time::Instant::now() < ended {
+                let guard = within(LONG, ours.acquire()).await.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(ms(1)).await;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let [java, ours] = grants.map(|count| count.load(Ordering::Relaxed));
+    assert!(java * 4 >= ours, "{java} grants to Redisson, {ours} to us");
+    assert!(ours * 4 >= java, "{java} grants to Redisson, {ours} to us");
     fleet.at_rest().await;
 }
