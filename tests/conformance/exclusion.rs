@@ -96,7 +96,8 @@ async fn a_timeout_leaves_nothing(world: &World) {
     );
     assert_eq!(theirs.waiters(), 0);
     held.release().await.unwrap();
-    assert!(world.keys().is_empty());
+    // Its process gives its place in the line up in the background; a grant that crosses it is passed on.
+    world.at_rest().await;
 }
 
 async fn a_timeout_of_zero_asks_once(world: &World) {

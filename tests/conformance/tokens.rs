@@ -209,7 +209,7 @@ async fn a_hand_off_over_a_counter_that_is_none_frees_the_lock(world: &World) {
         ),
         "{error}"
     );
-    assert!(world.keys().is_empty());
+    world.at_rest().await;
     assert_eq!(world.admin(&["GET", COUNTER]), "9223372036854775807");
 }
 
