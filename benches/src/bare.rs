@@ -98,7 +98,7 @@ impl Pair {
         let asked = [OWNER, LEASE, NOT_AFTER, "new", "PUBLISH", &channel];
         Self {
             acquire: Invocation::new(acquire, &keys, &asked),
-            release: Invocation::new(RELEASE, &keys, &[&channel, "PUBLISH", OWNER]),
+            release: Invocation::new(RELEASE, &keys, &[&channel, "PUBLISH", OWNER, "0"]),
         }
     }
 

@@ -307,11 +307,11 @@ async fn one_gap(server: &RedisServer, kind: Kind) -> Result<(f64, f64)> {
 /// The scripts of a contended name, as the crate puts them together.
 macro_rules! with_queue {
     ($first:literal, $last:literal) => {
-        concat!(
+        stanchion_core::mint_function!(concat!(
             include_str!(concat!("../../crates/stanchion-fair/lua/", $first, ".lua")),
             include_str!("../../crates/stanchion-fair/lua/queue.lua"),
             include_str!(concat!("../../crates/stanchion-fair/lua/", $last, ".lua")),
-        )
+        ))
     };
 }
 

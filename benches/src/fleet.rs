@@ -1,12 +1,12 @@
-//! What a grant costs as the fleet grows: many clients, each with connections of its own, that want one thing.
+//! The cost of a grant as the fleet grows: many clients, each with connections of its own, that want one thing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use stanchion::{
-    Acquire, Background, Client, ClientConfig, FairLock, LeasedSemaphore, Lock, Lockable,
-    MultiLock, RwLock, Semaphore,
+    Acquire, Background, Client, ClientConfig, FairLock, Guard, LeasedSemaphore, Lock, Lockable,
+    MultiLock, Permit, RwLock, Semaphore,
 };
 use stanchion_testkit::RedisServer;
 use tokio::task::JoinSet;
@@ -102,6 +102,12 @@ struct Log {
     released: Option<Instant>,
 }
 
+/// A turn of a worker.
+enum Held {
+    Guard(Guard),
+    Permit(Permit),
+}
+
 impl Worker {
     /// Acquires, holds and releases once.
     async fn turn(&self, log: &Mutex<Log>) -> Result<()> {
@@ -116,21 +122,16 @@ impl Worker {
         let releasing = || {
             locked(log).released = Some(Instant::now());
         };
-        match self {
-            Self::Guarded(lock) => {
-                let guard = lock.acquire().await?;
-                granted();
-                tokio::time::sleep(HOLD).await;
-                releasing();
-                guard.release().await?;
-            }
-            Self::Permits(semaphore) => {
-                let permit = semaphore.acquire().await?;
-                granted();
-                tokio::time::sleep(HOLD).await;
-                releasing();
-                permit.release().await?;
-            }
+        let held = match self {
+            Self::Guarded(lock) => Held::Guard(lock.acquire().await?),
+            Self::Permits(semaphore) => Held::Permit(semaphore.acquire().await?),
+        };
+        granted();
+        tokio::time::sleep(HOLD).await;
+        releasing();
+        match held {
+            Held::Guard(guard) => guard.release().await?,
+            Held::Permit(permit) => permit.release().await?,
         }
         tokio::time::sleep(HOLD).await;
         Ok(())

@@ -32,7 +32,7 @@ async fn fleet(world: &World, size: usize) -> Vec<Client> {
     join_all((0..size).map(|n| async move { Client::connect_with(config(n)).await.unwrap() })).await
 }
 
-/// What a fleet did in a while.
+/// The grants of a fleet in a while, and its waits.
 #[derive(Debug, Default)]
 struct Tally {
     grants: AtomicU64,
@@ -253,6 +253,22 @@ async fn a_reconnect_keeps_the_order() {
     }
     assert!(released.elapsed() < ms(50), "{:?}", released.elapsed());
     world.at_rest().await;
+}
+
+/// R8: at maxmemory the request of a process cannot renew its place, which is still there.
+#[tokio::test(start_paused = true)]
+async fn a_grant_reaches_a_waiter_whose_place_could_not_be_renewed() {
+    let world = World::engine();
+    let (_holder, guard, clients) = held(&world, 1).await;
+    let mut waiters = in_line(&world, &clients).await;
+    world.as_engine().faults().out_of_memory(Switch::On);
+    let before = world.scripts_run();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(world.scripts_run() > before, "it has looked");
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    waiters.remove(0).await.unwrap();
+    assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,18 +19,7 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
--- P2, R17, as in the common case of an acquire (mint.lua), where no function may be.
-local function mint(us)
-  if fence == lock then return 0 end
-  local n = tonumber(call('GET', fence) or 0)
-  if not n or n % 1 ~= 0 or n >= 9007199254740991 then
-    error(redis.error_reply('WRONGTYPE the fencing counter ' .. fence .. ' is not a whole number below 2^53 - 1'))
-  end
-  local token = math.max(n + 1, us)
-  call('SET', fence, string.format('%.0f', token))
-  return token
-end
-
+-- @mint_function.lua
 -- Returns how many heard it; -1: there is no right to publish.
 local function tell(place, payload)
   local told = redis.pcall(publish, base .. ':' .. string.sub(place, 1, 36), payload)

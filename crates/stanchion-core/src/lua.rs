@@ -8,11 +8,18 @@ pub const MINT: Part = Part {
     text: include_str!("../lua/mint.lua"),
 };
 
+/// The same as a function, for scripts that have some: `mint(us)`. Needs the locals `call`, `fence` and `lock`.
+#[doc(hidden)]
+pub const MINT_FUNCTION: Part = Part {
+    mark: "-- @mint_function.lua\n",
+    text: include_str!("../lua/mint_function.lua"),
+};
+
 /// The functions for the line of processes that wait for a lock. See there for the locals that it needs.
 #[doc(hidden)]
 pub const LINE: Part = Part {
     mark: "-- @line.lua\n",
-    text: include_str!("../lua/line.lua"),
+    text: crate::mint_function!(include_str!("../lua/line.lua")),
 };
 
 /// A text, and the line of a script that it replaces.
@@ -31,6 +38,14 @@ pub struct Part {
 macro_rules! minting {
     ($text:expr) => {
         $crate::woven!($text, $crate::primitive::MINT)
+    };
+}
+
+/// The text of a script with `mint_function.lua` in the place of its line `-- @mint_function.lua`.
+#[macro_export]
+macro_rules! mint_function {
+    ($text:expr) => {
+        $crate::woven!($text, $crate::primitive::MINT_FUNCTION)
     };
 }
 

@@ -11,7 +11,7 @@ local queued = call('ZSCORE', timeouts, owner)
 if holder == owner then
   -- A replay, or a grant whose message is late or lost.
   call('PEXPIRE', lock, lease, 'GT')
-  return mint()
+  return mint(us)
 end
 
 if place == 'none' then

@@ -13,18 +13,7 @@ local now = math.floor(us / 1000)
 -- The lock's TTL and its holder, as found or set; the token that the asking owner was granted.
 local left, holder, granted
 
--- P2, R17, as in the common case of an acquire (mint.lua), where no function may be.
-local function mint()
-  if fence == lock then return 0 end
-  local n = tonumber(call('GET', fence) or 0)
-  if not n or n % 1 ~= 0 or n >= 9007199254740991 then
-    error(redis.error_reply('WRONGTYPE the fencing counter ' .. fence .. ' is not a whole number below 2^53 - 1'))
-  end
-  local token = math.max(n + 1, us)
-  call('SET', fence, string.format('%.0f', token))
-  return token
-end
-
+-- @mint_function.lua
 -- Another kind of value is an error (R16). So is a hash with more than one field; it may be large, and two are enough.
 local function read_holder()
   local holders = call('HRANDFIELD', lock, 2)
@@ -91,7 +80,7 @@ end
 
 local function grant(owner, lease)
   -- Minting comes first, because it may fail.
-  local token = mint()
+  local token = mint(us)
   drop_head(owner)
   call('HSET', lock, owner, '1')
   local set = redis.pcall('PEXPIRE', lock, lease)

@@ -6,16 +6,16 @@ use stanchion_core::primitive::{
     Arg, Call, Handle, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing,
     Synchronizer, whole_millis,
 };
-use stanchion_core::{Fencing, FencingToken, Lease, Name, WireOwner, minting};
+use stanchion_core::{Fencing, FencingToken, Lease, Name, WireOwner, mint_function, minting};
 
 /// A script in three parts: its header and common case; the functions for the queue, which all share; its own last part.
 macro_rules! with_queue {
     ($first:literal, $last:literal) => {
-        concat!(
+        mint_function!(concat!(
             include_str!(concat!("../lua/", $first, ".lua")),
             include_str!("../lua/queue.lua"),
             include_str!(concat!("../lua/", $last, ".lua")),
-        )
+        ))
     };
 }
 

@@ -12,14 +12,12 @@ static ACQUIRE: Script<4, 6> = Script::new(
 );
 static REENTER: Script<1, 4> = Script::new("lock/reenter", include_str!("../lua/reenter.lua"));
 static EXIT: Script<1, 3> = Script::new("lock/exit", include_str!("../lua/exit.lua"));
-static RELEASE: Script<4, 3> =
+static RELEASE: Script<4, 4> =
     Script::new("lock/release", in_line!(include_str!("../lua/release.lua")));
 static RELEASE_ALONE: Script<1, 3> = Script::new(
     "lock/release_alone",
     include_str!("../lua/release_alone.lua"),
 );
-static ABANDON: Script<4, 3> =
-    Script::new("lock/abandon", in_line!(include_str!("../lua/abandon.lua")));
 static TEND: Script<4, 3> = Script::new("lock/tend", in_line!(include_str!("../lua/tend.lua")));
 static HAND_OFF: Script<4, 7> = Script::new(
     "lock/hand_off",
@@ -69,6 +67,20 @@ impl Description {
 
     pub(crate) fn force_release(&self) -> Call {
         FORCE_RELEASE.call(self.keys(), self.common())
+    }
+
+    /// The script that ends the last hold of `owner`, and with `places` its place in the line.
+    fn free(&self, owner: &WireOwner, places: bool) -> Call {
+        let [base, publish] = self.common();
+        RELEASE.call(
+            self.keys(),
+            [
+                base,
+                publish,
+                owner.as_str().into(),
+                u64::from(places).into(),
+            ],
+        )
     }
 
     /// The script that ends the hold of `from` for `to`, or for the head of the line unless it may `keep` the hold.
@@ -146,15 +158,13 @@ impl Synchronizer for Description {
                 ],
             )
         } else {
-            let [base, publish] = self.common();
-            RELEASE.call(self.keys(), [base, publish, owner.as_str().into()])
+            self.free(owner, false)
         };
         Some(call)
     }
 
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        let [base, publish] = self.common();
-        Some(ABANDON.call(self.keys(), [base, publish, owner.as_str().into()]))
+        Some(self.free(owner, true))
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {

@@ -176,7 +176,9 @@ async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftove
     let until = leftover.unanswered_until;
     let hopeless = match sync.tenure() {
         // P3: a place in a queue has no lease. If nobody else asks for the name, only this removes it.
-        Tenure::Leased if leftover.queued || sync.sharing() == Sharing::Queued => {
+        Tenure::Leased
+            if sync.sharing() == Sharing::Queued || leftover.queued && sync.line().is_some() =>
+        {
             core.clock.now() + LONGEST_OUTAGE
         }
         // After that the lease has ended any leftover.

@@ -110,12 +110,12 @@ impl LockEntry {
             return;
         };
         let mut wakers = Wakers::default();
-        // The waiter that asked for this owner, or the place of this process, which its first waiter has.
+        // The waiter that asked for this owner, perhaps some time ago; or the place of this process, which its first waiter has.
         let asked = match queue.by_owner.get(granted.owner) {
             Some(place) => Some(*place),
             None => queue
                 .first()
-                .filter(|(_, first)| first.asking && first.owner.as_str() == granted.owner)
+                .filter(|(_, first)| first.asked && first.owner.as_str() == granted.owner)
                 .map(|(place, _)| place),
         };
         let standing = queue
@@ -162,6 +162,10 @@ impl LockEntry {
             }
         } else {
             unfit = standing;
+            if queue.handing.is_some() {
+                // The place may be that of a hand-off whose answer is on its way: see `passed_on`.
+                queue.again = queue.again.max(1);
+            }
         }
         drop(queue);
         wakers.call();
@@ -214,13 +218,18 @@ impl LockEntry {
         let core = &hold.core;
         let mut queue = self.queue();
         queue.handing = None;
-        // Wakes that came meanwhile are older than the answer.
-        queue.again = 0;
+        let again = std::mem::take(&mut queue.again);
+        let mut wakers = Wakers::default();
         if !queue.waiters.is_empty() {
             queue.standing = Some(Arc::clone(debt));
             self.plan_look(core, &mut queue, ttl, placed, core.poll_interval());
+            if again > 0 {
+                // A message overtook the answer: the grant to this place, or a hint for it.
+                wakers = queue.admit(Room::Unknown);
+            }
         }
         self.freed_in(queue, core, hold, Rivals::Absent);
+        wakers.call();
     }
 }
 

@@ -429,6 +429,7 @@ impl LockEntry {
             // A live local holder will call `freed` (invariant 3), so a request now would only be refused.
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
                 if queue.standing.is_some() {
+                    queue.poll_looks = true;
                     self.schedule_poll(&mut queue, now + core.poll_interval());
                 }
                 return;

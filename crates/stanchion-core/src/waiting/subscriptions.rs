@@ -278,6 +278,11 @@ impl Subscriptions {
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
         };
+        for listener in &mut topic.listeners {
+            // Its queue is gone. Under the mutex that `listen` takes: a waiter that comes now is either in the audience or finds the
+            // mark (P4).
+            listener.unheard |= listener.entry.strong_count() == 0;
+        }
         let audience = topic.audience();
         drop(topics);
         for (entry, whom) in audience {
@@ -503,8 +508,11 @@ impl Subscriptions {
         let next = topics.lingering.peek();
         let next = next.map(|Reverse((end, _))| end.since(now));
         drop(guard);
-        for (entry, _) in idle {
-            entry.unkept();
+        for (entry, whom) in idle {
+            // A channel of one waiter, or of Redisson's, may end before the queue's own.
+            if whom == Ear::Queue {
+                entry.unkept();
+            }
         }
         for (channel, slot, connection) in over {
             // A subscription on a lost connection has ended with it.
