@@ -29,16 +29,19 @@ enum What {
     Lock,
     Fair,
     Write,
+    /// Every eighth client writes, the others read.
+    Mixed,
     Semaphore,
     Leased,
     Multi,
 }
 
 impl What {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Lock,
         Self::Fair,
         Self::Write,
+        Self::Mixed,
         Self::Semaphore,
         Self::Leased,
         Self::Multi,
@@ -49,19 +52,27 @@ impl What {
             Self::Lock => "Lock",
             Self::Fair => "FairLock",
             Self::Write => "RwLock, write",
+            Self::Mixed => "RwLock, 1 of 8 writes",
             Self::Semaphore => "Semaphore, 8 permits",
             Self::Leased => "LeasedSemaphore, 8 permits",
             Self::Multi => "MultiLock of 3",
         }
     }
 
-    /// The thing, as one client of the fleet has it.
-    fn of(self, client: &Client) -> Result<Worker> {
+    /// The thing, as client `n` of the fleet has it.
+    fn of(self, client: &Client, nth: usize) -> Result<Worker> {
         let name = |n: usize| format!("bench:fleet:{n}:{}", self.title());
         Ok(match self {
             Self::Lock => Worker::Guarded(Arc::new(Lock::new(client, name(0))?)),
             Self::Fair => Worker::Guarded(Arc::new(FairLock::new(client, name(0))?)),
             Self::Write => Worker::Guarded(Arc::new(RwLock::new(client, name(0))?.write_side())),
+            Self::Mixed => {
+                let lock = RwLock::new(client, name(0))?;
+                Worker::Guarded(Arc::new(match nth % 8 {
+                    0 => lock.write_side(),
+                    _ => lock.read_side(),
+                }))
+            }
             Self::Semaphore => Worker::Permits(Semaphore::new(client, name(0))?),
             Self::Leased => Worker::Guarded(Arc::new(LeasedSemaphore::new(client, name(0))?)),
             Self::Multi => {
@@ -157,12 +168,12 @@ fn script_micros(server: &RedisServer) -> f64 {
 
 async fn run(server: &RedisServer, what: What, size: usize, plan: Plan) -> Result<Figures> {
     let mut workers = Vec::new();
-    for _ in 0..size {
+    for nth in 0..size {
         let mut config = ClientConfig::new(server.url());
         // A thread for each of 256 clients would measure the scheduler.
         config = config.background(Background::CurrentRuntime);
         let client = Client::connect_with(config).await?;
-        workers.push(what.of(&client)?);
+        workers.push(what.of(&client, nth)?);
         if workers.len() == 1 {
             let name = format!("bench:fleet:0:{}", what.title());
             match what {

@@ -13,16 +13,26 @@ use crate::measure::{Flavor, Plan, Spread, compare};
 use crate::report::{Report, Target, per_second};
 use crate::slowlog;
 
-const ACQUIRE: &str = concat!(
-    include_str!("../../crates/stanchion-rwlock/lua/read_acquire.lua"),
-    include_str!("../../crates/stanchion-rwlock/lua/dead.lua"),
-    include_str!("../../crates/stanchion-rwlock/lua/read_acquire_on.lua"),
-);
-const RELEASE: &str = concat!(
-    include_str!("../../crates/stanchion-rwlock/lua/read_release.lua"),
-    include_str!("../../crates/stanchion-rwlock/lua/dead.lua"),
-    include_str!("../../crates/stanchion-rwlock/lua/read_release_on.lua"),
-);
+macro_rules! lua {
+    ($name:literal) => {
+        include_str!(concat!("../../crates/stanchion-rwlock/lua/", $name, ".lua"))
+    };
+}
+
+macro_rules! woven {
+    ($name:literal) => {
+        stanchion_core::in_line!(
+            stanchion_core::woven!(
+                lua!($name),
+                stanchion_core::primitive::LuaPart::new("-- @dead.lua\n", lua!("dead"))
+            ),
+            of lua!("line_of_rwlock")
+        )
+    };
+}
+
+const ACQUIRE: &str = woven!("read_acquire");
+const RELEASE: &str = woven!("read_release");
 const READERS: usize = 64;
 
 /// One that reads in a loop.
@@ -43,16 +53,26 @@ fn pair(name: &str, reader: usize) -> Pair {
     let hold = format!("{prefix}{owner}:rwlock_timeout:1");
     let channel = format!("redisson_rwlock:{{{name}}}");
     let readers = format!("stanchion_rwlock_readers:{{{name}}}");
+    let [line, wake, crowd, fence] = [
+        format!("stanchion_rwlock_line:{{{name}}}"),
+        format!("stanchion_rwlock_wake:{{{name}}}"),
+        format!("stanchion_rwlock_crowd:{{{name}}}"),
+        format!("stanchion_fence:{{{name}}}"),
+    ];
     Pair {
         acquire: Invocation::new(
             ACQUIRE,
-            &[name, &hold, &readers, name, name],
-            &[&owner, LEASE, NOT_AFTER, "", &prefix, "0"],
+            &[name, &line, &wake, &crowd, name, name, &readers, &hold],
+            &[
+                &owner, LEASE, NOT_AFTER, "new", "PUBLISH", &channel, "0", &prefix, "",
+            ],
         ),
         release: Invocation::new(
             RELEASE,
-            &[name, &hold, &readers, name],
-            &[&owner, "1", LEASE, &channel, "PUBLISH", &prefix],
+            &[
+                name, &line, &wake, &crowd, name, name, &readers, &hold, &fence,
+            ],
+            &[&channel, "PUBLISH", &owner, "1", LEASE, &prefix, "0"],
         ),
     }
 }

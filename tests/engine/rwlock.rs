@@ -1,6 +1,7 @@
 //! The read-write lock, exactly: every await point, lost replies and messages, refusals, a model, a storm.
 
 mod cancellation;
+mod line;
 mod lost;
 mod model;
 mod refusals;

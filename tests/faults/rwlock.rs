@@ -11,6 +11,8 @@ use stanchion_testkit::{
 };
 use tokio::task::JoinHandle;
 
+use stanchion_tests::scripts;
+
 use crate::support::*;
 
 const CHANNEL: &str = "redisson_rwlock:{prices}";
@@ -288,24 +290,6 @@ async fn without_memory_nothing_new_is_held_and_everything_held_can_end() {
 
 #[tokio::test]
 async fn a_script_whose_reply_is_lost_has_run_once() {
-    macro_rules! lua {
-        ($name:literal) => {
-            include_str!(concat!("../../crates/stanchion-rwlock/lua/", $name, ".lua"))
-        };
-    }
-    macro_rules! lua_with_dead {
-        ($name:literal) => {
-            concat!(
-                lua!($name),
-                lua!("dead"),
-                include_str!(concat!(
-                    "../../crates/stanchion-rwlock/lua/",
-                    $name,
-                    "_on.lua"
-                ))
-            )
-        };
-    }
     for then in [Then::Reset, Then::Freeze] {
         let Some(server) = server() else { return };
         let proxy = Proxy::start(server.addr());
@@ -316,17 +300,17 @@ async fn a_script_whose_reply_is_lost_has_run_once() {
             proxy.swallow_next_reply(Matcher::script(&sha), then);
         };
         let readers = async || other.status().await.unwrap().reader_count;
-        lose(lua_with_dead!("read_acquire"));
+        lose(scripts::READ_ACQUIRE);
         let reading = soon(LONG / 3, lock.read()).await.unwrap();
         assert_eq!(readers().await, 1, "{then:?}");
         proxy.thaw();
-        lose(lua_with_dead!("read_release"));
+        lose(scripts::READ_RELEASE);
         soon(LONG / 3, reading.release()).await.unwrap();
         proxy.thaw();
-        lose(stanchion_core::minting!(lua_with_dead!("write_acquire")));
+        lose(scripts::WRITE_ACQUIRE);
         let written = soon(LONG / 3, lock.write()).await.unwrap();
         proxy.thaw();
-        lose(lua!("downgrade"));
+        lose(scripts::DOWNGRADE);
         let reading = soon(LONG / 3, written.downgrade()).await.unwrap();
         let status = other.status().await.unwrap();
         assert_eq!((status.reader_count, status.writer), (1, None), "{then:?}");

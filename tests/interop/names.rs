@@ -41,7 +41,11 @@ impl Trace {
         let own = |text: &String| text.len() > quoted.len() + 36;
         assert!(self.subscribed.iter().all(own), "{self:#?}");
         self.subscribed = vec![self.published[0].split_once("\" \"").unwrap().0.to_owned() + "\""];
-        self.published.retain(|text| !text.contains("\"G "));
+        self.published.retain(|text| {
+            !["\"G ", "\"N ", "\"P "]
+                .iter()
+                .any(|said| text.contains(said))
+        });
     }
 }
 
@@ -135,7 +139,7 @@ async fn the_same_for_both(
         assert!(by_java.keys.iter().any(|key| key == name), "{by_java:#?}");
         assert!(!by_java.published.is_empty(), "{by_java:#?}");
         let mut by_us = traced(&fleet, async || ours(&fleet, name, &channel).await).await;
-        if kind == Kind::Lock {
+        if matches!(kind, Kind::Lock | Kind::Read | Kind::Write) {
             by_us.leave_out_the_line(&channel);
         }
         assert_eq!(by_us, by_java, "{name:?}");

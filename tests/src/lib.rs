@@ -8,6 +8,7 @@
 pub mod fair;
 mod listener;
 pub mod permits;
+pub mod scripts;
 
 use std::time::Duration;
 

@@ -35,7 +35,13 @@ const EXCUSED: [(&str, &str); 3] = [
 ];
 
 /// The macros that put a script together. Tests and benchmarks that send a script by themselves have no other way to its text.
-const WEAVING: [&str; 3] = ["::minting!", "::mint_function!", "::in_line!"];
+const WEAVING: [&str; 5] = [
+    "::minting!",
+    "::mint_function!",
+    "::in_line!",
+    "::woven!",
+    "::primitive::LuaPart",
+];
 
 /// Returns whether `text` names something inside an internal crate. A log filter does not: `stanchion_core::hold=error`.
 fn reaches_inside(text: &str) -> bool {

@@ -2,7 +2,8 @@
 --
 -- A process has one place in it, whatever waits inside: the member "<client uuid>:<number>", with a "+" behind it where the
 -- process must be asked to try instead of being granted. Needs the locals `call`, `lock`, `fence`, `line`, `wake` (their keys),
--- `base` (Redisson's channel of the name; with ":<client uuid>" that of one process) and `publish`.
+-- `base` (Redisson's channel of the name; with ":<client uuid>" that of one process) and `publish`; and what a hold is, see
+-- `line_of_lock.lua`.
 --
 -- Messages to a process: "G owner token us ms fence" granted at `us` for `ms`, with a token of that counter ("-" none); "N ms" it is
 -- the head now, and the holder's time may run out in `ms`; "P ms" try in `ms`; "A" its place was taken off the line.
@@ -21,17 +22,31 @@ end
 
 -- @mint_function.lua
 -- Returns how many heard it; -1: there is no right to publish.
-local function tell(place, payload)
+local function send(place, payload)
   local told = redis.pcall(publish, base .. ':' .. string.sub(place, 1, 36), payload)
   return type(told) == 'number' and told or -1
 end
 
-local function first() return call('ZRANGE', line, 0, 0)[1] end
+-- @kind.lua
 
 -- L4: the head has the duty to look when the holder's time is over, because an expiry sends no message.
 local function tell_next(ms)
   local head = first()
   if head then tell(head, string.format('N %d', ms)) end
+end
+
+-- After a request of `place` that took the free lock, for `lease`.
+local function took(place, ask, lease)
+  call('ZREM', line, place)
+  if ask == 'look' then
+    -- L3: nobody gave it, so a holder or a grantee was silent, and others may be. The living among them ask again.
+    local asked = call('ZRANGE', line, 0, roll - 1)
+    if #asked > 0 then call('ZREM', line, unpack(asked)) end
+    for _, other in ipairs(asked) do tell(other, 'A') end
+  elseif call('HGET', wake, 'turn') == '0' then
+    call('HINCRBY', wake, 'unused', 1)
+  end
+  tell_next(lease)
 end
 
 -- Says `payload` to the first process that hears it; removes the places before it (L2). Returns how many heard it.
@@ -51,12 +66,12 @@ end
 -- places to look at.
 local function serve(us, me, lease)
   for _ = 1, sweep do
-    local head = first()
+    local head = due() or first()
     if not head then
       call('DEL', wake)
       return 0
     end
-    -- The multi-lock there takes several locks or none, so it tries by itself. Should it not, the next one does.
+    -- Who waits there cannot be granted to, so it tries by itself. Should it not, the next one does.
     local asks = string.sub(head, -1) == '+'
     -- Minting comes first, because it may fail.
     local token = asks or mint(us)
@@ -64,17 +79,17 @@ local function serve(us, me, lease)
     if asks then
       local told = tell(head, 'P 0')
       if told > 0 then
-        local watch = first()
+        local watch = call('ZRANGE', line, 0, 0)[1]
         if watch then tell(watch, string.format('P %d', try_ms)) end
       end
       if told ~= 0 then return told end
     else
-      call('HSET', lock, head, '1')
+      enter(head)
       -- L13: for a short time, so that a grant to a process that has just died costs no lease.
       local set = redis.pcall('PEXPIRE', lock, head == me and lease or granted_ms)
       if set ~= 1 then
         -- R9.
-        call('HDEL', lock, head)
+        leave(head)
         error(set)
       end
       if head == me then return 0, token end
@@ -85,7 +100,7 @@ local function serve(us, me, lease)
         return told
       end
       -- L2: nobody heard it, so that process is gone. Without the right to publish nobody can be granted to (L14).
-      call('HDEL', lock, head)
+      leave(head)
       if told < 0 then return told end
     end
   end
@@ -110,13 +125,13 @@ end
 local function make_public(us)
   local outside = others(us)
   if outside <= 0 then return nil end
-  local turns = math.ceil((call('ZCARD', line) + 1) / outside) * 2 ^ (call('HGET', wake, 'unused') or 0)
-  local turn = call('HINCRBY', wake, 'turn', 1)
+  local turns = math.ceil((waiting() + 1) / outside) * 2 ^ (call('HGET', wake, 'unused') or 0)
+  local passed = call('HINCRBY', wake, 'turn', 1)
   call('PEXPIRE', wake, 60000)
-  if turn < math.min(16, turns) then return nil end
+  if passed < math.min(16, turns) then return nil end
   call('HSET', wake, 'turn', '0')
   -- Redisson reads it as a release; the client that hears for the line knows that it is none of Redisson's.
-  local told = redis.pcall(publish, base, '00')
+  local told = redis.pcall(publish, base, '0' .. released)
   -- L5: one of the line must look, because those outside may be gone by now.
   local heard = tell_first(string.format('P %d', yield_ms))
   return math.max(type(told) == 'number' and told or -1, heard)
@@ -125,19 +140,19 @@ end
 -- The lock was freed: whoever is next gets it, or hears of it. Errors do not undo that (R15). Results as those of `serve`.
 local function pass(us, me, lease)
   local done, told, token, more = pcall(function()
-    if call('EXISTS', line) == 0 and not me then
+    if not me and not first() then
       call('DEL', wake)
-      return call(publish, base, '0')
+      return call(publish, base, released)
     end
     local public = make_public(us)
     if public then return public end
     local told, token, more = serve(us, me, lease)
     -- All that stood in line are gone, so it is everybody's.
-    if told == 0 and not token and not more then return call(publish, base, '00') end
+    if told == 0 and not token and not more then return call(publish, base, '0' .. released) end
     return told, token, more
   end)
   if done then return told, token, more end
-  redis.pcall(publish, base, '0')
+  redis.pcall(publish, base, released)
   pcall(tell_first, 'P 0')
   return -1
 end
@@ -152,26 +167,27 @@ end
 -- 1 to hear Redisson's releases for the line or 2 to stop, 1 to look at a random moment of that time, 1 to ask then as one that
 -- was told to }. `ttl`: of the lock; `window`: it is free, but not for this one. `hears`: this client hears Redisson's releases.
 local function stand(place, us, ttl, arrived, window, hears)
-  local added = redis.pcall('ZADD', line, 'NX', arrived, place)
+  local added = put(place, arrived)
   if type(added) == 'table' then
     -- R8: at maxmemory it waits without a place, and polls.
     if ttl == -2 or not string.find(added.err or '', 'OOM', 1, true) then return added end
     return -4 - ttl
   end
-  call('PEXPIRE', line, line_ms)
   local look, spread = ttl, 0
   if window then
     -- Left to clients outside the line; or to a process that was told to try, which is about to.
     look = call('HGET', wake, 'turn') == '0' and 2 * yield_ms or try_ms
-  elseif first() ~= place then
+  elseif not is_first(place) then
     -- L8: at random, so that a line which was told nothing does not ask all at once. All together ask two to four times a second.
-    spread, look = 1, math.max(each_ms, each_ms * call('ZCARD', line))
+    spread, look = 1, math.max(each_ms, each_ms * waiting())
   end
   if look < 0 or look > poll_ms then look = poll_ms end
-  local role = 0
-  local holder = call('HRANDFIELD', lock)
-  -- Client uuids are of version 8 in stanchion, of version 4 in Redisson.
-  if holder and string.sub(holder, 15, 15) ~= '8' then
+  local role, foreign = 0, false
+  for _, holder in ipairs(call('HRANDFIELD', lock, 4)) do
+    -- Client uuids are of version 8 in stanchion, of version 4 in Redisson.
+    if #holder > 36 and string.sub(holder, 15, 15) ~= '8' then foreign = true end
+  end
+  if foreign then
     call('HDEL', wake, 'unused')
     -- The one that hears its release may be gone (L9).
     if look > 1000 then look, spread = 1000, 1 end

@@ -52,7 +52,7 @@ impl Request<'_> {
             "try".into()
         } else if polls {
             "poll".into()
-        } else if !self.queued {
+        } else if arrived == 0 {
             "new".into()
         } else {
             let ask = if looks { "look" } else { "ask" };
@@ -263,7 +263,7 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The line of processes that the server keeps, with [`Sharing::Exclusive`].
+    /// The line of processes that the server keeps, with [`Sharing::Exclusive`] or [`Sharing::Together`].
     fn line(&self) -> Option<&dyn ServerLine> {
         None
     }
@@ -276,6 +276,11 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
 pub trait ServerLine {
     /// The channel on which Redisson's clients publish releases of `name`. [`Synchronizer::channel`] is the one of this process.
     fn neighbours(&self, name: &Name) -> Option<&[u8]>;
+
+    /// Returns whether a place serves every synchronizer of this kind, name and counter. It does not where it is for several names.
+    fn is_common(&self) -> bool {
+        true
+    }
 
     /// The script that looks after a free lock: `heard` after a message on [`ServerLine::neighbours`], otherwise because a release's
     /// reply says so. `None` where several names are taken together.

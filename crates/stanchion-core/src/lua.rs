@@ -19,8 +19,20 @@ pub const MINT_FUNCTION: Part = Part {
 #[doc(hidden)]
 pub const LINE: Part = Part {
     mark: "-- @line.lua\n",
-    text: crate::mint_function!(include_str!("../lua/line.lua")),
+    text: crate::line!(include_str!("../lua/line_of_lock.lua")),
 };
+
+/// The same for another kind of synchronizer, before it is told what a hold is.
+#[doc(hidden)]
+pub const ANY_LINE: &str = crate::mint_function!(include_str!("../lua/line.lua"));
+
+impl Part {
+    /// Makes the part that replaces the line `mark`.
+    #[must_use]
+    pub const fn new(mark: &'static str, text: &'static str) -> Self {
+        Self { mark, text }
+    }
+}
 
 /// A text, and the line of a script that it replaces.
 #[doc(hidden)]
@@ -49,11 +61,30 @@ macro_rules! mint_function {
     };
 }
 
-/// The text of a script with `line.lua` in the place of its line `-- @line.lua`.
+/// The text of a script with `line.lua` in the place of its line `-- @line.lua`; `of`: for holds as that part describes them, by default
+/// those of a lock.
 #[macro_export]
 macro_rules! in_line {
     ($text:expr) => {
         $crate::woven!($text, $crate::primitive::LINE)
+    };
+    ($text:expr, of $kind:expr) => {
+        $crate::woven!(
+            $text,
+            $crate::primitive::LuaPart::new("-- @line.lua\n", $crate::line!($kind))
+        )
+    };
+}
+
+/// The text of `line.lua` for holds as `kind` describes them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! line {
+    ($kind:expr) => {
+        $crate::woven!(
+            $crate::primitive::ANY_LINE,
+            $crate::primitive::LuaPart::new("-- @kind.lua\n", $kind)
+        )
     };
 }
 

@@ -220,6 +220,10 @@ impl Synchronizer for Joint {
 }
 
 impl ServerLine for Joint {
+    fn is_common(&self) -> bool {
+        false
+    }
+
     fn neighbours(&self, name: &Name) -> Option<&[u8]> {
         let one = self.locks.iter().find(|one| one.name == *name)?;
         Some(&one.line.base)

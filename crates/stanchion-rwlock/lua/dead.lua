@@ -1,5 +1,4 @@
--- The functions for dead readers, for the scripts of readers and writers. They stand between a script's header and its
--- work; `main`, `readers` and `prefix` are set by then.
+-- The functions for dead readers, for the scripts of readers and writers. Need the locals `call`, `lock`, `readers` and `prefix`.
 --
 -- A reader is dead when none of its hold keys is left (Redisson's rule). `readers` has the time before which that need not
 -- be checked: for a stanchion reader the end of its lease, for a Redisson reader the end of its holds when they were last
@@ -17,7 +16,7 @@ end
 
 local function take_out(reader)
   call('ZREM', readers, reader)
-  return call('HDEL', main, reader)
+  return call('HDEL', lock, reader)
 end
 
 -- Removes the dead among the readers whose leases should have ended before `now`, server ms. Checks at most `most` of them.
@@ -25,7 +24,7 @@ end
 local function bury_ended(now, most)
   local gone = 0
   for _, reader in ipairs(call('ZRANGEBYSCORE', readers, '-inf', '(' .. now, 'LIMIT', 0, most)) do
-    local left = left_of(reader, tonumber(call('HGET', main, reader) or 0) or 0)
+    local left = left_of(reader, tonumber(call('HGET', lock, reader) or 0) or 0)
     if left > 0 then
       call('ZADD', readers, now + left, reader)
     else
@@ -46,7 +45,7 @@ local function bury(now, fields)
     return fields, math.max(0, call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2] - now), false
   end
   local longest, all = 0, fields <= 64
-  local sample = call('HRANDFIELD', main, 64, 'WITHVALUES')
+  local sample = call('HRANDFIELD', lock, 64, 'WITHVALUES')
   for i = 1, #sample, 2 do
     local reader = sample[i]
     if reader ~= 'mode' then
@@ -60,7 +59,7 @@ local function bury(now, fields)
       longest = math.max(longest, left)
     end
   end
-  if not few then call('PEXPIRE', readers, math.max(call('PTTL', readers), call('PTTL', main), 1)) end
+  if not few then call('PEXPIRE', readers, math.max(call('PTTL', readers), call('PTTL', lock), 1)) end
   -- If some were not checked: again soon.
   return fields, all and longest or 100, all
 end

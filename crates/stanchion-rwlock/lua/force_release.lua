@@ -1,20 +1,30 @@
 -- rwlock/force_release
--- Free the lock, no matter who holds it, and wake waiters. Holders learn of it at their next renewal; readers' hold keys expire.
+-- Free the lock, no matter who holds it. Holders learn of it at their next renewal; readers' hold keys expire.
 --
--- KEYS[1]  rwlock   hash  mode, reader -> hold count, writer -> hold count
--- KEYS[2]  readers  zset  reader -> end of its lease
--- ARGV[1]  channel
+-- KEYS[1]  rwlock   hash    mode, reader -> hold count, writer -> hold count
+-- KEYS[2]  fence    string  the last fencing token; the rwlock's own key again: mint none
+-- KEYS[3]  line     zset    place -> arrival
+-- KEYS[4]  wake     hash    what is known of clients outside the line
+-- KEYS[5]  crowd    zset    place -> arrival, of readers
+-- KEYS[6]  mark     string  a waiting writer's mark; the rwlock's own key again: writers have no preference
+-- KEYS[7]  turn     string  see rwlock/write_acquire
+-- KEYS[8]  readers  zset    reader -> end of its lease
+-- ARGV[1]  base
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 --
 -- Returns  1 it was held, 0 it was free
 -- Replay   would free the next holder: sent once only
 -- Wakes    as the release of a writer does
--- Cost     O(1) to send; the server frees a hash of many readers in time linear in them
+-- Cost     O(log n) for n processes in line; the server frees a hash of many readers in time linear in them
+local call = redis.call
+local lock, fence, line, wake, crowd, mark, turn, readers = unpack(KEYS)
 -- HLEN first: another kind of value under this name is an error, and stays (R16).
-if redis.call('HLEN', KEYS[1]) == 0 then return 0 end
-if redis.call('HEXISTS', KEYS[1], 'mode') == 0 then
+if call('HLEN', lock) == 0 then return 0 end
+if call('HEXISTS', lock, 'mode') == 0 then
   return redis.error_reply('WRONGTYPE the name belongs to another kind of synchronizer: its hash has no mode')
 end
-redis.call('UNLINK', KEYS[1], KEYS[2])
-redis.pcall(ARGV[2], ARGV[1], '1')
+local base, publish, released = ARGV[1], ARGV[2], '1'
+-- @line.lua
+call('UNLINK', lock, readers)
+pass(clock())
 return 1

@@ -1,26 +1,37 @@
 //! The keys, fields and channel of a read-write lock on the server.
 
-use stanchion_core::primitive::{Arg, Call, Handle, Request, Script};
+use stanchion_core::primitive::{Arg, Call, Handle, Line, Request, Script};
 use stanchion_core::{Fencing, Name, WireOwner};
 
 use crate::preference::Preference;
 
 static STATUS: Script<4, 2> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
-static FORCE_RELEASE: Script<2, 2> = Script::new(
+static FORCE_RELEASE: Script<8, 2> = Script::new(
     "rwlock/force_release",
-    include_str!("../lua/force_release.lua"),
+    in_line!(include_str!("../lua/force_release.lua")),
 );
+static TEND: Script<7, 3> = Script::new("rwlock/tend", in_line!(include_str!("../lua/tend.lua")));
 
 /// The time in ms for which one request of a waiter holds the others off. A waiter asks twice in that time.
 const GRACE: u64 = 2_000;
 
-/// A script in three parts: its header; the functions for dead readers, which all share; its own work.
+/// The text of a script with the functions for the line of a read-write lock in the place of its mark.
+macro_rules! in_line {
+    ($text:expr) => {
+        stanchion_core::in_line!($text, of include_str!("../lua/line_of_rwlock.lua"))
+    };
+}
+pub(crate) use in_line;
+
+/// The text of a script with the functions for dead readers in the place of its line `-- @dead.lua`.
 macro_rules! with_dead {
-    ($name:literal) => {
-        concat!(
-            include_str!(concat!("../lua/", $name, ".lua")),
-            include_str!("../lua/dead.lua"),
-            include_str!(concat!("../lua/", $name, "_on.lua")),
+    ($text:expr) => {
+        stanchion_core::woven!(
+            $text,
+            stanchion_core::primitive::LuaPart::new(
+                "-- @dead.lua\n",
+                include_str!("../lua/dead.lua")
+            )
         )
     };
 }
@@ -30,7 +41,7 @@ pub(crate) use with_dead;
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) name: Name,
-    pub(crate) channel: Vec<u8>,
+    pub(crate) line: Line,
     pub(crate) preference: Preference,
     /// The counter of the tokens; the name itself where no tokens are minted.
     fence: Vec<u8>,
@@ -40,7 +51,6 @@ pub(crate) struct Layout {
     turn: Vec<u8>,
     /// The prefix of every hold key.
     hold_keys: Vec<u8>,
-    publish: &'static str,
 }
 
 impl Layout {
@@ -51,13 +61,12 @@ impl Layout {
         preference: Preference,
     ) -> Self {
         Self {
-            channel: name.prefixed("redisson_rwlock"),
+            line: Line::of_family(handle, &name, "redisson_rwlock", "stanchion_rwlock"),
             fence: fencing.key(&name),
             mark: name.prefixed("stanchion_rwlock_writer"),
             readers: name.prefixed("stanchion_rwlock_readers"),
             turn: name.prefixed("stanchion_rwlock_turn"),
             hold_keys: name.suffixed(""),
-            publish: handle.publish_command(),
             preference,
             name,
         }
@@ -68,7 +77,13 @@ impl Layout {
         self.name.as_bytes()
     }
 
-    pub(crate) fn fence(&self) -> &[u8] {
+    /// The counter of the writers' tokens, if they have any.
+    pub(crate) fn fence(&self) -> Option<&[u8]> {
+        (self.fence != self.main()).then_some(&self.fence)
+    }
+
+    /// The counter of the writers' tokens; the name itself where no tokens are minted.
+    pub(crate) fn fence_key(&self) -> &[u8] {
         &self.fence
     }
 
@@ -114,12 +129,35 @@ impl Layout {
         self.hold_keys.as_slice().into()
     }
 
-    pub(crate) fn channel(&self) -> Arg<'_> {
-        self.channel.as_slice().into()
+    /// Redisson's channel, and the command by which its clients are told.
+    pub(crate) fn base(&self) -> [Arg<'_>; 2] {
+        [self.line.base.as_slice().into(), self.line.publish.into()]
     }
 
-    pub(crate) fn publish(&self) -> Arg<'_> {
-        self.publish.into()
+    /// The keys of the scripts that may grant to a writer.
+    pub(crate) fn keys(&self) -> [&[u8]; 7] {
+        let [line, wake, crowd, mark, turn] = self.line_keys();
+        [self.main(), &self.fence, line, wake, crowd, mark, turn]
+    }
+
+    /// The keys of the line, and those by which the two sides take turns.
+    pub(crate) fn line_keys(&self) -> [&[u8]; 5] {
+        let Line {
+            line, wake, crowd, ..
+        } = &self.line;
+        [line, wake, crowd, self.mark(), self.turn()]
+    }
+
+    /// See [`ServerLine::tend`](stanchion_core::primitive::ServerLine::tend).
+    pub(crate) fn tend(&self, heard: bool) -> Call {
+        let [base, publish] = self.base();
+        let sentry = if heard { self.line.client.as_str() } else { "" };
+        TEND.call(self.keys(), [base, publish, sentry.into()])
+    }
+
+    /// See [`ServerLine::neighbours`](stanchion_core::primitive::ServerLine::neighbours).
+    pub(crate) fn neighbours(&self, name: &Name) -> Option<&[u8]> {
+        (*name == self.name).then_some(self.line.base.as_slice())
     }
 
     /// `most`: the largest number of holders to list.
@@ -131,10 +169,9 @@ impl Layout {
     }
 
     pub(crate) fn force_release(&self) -> Call {
-        FORCE_RELEASE.call(
-            [self.main(), &self.readers],
-            [self.channel(), self.publish()],
-        )
+        let [lock, fence, line, wake, crowd, mark, turn] = self.keys();
+        let keys = [lock, fence, line, wake, crowd, mark, turn, &self.readers];
+        FORCE_RELEASE.call(keys, self.base())
     }
 }
 

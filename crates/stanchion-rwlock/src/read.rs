@@ -3,19 +3,26 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Call, Item, Kind, Request, Script, Sharing, Synchronizer, renew_field,
+    Call, Hint, Item, Kind, Placed, Reply, Request, Script, ServerLine, Sharing, Synchronizer,
+    renew_field,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
-use crate::layout::{Layout, with_dead, write_field};
+use crate::layout::{Layout, in_line, with_dead, write_field};
 use crate::preference::Preference;
 
-static ACQUIRE: Script<5, 6> = Script::new("rwlock/read_acquire", with_dead!("read_acquire"));
+static ACQUIRE: Script<8, 9> = Script::new(
+    "rwlock/read_acquire",
+    in_line!(with_dead!(include_str!("../lua/read_acquire.lua"))),
+);
 static REENTER: Script<3, 4> = Script::new(
     "rwlock/read_reenter",
     include_str!("../lua/read_reenter.lua"),
 );
-static RELEASE: Script<4, 6> = Script::new("rwlock/read_release", with_dead!("read_release"));
+static RELEASE: Script<9, 7> = Script::new(
+    "rwlock/read_release",
+    in_line!(with_dead!(include_str!("../lua/read_release.lua"))),
+);
 static RENEW: Script<3, 3> =
     Script::new("rwlock/renew_read", include_str!("../lua/renew_read.lua"));
 
@@ -32,21 +39,29 @@ static RENEW_END: Script<1, 3> =
 pub(crate) struct ReadSide(pub(crate) Arc<Layout>);
 
 impl ReadSide {
-    fn give_back(&self, owner: &WireOwner, count: u32, lease: Lease, turn: &[u8]) -> Call {
+    fn give_back(&self, owner: &WireOwner, count: u32, lease: Lease, places: bool) -> Call {
+        let [line, wake, crowd, mark, turn] = self.0.line_keys();
+        let [base, publish] = self.0.base();
         RELEASE.call(
             [
                 self.0.main(),
-                &self.0.hold_key(owner),
-                self.0.readers(),
+                line,
+                wake,
+                crowd,
+                mark,
                 turn,
+                self.0.readers(),
+                &self.0.hold_key(owner),
+                self.0.fence_key(),
             ],
             [
+                base,
+                publish,
                 owner.as_str().into(),
                 u64::from(count).into(),
                 lease.millis().into(),
-                self.0.channel(),
-                self.0.publish(),
                 self.0.hold_keys(),
+                u64::from(places).into(),
             ],
         )
     }
@@ -62,7 +77,7 @@ impl Synchronizer for ReadSide {
     }
 
     fn channel(&self) -> &[u8] {
-        &self.0.channel
+        &self.0.line.channel
     }
 
     fn sharing(&self) -> Sharing {
@@ -71,21 +86,30 @@ impl Synchronizer for ReadSide {
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         let within = request.within.map(write_field).unwrap_or_default();
+        let [line, wake, crowd, mark, turn] = self.0.line_keys();
+        let [base, publish] = self.0.base();
+        let ask = request.ask();
         ACQUIRE.call(
             [
                 self.0.main(),
-                &self.0.hold_key(request.owner),
+                line,
+                wake,
+                crowd,
+                mark,
+                turn,
                 self.0.readers(),
-                self.0.mark(),
-                self.0.turn(),
+                &self.0.hold_key(request.owner),
             ],
             [
                 request.owner.as_str().into(),
                 request.lease.millis().into(),
                 request.not_after.into(),
-                within.as_str().into(),
-                self.0.hold_keys(),
+                ask.as_ref().into(),
+                publish,
+                base,
                 self.0.grace(request),
+                self.0.hold_keys(),
+                within.as_str().into(),
             ],
         )
     }
@@ -107,11 +131,11 @@ impl Synchronizer for ReadSide {
     }
 
     fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
-        Some(self.give_back(owner, count, lease, self.0.main()))
+        Some(self.give_back(owner, count, lease, false))
     }
 
     fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
-        Some(self.give_back(owner, 1, lease, self.0.turn()))
+        Some(self.give_back(owner, 1, lease, true))
     }
 
     fn leaves_sign(&self) -> bool {
@@ -132,5 +156,23 @@ impl Synchronizer for ReadSide {
             [owner.as_str().into(), ms],
         );
         vec![all.or_in_parts(parts)]
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        Placed::read(rest).map_or(Hint::None, Hint::Placed)
+    }
+
+    fn line(&self) -> Option<&dyn ServerLine> {
+        Some(self)
+    }
+}
+
+impl ServerLine for ReadSide {
+    fn neighbours(&self, name: &Name) -> Option<&[u8]> {
+        self.0.neighbours(name)
+    }
+
+    fn tend(&self, heard: bool) -> Option<Call> {
+        Some(self.0.tend(heard))
     }
 }

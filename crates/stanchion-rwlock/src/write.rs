@@ -2,36 +2,59 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Call, Item, Kind, Request, Script, Synchronizer, renew_field};
+use stanchion_core::primitive::{
+    Call, Hint, Item, Kind, Placed, Reply, Request, Script, ServerLine, Synchronizer, renew_field,
+};
 use stanchion_core::{Lease, Name, WireOwner, minting};
 
-use crate::layout::{Layout, with_dead, write_field};
+use crate::layout::{Layout, in_line, with_dead, write_field};
 use crate::preference::Preference;
 
-static ACQUIRE: Script<5, 5> = Script::new(
+static ACQUIRE: Script<8, 8> = Script::new(
     "rwlock/write_acquire",
-    minting!(with_dead!("write_acquire")),
+    in_line!(with_dead!(minting!(include_str!(
+        "../lua/write_acquire.lua"
+    )))),
 );
 static REENTER: Script<1, 4> = Script::new(
     "rwlock/write_reenter",
     include_str!("../lua/write_reenter.lua"),
 );
-static RELEASE: Script<1, 5> = Script::new(
+static RELEASE: Script<7, 6> = Script::new(
     "rwlock/write_release",
-    include_str!("../lua/write_release.lua"),
+    in_line!(include_str!("../lua/write_release.lua")),
 );
-static ABANDON: Script<2, 3> = Script::new(
-    "rwlock/write_abandon",
-    include_str!("../lua/write_abandon.lua"),
+static RELEASE_ALONE: Script<1, 3> = Script::new(
+    "rwlock/release_alone",
+    include_str!("../lua/release_alone.lua"),
 );
-static DOWNGRADE: Script<3, 6> =
-    Script::new("rwlock/downgrade", include_str!("../lua/downgrade.lua"));
+static DOWNGRADE: Script<8, 6> = Script::new(
+    "rwlock/downgrade",
+    in_line!(include_str!("../lua/downgrade.lua")),
+);
 
 /// The write side: one writer, alone.
 ///
-/// Its release is always published: a hand-off to the next writer of the process would overtake all waiting readers.
+/// Its release always goes to the line: a hand-off to the next writer of the process would overtake all waiting readers.
 #[derive(Debug)]
 pub(crate) struct WriteSide(pub(crate) Arc<Layout>);
+
+impl WriteSide {
+    fn give_back(&self, owner: &WireOwner, count: u32, lease: Lease, places: bool) -> Call {
+        let [base, publish] = self.0.base();
+        RELEASE.call(
+            self.0.keys(),
+            [
+                base,
+                publish,
+                owner.as_str().into(),
+                u64::from(count).into(),
+                lease.millis().into(),
+                u64::from(places).into(),
+            ],
+        )
+    }
+}
 
 impl Synchronizer for WriteSide {
     fn kind(&self) -> Kind {
@@ -43,27 +66,26 @@ impl Synchronizer for WriteSide {
     }
 
     fn channel(&self) -> &[u8] {
-        &self.0.channel
+        &self.0.line.channel
     }
 
     fn fence(&self) -> Option<&[u8]> {
-        let fence = self.0.fence();
-        (fence != self.0.main()).then_some(fence)
+        self.0.fence()
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
+        let [lock, fence, line, wake, crowd, mark, turn] = self.0.keys();
+        let [base, publish] = self.0.base();
+        let ask = request.ask();
         ACQUIRE.call(
+            [lock, fence, line, wake, crowd, mark, turn, self.0.readers()],
             [
-                self.0.main(),
-                self.0.fence(),
-                self.0.readers(),
-                self.0.mark(),
-                self.0.turn(),
-            ],
-            [
-                write_field(request.owner).as_str().into(),
+                request.owner.as_str().into(),
                 request.lease.millis().into(),
                 request.not_after.into(),
+                ask.as_ref().into(),
+                publish,
+                base,
                 self.0.grace(request),
                 self.0.hold_keys(),
             ],
@@ -83,30 +105,11 @@ impl Synchronizer for WriteSide {
     }
 
     fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call> {
-        Some(RELEASE.call(
-            [self.0.main()],
-            [
-                write_field(owner).as_str().into(),
-                u64::from(count).into(),
-                lease.millis().into(),
-                self.0.channel(),
-                self.0.publish(),
-            ],
-        ))
+        Some(self.give_back(owner, count, lease, false))
     }
 
     fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
-        match self.0.preference {
-            Preference::Redisson => self.release(owner, 1, lease),
-            Preference::Writer => Some(ABANDON.call(
-                [self.0.main(), self.0.mark()],
-                [
-                    write_field(owner).as_str().into(),
-                    self.0.channel(),
-                    self.0.publish(),
-                ],
-            )),
-        }
+        Some(self.give_back(owner, 1, lease, true))
     }
 
     fn leaves_sign(&self) -> bool {
@@ -114,20 +117,54 @@ impl Synchronizer for WriteSide {
     }
 
     fn downgrade(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {
+        let [line, wake, crowd, mark, turn] = self.0.line_keys();
+        let [base, publish] = self.0.base();
         Some(DOWNGRADE.call(
-            [self.0.main(), &self.0.hold_key(to.owner), self.0.readers()],
             [
-                write_field(from).as_str().into(),
+                self.0.main(),
+                line,
+                wake,
+                crowd,
+                mark,
+                turn,
+                self.0.readers(),
+                &self.0.hold_key(to.owner),
+            ],
+            [
+                base,
+                publish,
+                from.as_str().into(),
                 to.owner.as_str().into(),
                 to.lease.millis().into(),
                 to.not_after.into(),
-                self.0.channel(),
-                self.0.publish(),
             ],
         ))
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
         vec![renew_field(self.name(), &write_field(owner), lease)]
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        Placed::read(rest).map_or(Hint::None, Hint::Placed)
+    }
+
+    fn line(&self) -> Option<&dyn ServerLine> {
+        Some(self)
+    }
+}
+
+impl ServerLine for WriteSide {
+    fn neighbours(&self, name: &Name) -> Option<&[u8]> {
+        self.0.neighbours(name)
+    }
+
+    fn tend(&self, heard: bool) -> Option<Call> {
+        Some(self.0.tend(heard))
+    }
+
+    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
+        let [base, publish] = self.0.base();
+        Some(RELEASE_ALONE.call([self.0.main()], [base, publish, owner.as_str().into()]))
     }
 }

@@ -11,6 +11,8 @@ pub struct Line {
     pub line: Vec<u8>,
     /// The facts about clients outside the line.
     pub wake: Vec<u8>,
+    /// The places of those who are let in together.
+    pub crowd: Vec<u8>,
     /// Redisson's channel of the name.
     pub base: Vec<u8>,
     /// The channel of this client.
@@ -22,15 +24,22 @@ pub struct Line {
 }
 
 impl Line {
-    /// Makes the line of `name` as the client of `handle` uses it.
+    /// Makes the line of the lock `name` as the client of `handle` uses it.
     #[must_use]
     pub fn of(handle: &Handle, name: &Name) -> Self {
-        let base = name.prefixed("redisson_lock__channel");
+        Self::of_family(handle, name, "redisson_lock__channel", "stanchion")
+    }
+
+    /// Makes the line of `name` in another family. `channel`: the prefix of Redisson's channel; `keys`: that of the line's keys.
+    #[must_use]
+    pub fn of_family(handle: &Handle, name: &Name, channel: &str, keys: &str) -> Self {
+        let base = name.prefixed(channel);
         let client = handle.client().id().to_string();
         Self {
             // `x` and `{x}` are two locks. They share the channels only: what a message grants or asks for is told by its owner.
-            line: name.prefixed_alone("stanchion_line"),
-            wake: name.prefixed_alone("stanchion_wake"),
+            line: name.prefixed_alone(&format!("{keys}_line")),
+            wake: name.prefixed_alone(&format!("{keys}_wake")),
+            crowd: name.prefixed_alone(&format!("{keys}_crowd")),
             channel: [&base, b":".as_slice(), client.as_bytes()].concat(),
             base,
             publish: handle.publish_command(),

@@ -10,7 +10,7 @@ use super::lock_entry::LockEntry;
 use super::queue::{Queue, Room, Turn, Wakers};
 use super::subscriptions::Ear;
 use super::ticket::{Ticket, after_expiry};
-use crate::description::{Heard, Synchronizer};
+use crate::description::{Heard, ServerLine, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
 use crate::hold::sweep::{Debt, tend_later};
@@ -20,8 +20,8 @@ use crate::token::FencingToken;
 use crate::waiting::Rivals;
 use stanchion_transport::{Moment, Path};
 
-/// Redisson's message of a release. A turn that stanchion leaves to its clients says `00`, which they read as the same.
-const RELEASED: &[u8] = b"0";
+/// Redisson's messages of a release. A turn that stanchion leaves to its clients has one more zero, which they read as the same.
+const RELEASED: [&[u8]; 2] = [b"0", b"1"];
 
 /// A grant by message: see [`Heard::Granted`](crate::primitive::Heard::Granted).
 pub(super) struct Granted<'a> {
@@ -60,8 +60,8 @@ impl Ticket {
 
 /// Returns whether the place of `debt` can be that of a waiter for `sync`: a grant to it is what that waiter waits for.
 fn serves(debt: &Debt, sync: &dyn Synchronizer) -> bool {
-    let plain = debt.sync.kind().is_plain();
-    plain && debt.sync.kind() == sync.kind() && debt.sync.fence() == sync.fence()
+    let common = sync.line().is_some_and(ServerLine::is_common);
+    common && debt.sync.kind() == sync.kind() && debt.sync.fence() == sync.fence()
         || std::ptr::addr_eq(Arc::as_ptr(&debt.sync), std::ptr::from_ref(sync))
 }
 
@@ -86,7 +86,7 @@ impl LockEntry {
 
     /// Handles a message of Redisson's: one process looks after the lock for the whole line.
     pub(super) fn heard_for_line(&self, sync: &Arc<dyn Synchronizer>, payload: &[u8]) {
-        let (Some(core), true) = (self.core.upgrade(), payload == RELEASED) else {
+        let (Some(core), true) = (self.core.upgrade(), RELEASED.contains(&payload)) else {
             return;
         };
         let Some(call) = sync.line().and_then(|line| line.tend(true)) else {

@@ -162,6 +162,8 @@ impl Ticket {
             self.entry.play(&self.core, &**sync, placed.role);
         }
         let now = self.core.clock.now();
+        // A place that this one replaces is given up after the queue is unlocked.
+        let mut _replaced = None;
         let mut queue = self.entry.queue();
         queue.came_back(place);
         // A refusal is an answer, too.
@@ -172,7 +174,7 @@ impl Ticket {
         let waits = |waiter: &Waiter| !matches!(waiter.turn, Some(Turn::Take(_)));
         let stands = placed.is_some() && queue.waiters.get(&place).is_some_and(waits);
         if stands {
-            queue.standing = Some(Arc::clone(debt));
+            _replaced = queue.standing.replace(Arc::clone(debt));
         }
         // A grant that the hint reports is ignored here: the grant's own message is faster than a request of that waiter would be. If the
         // message is lost, the next heartbeat's answer reports the grant.

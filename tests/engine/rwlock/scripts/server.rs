@@ -3,33 +3,10 @@
 use std::collections::BTreeMap;
 
 use stanchion::embedded::{Engine, Reply};
+use stanchion_tests::scripts;
 
 use super::java;
 use super::table::{Ask, Mode, Table, hold_key};
-
-macro_rules! lua {
-    ($name:literal) => {
-        include_str!(concat!(
-            "../../../../crates/stanchion-rwlock/lua/",
-            $name,
-            ".lua"
-        ))
-    };
-}
-
-macro_rules! lua_with_dead {
-    ($name:literal) => {
-        concat!(
-            lua!($name),
-            lua!("dead"),
-            include_str!(concat!(
-                "../../../../crates/stanchion-rwlock/lua/",
-                $name,
-                "_on.lua"
-            ))
-        )
-    };
-}
 
 const RENEW: &str = include_str!("../../../../crates/stanchion-core/lua/renew.lua");
 const CHANNEL: &str = "redisson_rwlock:{job}";
@@ -37,6 +14,9 @@ const FENCE: &str = "stanchion_fence:{job}";
 const MARK: &str = "stanchion_rwlock_writer:{job}";
 const TURN: &str = "stanchion_rwlock_turn:{job}";
 const READERS: &str = "stanchion_rwlock_readers:{job}";
+const ROW: &str = "stanchion_rwlock_line:{job}";
+const WAKE: &str = "stanchion_rwlock_wake:{job}";
+const CROWD: &str = "stanchion_rwlock_crowd:{job}";
 const PREFIX: &str = "{job}:";
 
 /// One request, as it goes over the wire: it can be run again, now or much later.
@@ -190,27 +170,32 @@ impl Server {
         let text = |n: &u64| n.to_string();
         let (mark, turn) = if self.prefers_writers { (MARK, TURN) } else { ("job", "job") };
         let timeouts = |owner: &str| format!("{{job}}:{owner}:rwlock_timeout");
+        // The places of processes have tests of their own. Here a client that waits polls, and leaves a mark at most.
+        let ask = |grace: &u64| if *grace > 0 { "poll" } else { "try" };
+        let owner_of = |field: &str| field.strip_suffix(":write").unwrap().to_owned();
+        let places = |quits: bool| if quits { "1" } else { "0" };
+        let writers = ["job", FENCE, ROW, WAKE, CROWD, mark, turn];
         match op {
             Op::ReadAcquire { owner, lease, not_after, within, grace } =>
-                self.eval(lua_with_dead!("read_acquire"), &["job", &hold_key(owner, 1), READERS, mark, turn], &[owner, &text(lease), &text(not_after), within, PREFIX, &text(grace)]),
+                self.eval(scripts::READ_ACQUIRE, &["job", ROW, WAKE, CROWD, mark, turn, READERS, &hold_key(owner, 1)], &[owner, &text(lease), &text(not_after), ask(grace), "PUBLISH", CHANNEL, &text(grace), PREFIX, within]),
             Op::ReadReenter { owner, lease, not_after, n } =>
-                self.eval(lua!("read_reenter"), &["job", &hold_key(owner, 1), READERS], &[owner, &text(lease), &text(not_after), &text(n)]),
+                self.eval(scripts::READ_REENTER, &["job", &hold_key(owner, 1), READERS], &[owner, &text(lease), &text(not_after), &text(n)]),
             Op::ReadRelease { owner, n, lease, quits } =>
-                self.eval(lua_with_dead!("read_release"), &["job", &hold_key(owner, 1), READERS, if *quits { turn } else { "job" }], &[owner, &text(n), &text(lease), CHANNEL, "PUBLISH", PREFIX]),
+                self.eval(scripts::READ_RELEASE, &["job", ROW, WAKE, CROWD, mark, turn, READERS, &hold_key(owner, 1), FENCE], &[CHANNEL, "PUBLISH", owner, &text(n), &text(lease), PREFIX, places(*quits)]),
             Op::ReadRenew { owner, lease, not_after } =>
-                self.eval(lua!("renew_read"), &["job", &hold_key(owner, 1), READERS], &[&text(not_after), owner, &text(lease)]),
+                self.eval(scripts::READ_RENEW, &["job", &hold_key(owner, 1), READERS], &[&text(not_after), owner, &text(lease)]),
             Op::WriteAcquire { field, lease, not_after, grace } =>
-                self.eval(stanchion_core::minting!(lua_with_dead!("write_acquire")), &["job", FENCE, READERS, mark, turn], &[field, &text(lease), &text(not_after), &text(grace), PREFIX]),
+                self.eval(scripts::WRITE_ACQUIRE, &["job", FENCE, ROW, WAKE, CROWD, mark, turn, READERS], &[&owner_of(field), &text(lease), &text(not_after), ask(grace), "PUBLISH", CHANNEL, &text(grace), PREFIX]),
             Op::WriteReenter { field, lease, not_after, n } =>
-                self.eval(lua!("write_reenter"), &["job"], &[field, &text(lease), &text(not_after), &text(n)]),
+                self.eval(scripts::WRITE_REENTER, &["job"], &[field, &text(lease), &text(not_after), &text(n)]),
             Op::WriteRelease { field, n, lease } =>
-                self.eval(lua!("write_release"), &["job"], &[field, &text(n), &text(lease), CHANNEL, "PUBLISH"]),
+                self.eval(scripts::WRITE_RELEASE, &writers, &[CHANNEL, "PUBLISH", &owner_of(field), &text(n), &text(lease), "0"]),
             Op::WriteAbandon { field } =>
-                self.eval(lua!("write_abandon"), &["job", MARK], &[field, CHANNEL, "PUBLISH"]),
+                self.eval(scripts::WRITE_RELEASE, &writers, &[CHANNEL, "PUBLISH", &owner_of(field), "1", "0", "1"]),
             Op::WriteRenew { field, lease, not_after } =>
                 self.eval(RENEW, &["job"], &[&text(not_after), field, &text(lease)]),
             Op::Downgrade { field, owner, lease, not_after } =>
-                self.eval(lua!("downgrade"), &["job", &hold_key(owner, 1), READERS], &[field, owner, &text(lease), &text(not_after), CHANNEL, "PUBLISH"]),
+                self.eval(scripts::DOWNGRADE, &["job", ROW, WAKE, CROWD, mark, turn, READERS, &hold_key(owner, 1)], &[CHANNEL, "PUBLISH", &owner_of(field), owner, &text(lease), &text(not_after)]),
             Op::JavaRead { owner, lease } =>
                 self.eval(java::READ, &["job", &timeouts(owner)], &[&text(lease), owner]),
             Op::JavaUnread { owner } =>

@@ -1,0 +1,536 @@
+//! The line of processes that wait for a read-write lock: what a grant costs, and who gets it.
+//!
+//! Long: one line, and everything that meets it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use stanchion::embedded::Switch;
+use stanchion::{AcquireError, Client, Preference, ReadGuard, RwLock, Wake, WriteGuard};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const BASE: &str = "redisson_rwlock:{job}";
+const LINE: &str = "stanchion_rwlock_line:{job}";
+const CROWD: &str = "stanchion_rwlock_crowd:{job}";
+
+/// An owner as Redisson makes them.
+const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
+
+fn rwlock(client: &Client) -> RwLock {
+    RwLock::new(client, "job").unwrap()
+}
+
+/// Clients that do not all look at one moment.
+async fn fleet(world: &World, size: usize) -> Vec<Client> {
+    let config = |n: usize| world.config(&format!("p{n}")).seed(n as u64 + 1);
+    join_all((0..size).map(|n| async move { Client::connect_with(config(n)).await.unwrap() })).await
+}
+
+/// The work of one process, in the order of the fleet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Read,
+    Write,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    grants: AtomicU64,
+    longest_micros: AtomicU64,
+    /// The grants of each process.
+    each: Vec<AtomicU64>,
+}
+
+/// One task in each process that acquires, holds, releases and pauses, over and over.
+fn work(
+    clients: &[Client],
+    preference: Preference,
+    tally: &Arc<Tally>,
+    side: impl Fn(usize) -> Side,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for (n, client) in clients.iter().enumerate() {
+        let (lock, tally) = (
+            rwlock(client).with_preference(preference),
+            Arc::clone(tally),
+        );
+        let side = side(n);
+        tasks.spawn(async move {
+            loop {
+                let began = Instant::now();
+                let granted = || {
+                    let waited = u64::try_from(began.elapsed().as_micros()).unwrap();
+                    tally.longest_micros.fetch_max(waited, Ordering::Relaxed);
+                    tally.grants.fetch_add(1, Ordering::Relaxed);
+                    tally.each[n].fetch_add(1, Ordering::Relaxed);
+                };
+                match side {
+                    Side::Read => {
+                        let guard = lock.read().await.unwrap();
+                        granted();
+                        tokio::time::sleep(ms(2)).await;
+                        guard.release().await.unwrap();
+                    }
+                    Side::Write => {
+                        let guard = lock.write().await.unwrap();
+                        granted();
+                        tokio::time::sleep(ms(2)).await;
+                        guard.release().await.unwrap();
+                    }
+                }
+                tokio::time::sleep(ms(2)).await;
+            }
+        });
+    }
+    tasks
+}
+
+fn tally(size: usize) -> Arc<Tally> {
+    Arc::new(Tally {
+        each: std::iter::repeat_with(AtomicU64::default)
+            .take(size)
+            .collect(),
+        ..Tally::default()
+    })
+}
+
+/// Scripts and grants of `size` processes in `length`, after as long to gather.
+async fn cost(
+    size: usize,
+    length: Duration,
+    preference: Preference,
+    side: impl Fn(usize) -> Side,
+) -> (u64, u64, Arc<Tally>) {
+    let world = World::engine();
+    let clients = fleet(&world, size).await;
+    let tally = tally(size);
+    let mut tasks = work(&clients, preference, &tally, side);
+    tokio::time::sleep(length).await;
+    let (scripts, grants) = (world.scripts_run(), tally.grants.load(Ordering::Relaxed));
+    tally.longest_micros.store(0, Ordering::Relaxed);
+    tally
+        .each
+        .iter()
+        .for_each(|n| n.store(0, Ordering::Relaxed));
+    tokio::time::sleep(length).await;
+    let scripts = world.scripts_run() - scripts;
+    let grants = tally.grants.load(Ordering::Relaxed) - grants;
+    tasks.shutdown().await;
+    (scripts, grants, tally)
+}
+
+/// P11.
+#[tokio::test(start_paused = true)]
+async fn a_writer_costs_two_commands_however_many_processes_wait() {
+    for size in [2, 16, 64] {
+        let (scripts, grants, tally) =
+            cost(size, ms(3000), Preference::Redisson, |_| Side::Write).await;
+        assert!(grants > 500, "{size}: {grants} grants");
+        assert!(
+            scripts * 10 <= grants * 23,
+            "{size}: {scripts} scripts for {grants} grants"
+        );
+        let least = tally.each.iter().map(|n| n.load(Ordering::Relaxed)).min();
+        assert!(least > Some(0), "{size}: every process has its turn");
+    }
+}
+
+/// P11: those who are told can hold together, so nobody is told in vain.
+#[tokio::test(start_paused = true)]
+async fn readers_and_writers_take_turns_at_a_cost_that_stays_flat() {
+    for preference in [Preference::Redisson, Preference::Writer] {
+        for size in [4, 32] {
+            let side = |n| if n % 4 == 0 { Side::Write } else { Side::Read };
+            let (scripts, grants, tally) = cost(size, ms(1500), preference, side).await;
+            let least = tally.each.iter().map(|n| n.load(Ordering::Relaxed)).min();
+            let longest = ms(tally.longest_micros.load(Ordering::Relaxed) / 1000);
+            assert!(longest < ms(500), "{preference:?} {size}: {longest:?}");
+            assert!(
+                scripts <= grants * 4,
+                "{preference:?} {size}: {scripts} scripts for {grants} grants"
+            );
+            assert!(
+                least > Some(0),
+                "{preference:?} {size}: all have their turn"
+            );
+        }
+    }
+}
+
+fn writing(client: &Client) -> JoinHandle<Result<WriteGuard, AcquireError>> {
+    tokio::spawn(rwlock(client).write())
+}
+
+fn reading(client: &Client) -> JoinHandle<Result<ReadGuard, AcquireError>> {
+    tokio::spawn(rwlock(client).read())
+}
+
+async fn stand(world: &World, writers: usize, readers: usize) {
+    // The readers have one place together.
+    let line = (writers + readers.min(1)).to_string();
+    eventually("they stand in line", || {
+        world.admin(&["ZCARD", LINE]) == line
+            && world.admin(&["ZCARD", CROWD]) == readers.to_string()
+    })
+    .await;
+    world.quiet().await;
+}
+
+/// A writer that holds, and a fleet.
+async fn written(world: &World, size: usize) -> (Client, WriteGuard, Vec<Client>) {
+    let holder = world.named("holder").await;
+    // The server knows the scripts from here on.
+    let first = rwlock(&holder).write().await.unwrap();
+    first.release().await.unwrap();
+    let guard = rwlock(&holder).write().await.unwrap();
+    (holder, guard, fleet(world, size).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_many_processes_are_let_in_together() {
+    let world = World::engine();
+    let (_holder, guard, clients) = written(&world, 40).await;
+    let readers: Vec<_> = clients.iter().map(reading).collect();
+    stand(&world, 0, 40).await;
+    let before = world.scripts_run();
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(reader.await.unwrap().unwrap());
+    }
+    assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
+    let scripts = world.scripts_run() - before;
+    assert!(
+        scripts <= 41,
+        "{scripts} scripts for a release and 40 reads"
+    );
+    assert!(guards.iter().all(ReadGuard::is_held));
+    drop(guards);
+    world.at_rest().await;
+}
+
+/// They were there before the writer that waits, or came after it: who reads lets others read.
+#[tokio::test(start_paused = true)]
+async fn who_waits_to_read_joins_a_downgrade() {
+    let world = World::engine();
+    let (_holder, guard, clients) = written(&world, 3).await;
+    let writer = writing(&clients[0]);
+    stand(&world, 1, 0).await;
+    let readers = [reading(&clients[1]), reading(&clients[2])];
+    stand(&world, 1, 2).await;
+    let downgraded = Instant::now();
+    let own = guard.downgrade().await.unwrap();
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(reader.await.unwrap().unwrap());
+    }
+    assert!(downgraded.elapsed() < ms(20), "{:?}", downgraded.elapsed());
+    assert!(!writer.is_finished());
+    let released = Instant::now();
+    drop((own, guards));
+    writer.await.unwrap().unwrap().release().await.unwrap();
+    assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_order_is_that_of_arrival() {
+    let world = World::engine();
+    let (_holder, guard, clients) = written(&world, 4).await;
+    let first = writing(&clients[0]);
+    stand(&world, 1, 0).await;
+    let reader = reading(&clients[1]);
+    stand(&world, 1, 1).await;
+    let last = writing(&clients[2]);
+    stand(&world, 2, 1).await;
+    // It comes after the last writer, and is let in with the other reader.
+    let late = reading(&clients[3]);
+    stand(&world, 2, 2).await;
+    guard.release().await.unwrap();
+    let first = first.await.unwrap().unwrap();
+    world.quiet().await;
+    assert!(!reader.is_finished() && !last.is_finished());
+    first.release().await.unwrap();
+    let (reader, late) = (reader.await.unwrap().unwrap(), late.await.unwrap().unwrap());
+    world.quiet().await;
+    assert!(!last.is_finished());
+    drop((reader, late));
+    drop(last.await.unwrap().unwrap());
+    world.at_rest().await;
+}
+
+/// L2: a grant that nobody hears is taken back, the mode with it.
+#[tokio::test(start_paused = true)]
+async fn processes_whose_connections_are_gone_are_passed_over_at_once() {
+    let world = World::engine();
+    let (_holder, guard, clients) = written(&world, 5).await;
+    let _dead = [writing(&clients[0]), writing(&clients[1])];
+    stand(&world, 2, 0).await;
+    let _dead_readers = [reading(&clients[2]), reading(&clients[3])];
+    stand(&world, 2, 2).await;
+    let last = writing(&clients[4]);
+    stand(&world, 3, 2).await;
+    let faults = world.as_engine().faults();
+    faults.refuse_connections(Switch::On);
+    for dead in ["p0", "p1", "p2", "p3"] {
+        faults.kill_label(dead);
+    }
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    last.await.unwrap().unwrap().release().await.unwrap();
+    assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
+}
+
+/// Told to try, and silent: the next in line does.
+#[tokio::test(start_paused = true)]
+async fn silent_readers_delay_a_writer_by_little() {
+    let world = World::engine();
+    let (_holder, guard, clients) = written(&world, 21).await;
+    let _silent: Vec<_> = clients[..20].iter().map(reading).collect();
+    stand(&world, 0, 20).await;
+    let last = writing(&clients[20]);
+    stand(&world, 1, 20).await;
+    for silent in 0..20 {
+        world
+            .as_engine()
+            .faults()
+            .freeze(Some(&format!("p{silent}")));
+    }
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    last.await.unwrap().unwrap().release().await.unwrap();
+    assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
+}
+
+/// L3: nobody is left whom they were told of.
+#[tokio::test(start_paused = true)]
+async fn many_silent_readers_delay_the_living_by_a_look() {
+    let world = World::engine();
+    let (_holder, guard, clients) = written(&world, 40).await;
+    let mut readers = Vec::new();
+    for client in &clients {
+        readers.push(reading(client));
+        stand(&world, 0, readers.len()).await;
+    }
+    for silent in 0..32 {
+        world
+            .as_engine()
+            .faults()
+            .freeze(Some(&format!("p{silent}")));
+    }
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    for living in readers.split_off(32) {
+        living.await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert!(released.elapsed() < ms(2000), "{:?}", released.elapsed());
+}
+
+/// P3: one that leaves gives its place up, and passes on what crossed that.
+#[tokio::test(start_paused = true)]
+async fn who_leaves_passes_its_turn_on() {
+    for side in [Side::Read, Side::Write] {
+        let world = World::engine();
+        let (_holder, guard, clients) = written(&world, 2).await;
+        let leaving: JoinHandle<()> = match side {
+            Side::Read => {
+                let lock = rwlock(&clients[0]);
+                tokio::spawn(async move { drop(lock.read().await) })
+            }
+            Side::Write => {
+                let lock = rwlock(&clients[0]);
+                tokio::spawn(async move { drop(lock.write().await) })
+            }
+        };
+        let (writers, readers) = (
+            usize::from(side == Side::Write),
+            usize::from(side == Side::Read),
+        );
+        stand(&world, writers, readers).await;
+        let next = writing(&clients[1]);
+        stand(&world, writers + 1, readers).await;
+        // What it is told is on its way for 50 ms.
+        world.as_engine().faults().delay(Some("p0"), ms(50));
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        leaving.abort();
+        assert!(leaving.await.unwrap_err().is_cancelled());
+        next.await.unwrap().unwrap().release().await.unwrap();
+        assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
+        world.at_rest().await;
+    }
+}
+
+/// The last reader of a process gives up while writers of it wait, and the other way round.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_of_its_side() {
+    let world = World::engine();
+    let (_holder, guard, clients) = written(&world, 1).await;
+    for leaves in [Side::Read, Side::Write] {
+        let lock = rwlock(&clients[0]);
+        let first: JoinHandle<()> = match leaves {
+            Side::Read => tokio::spawn(async move { drop(lock.read().await) }),
+            Side::Write => tokio::spawn(async move { drop(lock.write().await) }),
+        };
+        let (writers, readers) = (
+            usize::from(leaves == Side::Write),
+            usize::from(leaves == Side::Read),
+        );
+        stand(&world, writers, readers).await;
+        let lock = rwlock(&clients[0]);
+        let second: JoinHandle<()> = match leaves {
+            Side::Read => tokio::spawn(async move { drop(lock.write().await) }),
+            Side::Write => tokio::spawn(async move { drop(lock.read().await) }),
+        };
+        world.quiet().await;
+        first.abort();
+        stand(&world, readers, writers).await;
+        second.abort();
+        stand(&world, 0, 0).await;
+    }
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+/// One process hears Redisson's release for all, readers among them.
+#[tokio::test(start_paused = true)]
+async fn releases_of_redissons_reach_the_line() {
+    let world = World::engine();
+    let clients = fleet(&world, 6).await;
+    for (field, mode) in [
+        (format!("{JAVA}:write"), "write"),
+        (JAVA.to_owned(), "read"),
+    ] {
+        let hold = format!("{{job}}:{JAVA}:rwlock_timeout:1");
+        let _ = world.admin(&["HSET", "job", "mode", mode, &field, "1"]);
+        let _ = world.admin(&["PEXPIRE", "job", "30000"]);
+        let _ = world.admin(&["SET", &hold, "1", "PX", "30000"]);
+        let mut readers = Vec::new();
+        if mode == "write" {
+            readers = clients[1..].iter().map(reading).collect();
+        }
+        let writer = writing(&clients[0]);
+        stand(&world, 1, readers.len()).await;
+        eventually("one hears for the line", || {
+            world.admin(&["HEXISTS", "stanchion_rwlock_wake:{job}", "heard"]) == "1"
+        })
+        .await;
+        world.quiet().await;
+        let _ = world.admin(&["DEL", "job", &hold]);
+        let released = Instant::now();
+        let _ = world.admin(&["PUBLISH", BASE, if mode == "write" { "1" } else { "0" }]);
+        let readers = join_all(readers.into_iter().map(async |reader| {
+            reader.await.unwrap().unwrap().release().await.unwrap();
+        }));
+        let writer = async { writer.await.unwrap().unwrap().release().await.unwrap() };
+        tokio::join!(readers, writer);
+        assert!(
+            released.elapsed() < ms(60),
+            "{mode}: {:?}",
+            released.elapsed()
+        );
+        world.at_rest().await;
+    }
+}
+
+/// Redisson's readers hear a release of ours, and are not starved by the writers in line.
+#[tokio::test(start_paused = true)]
+async fn redissons_waiters_have_their_turns() {
+    let world = World::engine();
+    let clients = fleet(&world, 4).await;
+    let tally = tally(4);
+    let mut java = world.listen(BASE).await;
+    let mut tasks = work(&clients, Preference::Redisson, &tally, |_| Side::Write);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = tally.grants.load(Ordering::Relaxed);
+    let (mut turns, ended) = (0, Instant::now() + Duration::from_secs(2));
+    while Instant::now() < ended {
+        let payload = java.next().await;
+        // As `Long.valueOf` reads it: to all who wait to read.
+        if payload.parse() == Ok(1) {
+            turns += 1;
+            let _ = world.admin(&["HSET", "job", "mode", "read", JAVA, "1"]);
+            let _ = world.admin(&["PEXPIRE", "job", "30000"]);
+            let hold = format!("{{job}}:{JAVA}:rwlock_timeout:1");
+            let _ = world.admin(&["SET", &hold, "1", "PX", "30000"]);
+            tokio::time::sleep(ms(3)).await;
+            let _ = world.admin(&["DEL", "job", &hold]);
+            let _ = world.admin(&["PUBLISH", BASE, "0"]);
+            while java.next().await != "0" {}
+        }
+    }
+    let ours = tally.grants.load(Ordering::Relaxed) - before;
+    tasks.shutdown().await;
+    assert!(
+        turns * 7 >= ours,
+        "{turns} turns of Redisson's, {ours} of ours"
+    );
+    assert!(
+        ours * 7 >= turns,
+        "{turns} turns of Redisson's, {ours} of ours"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_poll_get_their_turns_beside_a_line() {
+    for preference in [Preference::Redisson, Preference::Writer] {
+        let world = World::engine();
+        let config = world.config("polling").wake(Wake::Poll);
+        let polling = rwlock(&Client::connect_with(config).await.unwrap());
+        let polling = polling.with_preference(preference);
+        let clients = fleet(&world, 4).await;
+        let mut tasks = work(&clients, preference, &tally(4), |_| Side::Write);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let started = Instant::now();
+        for _ in 0..3 {
+            polling.write().await.unwrap().release().await.unwrap();
+            polling.read().await.unwrap().release().await.unwrap();
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(24),
+            "{preference:?}: {:?}",
+            started.elapsed()
+        );
+        tasks.shutdown().await;
+    }
+}
+
+/// A line and a crowd of the dead, with nobody else there, leave nothing that lasts.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_the_dead_ends_by_itself() {
+    let world = World::engine();
+    let (holder, guard, clients) = written(&world, 2).await;
+    for n in 0..1000 {
+        let dead = format!("00000000-0000-8000-8000-{n:012}:1");
+        let _ = world.admin(&["ZADD", CROWD, &n.to_string(), &dead]);
+    }
+    let _ = world.admin(&["ZADD", LINE, "0", "readers+"]);
+    let (writer, reader) = (writing(&clients[0]), reading(&clients[1]));
+    stand_at_least(&world, 2).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let writer = async { writer.await.unwrap().unwrap().release().await.unwrap() };
+    let reader = async { reader.await.unwrap().unwrap().release().await.unwrap() };
+    tokio::join!(writer, reader);
+    assert!(released.elapsed() < ms(6000), "{:?}", released.elapsed());
+    drop(holder);
+    world.at_rest().await;
+}
+
+async fn stand_at_least(world: &World, places: usize) {
+    eventually("they stand in line", || {
+        world.admin(&["ZCARD", LINE]).parse::<usize>().unwrap() >= places
+    })
+    .await;
+    world.quiet().await;
+}
