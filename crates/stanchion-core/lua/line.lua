@@ -174,10 +174,11 @@ local function stand(place, us, ttl, arrived, window, hears)
     return -4 - ttl
   end
   local look, spread = ttl, 0
+  window = window and is_first(place)
   if window then
     -- Left to clients outside the line; or to a process that was told to try, which is about to.
     look = call('HGET', wake, 'turn') == '0' and 2 * yield_ms or try_ms
-  elseif not is_first(place) then
+  elseif ttl == -2 or not is_first(place) then
     -- L8: at random, so that a line which was told nothing does not ask all at once. All together ask two to four times a second.
     spread, look = 1, math.max(each_ms, each_ms * waiting())
   end

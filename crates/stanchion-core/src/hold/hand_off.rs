@@ -16,7 +16,7 @@ use crate::line::Placed;
 use crate::observe;
 use crate::options::HoldTerms;
 use crate::owner::Owner;
-use crate::waiting::{Rivals, Successor};
+use crate::waiting::{End, Successor};
 use stanchion_transport::{Call, Failure, Path, Reply};
 
 /// The transfer of a hold from one owner to the next in one script: one round trip, no message.
@@ -122,7 +122,7 @@ pub(super) async fn hand_off(
         true => to.line()?.pass_on(&state.owner, request),
     };
     let passed = passing.go(path, script).await;
-    let (rivals, outcome) = match passed {
+    let (end, outcome) = match passed {
         Passed::To(hold) if hold.is_held() => {
             observe::handed(state.sync.kind());
             state.entry.hand_over(successor, hold);
@@ -150,16 +150,15 @@ pub(super) async fn hand_off(
             state.entry.not_handed();
             return publicly(state, path, Freed::Perhaps).await;
         }
-        // The script has published, and does not say to how many.
-        Passed::Released => (Rivals::Present(1), Ok(())),
+        Passed::Released => (End::Released, Ok(())),
         // P6: the earlier run removed the old owner. What it may have granted to the new one is swept with the debt.
-        Passed::Gone if passing.was_resent() => (Rivals::Unknown, Ok(())),
-        Passed::Gone => (Rivals::Unknown, Err(gone(state))),
-        Passed::Unanswered => (Rivals::Unknown, Err(ambiguous(state))),
+        Passed::Gone if passing.was_resent() => (End::Unknown, Ok(())),
+        Passed::Gone => (End::Unknown, Err(gone(state))),
+        Passed::Unanswered => (End::Unknown, Err(ambiguous(state))),
     };
     // The sweep begins before the next waiter asks: a grant to the unused owner would only refuse it.
     drop(passing);
-    state.entry.freed_unhanded(&state.core, state, rivals);
+    state.entry.freed_unhanded(&state.core, state, end);
     outcome
 }
 
@@ -204,7 +203,7 @@ pub(crate) async fn downgrade(
     let error = match passed {
         Passed::To(hold) => {
             // The script's message wakes the waiters of other processes; the local ones are woken here.
-            state.entry.freed(&state.core, &state, Rivals::Unknown);
+            state.entry.freed(&state.core, &state, End::Unknown);
             state.entry.acquired(&hold, 0);
             if let (Some(owner), Some(seated)) = (owner, &mut seated) {
                 hold.adopt(&owner);
@@ -223,7 +222,7 @@ pub(crate) async fn downgrade(
         Passed::Divided | Passed::Unanswered => ambiguous(&state),
     };
     drop(passing);
-    state.entry.freed(&state.core, &state, Rivals::Unknown);
+    state.entry.freed(&state.core, &state, End::Unknown);
     Err(error)
 }
 

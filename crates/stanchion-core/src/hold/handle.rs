@@ -17,7 +17,7 @@ use crate::observe::span;
 use crate::owner::Owner;
 use crate::shared::Core;
 use crate::token::FencingToken;
-use crate::waiting::{LockEntry, Rivals};
+use crate::waiting::{End, LockEntry};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Path, Persistent};
 
@@ -245,7 +245,7 @@ impl Hold {
         if last && state.end().is_ok() {
             state.unschedule();
             // The server keeps the hold: the waiters ask now, and the refusal tells them when the lease ends.
-            state.entry.freed(&state.core, &state, Rivals::Unknown);
+            state.entry.freed(&state.core, &state, End::Unknown);
         }
     }
 

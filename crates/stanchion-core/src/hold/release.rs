@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use super::hand_off::hand_off;
 use super::sweep::{Leftover, is_divided, persist, tend_later, tend_soon};
-use crate::description::{Sharing, Tenure, code_of};
+use crate::description::{Tenure, code_of};
 use crate::error::{LostReason, ReleaseError};
 use crate::hold::state::HoldState;
 use crate::observe;
-use crate::waiting::Rivals;
+use crate::waiting::End;
 use stanchion_transport::{Failure, Moment, Path};
 
 /// The reply to a release whose owner holds nothing.
@@ -113,10 +113,6 @@ pub(super) async fn publicly(
         return Ok(());
     };
     observe::released(state.sync.kind());
-    // Elsewhere there is no head start to protect: several may hold, or the server names the next.
-    if state.sync.sharing() == Sharing::Exclusive && state.sync.line().is_none() {
-        state.entry.releasing();
-    }
     // R1: sent again without harm, also late: no newer hold has this owner.
     let until = state.valid_until();
     let alone = || state.sync.line()?.release_alone(&state.owner);
@@ -136,26 +132,16 @@ pub(super) async fn publicly(
         tend_later(core, &state.sync, reply);
     }
     let done = done.map(|(reply, resent)| (code_of(&reply), resent));
-    let (rivals, outcome) = match done {
+    let (end, outcome) = match done {
         // P6: an earlier run has released.
-        Ok((Some(GONE), resent)) if resent || before == Freed::Perhaps => (Rivals::Unknown, Ok(())),
-        Ok((Some(GONE), _)) => (Rivals::Unknown, Err(gone(state))),
-        Ok((Some(heard), _)) => {
-            // The server counts this client's own subscription among the receivers.
-            let ours = i64::from(core.subscriptions.hears(state.sync.channel()));
-            // −1: this user may not publish, so the number of waiting processes is unknown.
-            let rivals = if heard < 0 || heard > ours {
-                Rivals::Present(u32::try_from(heard - ours).unwrap_or(1))
-            } else {
-                Rivals::Absent
-            };
-            (rivals, Ok(()))
-        }
-        Ok((None, _)) => (Rivals::Unknown, Ok(())),
-        Err(failure) => (Rivals::Unknown, Err(unreleased(state, failure))),
+        Ok((Some(GONE), resent)) if resent || before == Freed::Perhaps => (End::Unknown, Ok(())),
+        Ok((Some(GONE), _)) => (End::Unknown, Err(gone(state))),
+        Ok((Some(_), _)) => (End::Released, Ok(())),
+        Ok((None, _)) => (End::Unknown, Ok(())),
+        Err(failure) => (End::Unknown, Err(unreleased(state, failure))),
     };
     // Also after a failure: this process holds no longer, and what is true on the server its waiters learn there.
-    state.entry.freed(core, state, rivals);
+    state.entry.freed(core, state, end);
     outcome
 }
 

@@ -29,7 +29,7 @@ use crate::seat::Seat;
 use crate::shared::Core;
 use crate::timetable::Slot;
 use crate::token::FencingToken;
-use crate::waiting::{LockEntry, Rivals};
+use crate::waiting::{End, LockEntry};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
@@ -262,7 +262,7 @@ impl HoldState {
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
                 self.over.notify_waiters();
                 // P4: the first to notice the loss wakes the waiters, because nobody else may.
-                self.entry.freed(&self.core, self, Rivals::Unknown);
+                self.entry.freed(&self.core, self, End::Unknown);
                 Some(reason)
             }
             Err(phase) => lost_reason_of(phase),

@@ -17,7 +17,7 @@ use crate::hold::sweep::{Debt, tend_later};
 use crate::line::{Placed, Role};
 use crate::shared::Core;
 use crate::token::FencingToken;
-use crate::waiting::Rivals;
+use crate::waiting::End;
 use stanchion_transport::{Moment, Path};
 
 /// Redisson's messages of a release. A turn that stanchion leaves to its clients has one more zero, which they read as the same.
@@ -228,7 +228,7 @@ impl LockEntry {
                 wakers = queue.admit(Room::Unknown);
             }
         }
-        self.freed_in(queue, core, hold, Rivals::Absent);
+        self.freed_in(queue, core, hold, End::Released);
         wakers.call();
     }
 }

@@ -48,35 +48,19 @@ use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
-/// Hand-offs in a row before the lock is released publicly, while no other process is known to wait.
-///
-/// Each public release makes one transition in 17 cost two commands instead of one. With rivals known to wait the turn is
-/// shorter, so that they wait less.
-const TURN_ALONE: u32 = 16;
-const TURN_AMONG_RIVALS: u32 = 8;
-
 /// Hand-offs in a row before a process joins the end of the line. If nobody else stands there it goes on in the same script.
-const TURN_IN_LINE: u32 = 8;
-
-/// The most releases of other processes that a process lets pass after its turn. The server notifies its subscribers in a
-/// fixed order, so without this the first two would pass the lock back and forth.
-const MOST_OWED: u32 = 16;
-
-/// The head start of other processes after a public release that they heard. Without it a local waiter, which learns of the
-/// release first, would always win.
-const YIELD: Duration = Duration::from_millis(1);
+const TURN: u32 = 8;
 
 /// The interval at which every waiter asks again where the server keeps the queue: a quarter of the time after which Redisson
 /// takes a waiter for dead (its `fairLockWaitTimeout`, 300 s).
 const RESTAMP: Duration = Duration::from_secs(75);
 
-/// The other processes that heard a release.
+/// The end of a hold, as the server has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rivals {
-    /// At most this many.
-    Present(u32),
-    Absent,
-    /// Unknown: nothing was published, or the answer does not say.
+pub(crate) enum End {
+    /// A release was answered: who is next is told by message.
+    Released,
+    /// Nothing was published, or it is not known.
     Unknown,
 }
 
@@ -374,25 +358,6 @@ impl LockEntry {
             drop(queue);
             return wakers.call();
         }
-        if let Some(until) = queue.deaf_until
-            && now < until
-        {
-            if queue.asking > 0 || queue.handing.is_some() {
-                // Invariant 2: also in the head start of others. The request under way may be older than this wake.
-                queue.again = queue.again.max(room);
-            } else if until == Moment::FAR {
-                // This client's release is still unanswered, perhaps for long. The head start of the others begins now.
-                queue.deaf_until = Some(now + YIELD);
-                self.schedule_poll(&mut queue, now + YIELD);
-            }
-            return;
-        }
-        // The server tells its subscribers in a fixed order, so this process may always be told first. What it owes is one
-        // release for each further rival (decision 0005).
-        if queue.owed > 0 && queue.asking == 0 && queue.handing.is_none() {
-            queue.owed -= 1;
-            return self.schedule_poll(&mut queue, now + YIELD);
-        }
         queue.refused = 0;
         let wakers = queue.admit(Room::For(room));
         drop(queue);
@@ -405,9 +370,6 @@ impl LockEntry {
         let mut queue = self.queue();
         queue.poll = None;
         queue.looks = queue.poll_looks;
-        // The head start ends with its poll. So does the time without an answer to a public release, which may last for long:
-        // meanwhile a free lock must not wait for it (P4).
-        queue.deaf_until = None;
         let wakers = match queue.first_sharing() {
             None => return,
             Some(Sharing::Queued) => {
@@ -466,16 +428,9 @@ impl LockEntry {
     /// until [`LockEntry::hand_over`] or [`LockEntry::not_handed`].
     pub(crate) fn successor(&self, sync: &dyn Synchronizer) -> Option<Successor> {
         let mut queue = self.queue();
-        let turn = if sync.line().is_some() {
-            TURN_IN_LINE
-        } else if queue.rivals {
-            TURN_AMONG_RIVALS
-        } else {
-            TURN_ALONE
-        };
         // Invariant 1: a waiter that asks may be granted by the server at any moment, and has one owner for one hold. `handed`
-        // bounds the time for which rivals wait (decision 0005).
-        let turn_is_over = queue.handed >= turn;
+        // bounds the time for which other processes wait.
+        let turn_is_over = queue.handed >= TURN;
         if queue.asking > 0 || queue.handing.is_some() {
             return None;
         }
@@ -505,12 +460,6 @@ impl LockEntry {
             queue.parked += 1;
         }
         Some(successor)
-    }
-
-    /// Ignores wakes until [`LockEntry::freed`], because a public release is about to be sent. Its own message may arrive before its
-    /// answer, and must not cost other processes their head start.
-    pub(crate) fn releasing(&self) {
-        self.queue().deaf_until = Some(Moment::FAR);
     }
 
     /// Hands `hold` to the successor. If that waiter has left, the hold is dropped, and its release serves the next one.
@@ -550,17 +499,17 @@ impl LockEntry {
         wakers.call();
     }
 
-    /// Records that `hold` has ended. The next waiter asks, at once or after a head start for other processes.
-    pub(crate) fn freed(&self, core: &Core, hold: &HoldState, rivals: Rivals) {
-        self.freed_in(self.queue(), core, hold, rivals);
+    /// Records that `hold` has ended. The next waiter asks, unless the release has told who is next.
+    pub(crate) fn freed(&self, core: &Core, hold: &HoldState, end: End) {
+        self.freed_in(self.queue(), core, hold, end);
     }
 
     /// Records that `hold` has ended and was not handed over. [`LockEntry::not_handed`] would let the next waiter ask at once,
-    /// whatever head start other processes have.
-    pub(crate) fn freed_unhanded(&self, core: &Core, hold: &HoldState, rivals: Rivals) {
+    /// whoever else is next.
+    pub(crate) fn freed_unhanded(&self, core: &Core, hold: &HoldState, end: End) {
         let mut queue = self.queue();
         queue.handing = None;
-        self.freed_in(queue, core, hold, rivals);
+        self.freed_in(queue, core, hold, end);
     }
 
     pub(super) fn freed_in(
@@ -568,7 +517,7 @@ impl LockEntry {
         mut queue: MutexGuard<'_, Queue>,
         core: &Core,
         hold: &HoldState,
-        rivals: Rivals,
+        end: End,
     ) {
         let now = core.clock.now();
         // Invariant 5: otherwise the waiters behind it would wait for a task that nobody polls.
@@ -578,8 +527,6 @@ impl LockEntry {
         }
         let wakers = match hold.sync.sharing() {
             Sharing::Exclusive => {
-                // What `releasing` began ends with the release, whatever its answer was.
-                queue.deaf_until = None;
                 // By identity: a late end of an old hold must not free the queue of its successor.
                 if std::ptr::eq(queue.holder.as_ptr(), hold) {
                     queue.holder = Weak::new();
@@ -589,28 +536,11 @@ impl LockEntry {
                     return;
                 }
                 queue.handed = 0;
-                // An answer without a number says nothing about others, so the last known state stays.
-                if rivals != Rivals::Unknown {
-                    queue.rivals = matches!(rivals, Rivals::Present(_));
-                }
-                let in_line = hold.sync.line().is_some();
                 let stands = queue.standing.is_some() || queue.asking > 0;
-                if in_line && stands && rivals != Rivals::Unknown {
+                if hold.sync.line().is_some() && stands && end == End::Released {
                     // The release has granted to the head of the line, where this process has its place. Nothing is missed by
                     // message alone (invariant 3).
                     self.poll_by(&mut queue, now + core.poll_interval());
-                    Wakers::default()
-                // A request that is already under way cannot be called back, so a head start would come too late.
-                } else if let Rivals::Present(others) = rivals
-                    && !in_line
-                    && !queue.waiters.is_empty()
-                    && queue.asking == 0
-                    && queue.handing.is_none()
-                {
-                    // This release itself serves one of them.
-                    queue.owed = others.saturating_sub(1).min(MOST_OWED);
-                    queue.deaf_until = Some(now + YIELD);
-                    self.schedule_poll(&mut queue, now + YIELD);
                     Wakers::default()
                 } else {
                     queue.admit(Room::Unknown)
@@ -618,7 +548,7 @@ impl LockEntry {
             }
             // Otherwise the release's own message wakes the waiters.
             Sharing::Together | Sharing::Permits(_)
-                if rivals == Rivals::Unknown || !core.subscriptions.reaches(self) =>
+                if end == End::Unknown || !core.subscriptions.reaches(self) =>
             {
                 queue.admit(Room::Unknown)
             }

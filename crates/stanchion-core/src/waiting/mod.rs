@@ -32,7 +32,7 @@ mod server_queue;
 mod subscriptions;
 mod ticket;
 
-pub(crate) use lock_entry::{LockEntries, LockEntry, Rivals, Successor};
+pub(crate) use lock_entry::{End, LockEntries, LockEntry, Successor};
 pub(crate) use queue::Turn;
 pub(crate) use subscriptions::Subscriptions;
 pub(crate) use ticket::{Applicant, Ticket};

@@ -102,15 +102,8 @@ pub(super) struct Queue {
     /// The exclusive holder, if it is of this process. Weak: the queue must not keep a hold alive. Waiters do not ask while it
     /// holds; its end calls `LockEntry::freed`.
     pub(super) holder: Weak<HoldState>,
-    /// The number of hand-offs since the last public release.
+    /// The number of hand-offs since the last release or grant.
     pub(super) handed: u32,
-    /// True when other processes heard the last public release.
-    pub(super) rivals: bool,
-    /// The end of the time in which wakes are ignored: they are the echo of this client's own release, or other processes have
-    /// their head start. `FAR` while a public release awaits its answer.
-    pub(super) deaf_until: Option<Moment>,
-    /// The number of wakes that are left to other processes first: each is answered after a head start.
-    pub(super) owed: u32,
     /// The planned poll. Replaced only under this mutex, so the timetable has at most one for a queue.
     pub(super) poll: Option<Slot>,
     /// The place of this process in the server's line, while no request is under way in its name: the debt of its owner, whose
@@ -339,11 +332,10 @@ impl Queue {
         match sharing {
             // The others are called when the hold ends.
             Sharing::Exclusive => {
-                // The wake during the attempt announced what was granted. The grant was won on the server, so this process has
-                // its whole turn of hand-offs again, and owes nobody.
+                // The wake during the attempt announced what was granted. The grant was won on the server, so this process has its
+                // whole turn of hand-offs again.
                 self.again = 0;
                 self.handed = 0;
-                self.owed = 0;
             }
             Sharing::Together => {
                 // Nothing is left for a remembered wake: whoever may share is told now.
