@@ -31,7 +31,8 @@ use crate::write::WriteSide;
 /// * Every acquire is a new owner: two calls on one handle are two readers, or exclude each other. To re-enter, use
 ///   `reenter` on a guard or [`AcquireOptions::owner`].
 /// * Within a process waiters are served in order of arrival, so no reader overtakes a waiting writer of its own process.
-///   For the order between processes see [`Preference`].
+///   Processes that wait are served in order of arrival, too, all that wait to read together; for those who come anew see
+///   [`Preference`].
 ///
 /// # One owner on both sides
 /// An [`Owner`](stanchion_core::Owner) that writes may read as well, at once. If it releases its write hold first, it
@@ -47,8 +48,8 @@ use crate::write::WriteSide;
 ///
 /// # On the wire
 /// Redisson's `RReadWriteLock`: the hash `name` with the field `mode` and one for each holder, a key for each reader that
-/// lasts as long as its lease, and the channel `redisson_rwlock:{name}`. An uncontended acquire and release are two
-/// commands.
+/// lasts as long as its lease, and the channel `redisson_rwlock:{name}`. An acquire and its release are two commands, also where many
+/// processes wait: they stand in a line of stanchion's own, and each listens on a channel below Redisson's.
 #[derive(Clone, Debug)]
 pub struct RwLock {
     handle: Handle,
@@ -261,8 +262,8 @@ impl RwLock {
     /// grant released (P3); a wake is passed on to the next waiter.
     ///
     /// # On the wire
-    /// One script when nobody writes. Otherwise one subscription for all waiters of the process; on a wake the first reader
-    /// asks, and once it is granted, all readers up to the next writer ask.
+    /// One script when nobody writes. Otherwise one subscription for all waiters of the process, and a place in a line that the server
+    /// keeps; when the readers' turn has come the first reader asks, and once it is granted, all readers up to the next writer ask.
     pub fn read(&self) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
         self.read_with(AcquireOptions::new())
     }
@@ -292,8 +293,8 @@ impl RwLock {
     /// As [`RwLock::read`].
     ///
     /// # On the wire
-    /// One script when nobody holds. Otherwise one subscription for all waiters of the process, and one script for each
-    /// wake of the process.
+    /// One script when nobody holds. Otherwise one subscription for all waiters of the process, and a place in a line that the server
+    /// keeps; the release grants to its head by message.
     pub fn write(&self) -> impl Future<Output = Result<WriteGuard, AcquireError>> + Send + 'static {
         self.write_with(AcquireOptions::new())
     }
