@@ -269,6 +269,29 @@ async fn the_order_is_that_of_arrival() {
     world.at_rest().await;
 }
 
+/// Also where a writer that waits holds new readers off.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_came_before_a_writer_is_served_before_it() {
+    for preference in [Preference::Redisson, Preference::Writer] {
+        let world = World::engine();
+        let of = |client: &Client| rwlock(client).with_preference(preference);
+        let holder = world.named("holder").await;
+        let guard = of(&holder).write().await.unwrap();
+        let clients = fleet(&world, 2).await;
+        let reader = tokio::spawn(of(&clients[0]).read());
+        stand(&world, 0, 1).await;
+        let writer = tokio::spawn(of(&clients[1]).write());
+        stand(&world, 1, 1).await;
+        guard.release().await.unwrap();
+        let reader = tokio::time::timeout(ms(10), reader).await;
+        let reader = reader.expect("it is told at once").unwrap().unwrap();
+        assert!(!writer.is_finished(), "{preference:?}");
+        reader.release().await.unwrap();
+        writer.await.unwrap().unwrap().release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
 /// L2: a grant that nobody hears is taken back, the mode with it.
 #[tokio::test(start_paused = true)]
 async fn processes_whose_connections_are_gone_are_passed_over_at_once() {
