@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use stanchion::embedded::Switch;
 use stanchion::{Client, Lock, LockGuard, Wake};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{JAVA, World};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -19,17 +18,8 @@ const fn ms(millis: u64) -> Duration {
 const BASE: &str = "redisson_lock__channel:{job}";
 const LINE: &str = "stanchion_line:{job}";
 
-/// An owner as Redisson makes them.
-const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
-
 fn lock(client: &Client) -> Lock {
     Lock::new(client, "job").unwrap()
-}
-
-async fn fleet(world: &World, size: usize) -> Vec<Client> {
-    // With seeds of their own, so that they do not all look at one moment.
-    let config = |n: usize| world.config(&format!("p{n}")).seed(n as u64 + 1);
-    join_all((0..size).map(|n| async move { Client::connect_with(config(n)).await.unwrap() })).await
 }
 
 /// The grants of a fleet in a while, and its waits.
@@ -101,7 +91,7 @@ async fn in_line(world: &World, clients: &[Client]) -> Vec<JoinHandle<Duration>>
 async fn held(world: &World, size: usize) -> (Client, LockGuard, Vec<Client>) {
     let holder = world.named("holder").await;
     let guard = lock(&holder).acquire().await.unwrap();
-    (holder, guard, fleet(world, size).await)
+    (holder, guard, world.fleet(size).await)
 }
 
 /// P11.
@@ -109,7 +99,7 @@ async fn held(world: &World, size: usize) -> (Client, LockGuard, Vec<Client>) {
 async fn a_grant_costs_two_commands_however_many_processes_wait() {
     for size in [2, 16, 64] {
         let world = World::engine();
-        let clients = fleet(&world, size).await;
+        let clients = world.fleet(size).await;
         let tally = Arc::new(Tally::default());
         let mut tasks = work(&clients, &tally);
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -130,7 +120,7 @@ async fn a_grant_costs_two_commands_however_many_processes_wait() {
 async fn processes_take_turns() {
     for size in [3, 16] {
         let world = World::engine();
-        let tally = tallied(&fleet(&world, size).await, Duration::from_secs(4)).await;
+        let tally = tallied(&world.fleet(size).await, Duration::from_secs(4)).await;
         let grants = tally.grants.into_inner();
         let mean = tally.waited_micros.into_inner() / grants;
         let longest = tally.longest_micros.into_inner();
@@ -276,7 +266,7 @@ async fn a_client_that_polls_gets_its_turns_beside_a_line() {
     let world = World::engine();
     let config = world.config("polling").wake(Wake::Poll);
     let polling = lock(&Client::connect_with(config).await.unwrap());
-    let clients = fleet(&world, 4).await;
+    let clients = world.fleet(4).await;
     let mut tasks = work(&clients, &Arc::default());
     tokio::time::sleep(Duration::from_secs(2)).await;
     let started = Instant::now();
@@ -306,7 +296,7 @@ fn redisson_releases(world: &World) {
 async fn a_release_of_redissons_wakes_one_of_the_line() {
     let world = World::engine();
     redisson_holds(&world);
-    let clients = fleet(&world, 12).await;
+    let clients = world.fleet(12).await;
     let first = lock(&clients[0]);
     let first = tokio::spawn(async move { first.acquire().await.unwrap() });
     eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "1").await;
@@ -341,7 +331,7 @@ async fn in_line_behind(world: &World, clients: &[Client]) -> Vec<JoinHandle<()>
 async fn a_silent_sentry_is_replaced() {
     let world = World::engine();
     redisson_holds(&world);
-    let clients = fleet(&world, 3).await;
+    let clients = world.fleet(3).await;
     let sentry = lock(&clients[0]);
     let _sentry = tokio::spawn(async move { drop(sentry.acquire().await) });
     eventually("it hears for the line", || {
@@ -365,7 +355,7 @@ async fn a_silent_sentry_is_replaced() {
 #[tokio::test(start_paused = true)]
 async fn redissons_waiters_are_not_starved() {
     let world = World::engine();
-    let clients = fleet(&world, 4).await;
+    let clients = world.fleet(4).await;
     let tally = Arc::new(Tally::default());
     let mut tasks = work(&clients, &tally);
     let mut java = world.listen(BASE).await;
@@ -405,7 +395,7 @@ async fn turns_that_nobody_takes_become_rare() {
             true => Some(world.listen(BASE).await),
             false => None,
         };
-        let tally = tallied(&fleet(&world, 3).await, Duration::from_secs(3)).await;
+        let tally = tallied(&world.fleet(3).await, Duration::from_secs(3)).await;
         tally.grants.into_inner()
     };
     let (alone, beside) = (rate(false).await, rate(true).await);
@@ -428,6 +418,30 @@ async fn a_turn_that_nobody_takes_delays_a_burst_by_little() {
         waiter.await.unwrap();
     }
     assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
+}
+
+/// L6: a turn that is left to Redisson's clients is not for who comes anew, also when its subscription is confirmed meanwhile.
+#[tokio::test(start_paused = true)]
+async fn newcomers_do_not_take_a_lock_that_is_left_to_others() {
+    let world = World::engine();
+    let _java = world.listen(BASE).await;
+    let (_holder, guard, clients) = held(&world, 3).await;
+    let first = tokio::spawn(lock(&clients[0]).acquire());
+    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "1").await;
+    let second = tokio::spawn(lock(&clients[1]).acquire());
+    eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "2").await;
+    world.quiet().await;
+    guard.release().await.unwrap();
+    // Two turns of ours for one of Redisson's, for which the lock stays free for a moment.
+    first.await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(world.admin(&["EXISTS", "job"]), "0");
+    let lock = lock(&clients[2]);
+    let newcomer = tokio::spawn(async move { drop(lock.acquire().await) });
+    let second = second.await.unwrap().unwrap();
+    assert!(!newcomer.is_finished());
+    second.release().await.unwrap();
+    newcomer.await.unwrap();
+    world.at_rest().await;
 }
 
 /// `x` and `{x}` share Redisson's channel and nothing else.

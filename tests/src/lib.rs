@@ -28,6 +28,9 @@ pub enum World {
     Server(Box<RedisServer>),
 }
 
+/// An owner as Redisson makes them.
+pub const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
+
 /// A way to lose a reply.
 #[derive(Clone, Copy, Debug)]
 pub enum LostReply {
@@ -84,6 +87,16 @@ impl World {
     /// A client that faults can tell from others.
     pub async fn named(&self, name: &str) -> Client {
         Client::connect_with(self.config(name)).await.unwrap()
+    }
+
+    /// Many clients, called `p0`, `p1` and so on. With seeds of their own, so that they do not all look at one moment.
+    pub async fn fleet(&self, size: usize) -> Vec<Client> {
+        let mut clients = Vec::new();
+        for n in 0..size {
+            let config = self.config(&format!("p{n}")).seed(n as u64 + 1);
+            clients.push(Client::connect_with(config).await.unwrap());
+        }
+        clients
     }
 
     /// The engine of this world.

@@ -27,6 +27,16 @@ local function send(place, payload)
   return type(told) == 'number' and told or -1
 end
 
+-- Puts a place into a key, or keeps it. Returns a number, or the error. R9, R16: no key stays without a TTL, and a foreign one untouched.
+local function place_in(key, place, arrived)
+  local added = redis.pcall('ZADD', key, 'NX', arrived, place)
+  if type(added) ~= 'number' then return added end
+  local set = redis.pcall('PEXPIRE', key, line_ms)
+  if set == 1 then return added end
+  call('ZREM', key, place)
+  return set
+end
+
 -- @kind.lua
 
 -- L4: the head has the duty to look when the holder's time is over, because an expiry sends no message.
@@ -117,6 +127,12 @@ local function others(us)
   -- Without the right to count it is one: they must not be starved.
   if counted.err then return 1 + polled end
   return counted[2] - (found[1] and math.min(1, counted[4]) or 0) + polled
+end
+
+-- Notes that a client outside the line polls: it hears no grant, so it is left a turn now and then.
+local function note_poll(us)
+  redis.pcall('HSET', wake, 'polled', string.format('%.0f', us))
+  redis.pcall('PEXPIRE', wake, 60000)
 end
 
 -- Leaves the free lock to those outside the line, if it is their turn: as many turns of the line for one of theirs as there are

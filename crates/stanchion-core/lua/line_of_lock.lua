@@ -11,8 +11,4 @@ local function waiting() return call('ZCARD', line) end
 -- Returns what an order other than that of arrival puts at the head.
 local function due() return nil end
 
-local function put(place, arrived)
-  local added = redis.pcall('ZADD', line, 'NX', arrived, place)
-  call('PEXPIRE', line, line_ms)
-  return added
-end
+local function put(place, arrived) return place_in(line, place, arrived) end

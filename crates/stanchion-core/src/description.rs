@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::lease::Lease;
-use crate::line::{Approach, Placed};
+use crate::line::{Approach, Placed, Reason};
 use crate::name::Name;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
@@ -44,7 +44,7 @@ impl Request<'_> {
     pub fn ask(&self) -> Cow<'static, str> {
         let Approach {
             arrived,
-            looks,
+            reason,
             polls,
             hears,
         } = self.approach;
@@ -55,7 +55,11 @@ impl Request<'_> {
         } else if arrived == 0 {
             "new".into()
         } else {
-            let ask = if looks { "look" } else { "ask" };
+            let ask = match reason {
+                Reason::Told => "ask",
+                Reason::Look => "look",
+                Reason::Anew => "new",
+            };
             format!("{ask} {arrived} {}", u8::from(hears)).into()
         }
     }

@@ -8,12 +8,26 @@ use stanchion_transport::Reply;
 pub struct Approach {
     /// The arrival of the place, server time in µs; 0 without one.
     pub arrived: u64,
-    /// True when it asks because its time has come, not because it was told to.
-    pub looks: bool,
+    /// The reason for which it asks, with a place.
+    pub reason: Reason,
     /// True when this client hears no messages, so a place in the line would be of no use.
     pub polls: bool,
     /// True when this client hears Redisson's releases of the name.
     pub hears: bool,
+}
+
+/// The reason for which a process with a place in a line asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It was told to.
+    #[default]
+    Told,
+    /// Its time has come.
+    Look,
+    /// Its subscription was confirmed or lost: it may have missed a message, and has no more right to a free lock than one that comes
+    /// anew (rule L6).
+    Anew,
 }
 
 /// A place in a line.

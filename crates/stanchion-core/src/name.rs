@@ -115,7 +115,8 @@ impl Name {
     }
 
     /// As [`Name::prefixed`], but `x` and `{x}` have two keys: for keys that Redisson does not know.
-    pub(crate) fn prefixed_alone(&self, prefix: &str) -> Vec<u8> {
+    #[must_use]
+    pub fn prefixed_alone(&self, prefix: &str) -> Vec<u8> {
         if self.is_wrapped() {
             self.prefixed(&format!("{prefix}_braced"))
         } else {

@@ -110,10 +110,7 @@ if not problem then
     end
     at(busy)
     if ask == 'poll' then
-      if call('EXISTS', line) == 1 then
-        redis.pcall('HSET', wake, 'polled', string.format('%.0f', us))
-        redis.pcall('PEXPIRE', wake, 60000)
-      end
+      if call('EXISTS', line) == 1 then note_poll(us) end
       return { -4 - ttls[busy], us, busy }
     end
     if arrived == '' then arrived = string.format('%.0f', us) end

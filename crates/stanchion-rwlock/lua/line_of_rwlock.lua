@@ -64,10 +64,11 @@ end
 local function waiting() return call('ZCARD', line) + call('ZCARD', crowd) end
 
 local function put(place, arrived)
-  local added = redis.pcall('ZADD', row, 'NX', arrived, place)
-  if row == crowd and type(added) == 'number' then redis.pcall('ZADD', line, 'LT', arrived, group) end
-  call('PEXPIRE', row, line_ms)
-  call('PEXPIRE', line, line_ms)
+  local added = place_in(row, place, arrived)
+  if row == line or type(added) ~= 'number' then return added end
+  -- With the arrival of the first of them.
+  added = place_in(line, group, arrived)
+  if type(added) == 'number' then call('ZADD', line, 'LT', arrived, group) end
   return added
 end
 
@@ -78,6 +79,7 @@ local function join(ms)
   local head = first() == group
   call('ZREM', line, group)
   local told = tell(group, 'P 0')
-  if head then tell(first() or '', string.format('N %d', ms)) end
+  local next = head and first()
+  if next then tell(next, string.format('N %d', ms)) end
   return told
 end

@@ -117,10 +117,7 @@ if ARGV[7] ~= '0' then
   again = math.floor(ARGV[7] / 2)
 end
 if ask == 'poll' then
-  if waits then
-    redis.pcall('HSET', wake, 'polled', string.format('%.0f', us))
-    redis.pcall('PEXPIRE', wake, 60000)
-  end
+  if waits then note_poll(us) end
   if again and (busy < 0 or busy > again) then busy = again end
   return -4 - busy
 end

@@ -42,6 +42,8 @@ pub(crate) use with_dead;
 pub(crate) struct Layout {
     pub(crate) name: Name,
     pub(crate) line: Line,
+    /// The places of those who wait to read.
+    crowd: Vec<u8>,
     pub(crate) preference: Preference,
     /// The counter of the tokens; the name itself where no tokens are minted.
     fence: Vec<u8>,
@@ -61,7 +63,14 @@ impl Layout {
         preference: Preference,
     ) -> Self {
         Self {
-            line: Line::of_family(handle, &name, "redisson_rwlock", "stanchion_rwlock"),
+            line: Line::of_family(
+                handle,
+                &name,
+                "redisson_rwlock",
+                "stanchion_rwlock_line",
+                "stanchion_rwlock_wake",
+            ),
+            crowd: name.prefixed_alone("stanchion_rwlock_crowd"),
             fence: fencing.key(&name),
             mark: name.prefixed("stanchion_rwlock_writer"),
             readers: name.prefixed("stanchion_rwlock_readers"),
@@ -142,10 +151,8 @@ impl Layout {
 
     /// The keys of the line, and those by which the two sides take turns.
     pub(crate) fn line_keys(&self) -> [&[u8]; 5] {
-        let Line {
-            line, wake, crowd, ..
-        } = &self.line;
-        [line, wake, crowd, self.mark(), self.turn()]
+        let Line { line, wake, .. } = &self.line;
+        [line, wake, &self.crowd, self.mark(), self.turn()]
     }
 
     /// See [`ServerLine::tend`](stanchion_core::primitive::ServerLine::tend).

@@ -24,8 +24,8 @@ use crate::write::WriteSide;
 ///   hold together.
 /// * P2: [fencing tokens](WriteGuard::fencing_token) of writers grow.
 /// * P3: an acquire that returns no guard leaves nothing behind.
-/// * P4: the release of a writer, or of the last reader, wakes waiters within about a round trip, in every process; after
-///   a lost message it takes until the next poll (5 s). Readers of one process that wait side by side are granted together.
+/// * P4: the release of a writer, or of the last reader, serves who is next within about a round trip: a writer, or all who wait
+///   to read, in every process. After a lost message it takes until somebody looks (5 s at most).
 /// * Readers of a dead process keep the lock until their leases have ended, and no longer, even if others read after them.
 /// * P11: the work of a release does not grow with the number of readers.
 /// * Every acquire is a new owner: two calls on one handle are two readers, or exclude each other. To re-enter, use

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, Preference, ReadGuard, RwLock, Wake, WriteGuard};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{JAVA, World};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -22,17 +22,8 @@ const BASE: &str = "redisson_rwlock:{job}";
 const LINE: &str = "stanchion_rwlock_line:{job}";
 const CROWD: &str = "stanchion_rwlock_crowd:{job}";
 
-/// An owner as Redisson makes them.
-const JAVA: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7:42";
-
 fn rwlock(client: &Client) -> RwLock {
     RwLock::new(client, "job").unwrap()
-}
-
-/// Clients that do not all look at one moment.
-async fn fleet(world: &World, size: usize) -> Vec<Client> {
-    let config = |n: usize| world.config(&format!("p{n}")).seed(n as u64 + 1);
-    join_all((0..size).map(|n| async move { Client::connect_with(config(n)).await.unwrap() })).await
 }
 
 /// The work of one process, in the order of the fleet.
@@ -111,7 +102,7 @@ async fn cost(
     side: impl Fn(usize) -> Side,
 ) -> (u64, u64, Arc<Tally>) {
     let world = World::engine();
-    let clients = fleet(&world, size).await;
+    let clients = world.fleet(size).await;
     let tally = tally(size);
     let mut tasks = work(&clients, preference, &tally, side);
     tokio::time::sleep(length).await;
@@ -174,6 +165,16 @@ fn reading(client: &Client) -> JoinHandle<Result<ReadGuard, AcquireError>> {
     tokio::spawn(rwlock(client).read())
 }
 
+/// A waiter of either side that lets go at once.
+fn passing(client: &Client, side: Side) -> JoinHandle<()> {
+    let lock = rwlock(client);
+    match side {
+        Side::Read => tokio::spawn(async move { drop(lock.read().await) }),
+        Side::Write => tokio::spawn(async move { drop(lock.write().await) }),
+    }
+}
+
+/// Waits until so many processes stand in line to write, and to read.
 async fn stand(world: &World, writers: usize, readers: usize) {
     // The readers have one place together.
     let line = (writers + readers.min(1)).to_string();
@@ -192,7 +193,7 @@ async fn written(world: &World, size: usize) -> (Client, WriteGuard, Vec<Client>
     let first = rwlock(&holder).write().await.unwrap();
     first.release().await.unwrap();
     let guard = rwlock(&holder).write().await.unwrap();
-    (holder, guard, fleet(world, size).await)
+    (holder, guard, world.fleet(size).await)
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,7 +278,7 @@ async fn a_reader_that_came_before_a_writer_is_served_before_it() {
         let of = |client: &Client| rwlock(client).with_preference(preference);
         let holder = world.named("holder").await;
         let guard = of(&holder).write().await.unwrap();
-        let clients = fleet(&world, 2).await;
+        let clients = world.fleet(2).await;
         let reader = tokio::spawn(of(&clients[0]).read());
         stand(&world, 0, 1).await;
         let writer = tokio::spawn(of(&clients[1]).write());
@@ -290,6 +291,85 @@ async fn a_reader_that_came_before_a_writer_is_served_before_it() {
         writer.await.unwrap().unwrap().release().await.unwrap();
         world.at_rest().await;
     }
+}
+
+/// L6: a turn that is left to Redisson's clients is not for who comes anew, also when its subscription is confirmed meanwhile.
+#[tokio::test(start_paused = true)]
+async fn newcomers_do_not_take_a_lock_that_is_left_to_others() {
+    for side in [Side::Read, Side::Write] {
+        let world = World::engine();
+        let _java = world.listen(BASE).await;
+        let (_holder, guard, clients) = written(&world, 3).await;
+        let first = writing(&clients[0]);
+        stand(&world, 1, 0).await;
+        let second = writing(&clients[1]);
+        stand(&world, 2, 0).await;
+        guard.release().await.unwrap();
+        // Two turns of ours for one of Redisson's, for which the lock stays free for a moment.
+        first.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(world.admin(&["EXISTS", "job"]), "0");
+        let newcomer = passing(&clients[2], side);
+        let second = second.await.unwrap().unwrap();
+        assert!(!newcomer.is_finished());
+        second.release().await.unwrap();
+        newcomer.await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+/// A client of Redisson's that reads lets in those of ours that wait to read.
+#[tokio::test(start_paused = true)]
+async fn readers_join_one_of_redissons() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let field = format!("{JAVA}:write");
+    let _ = world.admin(&["HSET", "job", "mode", "write", &field, "1"]);
+    let _ = world.admin(&["PEXPIRE", "job", "30000"]);
+    let readers: Vec<_> = clients.iter().map(reading).collect();
+    stand(&world, 0, 3).await;
+    eventually("one hears for the line", || {
+        world.admin(&["HEXISTS", "stanchion_rwlock_wake:{job}", "heard"]) == "1"
+    })
+    .await;
+    world.quiet().await;
+    let hold = format!("{{job}}:{JAVA}:rwlock_timeout:1");
+    let _ = world.admin(&["SET", &hold, "1", "PX", "30000"]);
+    let _ = world.admin(&["HSET", "job", "mode", "read", JAVA, "1"]);
+    let _ = world.admin(&["HDEL", "job", &field]);
+    let released = Instant::now();
+    let _ = world.admin(&["PUBLISH", BASE, "1"]);
+    for reader in readers {
+        reader.await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
+}
+
+/// `x` and `{x}` share Redisson's channel, and neither a line nor a crowd.
+#[tokio::test(start_paused = true)]
+async fn a_name_in_braces_has_a_line_of_its_own() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let of = |client: &Client, name: &str| RwLock::new(client, name).unwrap();
+    let plain = of(&clients[0], "job").write().await.unwrap();
+    let braced = of(&clients[0], "{job}").write().await.unwrap();
+    let writer = tokio::spawn(of(&clients[1], "{job}").write());
+    let reader = tokio::spawn(of(&clients[2], "{job}").read());
+    for key in ["line", "crowd"] {
+        let key = format!("stanchion_rwlock_{key}_braced:{{job}}");
+        eventually("they stand in line", || {
+            world.admin(&["EXISTS", &key]) == "1"
+        })
+        .await;
+    }
+    world.quiet().await;
+    plain.release().await.unwrap();
+    world.quiet().await;
+    assert!(!writer.is_finished() && !reader.is_finished());
+    braced.release().await.unwrap();
+    let writer = async { writer.await.unwrap().unwrap().release().await.unwrap() };
+    let reader = async { reader.await.unwrap().unwrap().release().await.unwrap() };
+    tokio::join!(writer, reader);
+    world.at_rest().await;
 }
 
 /// L2: a grant that nobody hears is taken back, the mode with it.
@@ -365,16 +445,7 @@ async fn who_leaves_passes_its_turn_on() {
     for side in [Side::Read, Side::Write] {
         let world = World::engine();
         let (_holder, guard, clients) = written(&world, 2).await;
-        let leaving: JoinHandle<()> = match side {
-            Side::Read => {
-                let lock = rwlock(&clients[0]);
-                tokio::spawn(async move { drop(lock.read().await) })
-            }
-            Side::Write => {
-                let lock = rwlock(&clients[0]);
-                tokio::spawn(async move { drop(lock.write().await) })
-            }
-        };
+        let leaving = passing(&clients[0], side);
         let (writers, readers) = (
             usize::from(side == Side::Write),
             usize::from(side == Side::Read),
@@ -400,21 +471,17 @@ async fn a_place_is_of_its_side() {
     let world = World::engine();
     let (_holder, guard, clients) = written(&world, 1).await;
     for leaves in [Side::Read, Side::Write] {
-        let lock = rwlock(&clients[0]);
-        let first: JoinHandle<()> = match leaves {
-            Side::Read => tokio::spawn(async move { drop(lock.read().await) }),
-            Side::Write => tokio::spawn(async move { drop(lock.write().await) }),
-        };
+        let first = passing(&clients[0], leaves);
         let (writers, readers) = (
             usize::from(leaves == Side::Write),
             usize::from(leaves == Side::Read),
         );
         stand(&world, writers, readers).await;
-        let lock = rwlock(&clients[0]);
-        let second: JoinHandle<()> = match leaves {
-            Side::Read => tokio::spawn(async move { drop(lock.write().await) }),
-            Side::Write => tokio::spawn(async move { drop(lock.read().await) }),
+        let other = match leaves {
+            Side::Read => Side::Write,
+            Side::Write => Side::Read,
         };
+        let second = passing(&clients[0], other);
         world.quiet().await;
         first.abort();
         stand(&world, readers, writers).await;
@@ -429,7 +496,7 @@ async fn a_place_is_of_its_side() {
 #[tokio::test(start_paused = true)]
 async fn releases_of_redissons_reach_the_line() {
     let world = World::engine();
-    let clients = fleet(&world, 6).await;
+    let clients = world.fleet(6).await;
     for (field, mode) in [
         (format!("{JAVA}:write"), "write"),
         (JAVA.to_owned(), "read"),
@@ -470,7 +537,7 @@ async fn releases_of_redissons_reach_the_line() {
 #[tokio::test(start_paused = true)]
 async fn redissons_waiters_have_their_turns() {
     let world = World::engine();
-    let clients = fleet(&world, 4).await;
+    let clients = world.fleet(4).await;
     let tally = tally(4);
     let mut java = world.listen(BASE).await;
     let mut tasks = work(&clients, Preference::Redisson, &tally, |_| Side::Write);
@@ -511,7 +578,7 @@ async fn clients_that_poll_get_their_turns_beside_a_line() {
         let config = world.config("polling").wake(Wake::Poll);
         let polling = rwlock(&Client::connect_with(config).await.unwrap());
         let polling = polling.with_preference(preference);
-        let clients = fleet(&world, 4).await;
+        let clients = world.fleet(4).await;
         let mut tasks = work(&clients, preference, &tally(4), |_| Side::Write);
         tokio::time::sleep(Duration::from_secs(2)).await;
         let started = Instant::now();

@@ -9,7 +9,7 @@ use crate::error::{AcquireError, Rejection};
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
 use crate::hold::sweep::Debt;
-use crate::line::Approach;
+use crate::line::{Approach, Reason};
 use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::token::FencingToken;
@@ -50,8 +50,8 @@ pub(super) struct Asking {
     /// Swept when this is dropped, or when the request under way has ended, whichever is later (P3).
     pub(super) debt: Arc<Debt>,
     manner: Manner,
-    /// True when the next request looks after a line because its time has come.
-    looks: bool,
+    /// The reason of the next request, where the server keeps a line.
+    reason: Reason,
     /// Makes a shutdown wait while the last request's outcome is not handled yet (P3). Dropped after the clean-up has begun.
     busy: Option<Busy>,
 }
@@ -61,19 +61,19 @@ impl Asking {
         Self {
             debt: Arc::new(Debt::new(core, sync, manner.terms.first_lease)),
             manner,
-            looks: false,
+            reason: Reason::Told,
             busy: None,
         }
     }
 
     /// Takes over the place of this process in a line, if there is one, for the next request.
     pub(super) fn step_up(&mut self, ticket: &Ticket) {
-        let (standing, looks) = ticket.step_up(&self.debt);
+        let (standing, reason) = ticket.step_up(&self.debt);
         if let Some(standing) = standing {
             // Its own was not used yet, or is swept here.
             self.debt = standing;
         }
-        self.looks = looks;
+        self.reason = reason;
     }
 
     /// Leaves the owner of the last request to the queue, as the place of this process.
@@ -131,9 +131,9 @@ impl Asking {
     ) -> Option<Attempt> {
         // P3: the request owns all that it needs, because it may outlive this future and its caller.
         let (debt, entry) = (Arc::clone(&self.debt), Arc::clone(entry));
-        let (manner, looks) = (self.manner.clone(), self.looks);
+        let (manner, reason) = (self.manner.clone(), self.reason);
         let mut work = Persistent::new(&self.debt.core.runner, async move {
-            ask(&debt, &manner, &entry, first, looks).await
+            ask(&debt, &manner, &entry, first, reason).await
         });
         let core = &self.debt.core;
         // Dropped at this await, or ended by the deadline, `work` continues in the background: a grant is released there, and the
@@ -203,7 +203,7 @@ async fn ask(
     manner: &Manner,
     entry: &Arc<LockEntry>,
     first: bool,
-    looks: bool,
+    reason: Reason,
 ) -> Attempt {
     let (core, sync) = (&debt.core, &debt.sync);
     // P1: before the request is sent. The lease counts from here.
@@ -216,7 +216,7 @@ async fn ask(
         queued: debt.is_queued(),
         approach: Approach {
             arrived: debt.arrived(),
-            looks,
+            reason,
             polls: core.config.wake == Wake::Poll,
             hears: debt.is_queued() && entry.hears_for_line(core, &**sync),
         },

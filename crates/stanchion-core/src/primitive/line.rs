@@ -11,8 +11,6 @@ pub struct Line {
     pub line: Vec<u8>,
     /// The facts about clients outside the line.
     pub wake: Vec<u8>,
-    /// The places of those who are let in together.
-    pub crowd: Vec<u8>,
     /// Redisson's channel of the name.
     pub base: Vec<u8>,
     /// The channel of this client.
@@ -27,19 +25,19 @@ impl Line {
     /// Makes the line of the lock `name` as the client of `handle` uses it.
     #[must_use]
     pub fn of(handle: &Handle, name: &Name) -> Self {
-        Self::of_family(handle, name, "redisson_lock__channel", "stanchion")
+        let [line, wake] = ["stanchion_line", "stanchion_wake"];
+        Self::of_family(handle, name, "redisson_lock__channel", line, wake)
     }
 
-    /// Makes the line of `name` in another family. `channel`: the prefix of Redisson's channel; `keys`: that of the line's keys.
+    /// Makes the line of `name` in another family, from the prefixes of Redisson's channel and of the two keys.
     #[must_use]
-    pub fn of_family(handle: &Handle, name: &Name, channel: &str, keys: &str) -> Self {
+    pub fn of_family(handle: &Handle, name: &Name, channel: &str, line: &str, wake: &str) -> Self {
         let base = name.prefixed(channel);
         let client = handle.client().id().to_string();
         Self {
             // `x` and `{x}` are two locks. They share the channels only: what a message grants or asks for is told by its owner.
-            line: name.prefixed_alone(&format!("{keys}_line")),
-            wake: name.prefixed_alone(&format!("{keys}_wake")),
-            crowd: name.prefixed_alone(&format!("{keys}_crowd")),
+            line: name.prefixed_alone(line),
+            wake: name.prefixed_alone(wake),
             channel: [&base, b":".as_slice(), client.as_bytes()].concat(),
             base,
             publish: handle.publish_command(),

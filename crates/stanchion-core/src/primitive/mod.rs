@@ -21,7 +21,7 @@ pub use crate::description::{
 };
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
-pub use crate::line::{Approach, Placed, Role};
+pub use crate::line::{Approach, Placed, Reason, Role};
 #[doc(hidden)]
 pub use crate::lua::{ANY_LINE, LINE, MINT, MINT_FUNCTION, Part as LuaPart, woven, woven_len};
 pub use crate::millis::{Brief, as_millis, whole_millis};

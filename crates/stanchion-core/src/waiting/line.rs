@@ -14,7 +14,7 @@ use crate::description::{Heard, ServerLine, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
 use crate::hold::sweep::{Debt, tend_later};
-use crate::line::{Placed, Role};
+use crate::line::{Placed, Reason, Role};
 use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::waiting::End;
@@ -33,11 +33,10 @@ pub(super) struct Granted<'a> {
 }
 
 impl Ticket {
-    /// Takes the place of this process for a request of this waiter, whose own owner is that of `own`. The flag is true when the
-    /// request is a look.
-    pub(crate) fn step_up(&self, own: &Arc<Debt>) -> (Option<Arc<Debt>>, bool) {
+    /// Takes the place of this process for a request of this waiter, whose own owner is that of `own`; and the reason of the request.
+    pub(crate) fn step_up(&self, own: &Arc<Debt>) -> (Option<Arc<Debt>>, Reason) {
         if self.applicant.sync.line().is_none() {
-            return (None, false);
+            return (None, Reason::Told);
         }
         let mut queue = self.entry.queue();
         let standing = queue.standing.take();
@@ -50,11 +49,11 @@ impl Ticket {
         if let Some(waiter) = self.place.and_then(|place| queue.waiters.get_mut(&place)) {
             waiter.owner = owner;
         }
-        let looks = std::mem::take(&mut queue.looks);
+        let reason = std::mem::take(&mut queue.reason);
         drop(queue);
         // A place for another kind of waiter is given up, outside the mutex.
         drop(unfit);
-        (standing, looks)
+        (standing, reason)
     }
 }
 
@@ -90,7 +89,7 @@ impl LockEntry {
             return;
         };
         let Some(call) = sync.line().and_then(|line| line.tend(true)) else {
-            return self.listening_changed();
+            return self.ask_again(Reason::Told);
         };
         let (runner, sync) = (Arc::clone(&core.runner), Arc::clone(sync));
         runner.serve(async move {

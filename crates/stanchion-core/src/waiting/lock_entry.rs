@@ -42,6 +42,7 @@ use crate::description::{Heard, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::{Debt, Leftover};
+use crate::line::Reason;
 use crate::name::Name;
 use crate::options::HoldTerms;
 use crate::shared::Core;
@@ -60,7 +61,7 @@ const RESTAMP: Duration = Duration::from_secs(75);
 pub(crate) enum End {
     /// A release was answered: who is next is told by message.
     Released,
-    /// Nothing was published, or it is not known.
+    /// No answer: perhaps nothing was published.
     Unknown,
 }
 
@@ -359,6 +360,7 @@ impl LockEntry {
             return wakers.call();
         }
         queue.refused = 0;
+        queue.reason = Reason::Told;
         let wakers = queue.admit(Room::For(room));
         drop(queue);
         wakers.call();
@@ -369,7 +371,11 @@ impl LockEntry {
         let now = core.clock.now();
         let mut queue = self.queue();
         queue.poll = None;
-        queue.looks = queue.poll_looks;
+        queue.reason = if queue.poll_looks {
+            Reason::Look
+        } else {
+            Reason::Told
+        };
         let wakers = match queue.first_sharing() {
             None => return,
             Some(Sharing::Queued) => {
@@ -404,7 +410,16 @@ impl LockEntry {
 
     /// Lets the first waiter ask because the subscription was confirmed, or lost.
     pub(crate) fn listening_changed(&self) {
+        self.ask_again(Reason::Anew);
+    }
+
+    /// Lets the first waiter ask for that reason.
+    pub(super) fn ask_again(&self, reason: Reason) {
         let mut queue = self.queue();
+        // One that was told, or whose time has come, has not asked yet: it keeps its better reason.
+        if queue.first().is_some_and(|(_, first)| first.is_parked()) {
+            queue.reason = reason;
+        }
         // Confirmed: a message may have been missed before. Lost: the server may be unreachable, and waiters poll more often
         // from now on. The first waiter is enough also where the server keeps the queue: its answer names the waiter of this
         // process that was granted.
@@ -625,7 +640,7 @@ impl LockEntry {
         queue.again = 0;
         // P3: the last waiter has left, so the place in the line is given up.
         let standing = queue.standing.take();
-        queue.looks = false;
+        queue.reason = Reason::Told;
         queue.head_look = None;
         if let Some(slot) = queue.poll.take() {
             core.timetable.remove(slot);

@@ -18,6 +18,7 @@ use crate::description::{Hint, Sharing, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
+use crate::line::Reason;
 use crate::options::HoldTerms;
 use crate::timetable::Slot;
 use crate::wire_owner::WireOwner;
@@ -111,8 +112,8 @@ pub(super) struct Queue {
     pub(super) standing: Option<Arc<Debt>>,
     /// True when the planned poll is a look at the line, not an ask that the server told of.
     pub(super) poll_looks: bool,
-    /// True when the next request of the first waiter is such a look.
-    pub(super) looks: bool,
+    /// The reason of the next request of the first waiter.
+    pub(super) reason: Reason,
     /// The moment at which this process must look as the head of the line.
     pub(super) head_look: Option<Moment>,
     /// The number of refusals in a row, for the pauses of [`Wake::Poll`](crate::Wake::Poll).
