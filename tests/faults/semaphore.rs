@@ -307,7 +307,7 @@ async fn messages_are_redissons() {
             .lines()
             .iter()
             .filter_map(|line| {
-                line.split_once("\"PUBLISH\" ")
+                line.split_once("] \"PUBLISH\" ")
                     .map(|(_, rest)| rest.to_owned())
             })
             .collect();

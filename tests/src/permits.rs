@@ -22,6 +22,10 @@ pub const LEASES: &str = "{seats}:timeout";
 pub const LINE: &str = "stanchion_semaphore_line:{seats}";
 /// The holders who outlasted a turn in line.
 pub const SLOW: &str = "stanchion_semaphore_slow:{seats}";
+/// The processes that wait.
+pub const CROWD: &str = "stanchion_semaphore_crowd:{seats}";
+/// The process that hears Redisson's releases for the others.
+pub const WAKE: &str = "stanchion_semaphore_wake:{seats}";
 /// The number of plain permits, as far as it is known.
 pub const TOTAL: &str = "stanchion_semaphore_total:{seats}";
 
@@ -88,8 +92,8 @@ impl Kind {
     #[must_use]
     pub fn keys(self, world: &World) -> Vec<String> {
         let for_a_while: &[&str] = match self {
-            Self::Plain => &[SLOW, TOTAL],
-            Self::Leased => &[],
+            Self::Plain => &[CROWD, WAKE, SLOW, TOTAL],
+            Self::Leased => &[CROWD, WAKE],
         };
         let mut keys = world.keys();
         keys.retain(|key| {

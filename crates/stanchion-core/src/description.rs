@@ -6,8 +6,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use crate::hint::Hint;
 use crate::lease::Lease;
-use crate::line::{Approach, Placed, Reason};
+use crate::line::{Approach, Reason};
 use crate::name::Name;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
@@ -47,6 +48,7 @@ impl Request<'_> {
             reason,
             polls,
             hears,
+            ..
         } = self.approach;
         if !self.waits {
             "try".into()
@@ -56,7 +58,7 @@ impl Request<'_> {
             "new".into()
         } else {
             let ask = match reason {
-                Reason::Told => "ask",
+                Reason::Told | Reason::Reply => "ask",
                 Reason::Look => "look",
                 Reason::Anew => "new",
             };
@@ -267,7 +269,7 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The line of processes that the server keeps, with [`Sharing::Exclusive`] or [`Sharing::Together`].
+    /// The line of processes that the server keeps; with [`Sharing::Permits`] the crowd of those that it tells of free permits.
     fn line(&self) -> Option<&dyn ServerLine> {
         None
     }
@@ -292,6 +294,11 @@ pub trait ServerLine {
 
     /// The script that releases with one key, for the time in which the keys are on two nodes. It grants to nobody.
     fn release_alone(&self, _owner: &WireOwner) -> Option<Call> {
+        None
+    }
+
+    /// The script that takes this process out of a crowd: its last waiter has left.
+    fn leave(&self) -> Option<Call> {
         None
     }
 
@@ -359,50 +366,6 @@ impl Heard<'_> {
             .ok()
             .and_then(|text| text.parse::<u32>().ok());
         Self::Free(count.unwrap_or(1).max(1))
-    }
-}
-
-/// The content of a busy reply beyond its number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Hint {
-    /// No content beyond the number.
-    #[default]
-    None,
-    /// For [`Sharing::Permits`]: the request has a place in line on the server, see [`Synchronizer::leaves_sign`].
-    InLine,
-    /// For [`Sharing::Permits`]: it cannot be served at present, so the waiters behind it go on without it.
-    Passed,
-    /// Another name of the same family to wait for instead.
-    Elsewhere {
-        /// The name.
-        name: Name,
-        /// Its channel.
-        channel: Vec<u8>,
-        /// The place there, if the request has got one.
-        placed: Option<Placed>,
-    },
-    /// The request has a place in the line: see [`ServerLine`].
-    Placed(Placed),
-    /// For [`Sharing::Queued`]: the server has lost the queue, so all waiters must ask again.
-    Forgotten,
-    /// For [`Sharing::Queued`]: the state of the queue.
-    Queue {
-        /// The waiter of this process that holds according to the server: the message of its grant may be lost.
-        granted: Option<String>,
-        /// True when a client is ahead that grants to nobody (Redisson): listen to [`ServerQueue::channel_of`], too.
-        foreign: bool,
-    },
-}
-
-impl Hint {
-    /// The place in a line that it tells of.
-    pub(crate) const fn placed(&self) -> Option<Placed> {
-        match self {
-            Self::Placed(placed) => Some(*placed),
-            Self::Elsewhere { placed, .. } => *placed,
-            _ => None,
-        }
     }
 }
 

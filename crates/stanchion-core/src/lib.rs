@@ -10,6 +10,7 @@ mod client;
 mod description;
 mod error;
 mod guard;
+mod hint;
 mod hold;
 mod lease;
 mod line;

@@ -14,9 +14,11 @@ pub struct Approach {
     pub polls: bool,
     /// True when this client hears Redisson's releases of the name.
     pub hears: bool,
+    /// For permits: true when other waiters of this process do not ask now.
+    pub others: bool,
 }
 
-/// The reason for which a process with a place in a line asks.
+/// The reason for which a process with a place in a line asks, or a waiter for permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -26,8 +28,10 @@ pub enum Reason {
     /// Its time has come.
     Look,
     /// Its subscription was confirmed or lost: it may have missed a message, and has no more right to a free lock than one that comes
-    /// anew (rule L6).
+    /// anew (rule L6). Of a request for permits also: it comes anew, or a moment of its own has come.
     Anew,
+    /// Of a request for permits: the reply to another one of its process said that some are left.
+    Reply,
 }
 
 /// A place in a line.
@@ -53,11 +57,7 @@ impl Placed {
         };
         Some(Self {
             arrived: u64::try_from(arrived.as_int()?).ok()?,
-            role: match role.as_int()? {
-                1 => Role::Take,
-                2 => Role::Leave,
-                _ => Role::Keep,
-            },
+            role: Role::read(role.as_int()),
             spread: spread.as_int()? == 1,
             asks: asks.as_int()? == 1,
         })
@@ -74,4 +74,29 @@ pub enum Role {
     Take,
     /// Hear them no more.
     Leave,
+}
+
+impl Role {
+    /// Reads the number by which scripts tell it: 1 take, 2 leave.
+    #[must_use]
+    pub const fn read(number: Option<i64>) -> Self {
+        match number {
+            Some(1) => Self::Take,
+            Some(2) => Self::Leave,
+            _ => Self::Keep,
+        }
+    }
+}
+
+/// The place of a request for permits in the line of those for whom permits are kept back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sign {
+    /// None.
+    #[default]
+    None,
+    /// It has one, see [`Synchronizer::leaves_sign`](crate::primitive::Synchronizer::leaves_sign).
+    InLine,
+    /// It cannot be served at present, so the waiters behind it go on without it.
+    Passed,
 }

@@ -1,14 +1,17 @@
 //! The keys of one semaphore.
 
-use stanchion_core::primitive::{Handle, Operation};
+use stanchion_core::primitive::{Call, Handle, Line, Operation, ServerLine};
 use stanchion_core::{InvalidName, Name};
+
+use crate::scripts::pool;
 
 /// The keys and the channel of a semaphore of either kind.
 #[derive(Debug)]
 pub(crate) struct Keys {
     /// The number of free permits.
     pub(crate) name: Name,
-    pub(crate) channel: Vec<u8>,
+    /// The processes that wait, and the channels on which they are told.
+    pub(crate) crowd: Line,
     /// The held permits: the ledger of plain ones, or the leases.
     pub(crate) held: Vec<u8>,
     pub(crate) line: Vec<u8>,
@@ -16,7 +19,6 @@ pub(crate) struct Keys {
     pub(crate) slow: Vec<u8>,
     /// The total of plain permits, where it is known. Leased permits need none: the name again.
     pub(crate) total: Vec<u8>,
-    pub(crate) publish: &'static str,
 }
 
 impl Keys {
@@ -36,14 +38,27 @@ impl Keys {
 
     fn new(handle: &Handle, name: Name, held: Vec<u8>, total: Vec<u8>) -> Self {
         Self {
-            channel: name.prefixed("redisson_sc"),
+            crowd: Line::of_family(
+                handle,
+                &name,
+                "redisson_sc",
+                "stanchion_semaphore_crowd",
+                "stanchion_semaphore_wake",
+            ),
             held,
             line: name.prefixed("stanchion_semaphore_line"),
             slow: name.prefixed("stanchion_semaphore_slow"),
             total,
-            publish: handle.publish_command(),
             name,
         }
+    }
+
+    /// The keys of the scripts that give permits back.
+    pub(crate) fn releasing(&self) -> [&[u8]; 5] {
+        let Line {
+            line: crowd, wake, ..
+        } = &self.crowd;
+        [self.name.as_bytes(), &self.held, &self.line, crowd, wake]
     }
 
     /// Returns the key that stores the result of an operation.
@@ -52,5 +67,20 @@ impl Keys {
         key.push(b':');
         key.extend_from_slice(operation.id.as_str().as_bytes());
         key
+    }
+}
+
+/// The processes that wait are told of free permits one by one.
+impl ServerLine for Keys {
+    fn neighbours(&self, name: &Name) -> Option<&[u8]> {
+        (*name == self.name).then_some(self.crowd.base.as_slice())
+    }
+
+    fn tend(&self, _heard: bool) -> Option<Call> {
+        Some(pool::tend(self))
+    }
+
+    fn leave(&self) -> Option<Call> {
+        Some(pool::leave(self))
     }
 }

@@ -31,8 +31,8 @@ const LISTED: u64 = 1000;
 ///   the server keeps its data and its clock is not stepped. There are no fencing tokens: permits do not exclude each other.
 /// * P3: an acquire that returns no [`LeasedPermit`] leaves nothing behind: a late grant is released within one round trip
 ///   if the server answers, and otherwise ends with its lease.
-/// * P4: a release wakes, in every process, as many waiters as it can serve; a lost message delays them until the next poll
-///   (5 s). The end of a lease sends no message: waiters know when the next lease ends, and ask again then.
+/// * P4: a release wakes as many waiters as it can serve, the processes in order of arrival; a lost message delays them until the
+///   next poll (5 s). The end of a lease sends no message: the first waiter knows when the next lease ends, and asks again then.
 /// * P5, P10: a permit is renewed until it is released, and its holder learns of a loss before it can be granted again.
 /// * Within a process, waiters are served in order of arrival. Across processes, see [`LeasedSemaphore::acquire_many`].
 ///

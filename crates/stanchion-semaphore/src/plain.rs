@@ -26,8 +26,8 @@ use crate::verbs::define_pool_verbs;
 /// * No more permits are held than exist, while the server keeps its data: an acquire, and any change of the number of
 ///   permits, takes effect once, even when it was resent (P6).
 /// * P3: an acquire that returns no [`Permit`] leaves nothing behind once the server answers again.
-/// * P4: a release wakes, in every process, as many waiters as it can serve; a lost message delays them until the next poll
-///   (5 s).
+/// * P4: a release wakes as many waiters as it can serve, the processes in order of arrival; a lost message delays them until the
+///   next poll (5 s).
 /// * Within a process, waiters are served in order of arrival. Across processes, see [`Semaphore::acquire_many`].
 ///
 /// # On the wire

@@ -624,3 +624,20 @@ async fn stand_at_least(world: &World, places: usize) {
     .await;
     world.quiet().await;
 }
+
+/// Who waits behind a writer of its own process, for longer than a place lasts that nobody asks for.
+#[tokio::test(start_paused = true)]
+async fn a_place_lasts_while_the_process_itself_holds() {
+    for side in [Side::Write, Side::Read] {
+        let world = World::engine();
+        let client = world.named("both").await;
+        let guard = rwlock(&client).write().await.unwrap();
+        let waiting = passing(&client, side);
+        eventually("it waits", || client.waiters() == 1).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        waiting.await.unwrap();
+        assert!(released.elapsed() < ms(50), "{:?}", released.elapsed());
+    }
+}

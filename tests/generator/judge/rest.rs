@@ -160,6 +160,9 @@ fn sums(state: &mut State, spot: Spot, seen: &Seen) {
 fn is_sign(key: &str) -> bool {
     [
         "stanchion_semaphore_slow",
+        "stanchion_semaphore_wake",
+        "stanchion_wake",
+        "stanchion_rwlock_wake",
         "stanchion_fair_live",
         "stanchion_once",
         "stanchion_fence",

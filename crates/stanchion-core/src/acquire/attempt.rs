@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::timeout_at;
-use crate::description::{Hint, Request, Sharing, Synchronizer, Verdict, now_of, rest_of};
+use crate::description::{Request, Sharing, Synchronizer, Verdict, now_of, rest_of};
 use crate::error::{AcquireError, Rejection};
+use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
-use crate::hold::sweep::Debt;
-use crate::line::{Approach, Reason};
+use crate::hold::sweep::{Debt, Gathered};
+use crate::line::{Approach, Reason, Sign};
 use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::token::FencingToken;
-use crate::waiting::{Applicant, LockEntry, Ticket};
+use crate::waiting::{Applicant, LockEntry, Position, Ticket};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, Wake, micros};
 
@@ -122,18 +123,17 @@ impl Asking {
     /// Asks once; `None` when the deadline passes first. Dropped while under way, the request is awaited in the background and a
     /// grant is released there.
     ///
-    /// `first`: see [`Request::first`].
     pub(super) async fn attempt(
         &mut self,
         entry: &Arc<LockEntry>,
-        first: bool,
+        position: Position,
         deadline: Moment,
     ) -> Option<Attempt> {
         // P3: the request owns all that it needs, because it may outlive this future and its caller.
         let (debt, entry) = (Arc::clone(&self.debt), Arc::clone(entry));
         let (manner, reason) = (self.manner.clone(), self.reason);
         let mut work = Persistent::new(&self.debt.core.runner, async move {
-            ask(&debt, &manner, &entry, first, reason).await
+            ask(&debt, &manner, &entry, position, reason).await
         });
         let core = &self.debt.core;
         // Dropped at this await, or ended by the deadline, `work` continues in the background: a grant is released there, and the
@@ -202,7 +202,7 @@ async fn ask(
     debt: &Debt,
     manner: &Manner,
     entry: &Arc<LockEntry>,
-    first: bool,
+    position: Position,
     reason: Reason,
 ) -> Attempt {
     let (core, sync) = (&debt.core, &debt.sync);
@@ -212,13 +212,14 @@ async fn ask(
     let request = Request {
         since: limit.sent.saturating_sub(micros(sent.since(manner.began))),
         waits: manner.waits,
-        first,
+        first: position.first,
         queued: debt.is_queued(),
         approach: Approach {
             arrived: debt.arrived(),
-            reason,
+            reason: position.reason.unwrap_or(reason),
             polls: core.config.wake == Wake::Poll,
-            hears: debt.is_queued() && entry.hears_for_line(core, &**sync),
+            hears: (debt.is_queued() || position.waits) && entry.hears_for_line(core, &**sync),
+            others: position.others,
         },
         within: manner.within.as_ref(),
         ..limit.request(&debt.owner, manner.terms.first_lease)
@@ -244,6 +245,9 @@ async fn ask(
                     // R2: the hold takes the debt over. Its release is followed by a sweep after the earlier requests.
                     unanswered_until: debt.settle(),
                 };
+                if position.others && !request.approach.polls {
+                    entry.gathered(Gathered::new(core, sync));
+                }
                 let hold = Hold::begin(core, sync, entry, grant);
                 if hold.is_held() {
                     Attempt::Granted(hold, left)
@@ -257,8 +261,11 @@ async fn ask(
                 // Recorded by the request, not by its caller: the caller may have gone, and the sign is there all the same (P3).
                 if let Some(placed) = hint.placed() {
                     debt.placed(placed.arrived);
-                } else if manner.waits && (sync.leaves_sign() || hint == Hint::InLine) {
+                } else if manner.waits && (sync.leaves_sign() || hint.sign() == Sign::InLine) {
                     debt.queued();
+                }
+                if request.waits && !request.approach.polls && matches!(hint, Hint::Waits { .. }) {
+                    entry.gathered(Gathered::new(core, sync));
                 }
                 Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))
             }

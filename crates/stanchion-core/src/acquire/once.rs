@@ -9,7 +9,7 @@ use crate::hold::handle::Hold;
 use crate::millis::Brief;
 use crate::options::HoldTerms;
 use crate::shared::Core;
-use crate::waiting::LockEntries;
+use crate::waiting::{LockEntries, Position};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage};
 
@@ -32,7 +32,10 @@ pub(super) async fn once(
     };
     let mut asking = Asking::new(core, sync, manner);
     loop {
-        let outage = match asking.attempt(visit.entry(), false, deadline).await {
+        let outage = match asking
+            .attempt(visit.entry(), Position::default(), deadline)
+            .await
+        {
             Some(Attempt::Granted(hold, left)) => {
                 // Also when the client is closing: the hold dropped then is released through this queue.
                 visit.entry().acquired(&hold, left);

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::attempt::{Asking, Attempt, Manner};
 use super::{FIRST_ASK, timeout_at};
-use crate::description::{Hint, Synchronizer};
+use crate::description::Synchronizer;
 use crate::error::AcquireError;
+use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::options::HoldTerms;
 use crate::seat::Seat;
@@ -72,7 +73,7 @@ pub(super) async fn wait(
         }
         asking.step_up(&ticket);
         let Some(attempt) = asking
-            .attempt(ticket.entry(), ticket.is_first(), patience)
+            .attempt(ticket.entry(), ticket.position(), patience)
             .await
         else {
             // P8: this one is under way, and may be granted before its sweep.

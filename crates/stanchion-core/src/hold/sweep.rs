@@ -6,7 +6,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::description::{ServerQueue, Sharing, Synchronizer, Tenure, code_of, rest_of};
+use crate::description::{
+    ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, code_of, rest_of,
+};
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::shared::Core;
@@ -20,6 +22,9 @@ const FORGOTTEN: u32 = 16;
 /// The longest outage after which a place in a queue is still given up. The attempt keeps the client's connections alive, which a
 /// server that never returns must not do for ever.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
+
+/// The TTL of a crowd in which nobody asks.
+const GATHERED: Duration = Duration::from_secs(20);
 
 /// The possible leftovers of the requests of one new owner: a hold, a place in the server's queue, a request that may still run.
 ///
@@ -141,6 +146,46 @@ impl Drop for Debt {
     }
 }
 
+/// The place of this process in a crowd on the server. Its drop gives it up in the background (P3); a shutdown waits for that.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    core: Arc<Core>,
+    sync: Arc<dyn Synchronizer>,
+    ended: bool,
+}
+
+impl Gathered {
+    pub(crate) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) -> Self {
+        Self {
+            core: Arc::clone(core),
+            sync: Arc::clone(sync),
+            ended: false,
+        }
+    }
+
+    /// Drops it without a command, because the server has ended it.
+    pub(crate) fn ended(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        let call = self.sync.line().and_then(ServerLine::leave);
+        let Some(call) = call.filter(|_| !self.ended) else {
+            return;
+        };
+        let (core, sync) = (Arc::clone(&self.core), Arc::clone(&self.sync));
+        self.core.runner.finish(async move {
+            let hopeless = core.clock.now() + GATHERED;
+            let left = persist(&core, Path::Background, &call, hopeless, false).await;
+            // A waiter that came meanwhile may have been put into the crowd before this took the process out of it.
+            core.entries.ask_again(&*sync);
+            tracing::debug!(?left, "left a crowd");
+        });
+    }
+}
+
 /// The leftovers of an owner on the server: a hold, a place in a queue; or a request that may still run.
 #[derive(Clone, Debug)]
 pub(crate) struct Leftover {
@@ -177,7 +222,8 @@ async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftove
     let hopeless = match sync.tenure() {
         // P3: a place in a queue has no lease. If nobody else asks for the name, only this removes it.
         Tenure::Leased
-            if sync.sharing() == Sharing::Queued || leftover.queued && sync.line().is_some() =>
+            if leftover.queued && !matches!(sync.sharing(), Sharing::Permits(_))
+                || sync.sharing() == Sharing::Queued =>
         {
             core.clock.now() + LONGEST_OUTAGE
         }

@@ -16,12 +16,13 @@ use crate::options::AcquireOptions;
 pub use self::handle::{Handle, Operation, Resend};
 pub use self::line::Line;
 pub use crate::description::{
-    HandOff, Heard, Hint, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure,
-    Verdict, renew_field,
+    HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
+    renew_field,
 };
+pub use crate::hint::Hint;
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
-pub use crate::line::{Approach, Placed, Reason, Role};
+pub use crate::line::{Approach, Placed, Reason, Role, Sign};
 #[doc(hidden)]
 pub use crate::lua::{ANY_LINE, LINE, MINT, MINT_FUNCTION, Part as LuaPart, woven, woven_len};
 pub use crate::millis::{Brief, as_millis, whole_millis};

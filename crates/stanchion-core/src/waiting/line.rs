@@ -20,8 +20,10 @@ use crate::token::FencingToken;
 use crate::waiting::End;
 use stanchion_transport::{Moment, Path};
 
-/// Redisson's messages of a release. A turn that stanchion leaves to its clients has one more zero, which they read as the same.
-const RELEASED: [&[u8]; 2] = [b"0", b"1"];
+/// Returns whether this is a release of Redisson's. What stanchion says to its clients has a zero in front, which they read as the same.
+fn is_redissons(payload: &[u8]) -> bool {
+    payload.len() < 2 || !payload.starts_with(b"0")
+}
 
 /// A grant by message: see [`Heard::Granted`](crate::primitive::Heard::Granted).
 pub(super) struct Granted<'a> {
@@ -85,7 +87,7 @@ impl LockEntry {
 
     /// Handles a message of Redisson's: one process looks after the lock for the whole line.
     pub(super) fn heard_for_line(&self, sync: &Arc<dyn Synchronizer>, payload: &[u8]) {
-        let (Some(core), true) = (self.core.upgrade(), RELEASED.contains(&payload)) else {
+        let (Some(core), true) = (self.core.upgrade(), is_redissons(payload)) else {
             return;
         };
         let Some(call) = sync.line().and_then(|line| line.tend(true)) else {
@@ -232,9 +234,10 @@ impl LockEntry {
     }
 }
 
-/// Reads a message to a process. One that is not understood lets the first waiter ask.
+/// Reads a message to a process: of a line, or the number of permits that may be free. One that is not understood lets the first waiter
+/// ask.
 pub(super) fn hear(payload: &[u8]) -> Heard<'_> {
-    read(payload).unwrap_or(Heard::Free(1))
+    read(payload).unwrap_or_else(|| Heard::free(payload))
 }
 
 fn read(payload: &[u8]) -> Option<Heard<'_>> {

@@ -41,7 +41,7 @@ use crate::agenda::{Agenda, Item};
 use crate::description::{Heard, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
-use crate::hold::sweep::{Debt, Leftover};
+use crate::hold::sweep::{Debt, Gathered, Leftover};
 use crate::line::Reason;
 use crate::name::Name;
 use crate::options::HoldTerms;
@@ -162,10 +162,23 @@ impl LockEntries {
         places
     }
 
-    /// Takes the places in lines on the server. The caller drops them after the queues are unlocked, which gives them up.
-    pub(crate) fn standing(&self) -> Vec<Arc<Debt>> {
-        let taken = |entry: RefMulti<'_, Subject, Arc<LockEntry>>| entry.queue().standing.take();
-        self.0.iter().filter_map(taken).collect()
+    /// Lets the first waiter for the name of `sync` ask, if there is one.
+    pub(crate) fn ask_again(&self, sync: &dyn Synchronizer) {
+        let entry = self.0.get(&Subject::named(sync, sync.name()));
+        // Outside the shard: wakers may run foreign code.
+        let entry = entry.map(|entry| Arc::clone(&entry));
+        if let Some(entry) = entry {
+            entry.ask_again(Reason::Anew);
+        }
+    }
+
+    /// Takes the places in lines and crowds on the server. The caller drops them after the queues are unlocked, which gives them up.
+    pub(crate) fn standing(&self) -> Vec<(Option<Arc<Debt>>, Option<Gathered>)> {
+        let taken = |entry: RefMulti<'_, Subject, Arc<LockEntry>>| {
+            let mut queue = entry.queue();
+            (queue.standing.take(), queue.gathered.take())
+        };
+        self.0.iter().map(taken).collect()
     }
 
     /// Takes the holds that were handed or granted to waiters which have not been polled since. The caller drops them after
@@ -276,6 +289,8 @@ impl LockEntry {
                 turn: asks.then_some(Turn::Try),
                 asking: false,
                 asked: false,
+                reason: Reason::Anew,
+                asked_with_others: false,
                 asked_before: 0,
                 refused: false,
                 asked_first: false,
@@ -321,8 +336,7 @@ impl LockEntry {
         }
         let heard = match sync.server_queue() {
             Some(server_queue) => server_queue.hear(payload),
-            None if sync.line().is_some() => line::hear(payload),
-            None => Heard::free(payload),
+            None => line::hear(payload),
         };
         let room = match heard {
             Heard::Granted {
@@ -344,6 +358,10 @@ impl LockEntry {
             Heard::Head(pause) => {
                 return self.head(&mut queue, now + pause + Duration::from_millis(1));
             }
+            // Another poll may be due sooner.
+            Heard::Open(pause) if matches!(sync.sharing(), Sharing::Permits(_)) => {
+                return self.poll_by(&mut queue, now + pause);
+            }
             Heard::Open(pause) if pause > Duration::ZERO && queue.asking == 0 => {
                 queue.poll_looks = false;
                 return self.schedule_poll(&mut queue, now + pause);
@@ -361,8 +379,13 @@ impl LockEntry {
         }
         queue.refused = 0;
         queue.reason = Reason::Told;
-        let wakers = queue.admit(Room::For(room));
+        let gathered = queue.gathered.take();
+        let wakers = queue.admit_told(room);
         drop(queue);
+        // The message ended it.
+        if let Some(gathered) = gathered {
+            gathered.ended();
+        }
         wakers.call();
     }
 
@@ -395,6 +418,10 @@ impl LockEntry {
                 wakers
             }
             // A live local holder will call `freed` (invariant 3), so a request now would only be refused.
+            // A place ends unless its process asks now and then; where the next waiter is handed the hold, it is not needed.
+            Some(_) if queue.asking == 0 && queue.handing.is_none() && queue.needs_its_place() => {
+                queue.admit(Room::Unknown)
+            }
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
                 if queue.standing.is_some() {
                     queue.poll_looks = true;
@@ -606,6 +633,18 @@ impl LockEntry {
         }
     }
 
+    /// Records that the server has this process in its crowd. Called by the request, because its caller may have gone.
+    pub(crate) fn gathered(&self, place: Gathered) {
+        let mut queue = self.queue();
+        // Without a waiter nobody is left here who would take what is announced: it is dropped, outside the mutex.
+        if !queue.waiters.is_empty()
+            && let Some(former) = queue.gathered.replace(place)
+        {
+            drop(queue);
+            former.ended();
+        }
+    }
+
     /// Ends a hand-off that gave nobody the hold.
     pub(crate) fn not_handed(&self) {
         let mut queue = self.queue();
@@ -639,7 +678,7 @@ impl LockEntry {
         // A wake is kept for waiters only: whoever joins an empty queue asks at once, or has a local holder to wait for.
         queue.again = 0;
         // P3: the last waiter has left, so the place in the line is given up.
-        let standing = queue.standing.take();
+        let standing = (queue.standing.take(), queue.gathered.take());
         queue.reason = Reason::Told;
         queue.head_look = None;
         if let Some(slot) = queue.poll.take() {

@@ -35,4 +35,4 @@ mod ticket;
 pub(crate) use lock_entry::{End, LockEntries, LockEntry, Successor};
 pub(crate) use queue::Turn;
 pub(crate) use subscriptions::Subscriptions;
-pub(crate) use ticket::{Applicant, Ticket};
+pub(crate) use ticket::{Applicant, Position, Ticket};

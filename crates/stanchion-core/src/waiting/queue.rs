@@ -14,11 +14,12 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::description::{Hint, Sharing, Synchronizer};
+use crate::description::{Sharing, Synchronizer};
+use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
-use crate::hold::sweep::Debt;
-use crate::line::Reason;
+use crate::hold::sweep::{Debt, Gathered};
+use crate::line::{Reason, Sign};
 use crate::options::HoldTerms;
 use crate::timetable::Slot;
 use crate::wire_owner::WireOwner;
@@ -112,6 +113,10 @@ pub(super) struct Queue {
     pub(super) standing: Option<Arc<Debt>>,
     /// True when the planned poll is a look at the line, not an ask that the server told of.
     pub(super) poll_looks: bool,
+    /// For permits: the place of this process in the crowd on the server, as far as is known.
+    pub(super) gathered: Option<Gathered>,
+    /// For permits: the reason of the requests that are admitted now, if not [`Reason::Anew`]. `Some` only inside a function.
+    admitting: Option<Reason>,
     /// The reason of the next request of the first waiter.
     pub(super) reason: Reason,
     /// The moment at which this process must look as the head of the line.
@@ -141,6 +146,10 @@ pub(super) struct Waiter {
     pub(super) asking: bool,
     /// True once it has asked.
     pub(super) asked: bool,
+    /// For permits: the reason of its next request.
+    pub(super) reason: Reason,
+    /// True when its last request said that others of this process wait, too.
+    pub(super) asked_with_others: bool,
     /// The next free place when it asked last: waiters below it had joined by then.
     pub(super) asked_before: u64,
     /// True once it has asked and was not granted.
@@ -215,6 +224,12 @@ impl Queue {
         self.first().map(|(_, waiter)| waiter.sync.sharing())
     }
 
+    /// Returns whether the end of a local hold is served by this process's place on the server, not by a hand-off.
+    pub(super) fn needs_its_place(&self) -> bool {
+        let hands_off = |(_, first): (u64, &Waiter)| first.sync.hand_off().is_some();
+        self.standing.is_some() && !self.first().is_some_and(hands_off)
+    }
+
     pub(super) fn has_live_holder(&self) -> bool {
         // By the clock, too: a holder whose lease has ended excludes nobody, even if nobody has noticed it yet.
         self.holder.upgrade().is_some_and(|hold| hold.is_held())
@@ -226,6 +241,7 @@ impl Queue {
             return;
         };
         let parked = waiter.is_parked();
+        waiter.reason = self.admitting.unwrap_or(Reason::Anew);
         // No caller replaces a `Take`: its hold would be dropped here, under the mutex (invariant 4).
         waiter.turn = Some(turn);
         // Taken, not cloned: a clone may run foreign code (invariant 4). The task registers again with its next poll.
@@ -263,6 +279,24 @@ impl Queue {
             // Invariant 2.
             self.again = self.again.max(1);
         }
+        wakers
+    }
+
+    /// As [`Queue::admit`], after a message to this process alone. Somebody asks, also where `room` is too little: the message has ended
+    /// this process's place on the server, and only a request restores it (invariant 3).
+    pub(super) fn admit_told(&mut self, room: u32) -> Wakers {
+        let parked = self.parked;
+        self.admitting = Some(Reason::Told);
+        let mut wakers = self.admit(Room::For(room));
+        if let Some((first, waiter)) = self.first()
+            && self.parked == parked
+            && self.asking == 0
+            && self.handing.is_none()
+            && waiter.is_parked()
+        {
+            wakers = self.nudge(first);
+        }
+        self.admitting = None;
         wakers
     }
 
@@ -360,10 +394,12 @@ impl Queue {
             }
             Sharing::Permits(_) => {
                 let (parked, heard) = (self.parked, std::mem::take(&mut self.again));
+                self.admitting = Some(Reason::Reply);
                 wakers = self.admit_permits(left);
+                self.admitting = None;
                 // Invariant 2: no room is left by this grant, but the wake during the attempt may be newer than its answer.
                 if self.parked == parked && heard > 0 {
-                    wakers = self.admit(Room::For(heard));
+                    wakers = self.admit_told(heard);
                 }
             }
             Sharing::Event => {
@@ -467,18 +503,18 @@ impl Queue {
 
     /// Moves a refused waiter for permits to the place that the server's hint implies. Returns that place, and tells the first
     /// waiter to ask if it may go on now.
-    pub(super) fn refused_permits(&mut self, place: u64, hint: &Hint) -> (u64, Wakers) {
+    pub(super) fn refused_permits(&mut self, place: u64, sign: Sign) -> (u64, Wakers) {
         // A waiter that was passed over before delayed nobody.
-        let passed = *hint == Hint::Passed;
+        let passed = sign == Sign::Passed;
         // Only one in front of the others, and not yet passed over, was waited for.
         let kept_others =
             passed && place < PASSED && self.first().is_some_and(|(first, _)| first == place);
-        let to = match (place >= PASSED, hint) {
+        let to = match (place >= PASSED, sign) {
             // Behind those that were passed over before, so that each of them is offered its turn.
-            (_, Hint::Passed) => PASSED | self.last_place(),
+            (_, Sign::Passed) => PASSED | self.last_place(),
             (false, _) => place,
             // It has a place in line on the server, ahead of all that joined here since.
-            (true, Hint::InLine) => self.first().map_or(FIRST, |(first, _)| first.min(FIRST)) - 1,
+            (true, Sign::InLine) => self.first().map_or(FIRST, |(first, _)| first.min(FIRST)) - 1,
             // It can be served again, behind the others.
             (true, _) => self.last_place(),
         };
@@ -487,7 +523,7 @@ impl Queue {
         {
             let parked = waiter.is_parked();
             // Invariant 6: with a place in line, or with none to be had, it need not ask again when it becomes the first.
-            waiter.asked_first = passed || *hint == Hint::InLine;
+            waiter.asked_first = passed || sign == Sign::InLine;
             self.waiters.insert(to, waiter);
             if parked {
                 self.count_parked(to, 1);

@@ -13,9 +13,11 @@ use std::time::Duration;
 use super::lock_entry::LockEntry;
 use super::queue::{Queue, Room, Turn, Waiter, Wakers};
 use super::subscriptions::Ear;
-use crate::description::{Hint, Sharing, Synchronizer};
+use crate::description::{Sharing, Synchronizer};
+use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::hold::sweep::Debt;
+use crate::line::Reason;
 use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::wire_owner::WireOwner;
@@ -33,6 +35,19 @@ pub(crate) struct Applicant {
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) owner: WireOwner,
     pub(crate) terms: HoldTerms,
+}
+
+/// The position of a waiter for permits when it asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Position {
+    /// True when no other waiter of this process is ahead.
+    pub(crate) first: bool,
+    /// True for a waiter for permits.
+    pub(crate) waits: bool,
+    /// The reason for which a waiter for permits asks.
+    pub(crate) reason: Option<Reason>,
+    /// True when others of this process do not ask now.
+    pub(crate) others: bool,
 }
 
 /// The pause until a key with `ttl` left has expired: an expiry sends no message. One millisecond more, because a key still
@@ -116,18 +131,25 @@ impl Ticket {
         .await
     }
 
-    /// Returns whether it is the first waiter for permits in this process, and records that it asks as such.
-    pub(crate) fn is_first(&self) -> bool {
+    /// Returns its position among the waiters for permits in this process, and records that it asks in it.
+    pub(crate) fn position(&self) -> Position {
         // Elsewhere only the first asks, or the server keeps the order: nobody needs to be told.
         let (Some(place), Sharing::Permits(_)) = (self.place, self.applicant.sync.sharing()) else {
-            return false;
+            return Position::default();
         };
         let mut queue = self.entry.queue();
-        let first = queue.first().is_some_and(|(first, _)| first == place);
+        let mut position = Position {
+            first: queue.first().is_some_and(|(first, _)| first == place),
+            others: queue.parked > 0,
+            waits: true,
+            ..Position::default()
+        };
         if let Some(waiter) = queue.waiters.get_mut(&place) {
-            waiter.asked_first |= first;
+            waiter.asked_first |= position.first;
+            waiter.asked_with_others = position.others;
+            position.reason = Some(waiter.reason);
         }
-        first
+        position
     }
 
     /// Returns whether its turn has not come yet.
@@ -158,9 +180,7 @@ impl Ticket {
             self.core.subscriptions.want_for(&self.entry, &whom, &own);
         }
         let placed = hint.placed();
-        if let Some(placed) = placed {
-            self.entry.play(&self.core, &**sync, placed.role);
-        }
+        self.entry.play(&self.core, &**sync, hint.role());
         let now = self.core.clock.now();
         // A place that this one replaces is given up after the queue is unlocked.
         let mut _replaced = None;
@@ -181,7 +201,7 @@ impl Ticket {
         let mut wakers = match self.applicant.sync.sharing() {
             _ if *hint == Hint::Forgotten => queue.admit_all(),
             Sharing::Permits(_) => {
-                let (to, wakers) = queue.refused_permits(place, hint);
+                let (to, wakers) = queue.refused_permits(place, hint.sign());
                 self.place = Some(to);
                 if !wakers.0.is_empty() {
                     queue.again = again;
@@ -192,7 +212,7 @@ impl Ticket {
         };
         if wakers.0.is_empty() && again > 0 {
             // Invariant 2: a wake came during the attempt, and the answer may be older than it.
-            wakers = queue.admit(Room::For(again));
+            wakers = queue.admit_told(again);
             // Somebody asks now, and its answer plans the next poll. The second case: this waiter itself, whose waker was taken
             // when it was told.
             if !wakers.0.is_empty() || queue.parked == 0 {
@@ -295,8 +315,24 @@ impl Ticket {
         let removed = queue.remove(place);
         let asked_before = removed.as_ref().map_or(0, |waiter| waiter.asked_before);
         // A wake during the attempt was for what it acquired, unless there is more than one to acquire: then `granted` keeps it.
-        let wakers = queue.granted(sharing, left, asked_before);
+        let mut wakers = queue.granted(sharing, left, asked_before);
+        // Invariant 3: who came during the attempt, and waits, is not known to the server yet.
+        let unknown = removed.as_ref().is_some_and(|it| !it.asked_with_others);
+        let gathered = unknown.then(|| queue.gathered.take()).flatten();
+        if matches!(sharing, Sharing::Permits(_))
+            && unknown
+            && queue.asking == 0
+            && wakers.0.is_empty()
+            && let Some((first, waiter)) = queue.first()
+            && waiter.is_parked()
+        {
+            wakers = queue.nudge(first);
+        }
         self.leave(queue, place, wakers);
+        // The grant ended it on the server.
+        if let Some(gathered) = gathered {
+            gathered.ended();
+        }
         // The grant's message crossed this answer. Both holds are of one owner, and releasing the one would free the other.
         if let Some(Turn::Take(same)) = removed.and_then(|waiter| waiter.turn) {
             same.disown();

@@ -4,6 +4,8 @@
 -- KEYS[1]  free     string      the number of free permits
 -- KEYS[2]  leases   sorted set  permit id -> end of its lease
 -- KEYS[3]  line     list        see line.lua
+-- KEYS[4]  crowd    sorted set  see crowd.lua
+-- KEYS[5]  wake     hash        see crowd.lua
 -- ARGV[1]  owner
 -- ARGV[2]  ids      of 16 bytes each, concatenated
 -- ARGV[3]  channel
@@ -21,6 +23,4 @@ local removed = redis.call('ZREM', KEYS[2], unpack(ids))
 if removed > 0 then free = redis.call('INCRBY', KEYS[1], removed) end
 local left = leave(KEYS[3], ARGV[1] .. ' ' .. #ids, first_in(KEYS[3]))
 if removed + left == 0 then return -2 end
-if free <= 0 then return 0 end
-local told = redis.pcall(ARGV[4], ARGV[3], free)
-return type(told) == 'number' and told or -1
+return announce({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }, free)

@@ -5,7 +5,9 @@
 -- KEYS[2]  leases     sorted set  permit id, 16 raw bytes -> end of its lease, server time in ms (Redisson's layout); the TTL of
 --                                 `free`, mostly none: a request that finds too few free permits reaps ended leases
 -- KEYS[3]  line       list        see line.lua
--- KEYS[4]  slow       hash        see line.lua
+-- KEYS[4]  crowd      sorted set  see crowd.lua
+-- KEYS[5]  wake       hash        see crowd.lua
+-- KEYS[6]  slow       hash        see line.lua
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one acquire only (R1)
 -- ARGV[2]  ids        concatenated: one for each permit that is wanted
 -- ARGV[3]  lease      milliseconds
@@ -14,9 +16,12 @@
 -- ARGV[6]  reap       the most ended leases to reap
 -- ARGV[7]  channel
 -- ARGV[8]  publish    PUBLISH or SPUBLISH
+-- ARGV[9]  client     the uuid of its client, if it waits and hears messages; otherwise empty
+-- ARGV[10] flags      the sum of 1 it was told by message, 2 its client hears Redisson's releases, 4 others of its process wait, 8 told by a reply
 --
 -- Returns  >= 0 acquired: the number of permits that others can still have; -1 late; -4 - ms busy: ask again after ms, when a lease
---          ends (-3: on a message); with a sign { -4 - ms, server time in microseconds, 1 in line or 2 passed over: see refused.lua }
+--          ends (-3: on a message); with a sign { -4 - ms, server time in microseconds, 1 in line or 2 passed over: see refused.lua };
+--          with a client { -4 - ms, server time, 0 or that sign, 1 to hear Redisson's releases for the crowd or 2 to stop }
 -- Replay   the ids are there: granted, their leases only ever lengthened (P6, R3)
 -- Wakes    waiters, for reaped permits that it does not take itself, and when permits are no longer kept back for it
 -- Cost     O(wanted + reap, log n); refused, and for more than one permit: O(places in line), at most 16, and O(holders), up to 256
@@ -45,8 +50,33 @@ if held == wanted then
   return math.max(free, 0)
 end
 
+-- Returns the permits that are free then, and true if this owner has taken its own.
+local function take()
+  free = call('DECRBY', KEYS[1], wanted)
+  local scored = {}
+  for i, id in ipairs(ids) do
+    scored[2 * i - 1] = ends
+    scored[2 * i] = id
+  end
+  local added = redis.pcall('ZADD', KEYS[2], unpack(scored))
+  if type(added) ~= 'number' then
+    call('INCRBY', KEYS[1], wanted)
+    return added
+  end
+  local ttl = call('PTTL', KEYS[1])
+  if ttl > 0 then call('PEXPIRE', KEYS[2], ttl) end
+  return free, true
+end
+
+-- The common case, without the functions for those who wait.
+if held == 0 and free >= wanted and (ARGV[10] == '0' or ARGV[10] == '2') and call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) == 0 then return (take()) end
+
+-- @crowd.lua
 local first = first_in(KEYS[3])
-local kept = kept_back(first, place, ms)
+local client, told, hears, more, prompted = ARGV[9], flags_of(ARGV[10] + 0)
+local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[7], publish = ARGV[8] }
+if told then asked(to, wanted) end
+local reserved = kept_back(first, place, ms)
 
 -- Permits that become free here without a release.
 local found = 0
@@ -56,7 +86,7 @@ if held > 0 then
   found = held
   free = call('INCRBY', KEYS[1], held)
 end
-if free < wanted + kept then
+if free < wanted + reserved then
   local ended = call('ZRANGEBYSCORE', KEYS[2], '-inf', ms, 'LIMIT', 0, ARGV[6])
   if #ended > 0 then
     call('ZREM', KEYS[2], unpack(ended))
@@ -74,31 +104,19 @@ local function list(most)
   return leased, permits
 end
 
-if free < wanted + kept then
-  local again, sign, open = refused(KEYS[3], KEYS[4], first, place, wanted, free, ms, ARGV[5], count, list)
-  if (open or found > 0) and free > 0 then redis.pcall(ARGV[8], ARGV[7], free) end
+if free < wanted + reserved then
+  local again, sign, open = refused(KEYS[3], KEYS[6], first, place, wanted, free, ms, ARGV[5], count, list)
+  if open or found > 0 then announce(to, free) end
   local next_end = call('ZRANGEBYSCORE', KEYS[2], '-inf', NEVER, 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  if next_end then again = math.min(again, math.max(next_end - ms, 0)) end
-  again = again == math.huge and -3 or -4 - again
-  return sign and { again, now, sign } or again
+  return busy(to, again, now, sign, client, hears, client == '' and ARGV[5] ~= '0', next_end and math.max(next_end - ms, 0))
+end
+local mine = first and first.place == place
+if client ~= '' and not prompted and not mine and found == 0 and free - promised(to, now) < wanted then
+  return behind(to, now, client, hears)
 end
 
-free = call('DECRBY', KEYS[1], wanted)
-local scored = {}
-for i, id in ipairs(ids) do
-  scored[2 * i - 1] = ends
-  scored[2 * i] = id
-end
-local added = redis.pcall('ZADD', KEYS[2], unpack(scored))
-if type(added) ~= 'number' then
-  call('INCRBY', KEYS[1], wanted)
-  return added
-end
-local ttl = call('PTTL', KEYS[1])
-if ttl > 0 then call('PEXPIRE', KEYS[2], ttl) end
-if found > 0 and free > 0 then redis.pcall(ARGV[8], ARGV[7], free) end
-if first then
-  if leave(KEYS[3], place, first) == 1 then first = first_in(KEYS[3]) end
-  free = free - kept_back(first, place, ms)
-end
-return math.max(free, 0)
+local left, taken = take()
+if not taken then return left end
+if found > 0 then announce(to, free) end
+if first and leave(KEYS[3], place, first) == 1 then first = first_in(KEYS[3]) end
+return granted(to, client, now, hears, more, left, kept_back(first, place, ms))

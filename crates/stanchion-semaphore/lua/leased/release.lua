@@ -3,14 +3,17 @@
 --
 -- KEYS[1]  free     string      the number of free permits
 -- KEYS[2]  leases   sorted set  permit id -> end of its lease
+-- KEYS[3]  line     list        see line.lua
+-- KEYS[4]  crowd    sorted set  see crowd.lua
+-- KEYS[5]  wake     hash        see crowd.lua
 -- ARGV[1]  ids      of 16 bytes each, concatenated
 -- ARGV[2]  channel  not a KEY: it would need a right on a key of that name (R14)
 -- ARGV[3]  publish  PUBLISH or SPUBLISH
 --
 -- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 at least one was not held
 -- Replay   the ids are no longer there: nothing is given back again (P6)
--- Wakes    waiters in each process, as many as the payload says: the number of free permits, as Redisson
--- Cost     O(permits, log n) and the server's delivery to the subscribers
+-- Wakes    as many processes that wait as permits are free, see crowd.lua; Redisson's clients: payload the number of free permits
+-- Cost     O(permits, log n), O(log m) for m processes that wait
 local ids = {}
 for at = 1, #ARGV[1], 16 do ids[#ids + 1] = string.sub(ARGV[1], at, at + 15) end
 -- Checked before anything is removed: permits that cannot be given back would be lost (R16).
@@ -20,6 +23,14 @@ local removed = redis.call('ZREM', KEYS[2], unpack(ids))
 if removed == 0 then return -2 end
 local free = redis.call('INCRBY', KEYS[1], removed)
 local told = 0
-if free > 0 then told = redis.pcall(ARGV[3], ARGV[2], free) end
+if free > 0 then
+  -- The common case, without the functions for those who wait.
+  if redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
+    told = redis.pcall(ARGV[3], ARGV[2], free)
+  else
+    -- @crowd.lua
+    told = announce({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[2], publish = ARGV[3] }, free)
+  end
+end
 if removed < #ids then return -2 end
 return type(told) == 'number' and told or -1

@@ -4,6 +4,9 @@
 -- KEYS[1]  free       string      the number of free permits; may become negative
 -- KEYS[2]  leases     sorted set  permit id -> end of its lease
 -- KEYS[3]  once       string      the result; expires with not_after
+-- KEYS[4]  line     list        see line.lua
+-- KEYS[5]  crowd    sorted set  see crowd.lua
+-- KEYS[6]  wake     hash        see crowd.lua
 -- ARGV[1]  total
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -19,5 +22,5 @@ local free = free_in(KEYS[1])
 local total = free + redis.call('ZCARD', KEYS[2])
 free = redis.call('INCRBY', KEYS[1], ARGV[1] - total)
 answer = done(KEYS[3], ARGV[2], total)
-if free > 0 and ARGV[1] + 0 > total then redis.pcall(ARGV[4], ARGV[3], free) end
+if ARGV[1] + 0 > total then announce({ line = KEYS[4], crowd = KEYS[5], wake = KEYS[6], base = ARGV[3], publish = ARGV[4] }, free) end
 return answer

@@ -3,7 +3,9 @@
 --
 -- KEYS[1]  free     string  the number of free permits; missing: the semaphore does not exist, and nothing of it is held
 -- KEYS[2]  ledger   hash    owner -> permits
--- KEYS[3]  line     list    see line.lua
+-- KEYS[3]  line     list        see line.lua
+-- KEYS[4]  crowd    sorted set  see crowd.lua
+-- KEYS[5]  wake     hash        see crowd.lua
 -- ARGV[1]  owner
 -- ARGV[2]  permits  those it asked for
 -- ARGV[3]  channel
@@ -25,6 +27,4 @@ if held == 1 and exists then
 elseif left == 0 then
   return -2
 end
-if free <= 0 then return 0 end
-local told = redis.pcall(ARGV[4], ARGV[3], free)
-return type(told) == 'number' and told or -1
+return announce({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }, free)

@@ -8,6 +8,9 @@
 -- KEYS[2]  ledger     hash    owner -> permits
 -- KEYS[3]  once       string  the result; expires with not_after
 -- KEYS[4]  total      string  see total.lua
+-- KEYS[5]  line     list        see line.lua
+-- KEYS[6]  crowd    sorted set  see crowd.lua
+-- KEYS[7]  wake     hash        see crowd.lua
 -- ARGV[1]  owner
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -36,5 +39,5 @@ if total then
 end
 if given > 0 then free = redis.call('INCRBY', KEYS[1], given) end
 answer = done(KEYS[3], ARGV[2], given)
-if given > 0 and free > 0 then redis.pcall(ARGV[4], ARGV[3], free) end
+if given > 0 then announce({ line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }, free) end
 return answer

@@ -3,6 +3,9 @@
 --
 -- KEYS[1]  free     string  the number of free permits; missing: the semaphore does not exist, and nothing of it is held
 -- KEYS[2]  ledger   hash    owner -> permits
+-- KEYS[3]  line     list        see line.lua
+-- KEYS[4]  crowd    sorted set  see crowd.lua
+-- KEYS[5]  wake     hash        see crowd.lua
 -- ARGV[1]  owner
 -- ARGV[2]  permits  those it holds
 -- ARGV[3]  channel  not a KEY: it would need a right on a key of that name (R14)
@@ -10,8 +13,8 @@
 --
 -- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 the owner holds nothing
 -- Replay   the ledger no longer has the owner: nothing is given back again (P6)
--- Wakes    waiters in each process, as many as the payload says: the number of free permits, as Redisson
--- Cost     O(1) and the server's delivery to the subscribers
+-- Wakes    as many processes that wait as permits are free, see crowd.lua; Redisson's clients: payload the number of free permits
+-- Cost     O(log n) for n processes that wait
 local _, exists = free_in(KEYS[1])
 if not exists then
   redis.call('DEL', KEYS[2])
@@ -26,5 +29,10 @@ if type(free) ~= 'number' then
 end
 -- Java cannot read a negative number.
 if free <= 0 then return 0 end
-local told = redis.pcall(ARGV[4], ARGV[3], free)
-return type(told) == 'number' and told or -1
+-- The common case, without the functions for those who wait.
+if redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
+  local told = redis.pcall(ARGV[4], ARGV[3], free)
+  return type(told) == 'number' and told or -1
+end
+-- @crowd.lua
+return announce({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }, free)

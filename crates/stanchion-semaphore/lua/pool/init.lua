@@ -5,6 +5,9 @@
 -- KEYS[2]  once       string  the result; expires with not_after
 -- KEYS[3]  ledger     hash    of plain permits
 -- KEYS[4]  total      string  see total.lua; none if it is the semaphore's own key
+-- KEYS[5]  line     list        see line.lua
+-- KEYS[6]  crowd    sorted set  see crowd.lua
+-- KEYS[7]  wake     hash        see crowd.lua
 -- ARGV[1]  permits
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -21,5 +24,5 @@ if exists then return done(KEYS[2], ARGV[2], 0) end
 redis.call('SET', KEYS[1], ARGV[1])
 made(KEYS[3], KEYS[4], ARGV[1])
 answer = done(KEYS[2], ARGV[2], 1)
-if ARGV[1] ~= '0' then redis.pcall(ARGV[4], ARGV[3], ARGV[1]) end
+announce({ line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }, ARGV[1] + 0)
 return answer

@@ -1,4 +1,4 @@
--- semaphore/line, in front of the scripts that ask for permits and of those that give up asking.
+-- semaphore/line, for the scripts that ask for permits, give up asking, or free some.
 --
 -- The line is a list of "<owner> <permits>": waiting requests in order of arrival, at most one for each process, its first waiter.
 -- Permits are kept back for the first in line. Without it, small requests take each permit as it becomes free, and a big one never

@@ -1,4 +1,4 @@
--- semaphore/refused, in front of the scripts that ask for permits, behind line.lua.
+-- semaphore/refused, for the scripts that ask for permits, behind line.lua.
 
 -- Returns whether enough permits are free once every holder that is not slow has released, and the length of a turn in ms. `count`
 -- returns the number of holders; `list` returns up to so many of them, and the permits of each.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Call, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
+    Call, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing, Synchronizer,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
@@ -11,18 +11,27 @@ use super::script;
 use crate::ids::PermitId;
 use crate::keys::Keys;
 
-static ACQUIRE: Script<4, 8> = script!(
+static ACQUIRE: Script<6, 10> = script!(
     "leased/acquire",
-    "pool/free.lua" "pool/line.lua" "pool/refused.lua" "leased/acquire.lua"
+    "pool/free.lua" "leased/acquire.lua" => crowded with "pool/refused.lua"
 );
-static RELEASE: Script<2, 3> = script!("leased/release", "pool/free.lua" "leased/release.lua");
-static ABANDON: Script<3, 4> =
-    script!("leased/abandon", "pool/free.lua" "pool/line.lua" "leased/abandon.lua");
+static RELEASE: Script<5, 3> = script!(
+    "leased/release",
+    "pool/free.lua" "leased/release.lua" => crowded
+);
+static ABANDON: Script<5, 4> = script!(
+    "leased/abandon",
+    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "leased/abandon.lua"
+);
 static RENEW: Script<1, 3> = script!("leased/renew", "leased/renew.lua");
-static SET_TOTAL: Script<3, 4> =
-    script!("leased/set_total", "pool/free.lua" "pool/once.lua" "leased/set_total.lua");
-static RECLAIM: Script<3, 4> =
-    script!("leased/reclaim", "pool/free.lua" "pool/once.lua" "leased/reclaim.lua");
+static SET_TOTAL: Script<6, 4> = script!(
+    "leased/set_total",
+    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "leased/set_total.lua"
+);
+static RECLAIM: Script<6, 4> = script!(
+    "leased/reclaim",
+    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "leased/reclaim.lua"
+);
 static STATUS: Script<2, 1> = script!("leased/status", "pool/free.lua" "leased/status.lua");
 
 /// The most ended leases that a request reaps beyond the permits it asks for: about 0.1 ms of the server's time.
@@ -45,7 +54,7 @@ impl Synchronizer for Description {
     }
 
     fn channel(&self) -> &[u8] {
-        &self.keys.channel
+        &self.keys.crowd.channel
     }
 
     fn sharing(&self) -> Sharing {
@@ -59,6 +68,8 @@ impl Synchronizer for Description {
                 self.keys.name.as_bytes(),
                 &self.keys.held,
                 &self.keys.line,
+                &self.keys.crowd.line,
+                &self.keys.crowd.wake,
                 &self.keys.slow,
             ],
             [
@@ -68,8 +79,10 @@ impl Synchronizer for Description {
                 request.not_after.into(),
                 super::waits(request).into(),
                 (REAP + u64::from(self.permits)).into(),
-                self.keys.channel.as_slice().into(),
-                self.keys.publish.into(),
+                self.keys.crowd.base.as_slice().into(),
+                self.keys.crowd.publish.into(),
+                super::client(&self.keys, request),
+                super::flags(request).into(),
             ],
         )
     }
@@ -77,11 +90,11 @@ impl Synchronizer for Description {
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
         let ids = PermitId::joined(owner, self.permits);
         let call = RELEASE.call(
-            [self.keys.name.as_bytes(), &self.keys.held],
+            self.keys.releasing(),
             [
                 ids.as_slice().into(),
-                self.keys.channel.as_slice().into(),
-                self.keys.publish.into(),
+                self.keys.crowd.base.as_slice().into(),
+                self.keys.crowd.publish.into(),
             ],
         );
         Some(call)
@@ -90,12 +103,12 @@ impl Synchronizer for Description {
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
         let ids = PermitId::joined(owner, self.permits);
         let call = ABANDON.call(
-            [self.keys.name.as_bytes(), &self.keys.held, &self.keys.line],
+            self.keys.releasing(),
             [
                 owner.as_str().into(),
                 ids.as_slice().into(),
-                self.keys.channel.as_slice().into(),
-                self.keys.publish.into(),
+                self.keys.crowd.base.as_slice().into(),
+                self.keys.crowd.publish.into(),
             ],
         );
         Some(call)
@@ -115,30 +128,48 @@ impl Synchronizer for Description {
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
-        super::place_in_line(rest)
+        super::hint(rest)
+    }
+
+    fn line(&self) -> Option<&dyn ServerLine> {
+        Some(&*self.keys)
     }
 }
 
 pub(crate) fn set_total(keys: &Keys, total: u32, operation: &Operation) -> Call {
     SET_TOTAL.call(
-        [keys.name.as_bytes(), &keys.held, &keys.once(operation)],
+        [
+            keys.name.as_bytes(),
+            &keys.held,
+            &keys.once(operation),
+            &keys.line,
+            &keys.crowd.line,
+            &keys.crowd.wake,
+        ],
         [
             u64::from(total).into(),
             operation.not_after.into(),
-            keys.channel.as_slice().into(),
-            keys.publish.into(),
+            keys.crowd.base.as_slice().into(),
+            keys.crowd.publish.into(),
         ],
     )
 }
 
 pub(crate) fn reclaim(keys: &Keys, id: &PermitId, operation: &Operation) -> Call {
     RECLAIM.call(
-        [keys.name.as_bytes(), &keys.held, &keys.once(operation)],
+        [
+            keys.name.as_bytes(),
+            &keys.held,
+            &keys.once(operation),
+            &keys.line,
+            &keys.crowd.line,
+            &keys.crowd.wake,
+        ],
         [
             id.as_bytes().as_slice().into(),
             operation.not_after.into(),
-            keys.channel.as_slice().into(),
-            keys.publish.into(),
+            keys.crowd.base.as_slice().into(),
+            keys.crowd.publish.into(),
         ],
     )
 }

@@ -4,16 +4,44 @@ pub(crate) mod leased;
 pub(crate) mod plain;
 pub(crate) mod pool;
 
-use stanchion_core::primitive::{Hint, Reply, Request};
+use stanchion_core::primitive::{Arg, Hint, Reason, Reply, Request, Role, Sign};
 
-/// Reads the sign that follows the number in a busy reply: the request is in line, or is passed over.
-fn place_in_line(rest: &[Reply]) -> Hint {
-    let sign = rest.first().and_then(Reply::as_int);
-    match sign {
-        Some(1) => Hint::InLine,
-        Some(2) => Hint::Passed,
-        _ => Hint::None,
+use crate::keys::Keys;
+
+/// Reads what follows the server's time in a busy reply: whether the request is in line or passed over, and the part of this process in
+/// hearing Redisson's releases.
+fn hint(rest: &[Reply]) -> Hint {
+    let number = |at: usize| rest.get(at).and_then(Reply::as_int);
+    Hint::Waits {
+        sign: match number(0) {
+            Some(1) => Sign::InLine,
+            Some(2) => Sign::Passed,
+            _ => Sign::None,
+        },
+        role: Role::read(number(1)),
     }
+}
+
+/// Returns the argument `client`: the uuid of the client, if a message can wake it.
+fn client<'a>(keys: &'a Keys, request: &Request<'_>) -> Arg<'a> {
+    let wakes = request.waits && !request.approach.polls;
+    if wakes {
+        keys.crowd.client.as_str()
+    } else {
+        ""
+    }
+    .into()
+}
+
+/// Returns the argument `flags`: see plain/acquire.lua.
+fn flags(request: &Request<'_>) -> u64 {
+    let wakes = request.waits && !request.approach.polls;
+    let reason = match request.approach.reason {
+        Reason::Told => 1,
+        Reason::Reply => 8,
+        _ => 0,
+    };
+    reason + 2 * u64::from(request.approach.hears) + 4 * u64::from(wakes && request.approach.others)
 }
 
 /// Returns the argument `waits`, by which a script knows whether a refused request goes on waiting.
@@ -21,8 +49,32 @@ fn waits(request: &Request<'_>) -> u64 {
     u64::from(request.waits) + u64::from(request.waits && request.first)
 }
 
+/// The text of a script with the functions for those who wait in the place of its line `-- @crowd.lua`; `$file`: more of them.
+macro_rules! crowded {
+    ($text:expr $(, $file:literal)*) => {
+        stanchion_core::woven!(
+            $text,
+            stanchion_core::primitive::LuaPart::new(
+                "-- @crowd.lua\n",
+                concat!(
+                    include_str!("../../lua/pool/line.lua"),
+                    include_str!("../../lua/pool/crowd.lua"),
+                    $(include_str!(concat!("../../lua/", $file))),*
+                )
+            )
+        )
+    };
+}
+pub(crate) use crowded;
+
 /// Builds a script, with the functions in front that it shares with others.
 macro_rules! script {
+    ($name:literal, $($file:literal)+ => crowded $(with $more:literal)*) => {
+        stanchion_core::primitive::Script::new(
+            $name,
+            $crate::scripts::crowded!(concat!($(include_str!(concat!("../../lua/", $file))),+) $(, $more)*),
+        )
+    };
     ($name:literal, $($file:literal)+) => {
         stanchion_core::primitive::Script::new(
             $name,

@@ -3,22 +3,30 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Call, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer, Tenure,
+    Call, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing, Synchronizer,
+    Tenure,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
 use super::script;
 use crate::keys::Keys;
 
-static ACQUIRE: Script<4, 6> = script!(
+static ACQUIRE: Script<6, 8> = script!(
     "semaphore/acquire",
-    "pool/free.lua" "pool/line.lua" "pool/refused.lua" "plain/acquire.lua"
+    "pool/free.lua" "plain/acquire.lua" => crowded with "pool/refused.lua"
 );
-static RELEASE: Script<2, 4> = script!("semaphore/release", "pool/free.lua" "plain/release.lua");
-static ABANDON: Script<3, 4> =
-    script!("semaphore/abandon", "pool/free.lua" "pool/line.lua" "plain/abandon.lua");
-static RECLAIM: Script<4, 4> =
-    script!("semaphore/reclaim", "pool/free.lua" "pool/once.lua" "plain/reclaim.lua");
+static RELEASE: Script<5, 4> = script!(
+    "semaphore/release",
+    "pool/free.lua" "plain/release.lua" => crowded
+);
+static ABANDON: Script<5, 4> = script!(
+    "semaphore/abandon",
+    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "plain/abandon.lua"
+);
+static RECLAIM: Script<7, 4> = script!(
+    "semaphore/reclaim",
+    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "plain/reclaim.lua"
+);
 static STATUS: Script<2, 1> = script!("semaphore/status", "pool/free.lua" "plain/status.lua");
 
 /// A request for a number of permits of one semaphore.
@@ -38,7 +46,7 @@ impl Synchronizer for Description {
     }
 
     fn channel(&self) -> &[u8] {
-        &self.keys.channel
+        &self.keys.crowd.channel
     }
 
     fn sharing(&self) -> Sharing {
@@ -55,6 +63,8 @@ impl Synchronizer for Description {
                 self.keys.name.as_bytes(),
                 &self.keys.held,
                 &self.keys.line,
+                &self.keys.crowd.line,
+                &self.keys.crowd.wake,
                 &self.keys.slow,
             ],
             [
@@ -62,20 +72,22 @@ impl Synchronizer for Description {
                 u64::from(self.permits).into(),
                 request.not_after.into(),
                 super::waits(request).into(),
-                self.keys.channel.as_slice().into(),
-                self.keys.publish.into(),
+                self.keys.crowd.base.as_slice().into(),
+                self.keys.crowd.publish.into(),
+                super::client(&self.keys, request),
+                super::flags(request).into(),
             ],
         )
     }
 
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
         let call = RELEASE.call(
-            [self.keys.name.as_bytes(), &self.keys.held],
+            self.keys.releasing(),
             [
                 owner.as_str().into(),
                 u64::from(self.permits).into(),
-                self.keys.channel.as_slice().into(),
-                self.keys.publish.into(),
+                self.keys.crowd.base.as_slice().into(),
+                self.keys.crowd.publish.into(),
             ],
         );
         Some(call)
@@ -83,12 +95,12 @@ impl Synchronizer for Description {
 
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
         let call = ABANDON.call(
-            [self.keys.name.as_bytes(), &self.keys.held, &self.keys.line],
+            self.keys.releasing(),
             [
                 owner.as_str().into(),
                 u64::from(self.permits).into(),
-                self.keys.channel.as_slice().into(),
-                self.keys.publish.into(),
+                self.keys.crowd.base.as_slice().into(),
+                self.keys.crowd.publish.into(),
             ],
         );
         Some(call)
@@ -99,7 +111,11 @@ impl Synchronizer for Description {
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {
-        super::place_in_line(rest)
+        super::hint(rest)
+    }
+
+    fn line(&self) -> Option<&dyn ServerLine> {
+        Some(&*self.keys)
     }
 }
 
@@ -110,12 +126,15 @@ pub(crate) fn reclaim(keys: &Keys, owner: &str, operation: &Operation) -> Call {
             &keys.held,
             &keys.once(operation),
             &keys.total,
+            &keys.line,
+            &keys.crowd.line,
+            &keys.crowd.wake,
         ],
         [
             owner.into(),
             operation.not_after.into(),
-            keys.channel.as_slice().into(),
-            keys.publish.into(),
+            keys.crowd.base.as_slice().into(),
+            keys.crowd.publish.into(),
         ],
     )
 }

@@ -1,0 +1,209 @@
+-- semaphore/crowd, for the scripts that free permits or refuse them; behind line.lua.
+--
+-- The crowd is a sorted set, client uuid -> arrival in server us: the processes that wait, each once. Permits that become free are announced
+-- to as many of them as there are permits, each on its own channel, "<base>:<uuid>": "n", so many may be free; "P ms", ask in ms, because
+-- those that were told may be dead. Who is told leaves the crowd, and is in it again with its next refusal. Redisson's clients hear
+-- `base` alone; their releases are heard by one process for all. The hash `wake` has notes: that process, when permits were
+-- announced last and how many of these are not asked for yet, and when a client polled.
+--
+-- Milliseconds: of a crowd in which nobody asks; of the notes; in which those who were told ask, and nobody who comes anew takes what is theirs;
+-- until the next in the crowd asks. Clients that poll hear nothing: one of them is let to ask again after POLLS, and finds a permit
+-- that became free since KEPT; each PERIOD one. A process that cannot be told asks again after POLL. And the most that are told in
+-- one run (P11).
+local GATHERED = 20000
+local NOTED = 10000
+local PROMISED = 25
+local WATCH = 200
+local KEPT = 10
+local POLLS = 20
+local PERIOD = 200
+local POLL = 250
+local TOLD = 16
+
+-- Returns how many heard it; -1: it could not be said.
+local function say(to, client, payload)
+  local told = redis.pcall(to.publish, client and to.base .. ':' .. client or to.base, payload)
+  return type(told) == 'number' and told or -1
+end
+
+local function subscribers(to, ...)
+  local counted = redis.pcall('PUBSUB', to.publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', ...)
+  -- Without the right to count there may be some.
+  if counted.err then return 1, 0 end
+  return counted[2], counted[4]
+end
+
+-- Returns how many clients hear `base` alone. The one that hears it for the crowd has both its channels on one connection.
+local function outside(to)
+  local sentry = redis.call('HGET', to.wake, 'sentry')
+  local all, own = subscribers(to, to.base, to.base .. ':' .. (sentry or ''))
+  return all - (sentry and math.min(1, own) or 0)
+end
+
+-- R8, R9: without memory or rights there are no notes.
+local function note(to, ...)
+  if type(redis.pcall('HSET', to.wake, ...)) == 'number' and redis.pcall('PEXPIRE', to.wake, NOTED) ~= 1 then redis.call('DEL', to.wake) end
+end
+
+local function head(to) return redis.call('ZRANGE', to.crowd, 0, 0)[1] end
+
+-- Lets the first in the crowd ask when nobody else may have done so.
+local function watch(to, ms)
+  local client = head(to)
+  if client then say(to, client, string.format('P %d', ms)) end
+end
+
+local function tell_crowd(to, free)
+  if redis.call('EXISTS', to.crowd, to.wake) == 0 then return say(to, nil, free) end
+  local time = redis.call('TIME')
+  local us, heard = time[1] * 1000000 + time[2], 0
+  -- Redisson reads it as a number; the client that hears for the crowd knows by the zero that it is none of Redisson's.
+  if outside(to) > 0 then heard = math.max(0, say(to, nil, '0' .. string.format('%.0f', free))) end
+  local before = redis.call('HMGET', to.wake, 'told', 'due', 'polled')
+  local recent = us - (before[1] or 0) < 1000 * PROMISED
+  if not head(to) then
+    -- Those who were told a moment ago will find this, too.
+    if not recent then redis.call('DEL', to.wake) end
+    return heard
+  end
+  local now = string.format('%.0f', us)
+  -- Some of what is free was announced a moment ago, to others that are about to ask.
+  local due = recent and before[2] + 0 or 0
+  local all = free
+  free = free - due
+  -- One is kept for a client that polls.
+  local polled = (us - (before[3] or 0)) / 1000
+  if polled >= KEPT and polled < PROMISED then free = free - 1 end
+  local first = first_in(to.line)
+  if first and us / 1000 < first.ends then
+    if all < first.permits then
+      -- All that is free is kept back. Should it be for the dead, the line ends without a message.
+      watch(to, math.max(1, redis.call('PTTL', to.line)))
+      return heard
+    end
+    local client = string.sub(first.place, 1, 36)
+    redis.call('ZREM', to.crowd, client)
+    heard = heard + math.max(0, say(to, client, string.format('%.0f', first.permits)))
+    free = free - first.permits
+  end
+  local had = free
+  for _ = 1, TOLD do
+    local client = free > 0 and head(to)
+    if not client then break end
+    local share = math.ceil(free / redis.call('ZCARD', to.crowd))
+    redis.call('ZREM', to.crowd, client)
+    local told = say(to, client, string.format('%.0f', share))
+    if told < 0 then return -1 end
+    if told > 0 then heard, free = heard + told, free - share end
+  end
+  if free < had then note(to, 'told', recent and before[1] or now, 'due', string.format('%.0f', due + had - free)) end
+  watch(to, WATCH)
+  return heard
+end
+
+-- Takes a process out of the crowd. Returns 1 if it was there.
+local function part(to, client)
+  local first = head(to)
+  local gone = redis.call('ZREM', to.crowd, client)
+  if redis.call('EXISTS', to.crowd) == 0 then
+    redis.call('DEL', to.wake)
+  elseif first == client then
+    watch(to, WATCH)
+  end
+  return gone
+end
+
+-- Announces that permits are free. Returns how many heard it; -1: it could not be said. Errors do not undo a release (R15).
+local function announce(to, free)
+  if free <= 0 then return 0 end
+  local done, heard = pcall(tell_crowd, to, free)
+  if done then return heard end
+  say(to, nil, free)
+  return -1
+end
+
+-- Puts a process that waits into the crowd. Returns its part in hearing Redisson's releases: 1 to hear them, 2 to stop, 0 as before;
+-- nil: without memory, or with a foreign key, nobody can tell it (R8, R9).
+local function gather(to, client, us, hears)
+  local added = redis.pcall('ZADD', to.crowd, 'NX', string.format('%.0f', us), client)
+  if type(added) ~= 'number' then return nil end
+  if redis.pcall('PEXPIRE', to.crowd, GATHERED) ~= 1 then
+    redis.call('ZREM', to.crowd, client)
+    return nil
+  end
+  local sentry = redis.call('HGET', to.wake, 'sentry')
+  if sentry and sentry ~= client and subscribers(to, to.base .. ':' .. sentry) > 0 then return hears and 2 or 0 end
+  if not hears then return 1 end
+  note(to, 'sentry', client)
+  return 0
+end
+
+-- After a grant: keeps the process in the crowd if others of it wait, and takes it out if not.
+local function stay(to, client, us, hears, more)
+  if more then
+    gather(to, client, us, hears)
+  elseif client ~= '' then
+    part(to, client)
+  end
+end
+
+-- The flags of a request: whether it was told to ask, by message; whether its client hears Redisson's releases; whether others of its
+-- process wait; and whether it need not wait behind those who were told.
+local function flags_of(flags)
+  local told = flags % 2 == 1
+  return told, math.floor(flags / 2) % 2 == 1, math.floor(flags / 4) % 2 == 1, told or flags >= 8
+end
+
+-- The reply to a refused request: see the headers of the scripts. `again`: ms, or math.huge. `ends`: ms until a lease ends, if one does: of
+-- those in the crowd only the first asks then, because an end sends no message.
+local function busy(to, again, us, sign, client, hears, polls, ends)
+  if polls and redis.call('EXISTS', to.crowd) == 1 and us - (redis.call('HGET', to.wake, 'polled') or 0) >= 1000 * PERIOD then
+    note(to, 'polled', string.format('%.0f', us))
+    again = math.min(again, POLLS)
+  end
+  local role = client == '' or gather(to, client, us, hears)
+  if not role then again = math.min(again, POLL) end
+  if ends and (client == '' or not role or head(to) == client) then again = math.min(again, ends) end
+  local code = again == math.huge and -3 or -4 - again
+  if client == '' then return sign and { code, us, sign } or code end
+  return { code, us, sign or 0, role or 0 }
+end
+
+-- Records that one who was told asks.
+local function asked(to, wanted)
+  local due = redis.call('HGET', to.wake, 'due')
+  if due then redis.pcall('HSET', to.wake, 'due', string.format('%.0f', math.max(0, due - wanted))) end
+end
+
+-- Returns the number of permits that were announced a moment ago and not asked for yet: they belong to those who were told.
+local function promised(to, us)
+  local noted = redis.call('HMGET', to.wake, 'told', 'due')
+  return us - (noted[1] or 0) < 1000 * PROMISED and noted[2] + 0 or 0
+end
+
+-- Returns the reply to one who comes anew meanwhile. The first in the crowd asks in a moment, and lets the others know of what is left.
+local function behind(to, us, client, hears)
+  local reply = busy(to, math.huge, us, false, client, hears)
+  if head(to) == client then reply[1] = -4 - PROMISED end
+  return reply
+end
+
+-- After a grant that leaves permits free: announces them, unless that was done a moment ago. Returns those that are nobody's.
+local function leftover(to, left, us, reserved)
+  left = math.max(left - reserved, 0)
+  if left == 0 or redis.call('EXISTS', to.crowd) == 0 then return left end
+  local due = promised(to, us)
+  if due > 0 then return math.max(0, left - due) end
+  announce(to, left)
+  return 0
+end
+
+-- Ends an acquire that has taken its permits. Returns the number of permits that others can still have. Errors do not undo it.
+local function granted(to, client, us, hears, more, left, reserved)
+  local done, others = pcall(function()
+    stay(to, client, us, hears, more)
+    return leftover(to, left, us, reserved)
+  end)
+  return done and others or 0
+end
+

@@ -1,0 +1,20 @@
+-- semaphore/tend
+-- Announce the free permits, for a client that heard a release of Redisson's.
+--
+-- KEYS[1]  free   string      the number of free permits
+-- KEYS[2]  line   list        see line.lua
+-- KEYS[3]  crowd  sorted set  see crowd.lua
+-- KEYS[4]  wake   hash        see crowd.lua
+-- ARGV[1]  base
+-- ARGV[2]  publish  PUBLISH or SPUBLISH
+--
+-- Returns  -1
+-- Replay   harmless
+-- Wakes    as a release does
+-- Cost     O(log n) for n processes that wait
+local free = free_in(KEYS[1])
+if free > 0 and redis.call('EXISTS', KEYS[3]) == 1 then
+  -- Not `announce`: where the crowd cannot be told, that tells all, and this client would tend again, for ever.
+  tell_crowd({ line = KEYS[2], crowd = KEYS[3], wake = KEYS[4], base = ARGV[1], publish = ARGV[2] }, free)
+end
+return -1

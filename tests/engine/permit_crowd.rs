@@ -1,0 +1,463 @@
+//! The processes that wait for permits: what a grant costs, who is told of a free permit, and what the dead and the others cost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use stanchion::embedded::Switch;
+use stanchion::{AcquireError, Client, Wake};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use stanchion_tests::permits::{CHANNEL, CROWD, KINDS, Kind, NAME, Seat, WAKE, at_rest};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Grants, and the longest wait in µs.
+#[derive(Debug, Default)]
+struct Tally {
+    grants: AtomicU64,
+    longest: AtomicU64,
+}
+
+fn work(kind: Kind, clients: &[Client], tally: &Arc<Tally>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for client in clients {
+        let (seats, tally) = (kind.on(client), Arc::clone(tally));
+        tasks.spawn(async move {
+            loop {
+                let began = Instant::now();
+                let permit = seats.acquire(1).await.unwrap();
+                let waited = u64::try_from(began.elapsed().as_micros()).unwrap();
+                tally.longest.fetch_max(waited, Ordering::Relaxed);
+                tally.grants.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(ms(2)).await;
+                permit.release().await.unwrap();
+                tokio::time::sleep(ms(2)).await;
+            }
+        });
+    }
+    tasks
+}
+
+/// P11.
+#[tokio::test(start_paused = true)]
+async fn a_grant_costs_three_commands_however_many_processes_wait() {
+    for kind in KINDS {
+        for size in [16, 64] {
+            let world = World::engine();
+            let clients = world.fleet(size).await;
+            kind.on(&clients[0]).init(4).await.unwrap();
+            let tally = Arc::new(Tally::default());
+            let mut tasks = work(kind, &clients, &tally);
+            tokio::time::sleep(ms(1000)).await;
+            let (scripts, grants) = (world.scripts_run(), tally.grants.load(Ordering::Relaxed));
+            tally.longest.store(0, Ordering::Relaxed);
+            tokio::time::sleep(ms(1000)).await;
+            let scripts = world.scripts_run() - scripts;
+            let grants = tally.grants.load(Ordering::Relaxed) - grants;
+            tasks.shutdown().await;
+            assert!(grants > 500, "{kind:?}, {size}: {grants} grants");
+            assert!(
+                scripts * 10 <= grants * 32,
+                "{kind:?}, {size}: {scripts} scripts for {grants} grants"
+            );
+            // In their turns: a fair share of a second is 64 of 4 ms, four at a time.
+            let longest = ms(tally.longest.load(Ordering::Relaxed) / 1000);
+            assert!(longest < ms(150), "{kind:?}, {size}: {longest:?}");
+        }
+    }
+}
+
+fn taking(kind: Kind, client: &Client, permits: u32) -> JoinHandle<Seat> {
+    let seats = kind.on(client);
+    tokio::spawn(async move { seats.acquire(permits).await.unwrap() })
+}
+
+async fn gathered(world: &World, processes: usize) {
+    eventually("they wait", || {
+        world.admin(&["ZCARD", CROWD]) == processes.to_string()
+    })
+    .await;
+    world.quiet().await;
+}
+
+/// All permits are held, and a fleet waits for one each, in its order.
+async fn waited_for(
+    world: &World,
+    kind: Kind,
+    permits: u32,
+    size: usize,
+) -> (Vec<Client>, Seat, Vec<JoinHandle<Seat>>) {
+    let holder = world.named("holder").await;
+    let seats = kind.on(&holder);
+    seats.init(permits).await.unwrap();
+    // The server knows the scripts from here on.
+    seats.acquire(1).await.unwrap().release().await.unwrap();
+    let held = seats.acquire(permits).await.unwrap();
+    let mut clients = world.fleet(size).await;
+    let mut waiters = Vec::new();
+    for (n, client) in clients.iter().enumerate() {
+        waiters.push(taking(kind, client, 1));
+        gathered(world, n + 1).await;
+    }
+    clients.push(holder);
+    (clients, held, waiters)
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_are_told_as_permits_are_free() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_clients, held, waiters) = waited_for(&world, kind, 3, 12).await;
+        let before = world.scripts_run();
+        let released = Instant::now();
+        held.release().await.unwrap();
+        eventually("three have theirs", || {
+            waiters.iter().filter(|waiter| waiter.is_finished()).count() == 3
+        })
+        .await;
+        assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
+        let scripts = world.scripts_run() - before;
+        // The first use of a script that tells somebody is sent twice.
+        assert!(scripts <= 5, "{kind:?}: {scripts} scripts");
+        assert!(waiters[..3].iter().all(JoinHandle::is_finished), "in order");
+        for waiter in waiters {
+            waiter.await.unwrap().release().await.unwrap();
+        }
+        at_rest(&world, 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_whose_connections_are_gone_are_passed_over_at_once() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_clients, held, mut waiters) = waited_for(&world, kind, 1, 5).await;
+        let faults = world.as_engine().faults();
+        faults.refuse_connections(Switch::On);
+        for dead in ["p0", "p1", "p2", "p3"] {
+            faults.kill_label(dead);
+        }
+        let released = Instant::now();
+        held.release().await.unwrap();
+        drop(waiters.pop().unwrap().await.unwrap());
+        assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
+    }
+}
+
+/// Those who were told say nothing: the next asks a moment later, and lets the others know.
+#[tokio::test(start_paused = true)]
+async fn silent_processes_delay_the_living_by_little() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_clients, held, waiters) = waited_for(&world, kind, 4, 10).await;
+        for silent in 0..4 {
+            world
+                .as_engine()
+                .faults()
+                .freeze(Some(&format!("p{silent}")));
+        }
+        let released = Instant::now();
+        held.release().await.unwrap();
+        for living in waiters.into_iter().skip(4) {
+            living.await.unwrap().release().await.unwrap();
+        }
+        assert!(released.elapsed() < ms(400), "{:?}", released.elapsed());
+    }
+}
+
+/// A process is told once for all its waiters, and again when some are left.
+#[tokio::test(start_paused = true)]
+async fn many_waiters_of_two_processes_are_all_served() {
+    for kind in KINDS {
+        let world = World::engine();
+        let clients = world.fleet(3).await;
+        let seats = kind.on(&clients[2]);
+        seats.init(2).await.unwrap();
+        let held = seats.acquire(2).await.unwrap();
+        let mut tasks = JoinSet::new();
+        for n in 0..200 {
+            let seats = kind.on(&clients[n % 2]);
+            tasks.spawn(async move {
+                let permit = seats.acquire(1).await.unwrap();
+                tokio::time::sleep(ms(1)).await;
+                permit.release().await.unwrap();
+            });
+        }
+        gathered(&world, 2).await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        tasks.join_all().await;
+        // 100 turns of 1 ms, and what the messages take.
+        assert!(released.elapsed() < ms(400), "{:?}", released.elapsed());
+        at_rest(&world, 2).await;
+    }
+}
+
+/// A release of Redisson's is heard by one process for all.
+#[tokio::test(start_paused = true)]
+async fn a_release_of_redissons_reaches_as_many_as_it_frees() {
+    for kind in KINDS {
+        let world = World::engine();
+        let clients = world.fleet(6).await;
+        kind.on(&clients[0]).init(3).await.unwrap();
+        // Redisson has them all.
+        let _ = world.admin(&["SET", NAME, "0"]);
+        let mut waiters = Vec::new();
+        for (n, client) in clients.iter().enumerate() {
+            waiters.push(taking(kind, client, 1));
+            gathered(&world, n + 1).await;
+        }
+        // All have asked again meanwhile, and one still hears for the others.
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert_eq!(world.admin(&["HEXISTS", WAKE, "sentry"]), "1", "{kind:?}");
+        let before = world.scripts_run();
+        let _ = world.admin(&["SET", NAME, "3"]);
+        let released = Instant::now();
+        let _ = world.admin(&["PUBLISH", CHANNEL, "3"]);
+        eventually("three have theirs", || {
+            waiters.iter().filter(|waiter| waiter.is_finished()).count() == 3
+        })
+        .await;
+        assert!(released.elapsed() < ms(30), "{:?}", released.elapsed());
+        let scripts = world.scripts_run() - before;
+        assert!(scripts <= 6, "{kind:?}: {scripts} scripts");
+        for waiter in waiters {
+            waiter.await.unwrap().release().await.unwrap();
+        }
+    }
+}
+
+/// Redisson's waiters hear every release, also while processes of ours wait.
+#[tokio::test(start_paused = true)]
+async fn redissons_waiters_hear_releases_beside_a_crowd() {
+    for kind in KINDS {
+        let world = World::engine();
+        let mut java = world.listen(CHANNEL).await;
+        let (_clients, held, waiters) = waited_for(&world, kind, 2, 4).await;
+        // Of `waited_for`, when nobody waited yet: two of `init`, and a release.
+        for _ in 0..2 {
+            assert_eq!(java.next().await, "2");
+        }
+        held.release().await.unwrap();
+        // Redisson reads it as the same.
+        assert_eq!(java.next().await, "02");
+        for waiter in waiters {
+            waiter.await.unwrap().release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_polls_gets_permits_beside_a_crowd() {
+    for kind in KINDS {
+        let world = World::engine();
+        let config = world.config("polling").wake(Wake::Poll);
+        let polling = kind.on(&Client::connect_with(config).await.unwrap());
+        polling.init(2).await.unwrap();
+        let clients = world.fleet(8).await;
+        let mut tasks = work(kind, &clients, &Arc::default());
+        tokio::time::sleep(ms(500)).await;
+        let started = Instant::now();
+        for _ in 0..5 {
+            polling.acquire(1).await.unwrap().release().await.unwrap();
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            started.elapsed()
+        );
+        tasks.shutdown().await;
+    }
+}
+
+/// A crowd of the dead leaves nothing that lasts, and keeps nobody waiting.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_the_dead_ends_by_itself() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_clients, held, waiters) = waited_for(&world, kind, 2, 2).await;
+        for n in 0..1000 {
+            let dead = format!("00000000-0000-8000-8000-{n:012}");
+            let _ = world.admin(&["ZADD", CROWD, &n.to_string(), &dead]);
+        }
+        let released = Instant::now();
+        held.release().await.unwrap();
+        for waiter in waiters {
+            waiter.await.unwrap().release().await.unwrap();
+        }
+        assert!(released.elapsed() < ms(6000), "{:?}", released.elapsed());
+        at_rest(&world, 2).await;
+    }
+}
+
+/// R15, R16: keys of the same names that hold something else stay as they are, and no release fails by them.
+#[tokio::test(start_paused = true)]
+async fn foreign_keys_in_place_of_the_crowd_stop_no_release() {
+    for kind in KINDS {
+        for key in [CROWD, WAKE] {
+            let world = World::engine();
+            let (clients, held, waiters) = waited_for(&world, kind, 2, 2).await;
+            waiters.iter().for_each(JoinHandle::abort);
+            eventually("they have left", || {
+                clients[..2].iter().all(|client| client.waiters() == 0)
+            })
+            .await;
+            let _ = world.admin(&["DEL", key]);
+            let _ = world.admin(&["SET", key, "theirs"]);
+            let patient = kind.on(&clients[0]);
+            let wait = Duration::from_millis(100);
+            let error = patient.acquire_timeout(1, wait).await.unwrap_err();
+            match (key, error) {
+                // Nobody can tell it, so it polls.
+                (CROWD, AcquireError::TimedOut { .. }) | (WAKE, AcquireError::Rejected { .. }) => {}
+                (_, error) => panic!("{kind:?}, {key}: {error}"),
+            }
+            let waiting = (key == CROWD).then(|| taking(kind, &clients[1], 1));
+            held.release().await.unwrap();
+            if let Some(waiting) = waiting {
+                waiting.await.unwrap().release().await.unwrap();
+            }
+            assert_eq!(patient.available().await.unwrap(), 2, "{kind:?}, {key}");
+            assert_eq!(world.admin(&["GET", key]), "theirs", "{kind:?}");
+        }
+    }
+}
+
+/// S2: what was announced to those who wait is not for who comes anew, for a moment; a try takes it.
+#[tokio::test(start_paused = true)]
+async fn newcomers_do_not_take_what_is_promised() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (clients, held, _waiters) = waited_for(&world, kind, 1, 1).await;
+        // It is told, and says nothing.
+        world.as_engine().faults().freeze(Some("p0"));
+        held.release().await.unwrap();
+        let newcomer = kind.on(clients.last().unwrap());
+        let error = newcomer.acquire_timeout(1, ms(15)).await.unwrap_err();
+        assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+        assert!(newcomer.try_acquire(1).await.unwrap().is_some());
+        world.as_engine().faults().thaw(None);
+    }
+}
+
+/// S4: a process in which many wait costs no more than one.
+#[tokio::test(start_paused = true)]
+async fn many_waiters_of_a_process_cost_two_commands_each() {
+    for kind in KINDS {
+        let world = World::engine();
+        let clients = world.fleet(3).await;
+        let seats = kind.on(&clients[2]);
+        seats.init(2).await.unwrap();
+        let held = seats.acquire(2).await.unwrap();
+        let mut tasks = JoinSet::new();
+        for n in 0..100 {
+            let seats = kind.on(&clients[n % 2]);
+            tasks.spawn(async move {
+                let permit = seats.acquire(1).await.unwrap();
+                tokio::time::sleep(ms(1)).await;
+                permit.release().await.unwrap();
+            });
+        }
+        gathered(&world, 2).await;
+        let before = world.scripts_run();
+        held.release().await.unwrap();
+        tasks.join_all().await;
+        let scripts = world.scripts_run() - before;
+        assert!(scripts < 230, "{kind:?}: {scripts} scripts for 100 grants");
+    }
+}
+
+/// S5: the end of a lease sends no message. One process asks then, and lets the others know.
+#[tokio::test(start_paused = true)]
+async fn one_process_asks_when_a_lease_ends() {
+    for size in [1, 20] {
+        let world = World::engine();
+        let (_clients, held, waiters) = waited_for(&world, Kind::Leased, 2, size).await;
+        let Seat::Leased(permits) = &held else {
+            panic!("{held:?}")
+        };
+        world.as_engine().faults().freeze(Some("holder"));
+        // The renewal that is under way may have run.
+        tokio::time::sleep(ms(100)).await;
+        let before = world.scripts_run();
+        let ends = Instant::now() + permits.remaining();
+        eventually("some have theirs", || {
+            let seated = waiters.iter().filter(|waiter| waiter.is_finished());
+            seated.count() == size.min(2)
+        })
+        .await;
+        let late = Instant::now().saturating_duration_since(ends);
+        assert!(late < ms(400), "{size}: {late:?}");
+        let scripts = world.scripts_run() - before;
+        // Each asks every five seconds as well, so that a lost message costs no more.
+        assert!(scripts < 6 * size as u64 + 6, "{size}: {scripts} scripts");
+    }
+}
+
+/// S6: permits are not announced to a process in which nobody waits any more.
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_leaves_the_crowd() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (clients, held, waiters) = waited_for(&world, kind, 1, 2).await;
+        let patient = kind.on(&clients[2]);
+        assert!(patient.acquire_timeout(1, ms(50)).await.is_err());
+        waiters.iter().for_each(JoinHandle::abort);
+        let gone = Instant::now();
+        eventually("they have left", || {
+            world.admin(&["EXISTS", CROWD, WAKE]) == "0"
+        })
+        .await;
+        assert!(gone.elapsed() < ms(1000), "{:?}", gone.elapsed());
+        held.release().await.unwrap();
+    }
+}
+
+/// A waiter that comes while the only other one of its process asks is told as well: at each moment of that request.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_comes_during_a_request_is_known_to_the_server() {
+    for kind in KINDS {
+        for steps in 0..16 {
+            let world = World::engine();
+            let (clients, held, mut waiters) = waited_for(&world, kind, 1, 1).await;
+            held.release().await.unwrap();
+            for _ in 0..steps {
+                tokio::task::yield_now().await;
+            }
+            let second = taking(kind, &clients[0], 1);
+            let first = waiters.pop().unwrap().await.unwrap();
+            tokio::time::sleep(ms(100)).await;
+            let released = Instant::now();
+            first.release().await.unwrap();
+            second.await.unwrap().release().await.unwrap();
+            assert!(
+                released.elapsed() < ms(50),
+                "{kind:?}, {steps}: {:?}",
+                released.elapsed()
+            );
+            at_rest(&world, 1).await;
+        }
+    }
+}
+
+/// The last waiter leaves, and the next one of its process comes: the server may hear of these two in the other order.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_comes_while_its_process_leaves_is_known_to_the_server() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (clients, held, waiters) = waited_for(&world, kind, 1, 1).await;
+        waiters[0].abort();
+        let next = taking(kind, &clients[0], 1);
+        eventually("it waits", || clients[0].waiters() == 1).await;
+        world.quiet().await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        next.await.unwrap().release().await.unwrap();
+        assert!(released.elapsed() < ms(50), "{:?}", released.elapsed());
+    }
+}
