@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -16,11 +16,13 @@ const CARD: RGBColor = RGBColor(251, 250, 247);
 const INK: RGBColor = RGBColor(31, 42, 51);
 const GRID: RGBColor = RGBColor(216, 214, 206);
 /// Told apart by brightness as well as by hue.
-const COLOURS: [RGBColor; 4] = [
+const COLOURS: [RGBColor; 6] = [
     RGBColor(47, 102, 144),
     RGBColor(217, 131, 36),
     RGBColor(141, 182, 212),
     RGBColor(243, 198, 146),
+    RGBColor(96, 38, 92),
+    RGBColor(120, 152, 60),
 ];
 
 /// How the values are laid out on the axis.
@@ -78,6 +80,11 @@ impl Chart {
     }
 
     pub(crate) fn svg(&self) -> Result<String> {
+        ensure!(
+            self.series.len() <= COLOURS.len(),
+            "{} series cannot be told apart",
+            self.series.len()
+        );
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use futures_timer::Delay;
 use stanchion::{
     Acquire, Background, Client, ClientConfig, FairLock, Guard, LeasedSemaphore, Lock, Lockable,
     MultiLock, Permit, RwLock, Semaphore,
@@ -14,6 +15,7 @@ use tokio::task::JoinSet;
 use crate::chart::{Chart, Scale, Series, Shape};
 use crate::handoffs::sent;
 use crate::measure::{Flavor, Plan, Spread};
+use crate::redisson;
 use crate::report::{Report, Target};
 
 /// The numbers of clients.
@@ -56,6 +58,28 @@ impl What {
             Self::Semaphore => "Semaphore, 8 permits",
             Self::Leased => "LeasedSemaphore, 8 permits",
             Self::Multi => "MultiLock of 3",
+        }
+    }
+
+    /// Its name in the chart, if it is there: the others look as the lock does.
+    const fn in_the_chart(self) -> Option<&'static str> {
+        match self {
+            Self::Lock => Some("Lock"),
+            Self::Fair => Some("FairLock"),
+            Self::Semaphore => Some("Semaphore"),
+            _ => None,
+        }
+    }
+
+    /// What Redisson's fleet is told to use.
+    const fn of_redisson(self) -> Option<&'static str> {
+        match self {
+            Self::Lock => Some("lock"),
+            Self::Fair => Some("fair"),
+            Self::Write => Some("write"),
+            Self::Semaphore => Some("semaphore"),
+            Self::Leased => Some("leased"),
+            Self::Mixed | Self::Multi => None,
         }
     }
 
@@ -138,13 +162,13 @@ impl Worker {
             Self::Permits(semaphore) => Held::Permit(semaphore.acquire().await?),
         };
         granted();
-        tokio::time::sleep(HOLD).await;
+        Delay::new(HOLD).await;
         releasing();
         match held {
             Held::Guard(guard) => guard.release().await?,
             Held::Permit(permit) => permit.release().await?,
         }
-        tokio::time::sleep(HOLD).await;
+        Delay::new(HOLD).await;
         Ok(())
     }
 }
@@ -157,7 +181,9 @@ fn locked(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
 fn script_micros(server: &RedisServer) -> f64 {
     let info = server.cli(&["INFO", "commandstats"]);
     let of = |line: &str| -> Option<f64> {
-        let rest = line.strip_prefix("cmdstat_evalsha:")?;
+        let rest = line
+            .strip_prefix("cmdstat_evalsha:")
+            .or_else(|| line.strip_prefix("cmdstat_eval:"))?;
         let usec = rest
             .split(',')
             .find_map(|part| part.strip_prefix("usec="))?;
@@ -219,25 +245,81 @@ async fn run(server: &RedisServer, what: What, size: usize, plan: Plan) -> Resul
     })
 }
 
+/// The time in which a Java fleet warms up.
+const WARM_UP: Duration = Duration::from_secs(5);
+
+/// The same with Redisson's clients, all in one Java process.
+fn run_redisson(
+    server: &RedisServer,
+    class_path: &str,
+    what: What,
+    kind: &str,
+    size: usize,
+    plan: Plan,
+) -> Result<Figures> {
+    let name = format!("bench:fleet:redisson:{}", what.title());
+    let url = server.url();
+    let hold = HOLD.as_micros();
+    let mut fleet = redisson::Fleet::start(class_path, &url, kind, &name, size, hold, PERMITS)?;
+    std::thread::sleep(WARM_UP.min(plan.run * 3));
+    fleet.count()?;
+    server.reset_stats();
+    let started = Instant::now();
+    std::thread::sleep(plan.run);
+    let elapsed = started.elapsed().as_secs_f64();
+    let (commands, server_micros) = (sent(server) as f64, script_micros(server));
+    let count = fleet.count()?;
+    Ok(Figures {
+        commands: commands / count.grants.max(1.0),
+        rate: count.grants / elapsed,
+        gap: f64::NAN,
+        longest: count.longest,
+        mean: count.mean,
+        server_micros: server_micros / count.grants.max(1.0),
+    })
+}
+
 pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     let mut series = Vec::new();
+    let class_path = redisson::class_path();
     for what in What::ALL {
         let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); SIZES.len()];
+        let mut theirs = runs.clone();
         for _ in 0..plan.runs {
             for (size, runs) in SIZES.into_iter().zip(&mut runs) {
                 let runtime = Flavor::MultiThread.runtime()?;
                 runs.push(runtime.block_on(run(server, what, size, plan))?);
                 server.flush();
             }
+            let redisson = class_path.zip(what.of_redisson());
+            // Fewer blocks: each of them warms a process up.
+            let most = plan.runs.min(3);
+            for (size, theirs) in SIZES.into_iter().zip(&mut theirs) {
+                if theirs.len() < most
+                    && let Some((class_path, kind)) = redisson
+                {
+                    theirs.push(run_redisson(server, class_path, what, kind, size, plan)?);
+                    server.flush();
+                }
+            }
         }
         rows(report, what, &runs);
-        series.push(Series {
-            name: what.title().into(),
-            values: runs
-                .iter()
-                .map(|runs| spread(runs, |f| f.commands).median)
-                .collect(),
-        });
+        let mut draw = |prefix: &str, runs: &[Vec<Figures>]| {
+            let Some(name) = what.in_the_chart() else {
+                return;
+            };
+            let name = format!("{prefix}{name}");
+            let median = |runs: &Vec<Figures>| spread(runs, |f| f.commands).median;
+            let values = runs.iter().map(median).collect();
+            series.push(Series { name, values });
+        };
+        draw("", &runs);
+        if theirs.iter().all(|runs| !runs.is_empty()) {
+            beside(report, what, &runs, &theirs);
+            if what != What::Fair {
+                draw("Redisson: ", &theirs);
+            }
+        }
     }
     report.chart(Chart {
         file: "fleet-commands".into(),
@@ -254,6 +336,38 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
 
 fn spread(runs: &[Figures], of: impl Fn(&Figures) -> f64) -> Spread {
     Spread::of(runs.iter().map(of).collect())
+}
+
+/// The figures of Redisson's fleet, and what ours are to them.
+fn beside(report: &mut Report, what: What, ours: &[Vec<Figures>], theirs: &[Vec<Figures>]) {
+    let title = what.title();
+    for ((size, ours), theirs) in SIZES.into_iter().zip(ours).zip(theirs) {
+        let of = |f: fn(&Figures) -> f64| spread(theirs, f);
+        report.row(
+            "fleet",
+            format!("Redisson: {title}, {size}: commands"),
+            of(|f| f.commands),
+            Target::None,
+            format!(
+                "{:.0} grants/s, longest wait {:.0} ms, mean {:.1} ms, {:.0} us of the server",
+                of(|f| f.rate).median,
+                of(|f| f.longest).median,
+                of(|f| f.mean).median,
+                of(|f| f.server_micros).median
+            ),
+        );
+        let rates = ours
+            .iter()
+            .zip(theirs)
+            .map(|(ours, theirs)| ours.rate / theirs.rate.max(0.1));
+        report.row(
+            "fleet",
+            format!("{title}, {size}: grants/s / Redisson's"),
+            Spread::of(rates.collect()),
+            Target::None,
+            "",
+        );
+    }
 }
 
 fn rows(report: &mut Report, what: What, runs: &[Vec<Figures>]) {

@@ -25,6 +25,7 @@ mod multilock;
 mod page;
 mod parallel;
 mod processes;
+mod redisson;
 mod redlock;
 mod report;
 mod rwlock;

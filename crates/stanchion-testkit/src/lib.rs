@@ -26,6 +26,7 @@ mod history;
 mod monitor;
 mod process;
 mod proxy;
+pub mod redisson;
 mod resp;
 mod sentinel;
 mod servers;
