@@ -461,3 +461,27 @@ async fn a_waiter_that_comes_while_its_process_leaves_is_known_to_the_server() {
         assert!(released.elapsed() < ms(50), "{:?}", released.elapsed());
     }
 }
+
+/// S3: who was told in vain has not lost its turn.
+#[tokio::test(start_paused = true)]
+async fn who_is_told_in_vain_is_the_first_again() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (clients, held, mut waiters) = waited_for(&world, kind, 1, 3).await;
+        let quick = kind.on(clients.last().unwrap());
+        // A try takes the permit while the message is under way.
+        world.as_engine().faults().delay(Some("p0"), ms(5));
+        held.release().await.unwrap();
+        let taken = quick.try_acquire(1).await.unwrap().unwrap();
+        tokio::time::sleep(ms(100)).await;
+        world.as_engine().faults().delay(Some("p0"), ms(0));
+        taken.release().await.unwrap();
+        let last = waiters.split_off(1);
+        let first = waiters.pop().unwrap().await.unwrap();
+        assert!(last.iter().all(|waiter| !waiter.is_finished()), "{kind:?}");
+        first.release().await.unwrap();
+        for waiter in last {
+            waiter.await.unwrap().release().await.unwrap();
+        }
+    }
+}

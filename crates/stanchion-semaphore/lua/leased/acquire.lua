@@ -108,7 +108,7 @@ if free < wanted + reserved then
   local again, sign, open = refused(KEYS[3], KEYS[6], first, place, wanted, free, ms, ARGV[5], count, list)
   if open or found > 0 then announce(to, free) end
   local next_end = call('ZRANGEBYSCORE', KEYS[2], '-inf', NEVER, 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  return busy(to, again, now, sign, client, hears, client == '' and ARGV[5] ~= '0', next_end and math.max(next_end - ms, 0))
+  return busy(to, again, now, sign, client, hears, told, client == '' and ARGV[5] ~= '0', next_end and math.max(next_end - ms, 0))
 end
 local mine = first and first.place == place
 if client ~= '' and not prompted and not mine and found == 0 and free - promised(to, now) < wanted then

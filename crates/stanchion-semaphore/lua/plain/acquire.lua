@@ -67,7 +67,7 @@ if free < wanted + kept_back(first, place, ms) then
   if not exists then call('DEL', KEYS[2]) end
   local again, sign, open = refused(KEYS[3], KEYS[6], first, place, wanted, free, ms, ARGV[4], count, list)
   if open then announce(to, free) end
-  return busy(to, again, now, sign, client, hears, client == '' and ARGV[4] ~= '0')
+  return busy(to, again, now, sign, client, hears, told, client == '' and ARGV[4] ~= '0')
 end
 
 -- P3: a request that outlived its caller takes nothing.

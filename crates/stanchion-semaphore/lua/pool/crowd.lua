@@ -123,9 +123,11 @@ local function announce(to, free)
 end
 
 -- Puts a process that waits into the crowd. Returns its part in hearing Redisson's releases: 1 to hear them, 2 to stop, 0 as before;
--- nil: without memory, or with a foreign key, nobody can tell it (R8, R9).
-local function gather(to, client, us, hears)
-  local added = redis.pcall('ZADD', to.crowd, 'NX', string.format('%.0f', us), client)
+-- nil: without memory, or with a foreign key, nobody can tell it (R8, R9). `told`: it was told in vain, and is the first again.
+local function gather(to, client, us, hears, told)
+  local first = told and redis.call('ZRANGE', to.crowd, 0, 0, 'WITHSCORES')[2]
+  local arrived = first and math.min(us, first - 1) or us
+  local added = redis.pcall('ZADD', to.crowd, 'NX', string.format('%.0f', arrived), client)
   if type(added) ~= 'number' then return nil end
   if redis.pcall('PEXPIRE', to.crowd, GATHERED) ~= 1 then
     redis.call('ZREM', to.crowd, client)
@@ -156,12 +158,12 @@ end
 
 -- The reply to a refused request: see the headers of the scripts. `again`: ms, or math.huge. `ends`: ms until a lease ends, if one does: of
 -- those in the crowd only the first asks then, because an end sends no message.
-local function busy(to, again, us, sign, client, hears, polls, ends)
+local function busy(to, again, us, sign, client, hears, told, polls, ends)
   if polls and redis.call('EXISTS', to.crowd) == 1 and us - (redis.call('HGET', to.wake, 'polled') or 0) >= 1000 * PERIOD then
     note(to, 'polled', string.format('%.0f', us))
     again = math.min(again, POLLS)
   end
-  local role = client == '' or gather(to, client, us, hears)
+  local role = client == '' or gather(to, client, us, hears, told)
   if not role then again = math.min(again, POLL) end
   if ends and (client == '' or not role or head(to) == client) then again = math.min(again, ends) end
   local code = again == math.huge and -3 or -4 - again
