@@ -71,7 +71,7 @@ impl What {
         }
     }
 
-    /// What Redisson's fleet is told to use.
+    /// The name of the same thing in Redisson's fleet.
     const fn of_redisson(self) -> Option<&'static str> {
         match self {
             Self::Lock => Some("lock"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use stanchion::{
     AcquireOptions, Lease, Lock, LockGuard, LostReason, ReleaseError, RenewError, Renewal,
 };
-use stanchion_tests::World;
+use stanchion_tests::{World, kept};
 
 suite! {
     the_watchdog_keeps_a_hold_beyond_its_lease,
@@ -27,22 +27,16 @@ fn short() -> Lease {
     Lease::new(Duration::from_millis(300)).unwrap()
 }
 
-async fn manual(lock: &Lock) -> LockGuard {
-    lock.acquire_with(
-        AcquireOptions::new()
-            .lease(short())
-            .renewal(Renewal::Manual),
-    )
-    .await
-    .unwrap()
+async fn manual(lock: &Lock, lease: Lease) -> LockGuard {
+    let options = AcquireOptions::new().lease(lease).renewal(Renewal::Manual);
+    lock.acquire_with(options).await.unwrap()
 }
 
 async fn the_watchdog_keeps_a_hold_beyond_its_lease(world: &World) {
     let client = world.client().await;
-    let lock = Lock::new(&client, "job").unwrap().with_lease(short());
+    let lock = Lock::new(&client, "job").unwrap().with_lease(kept());
     let guard = lock.acquire().await.unwrap();
-    let first_end = guard.valid_until();
-    let third_end = first_end + Duration::from_millis(600);
+    let third_end = guard.valid_until() + 2 * kept().length();
     stanchion_testkit::eventually("two leases have passed and it is still valid", || {
         guard.valid_until() > third_end
     })
@@ -61,7 +55,7 @@ async fn the_watchdog_keeps_a_hold_beyond_its_lease(world: &World) {
 
 async fn without_renewal_a_hold_is_lost_before_another_gets_it(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let guard = manual(&Lock::new(&ours, "job").unwrap()).await;
+    let guard = manual(&Lock::new(&ours, "job").unwrap(), short()).await;
     let valid_until = guard.valid_until();
     let lost = tokio::spawn({
         let (lost, ours) = (guard.lost(), ours.clone());
@@ -83,7 +77,7 @@ async fn without_renewal_a_hold_is_lost_before_another_gets_it(world: &World) {
 
 async fn renewing_by_hand_keeps_a_hold(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
-    let guard = manual(&lock).await;
+    let guard = manual(&lock, kept()).await;
     let first_end = guard.valid_until();
     tokio::time::sleep(Duration::from_millis(100)).await;
     guard.renew().await.unwrap();
@@ -97,7 +91,7 @@ async fn renewing_by_hand_keeps_a_hold(world: &World) {
 async fn a_deleted_hold_is_lost_as_gone_at_the_next_renewal(world: &World) {
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(short());
+        .with_lease(kept());
     let guard = lock.acquire().await.unwrap();
     let _ = world.admin(&["DEL", "job"]);
     assert_eq!(guard.lost().await, LostReason::Gone);
@@ -108,7 +102,7 @@ async fn a_deleted_hold_is_lost_as_gone_at_the_next_renewal(world: &World) {
 async fn a_hold_taken_over_is_never_renewed_by_its_old_owner(world: &World) {
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(short());
+        .with_lease(kept());
     let guard = lock.acquire().await.unwrap();
     let _ = world.admin(&["DEL", "job"]);
     let _ = world.admin(&["HSET", "job", "someone:1", "1"]);
@@ -122,8 +116,8 @@ async fn a_hold_taken_over_is_never_renewed_by_its_old_owner(world: &World) {
 async fn max_hold_ends_a_hold_that_would_be_renewed(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let options = AcquireOptions::new()
-        .lease(short())
-        .max_hold(Duration::from_millis(450));
+        .lease(kept())
+        .max_hold(kept().length() * 3 / 2);
     let guard = Lock::new(&ours, "job")
         .unwrap()
         .acquire_with(options)
@@ -136,7 +130,7 @@ async fn max_hold_ends_a_hold_that_would_be_renewed(world: &World) {
 
 async fn work_is_dropped_when_the_hold_is_lost(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
-    let guard = manual(&lock).await;
+    let guard = manual(&lock, short()).await;
     let error = guard.run(std::future::pending::<()>()).await.unwrap_err();
     assert_eq!(
         (error.reason, error.name.to_string()),
@@ -152,7 +146,7 @@ async fn work_that_ends_in_time_gives_its_result(world: &World) {
 
 async fn a_released_guard_is_never_lost(world: &World) {
     let lock = Lock::new(&world.client().await, "job").unwrap();
-    let guard = manual(&lock).await;
+    let guard = manual(&lock, short()).await;
     let mut lost = Box::pin(guard.lost());
     guard.release().await.unwrap();
     let past_the_lease = tokio::time::timeout(Duration::from_millis(500), &mut lost).await;
@@ -165,7 +159,7 @@ async fn a_released_guard_is_never_lost(world: &World) {
 async fn nothing_shortens_a_lease(world: &World) {
     let client = world.client().await;
     let lock = Lock::new(&client, "job").unwrap();
-    let guard = manual(&lock).await;
+    let guard = manual(&lock, kept()).await;
     let _ = world.admin(&["PEXPIRE", "job", "60000"]);
     guard.renew().await.unwrap();
     let inner = guard.reenter().await.unwrap();
@@ -177,7 +171,7 @@ async fn nothing_shortens_a_lease(world: &World) {
 async fn a_hold_that_is_left_ends_with_its_first_lease(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let lock = Lock::new(&ours, "job").unwrap().with_lease(short());
-    let first = Duration::from_millis(900);
+    let first = Duration::from_millis(2000);
     let options = AcquireOptions::new().first_lease(Lease::new(first).unwrap());
     let began = ours.now();
     let guard = lock.acquire_with(options).await.unwrap();
@@ -196,8 +190,8 @@ async fn a_hold_that_is_left_ends_with_its_first_lease(world: &World) {
 async fn a_first_lease_does_not_end_the_renewals(world: &World) {
     let lock = Lock::new(&world.client().await, "job")
         .unwrap()
-        .with_lease(short());
-    let first = Duration::from_millis(600);
+        .with_lease(kept());
+    let first = Duration::from_millis(2500);
     let options = AcquireOptions::new().first_lease(Lease::new(first).unwrap());
     let guard = lock.acquire_with(options).await.unwrap();
     let twice = guard.valid_until() + first;
@@ -218,7 +212,7 @@ async fn a_hundred_holds_are_renewed_in_few_scripts(world: &World) {
     for i in 0..100 {
         let lock = Lock::new(&client, format!("job-{i}"))
             .unwrap()
-            .with_lease(Lease::new(Duration::from_secs(1)).unwrap());
+            .with_lease(kept());
         guards.push(lock.acquire().await.unwrap());
     }
     let ends: Vec<_> = guards.iter().map(LockGuard::valid_until).collect();

@@ -9,8 +9,8 @@ use stanchion::{
     PermitId, QueryError, Rejection, ReleaseError, Renewal,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
 use stanchion_tests::permits::{CHANNEL, Kind, LEASES, LINE, NAME};
+use stanchion_tests::{World, kept};
 
 suite! {
     a_leased_semaphore_is_redissons_string_and_sorted_set,
@@ -126,9 +126,9 @@ async fn a_leased_semaphore_is_redissons_string_and_sorted_set(world: &World) {
 
 async fn the_watchdog_keeps_permits_beyond_their_lease(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let semaphore = semaphore(&ours, 3).await.with_lease(millis(300));
+    let semaphore = semaphore(&ours, 3).await.with_lease(kept());
     let permit = semaphore.acquire_many(3).await.unwrap();
-    let third_end = permit.valid_until() + Duration::from_millis(600);
+    let third_end = permit.valid_until() + 2 * kept().length();
     eventually("two leases have passed and it is still valid", || {
         permit.valid_until() > third_end
     })
@@ -175,9 +175,7 @@ async fn a_lease_that_ends_wakes_a_waiter_without_a_message(world: &World) {
 }
 
 async fn permits_acquired_together_are_lost_together(world: &World) {
-    let semaphore = semaphore(&world.client().await, 3)
-        .await
-        .with_lease(millis(300));
+    let semaphore = semaphore(&world.client().await, 3).await.with_lease(kept());
     let three = semaphore.acquire_many(3).await.unwrap();
     let id = three.ids()[1];
     assert!(semaphore.danger().reclaim(&id).await.unwrap());
@@ -198,7 +196,7 @@ async fn permits_acquired_together_are_lost_together(world: &World) {
 
 async fn nothing_shortens_a_lease(world: &World) {
     let semaphore = semaphore(&world.client().await, 1).await;
-    let permit = manual(&semaphore, 1, 300).await;
+    let permit = manual(&semaphore, 1, 3000).await;
     let far = (server_time(world) + 60_000).to_string();
     let script =
         "return redis.call('ZADD', KEYS[1], ARGV[1], redis.call('ZRANGE', KEYS[1], 0, 0)[1])";
@@ -212,8 +210,8 @@ async fn nothing_shortens_a_lease(world: &World) {
 async fn max_hold_ends_a_permit(world: &World) {
     let semaphore = semaphore(&world.client().await, 1).await;
     let options = AcquireOptions::new()
-        .lease(millis(300))
-        .max_hold(Duration::from_millis(450));
+        .lease(kept())
+        .max_hold(kept().length() * 3 / 2);
     let permit = semaphore.acquire_with(1, options).await.unwrap();
     let next = semaphore.acquire().await.unwrap();
     assert_eq!(permit.lost().await, LostReason::MaxHold);
@@ -332,7 +330,7 @@ async fn a_request_finds_all_that_has_ended(world: &World) {
 
 async fn a_redisson_process_releases_by_our_id(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let semaphore = semaphore(&ours, 1).await.with_lease(millis(300));
+    let semaphore = semaphore(&ours, 1).await.with_lease(kept());
     let permit = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn({
         let semaphore = of(&theirs);
@@ -395,9 +393,7 @@ async fn a_redisson_permit_without_a_lease_never_ends(world: &World) {
 }
 
 async fn a_redisson_process_with_a_fast_clock_is_noticed(world: &World) {
-    let semaphore = semaphore(&world.client().await, 2)
-        .await
-        .with_lease(millis(300));
+    let semaphore = semaphore(&world.client().await, 2).await.with_lease(kept());
     let permit = semaphore.acquire_many(2).await.unwrap();
     // Its clock is an hour ahead.
     let now = (server_time(world) + 3_600_000).to_string();

@@ -11,7 +11,7 @@ use stanchion::{
     LostReason, MultiGuard, MultiLock, Rejection, ReleaseError, Renewal, RwLock,
 };
 use stanchion_testkit::{eventually, eventually_async};
-use stanchion_tests::World;
+use stanchion_tests::{World, kept};
 
 suite! {
     all_members_are_held_as_locks_of_one_owner,
@@ -212,7 +212,7 @@ async fn it_is_lost_when_one_member_is_taken_away(world: &World) {
             let locks = [lock(&ours, "a"), lock(&theirs, "b"), lock(&ours, "c")];
             MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap()
         };
-        let multi = multi.with_lease(Lease::new(Duration::from_millis(900)).unwrap());
+        let multi = multi.with_lease(kept());
         for taken in ["a", "b", "c"] {
             let guard = multi.acquire().await.unwrap();
             assert!(lock(&theirs, taken).danger().force_release().await.unwrap());
@@ -278,19 +278,19 @@ async fn members_of_two_clients_share_one_timeout(world: &World) {
     let multi = MultiLock::new([&lock(&ours, "a") as &dyn Lockable, &lock(&theirs, "b")]).unwrap();
     let a = lock(&other, "a").acquire().await.unwrap();
     let _b = lock(&other, "b").acquire().await.unwrap();
-    let timeout = Duration::from_millis(300);
-    let freeing = tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(200)).await;
+    let timeout = Duration::from_millis(1500);
+    let freeing = async {
+        eventually("it waits for the first", || ours.waiters() == 1).await;
         a.release().await.unwrap();
-    });
+    };
     let started = tokio::time::Instant::now();
-    let error = multi.acquire_timeout(timeout).await.unwrap_err();
+    let (error, ()) = tokio::join!(multi.acquire_timeout(timeout), freeing);
+    let error = error.unwrap_err();
     assert!(started.elapsed() <= world.limit(timeout + Duration::from_millis(50)));
     assert!(
         matches!(&error, AcquireError::TimedOut { name, .. } if name.to_string() == "b"),
         "{error}"
     );
-    freeing.await.unwrap();
     eventually("the first is rolled back", || world.keys() == ["b"]).await;
 }
 

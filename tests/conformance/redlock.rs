@@ -9,7 +9,7 @@ use stanchion::{
     RedGuard, RedLock, RedLockError, Rejection, ReleaseError,
 };
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, kept};
 
 suite! {
     it_is_held_on_every_node_and_leaves_none_held,
@@ -246,7 +246,7 @@ async fn a_wait_that_times_out_says_what_each_node_said(world: &World) {
 async fn it_is_lost_when_a_majority_is_taken_away(world: &World) {
     let nodes = nodes(world, 3);
     let (lock, others) = (redlock(&nodes).await, clients(&nodes).await);
-    let lock = lock.with_lease(Lease::new(Duration::from_millis(900)).unwrap());
+    let lock = lock.with_lease(kept());
     let guard = everywhere(&lock).await;
     let take = async |i: usize| {
         let single = Lock::new(&others[i], "job").unwrap();

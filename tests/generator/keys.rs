@@ -4,17 +4,12 @@ use stanchion::embedded::{Engine, Reply};
 
 use crate::spot::{Family, Spot};
 
-/// `prefix:{N}`, by Redisson's rule.
-fn prefixed(prefix: &str, name: &str) -> String {
-    if name.contains('{') {
-        format!("{prefix}:{name}")
-    } else {
-        format!("{prefix}:{{{name}}}")
-    }
-}
-
 pub(crate) fn ledger_of(name: &str) -> String {
-    prefixed("stanchion_permits", name)
+    if name.contains('{') {
+        format!("stanchion_permits_braced:{name}")
+    } else {
+        format!("stanchion_permits:{{{name}}}")
+    }
 }
 
 /// The leases of a leased semaphore.

@@ -153,8 +153,8 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         "stanchion_origin:",
         "redisson_lock_token:",
         "stanchion_latch_deleted:",
-        "stanchion_semaphore_total:",
-        "stanchion_semaphore_slow:",
+        "stanchion_semaphore_total",
+        "stanchion_semaphore_slow",
     ];
     if documented.iter().any(|prefix| key.starts_with(prefix)) {
         return true;
@@ -165,7 +165,7 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         "redisson_lock_queue:",
         "redisson_lock_timeout:",
         "stanchion_fair_waiters:",
-        "stanchion_permits:",
+        "stanchion_permits",
     ];
     if some_died && of_the_dead.iter().any(|prefix| key.starts_with(prefix)) {
         return true;

@@ -13,7 +13,7 @@ pub mod scripts;
 use std::time::Duration;
 
 use stanchion::embedded::{Engine, Reply};
-use stanchion::{AcquireError, Client, ClientConfig};
+use stanchion::{AcquireError, Client, ClientConfig, Lease};
 use stanchion_testkit::{RedisServer, Value, eventually, eventually_async};
 use tokio::task::JoinHandle;
 
@@ -43,6 +43,12 @@ pub enum LostReply {
 impl LostReply {
     /// Both.
     pub const WAYS: [Self; 2] = [Self::Closed, Self::Silent];
+}
+
+/// A lease that a living process keeps, also on a machine that stands still for a second.
+#[must_use]
+pub fn kept() -> Lease {
+    Lease::new(Duration::from_secs(2)).unwrap()
 }
 
 impl World {

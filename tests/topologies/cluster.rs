@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use stanchion::{
-    AcquireError, ConnectError, CountDownLatch, FairLock, Lease, Lockable, MultiLock, Outage,
-    Rejection, RwLock, Semaphore,
+    AcquireError, ConnectError, CountDownLatch, FairLock, Lease, LeasedSemaphore, Lockable,
+    MultiLock, Outage, Rejection, RwLock, Semaphore,
 };
 use stanchion_testkit::{Cluster, RedisServer, eventually};
 
@@ -208,15 +208,32 @@ async fn a_release_in_a_slot_on_its_way_needs_one_key_or_waits_for_the_others() 
     let permits = Semaphore::new(&client, "{m}permits").unwrap();
     permits.init(1).await.unwrap();
     let permit = permits.acquire().await.unwrap();
+    let moved = Semaphore::new(&client, "{m}moved").unwrap();
+    moved.init(2).await.unwrap();
+    let leased = LeasedSemaphore::new(&client, "{m}leased").unwrap();
+    leased.init(1).await.unwrap();
+    let (first, second) = (
+        moved.acquire().await.unwrap(),
+        leased.acquire().await.unwrap(),
+    );
     // A waiter of this process, to whom the lock would be handed in one script with the counter of the slot.
     let waiter = waiting(&lock(&client, name, LONG));
     eventually("it waits", || client.waiters() == 1).await;
 
     let migration = apart(|| cluster.migrate(slot, to));
-    for key in [name, "{m}fair", "{m}permits"] {
+    let of_holds = [
+        "{m}moved",
+        "stanchion_permits:{m}moved",
+        "{m}leased",
+        "{m}leased:timeout",
+    ];
+    for key in [name, "{m}fair", "{m}permits"].iter().chain(&of_holds) {
         migration.move_key(key);
     }
     soon(ms(1000), held.release()).await.unwrap();
+    // Those who wait for permits are on another node, or on none.
+    soon(ms(1000), first.release()).await.unwrap();
+    soon(ms(1000), second.release()).await.unwrap();
     let (in_order, permit) = (
         tokio::spawn(in_order.release()),
         tokio::spawn(permit.release()),
@@ -230,6 +247,8 @@ async fn a_release_in_a_slot_on_its_way_needs_one_key_or_waits_for_the_others() 
     soon(BY_MESSAGE, permit).await.unwrap().unwrap();
     granted(waiter).await.release().await.unwrap();
     assert_eq!(permits.available().await.unwrap(), 1);
+    assert_eq!(moved.available().await.unwrap(), 2);
+    assert_eq!(leased.available().await.unwrap(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -223,6 +223,12 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// with [`Tenure::Nothing`].
     fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call>;
 
+    /// The script that ends the last hold with the keys of the hold alone, and grants to nobody: for a slot in migration, where a script
+    /// whose keys are on two nodes is refused. `None` where that is what `release` does.
+    fn release_alone(&self, _owner: &WireOwner) -> Option<Call> {
+        None
+    }
+
     /// The script that undoes the requests of `owner`: a hold, a place in a queue on the server.
     fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
         self.release(owner, 1, lease)
@@ -291,11 +297,6 @@ pub trait ServerLine {
     /// The script that looks after a free lock: `heard` after a message on [`ServerLine::neighbours`], otherwise because a release's
     /// reply says so. `None` where several names are taken together.
     fn tend(&self, heard: bool) -> Option<Call>;
-
-    /// The script that releases with one key, for the time in which the keys are on two nodes. It grants to nobody.
-    fn release_alone(&self, _owner: &WireOwner) -> Option<Call> {
-        None
-    }
 
     /// The script that takes this process out of a crowd: its last waiter has left.
     fn leave(&self) -> Option<Call> {

@@ -22,10 +22,10 @@ pub struct Approach {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It was told to.
+    /// A message, or a first request.
     #[default]
     Told,
-    /// Its time has come.
+    /// The time to look again.
     Look,
     /// Its subscription was confirmed or lost: it may have missed a message, and has no more right to a free lock than one that comes
     /// anew (rule L6). Of a request for permits also: it comes anew, or a moment of its own has come.
@@ -95,8 +95,8 @@ pub enum Sign {
     /// None.
     #[default]
     None,
-    /// It has one, see [`Synchronizer::leaves_sign`](crate::primitive::Synchronizer::leaves_sign).
+    /// A place, see [`Synchronizer::leaves_sign`](crate::primitive::Synchronizer::leaves_sign).
     InLine,
-    /// It cannot be served at present, so the waiters behind it go on without it.
+    /// Passed over: it cannot be served at present, so the waiters behind it go on without it.
     Passed,
 }

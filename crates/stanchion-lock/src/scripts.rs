@@ -163,6 +163,14 @@ impl Synchronizer for Description {
         Some(call)
     }
 
+    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
+        let [base, publish] = self.common();
+        Some(RELEASE_ALONE.call(
+            [self.name.as_bytes()],
+            [base, publish, owner.as_str().into()],
+        ))
+    }
+
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
         Some(self.free(owner, true))
     }
@@ -195,14 +203,6 @@ impl ServerLine for Description {
         let [base, publish] = self.common();
         let sentry = if heard { self.line.client.as_str() } else { "" };
         Some(TEND.call(self.keys(), [base, publish, sentry.into()]))
-    }
-
-    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
-        let [base, publish] = self.common();
-        Some(RELEASE_ALONE.call(
-            [self.name.as_bytes()],
-            [base, publish, owner.as_str().into()],
-        ))
     }
 
     fn pass_on(&self, from: &WireOwner, to: &Request<'_>) -> Option<Call> {

@@ -108,6 +108,11 @@ impl Synchronizer for WriteSide {
         Some(self.give_back(owner, count, lease, false))
     }
 
+    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
+        let [base, publish] = self.0.base();
+        Some(RELEASE_ALONE.call([self.0.main()], [base, publish, owner.as_str().into()]))
+    }
+
     fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
         Some(self.give_back(owner, 1, lease, true))
     }
@@ -161,10 +166,5 @@ impl ServerLine for WriteSide {
 
     fn tend(&self, heard: bool) -> Option<Call> {
         Some(self.0.tend(heard))
-    }
-
-    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
-        let [base, publish] = self.0.base();
-        Some(RELEASE_ALONE.call([self.0.main()], [base, publish, owner.as_str().into()]))
     }
 }

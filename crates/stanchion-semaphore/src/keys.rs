@@ -1,6 +1,6 @@
 //! The keys of one semaphore.
 
-use stanchion_core::primitive::{Call, Handle, Line, Operation, ServerLine};
+use stanchion_core::primitive::{Arg, Call, Handle, Line, Operation, ServerLine};
 use stanchion_core::{InvalidName, Name};
 
 use crate::scripts::pool;
@@ -24,8 +24,8 @@ pub(crate) struct Keys {
 impl Keys {
     pub(crate) fn plain(handle: &Handle, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let name = handle.client().name(name)?;
-        let ledger = name.prefixed("stanchion_permits");
-        let total = name.prefixed("stanchion_semaphore_total");
+        let ledger = name.prefixed_alone("stanchion_permits");
+        let total = name.prefixed_alone("stanchion_semaphore_total");
         Ok(Self::new(handle, name, ledger, total))
     }
 
@@ -46,8 +46,8 @@ impl Keys {
                 "stanchion_semaphore_wake",
             ),
             held,
-            line: name.prefixed("stanchion_semaphore_line"),
-            slow: name.prefixed("stanchion_semaphore_slow"),
+            line: name.prefixed_alone("stanchion_semaphore_line"),
+            slow: name.prefixed_alone("stanchion_semaphore_slow"),
             total,
             name,
         }
@@ -59,6 +59,17 @@ impl Keys {
             line: crowd, wake, ..
         } = &self.crowd;
         [self.name.as_bytes(), &self.held, &self.line, crowd, wake]
+    }
+
+    /// The same for a release that touches those of the hold alone.
+    pub(crate) fn alone(&self) -> [&[u8]; 5] {
+        let name = self.name.as_bytes();
+        [name, &self.held, name, name, name]
+    }
+
+    /// The arguments by which a script tells those who wait: the channel, and the command that publishes.
+    pub(crate) fn common(&self) -> [Arg<'_>; 2] {
+        [self.crowd.base.as_slice().into(), self.crowd.publish.into()]
     }
 
     /// Returns the key that stores the result of an operation.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Lease, Rejection, ReleaseError};
-use stanchion_tests::World;
+use stanchion::{AcquireOptions, Rejection, ReleaseError};
+use stanchion_testkit::eventually;
+use stanchion_tests::{World, kept};
 
 use super::{CHANNEL, rwlock};
 
@@ -41,7 +42,7 @@ async fn a_downgrade_wakes_readers_of_every_process(world: &World) {
         })
         .collect();
     world.subscribed(CHANNEL).await;
-    stanchion_testkit::eventually("all wait", || ours.waiters() + theirs.waiters() == 3).await;
+    eventually("all wait", || ours.waiters() + theirs.waiters() == 3).await;
     world.quiet().await;
     let reading = writing.downgrade().await.unwrap();
     for waiter in waiting {
@@ -54,15 +55,15 @@ async fn a_downgrade_wakes_readers_of_every_process(world: &World) {
 
 async fn a_downgraded_hold_is_a_read_hold_like_any_other(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(Lease::new(Duration::from_millis(600)).unwrap());
+    let lock = rwlock(&client).with_lease(kept());
     let writing = lock.write().await.unwrap();
     let lease_end = writing.valid_until();
     let reading = writing.downgrade().await.unwrap();
     let again = reading.reenter().await.unwrap();
     reading.renew().await.unwrap();
     // P10: the watchdog has it.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(reading.is_held() && client.now() > lease_end);
+    eventually("its first lease is over", || client.now() > lease_end).await;
+    assert!(reading.is_held());
     assert_eq!(lock.status().await.unwrap().readers[0].hold_count, 2);
     reading.release().await.unwrap();
     again.release().await.unwrap();

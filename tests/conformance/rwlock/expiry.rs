@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use stanchion::{AcquireOptions, Lease, LostReason, ReleaseError, Renewal};
-use stanchion_tests::World;
+use stanchion_testkit::eventually;
+use stanchion_tests::{World, kept};
 
 use super::{CHANNEL, rwlock};
 
@@ -34,16 +35,20 @@ fn unrenewed(lease: Lease) -> AcquireOptions {
 
 async fn the_watchdog_keeps_both_sides_beyond_their_leases(world: &World) {
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(short());
+    let lock = rwlock(&client).with_lease(kept());
     let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let end = second.valid_until() + kept().length();
+    eventually("both are renewed", || {
+        first.valid_until() > end && second.valid_until() > end
+    })
+    .await;
     assert!(first.is_held() && second.is_held());
     assert!(lock.try_write().await.unwrap().is_none());
     first.release().await.unwrap();
     second.release().await.unwrap();
     let writing = lock.write().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1200)).await;
-    assert!(writing.is_held());
+    let end = writing.valid_until() + kept().length();
+    eventually("it is renewed", || writing.valid_until() > end).await;
     writing.release().await.unwrap();
     world.at_rest().await;
 }
@@ -51,13 +56,15 @@ async fn the_watchdog_keeps_both_sides_beyond_their_leases(world: &World) {
 async fn a_nested_read_and_its_release_leave_the_writers_watchdog_alone(world: &World) {
     // W13 of Redisson: releasing the read half cancels the renewal of the write lock.
     let client = world.client().await;
-    let lock = rwlock(&client).with_lease(short());
+    let lock = rwlock(&client).with_lease(kept());
     let writing = lock.write().await.unwrap();
     let options = AcquireOptions::new().owner(writing.owner());
     let reading = lock.read_with(options).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    let end = reading.valid_until();
+    eventually("it is renewed", || reading.valid_until() > end).await;
     reading.release().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let end = writing.valid_until() + kept().length();
+    eventually("it is renewed", || writing.valid_until() > end).await;
     assert!(writing.is_held());
     writing.release().await.unwrap();
     world.at_rest().await;
@@ -126,7 +133,7 @@ async fn a_dead_reader_ends_with_its_lease_though_others_read_on(world: &World) 
 
 async fn a_reader_whose_field_is_gone_is_lost_at_its_renewal(world: &World) {
     let (ours, theirs) = (world.client().await, world.client().await);
-    let reading = rwlock(&ours).with_lease(short()).read().await.unwrap();
+    let reading = rwlock(&ours).with_lease(kept()).read().await.unwrap();
     let other = rwlock(&theirs).read().await.unwrap();
     let owner = reading.owner().to_string();
     let _ = world.admin(&["HDEL", "job", &owner]);

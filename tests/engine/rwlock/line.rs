@@ -625,7 +625,7 @@ async fn stand_at_least(world: &World, places: usize) {
     world.quiet().await;
 }
 
-/// Who waits behind a writer of its own process, for longer than a place lasts that nobody asks for.
+/// A wait behind a writer of the own process, for longer than a place lasts that nobody asks for.
 #[tokio::test(start_paused = true)]
 async fn a_place_lasts_while_the_process_itself_holds() {
     for side in [Side::Write, Side::Read] {

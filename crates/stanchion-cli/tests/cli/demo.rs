@@ -81,7 +81,7 @@ fn no_member_of_the_family_shows_what_must_not_be() {
         "--primitive",
         "all",
         "--seconds",
-        "7",
+        "21",
         "--json",
         "--workers",
         "9",

@@ -122,7 +122,6 @@ impl Asking {
 
     /// Asks once; `None` when the deadline passes first. Dropped while under way, the request is awaited in the background and a
     /// grant is released there.
-    ///
     pub(super) async fn attempt(
         &mut self,
         entry: &Arc<LockEntry>,
@@ -218,7 +217,8 @@ async fn ask(
             arrived: debt.arrived(),
             reason: position.reason.unwrap_or(reason),
             polls: core.config.wake == Wake::Poll,
-            hears: (debt.is_queued() || position.waits) && entry.hears_for_line(core, &**sync),
+            hears: (debt.is_queued() || position.reason.is_some())
+                && entry.hears_for_line(core, &**sync),
             others: position.others,
         },
         within: manner.within.as_ref(),
@@ -228,6 +228,12 @@ async fn ask(
     if let Some(now) = answer.as_ref().ok().and_then(now_of) {
         core.observe(sync.name(), now, sent);
     }
+    // P3: also recorded by the request.
+    let gathered = || {
+        if position.reason.is_some() && request.waits && !request.approach.polls {
+            entry.gathered(Gathered::new(core, sync));
+        }
+    };
     match answer {
         Ok(reply) => match Verdict::read(&reply) {
             Some(Verdict::Granted(token)) => {
@@ -245,8 +251,8 @@ async fn ask(
                     // R2: the hold takes the debt over. Its release is followed by a sweep after the earlier requests.
                     unanswered_until: debt.settle(),
                 };
-                if position.others && !request.approach.polls {
-                    entry.gathered(Gathered::new(core, sync));
+                if position.others {
+                    gathered();
                 }
                 let hold = Hold::begin(core, sync, entry, grant);
                 if hold.is_held() {
@@ -264,8 +270,8 @@ async fn ask(
                 } else if manner.waits && (sync.leaves_sign() || hint.sign() == Sign::InLine) {
                     debt.queued();
                 }
-                if request.waits && !request.approach.polls && matches!(hint, Hint::Waits { .. }) {
-                    entry.gathered(Gathered::new(core, sync));
+                if matches!(hint, Hint::Waits { .. }) {
+                    gathered();
                 }
                 Attempt::Busy(ttl.map(Duration::from_millis), Box::new(hint))
             }
@@ -278,6 +284,7 @@ async fn ask(
         Err(Failure::Unanswered(outage)) => {
             // It may still run until then, and grant or take a place (P3).
             debt.unanswered(limit.ends_by);
+            gathered();
             Attempt::Unanswered(outage)
         }
         // It has not run, so nothing is owed.

@@ -115,7 +115,7 @@ pub(super) async fn publicly(
     observe::released(state.sync.kind());
     // R1: sent again without harm, also late: no newer hold has this owner.
     let until = state.valid_until();
-    let alone = || state.sync.line()?.release_alone(&state.owner);
+    let alone = || state.sync.release_alone(&state.owner);
     let done = match persist(core, path, &call, until, alone().is_some()).await {
         Err(failure)
             if is_divided(&failure)

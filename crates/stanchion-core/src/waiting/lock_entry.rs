@@ -417,11 +417,11 @@ impl LockEntry {
                 wakers.0.extend(queue.offer_passed().0);
                 wakers
             }
-            // A live local holder will call `freed` (invariant 3), so a request now would only be refused.
             // A place ends unless its process asks now and then; where the next waiter is handed the hold, it is not needed.
             Some(_) if queue.asking == 0 && queue.handing.is_none() && queue.needs_its_place() => {
                 queue.admit(Room::Unknown)
             }
+            // A live local holder will call `freed` (invariant 3), so a request now would only be refused.
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
                 if queue.standing.is_some() {
                     queue.poll_looks = true;

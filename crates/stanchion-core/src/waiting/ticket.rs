@@ -42,9 +42,7 @@ pub(crate) struct Applicant {
 pub(crate) struct Position {
     /// True when no other waiter of this process is ahead.
     pub(crate) first: bool,
-    /// True for a waiter for permits.
-    pub(crate) waits: bool,
-    /// The reason for which a waiter for permits asks.
+    /// The reason for which a waiter for permits asks; `None` elsewhere.
     pub(crate) reason: Option<Reason>,
     /// True when others of this process do not ask now.
     pub(crate) others: bool,
@@ -141,7 +139,6 @@ impl Ticket {
         let mut position = Position {
             first: queue.first().is_some_and(|(first, _)| first == place),
             others: queue.parked > 0,
-            waits: true,
             ..Position::default()
         };
         if let Some(waiter) = queue.waiters.get_mut(&place) {

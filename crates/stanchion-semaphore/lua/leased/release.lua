@@ -6,6 +6,7 @@
 -- KEYS[3]  line     list        see line.lua
 -- KEYS[4]  crowd    sorted set  see crowd.lua
 -- KEYS[5]  wake     hash        see crowd.lua
+-- The last three are KEYS[1] again in a slot in migration, where they may be on another node: the crowd is told later
 -- ARGV[1]  ids      of 16 bytes each, concatenated
 -- ARGV[2]  channel  not a KEY: it would need a right on a key of that name (R14)
 -- ARGV[3]  publish  PUBLISH or SPUBLISH
@@ -25,7 +26,7 @@ local free = redis.call('INCRBY', KEYS[1], removed)
 local told = 0
 if free > 0 then
   -- The common case, without the functions for those who wait.
-  if redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
+  if KEYS[4] == KEYS[1] or redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
     told = redis.pcall(ARGV[3], ARGV[2], free)
   else
     -- @crowd.lua

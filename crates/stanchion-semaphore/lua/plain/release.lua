@@ -6,6 +6,7 @@
 -- KEYS[3]  line     list        see line.lua
 -- KEYS[4]  crowd    sorted set  see crowd.lua
 -- KEYS[5]  wake     hash        see crowd.lua
+-- The last three are KEYS[1] again in a slot in migration, where they may be on another node: the crowd is told later
 -- ARGV[1]  owner
 -- ARGV[2]  permits  those it holds
 -- ARGV[3]  channel  not a KEY: it would need a right on a key of that name (R14)
@@ -30,7 +31,7 @@ end
 -- Java cannot read a negative number.
 if free <= 0 then return 0 end
 -- The common case, without the functions for those who wait.
-if redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
+if KEYS[4] == KEYS[1] or redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
   local told = redis.pcall(ARGV[4], ARGV[3], free)
   return type(told) == 'number' and told or -1
 end

@@ -53,27 +53,32 @@ local function watch(to, ms)
   if client then say(to, client, string.format('P %d', ms)) end
 end
 
+-- Returns the number of permits that were announced a moment ago and not asked for yet: they belong to those who were told. Also when that
+-- was, if it was a moment ago, and when a client polled.
+local function promised(to, us)
+  local told, due, polled = unpack(redis.call('HMGET', to.wake, 'told', 'due', 'polled'))
+  if us - (told or 0) >= 1000 * PROMISED then return 0, nil, polled or 0 end
+  return due + 0, told, polled or 0
+end
+
 local function tell_crowd(to, free)
   if redis.call('EXISTS', to.crowd, to.wake) == 0 then return say(to, nil, free) end
   local time = redis.call('TIME')
   local us, heard = time[1] * 1000000 + time[2], 0
   -- Redisson reads it as a number; the client that hears for the crowd knows by the zero that it is none of Redisson's.
   if outside(to) > 0 then heard = math.max(0, say(to, nil, '0' .. string.format('%.0f', free))) end
-  local before = redis.call('HMGET', to.wake, 'told', 'due', 'polled')
-  local recent = us - (before[1] or 0) < 1000 * PROMISED
+  -- Some of what is free was announced a moment ago, to others that are about to ask.
+  local due, recent, polled = promised(to, us)
   if not head(to) then
     -- Those who were told a moment ago will find this, too.
     if not recent then redis.call('DEL', to.wake) end
     return heard
   end
-  local now = string.format('%.0f', us)
-  -- Some of what is free was announced a moment ago, to others that are about to ask.
-  local due = recent and before[2] + 0 or 0
   local all = free
   free = free - due
   -- One is kept for a client that polls.
-  local polled = (us - (before[3] or 0)) / 1000
-  if polled >= KEPT and polled < PROMISED then free = free - 1 end
+  local since = (us - polled) / 1000
+  if since >= KEPT and since < PROMISED then free = free - 1 end
   local first = first_in(to.line)
   if first and us / 1000 < first.ends then
     if all < first.permits then
@@ -96,7 +101,7 @@ local function tell_crowd(to, free)
     if told < 0 then return -1 end
     if told > 0 then heard, free = heard + told, free - share end
   end
-  if free < had then note(to, 'told', recent and before[1] or now, 'due', string.format('%.0f', due + had - free)) end
+  if free < had then note(to, 'told', recent or string.format('%.0f', us), 'due', string.format('%.0f', due + had - free)) end
   watch(to, WATCH)
   return heard
 end
@@ -175,12 +180,6 @@ end
 local function asked(to, wanted)
   local due = redis.call('HGET', to.wake, 'due')
   if due then redis.pcall('HSET', to.wake, 'due', string.format('%.0f', math.max(0, due - wanted))) end
-end
-
--- Returns the number of permits that were announced a moment ago and not asked for yet: they belong to those who were told.
-local function promised(to, us)
-  local noted = redis.call('HMGET', to.wake, 'told', 'due')
-  return us - (noted[1] or 0) < 1000 * PROMISED and noted[2] + 0 or 0
 end
 
 -- Returns the reply to one who comes anew meanwhile. The first in the crowd asks in a moment, and lets the others know of what is left.

@@ -63,6 +63,7 @@ impl Synchronizer for Description {
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         let ids = PermitId::joined(request.owner, self.permits);
+        let [base, publish] = self.keys.common();
         ACQUIRE.call(
             [
                 self.keys.name.as_bytes(),
@@ -79,8 +80,8 @@ impl Synchronizer for Description {
                 request.not_after.into(),
                 super::waits(request).into(),
                 (REAP + u64::from(self.permits)).into(),
-                self.keys.crowd.base.as_slice().into(),
-                self.keys.crowd.publish.into(),
+                base,
+                publish,
                 super::client(&self.keys, request),
                 super::flags(request).into(),
             ],
@@ -89,29 +90,26 @@ impl Synchronizer for Description {
 
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
         let ids = PermitId::joined(owner, self.permits);
-        let call = RELEASE.call(
+        let [base, publish] = self.keys.common();
+        Some(RELEASE.call(
             self.keys.releasing(),
-            [
-                ids.as_slice().into(),
-                self.keys.crowd.base.as_slice().into(),
-                self.keys.crowd.publish.into(),
-            ],
-        );
-        Some(call)
+            [ids.as_slice().into(), base, publish],
+        ))
+    }
+
+    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
+        let ids = PermitId::joined(owner, self.permits);
+        let [base, publish] = self.keys.common();
+        Some(RELEASE.call(self.keys.alone(), [ids.as_slice().into(), base, publish]))
     }
 
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
         let ids = PermitId::joined(owner, self.permits);
-        let call = ABANDON.call(
+        let [base, publish] = self.keys.common();
+        Some(ABANDON.call(
             self.keys.releasing(),
-            [
-                owner.as_str().into(),
-                ids.as_slice().into(),
-                self.keys.crowd.base.as_slice().into(),
-                self.keys.crowd.publish.into(),
-            ],
-        );
-        Some(call)
+            [owner.as_str().into(), ids.as_slice().into(), base, publish],
+        ))
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
@@ -137,39 +135,29 @@ impl Synchronizer for Description {
 }
 
 pub(crate) fn set_total(keys: &Keys, total: u32, operation: &Operation) -> Call {
+    let [free, held, line, crowd, wake] = keys.releasing();
+    let [base, publish] = keys.common();
     SET_TOTAL.call(
-        [
-            keys.name.as_bytes(),
-            &keys.held,
-            &keys.once(operation),
-            &keys.line,
-            &keys.crowd.line,
-            &keys.crowd.wake,
-        ],
+        [free, held, &keys.once(operation), line, crowd, wake],
         [
             u64::from(total).into(),
             operation.not_after.into(),
-            keys.crowd.base.as_slice().into(),
-            keys.crowd.publish.into(),
+            base,
+            publish,
         ],
     )
 }
 
 pub(crate) fn reclaim(keys: &Keys, id: &PermitId, operation: &Operation) -> Call {
+    let [free, held, line, crowd, wake] = keys.releasing();
+    let [base, publish] = keys.common();
     RECLAIM.call(
-        [
-            keys.name.as_bytes(),
-            &keys.held,
-            &keys.once(operation),
-            &keys.line,
-            &keys.crowd.line,
-            &keys.crowd.wake,
-        ],
+        [free, held, &keys.once(operation), line, crowd, wake],
         [
             id.as_bytes().as_slice().into(),
             operation.not_after.into(),
-            keys.crowd.base.as_slice().into(),
-            keys.crowd.publish.into(),
+            base,
+            publish,
         ],
     )
 }

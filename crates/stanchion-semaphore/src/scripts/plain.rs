@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Call, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing, Synchronizer,
-    Tenure,
+    Arg, Call, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
+    Synchronizer, Tenure,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
@@ -36,6 +36,15 @@ pub(crate) struct Description {
     pub(crate) permits: u32,
 }
 
+impl Description {
+    /// The arguments of the scripts that give the permits of `owner` back.
+    fn returned<'a>(&'a self, owner: &'a WireOwner) -> [Arg<'a>; 4] {
+        let [base, publish] = self.keys.common();
+        let permits = u64::from(self.permits).into();
+        [owner.as_str().into(), permits, base, publish]
+    }
+}
+
 impl Synchronizer for Description {
     fn kind(&self) -> Kind {
         Kind::new("semaphore")
@@ -58,6 +67,7 @@ impl Synchronizer for Description {
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
+        let [base, publish] = self.keys.common();
         ACQUIRE.call(
             [
                 self.keys.name.as_bytes(),
@@ -72,8 +82,8 @@ impl Synchronizer for Description {
                 u64::from(self.permits).into(),
                 request.not_after.into(),
                 super::waits(request).into(),
-                self.keys.crowd.base.as_slice().into(),
-                self.keys.crowd.publish.into(),
+                base,
+                publish,
                 super::client(&self.keys, request),
                 super::flags(request).into(),
             ],
@@ -81,29 +91,15 @@ impl Synchronizer for Description {
     }
 
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        let call = RELEASE.call(
-            self.keys.releasing(),
-            [
-                owner.as_str().into(),
-                u64::from(self.permits).into(),
-                self.keys.crowd.base.as_slice().into(),
-                self.keys.crowd.publish.into(),
-            ],
-        );
-        Some(call)
+        Some(RELEASE.call(self.keys.releasing(), self.returned(owner)))
+    }
+
+    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
+        Some(RELEASE.call(self.keys.alone(), self.returned(owner)))
     }
 
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        let call = ABANDON.call(
-            self.keys.releasing(),
-            [
-                owner.as_str().into(),
-                u64::from(self.permits).into(),
-                self.keys.crowd.base.as_slice().into(),
-                self.keys.crowd.publish.into(),
-            ],
-        );
-        Some(call)
+        Some(ABANDON.call(self.keys.releasing(), self.returned(owner)))
     }
 
     fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
@@ -120,22 +116,19 @@ impl Synchronizer for Description {
 }
 
 pub(crate) fn reclaim(keys: &Keys, owner: &str, operation: &Operation) -> Call {
+    let [free, held, line, crowd, wake] = keys.releasing();
+    let [base, publish] = keys.common();
     RECLAIM.call(
         [
-            keys.name.as_bytes(),
-            &keys.held,
+            free,
+            held,
             &keys.once(operation),
             &keys.total,
-            &keys.line,
-            &keys.crowd.line,
-            &keys.crowd.wake,
+            line,
+            crowd,
+            wake,
         ],
-        [
-            owner.into(),
-            operation.not_after.into(),
-            keys.crowd.base.as_slice().into(),
-            keys.crowd.publish.into(),
-        ],
+        [owner.into(), operation.not_after.into(), base, publish],
     )
 }
 

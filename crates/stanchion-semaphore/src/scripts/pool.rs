@@ -26,41 +26,45 @@ static DRAIN: Script<3, 1> =
 static DELETE: Script<5, 0> = script!("semaphore/delete", "pool/free.lua" "pool/delete.lua");
 
 pub(crate) fn init(keys: &Keys, permits: u32, operation: &Operation) -> Call {
+    let [free, held, line, crowd, wake] = keys.releasing();
+    let [base, publish] = keys.common();
     INIT.call(
         [
-            keys.name.as_bytes(),
+            free,
             &keys.once(operation),
-            &keys.held,
+            held,
             &keys.total,
-            &keys.line,
-            &keys.crowd.line,
-            &keys.crowd.wake,
+            line,
+            crowd,
+            wake,
         ],
         [
             u64::from(permits).into(),
             operation.not_after.into(),
-            keys.crowd.base.as_slice().into(),
-            keys.crowd.publish.into(),
+            base,
+            publish,
         ],
     )
 }
 
 pub(crate) fn adjust(keys: &Keys, by: i64, operation: &Operation) -> Call {
+    let [free, held, line, crowd, wake] = keys.releasing();
+    let [base, publish] = keys.common();
     ADJUST.call(
         [
-            keys.name.as_bytes(),
+            free,
             &keys.once(operation),
-            &keys.held,
+            held,
             &keys.total,
-            &keys.line,
-            &keys.crowd.line,
-            &keys.crowd.wake,
+            line,
+            crowd,
+            wake,
         ],
         [
             by.to_string().as_str().into(),
             operation.not_after.into(),
-            keys.crowd.base.as_slice().into(),
-            keys.crowd.publish.into(),
+            base,
+            publish,
         ],
     )
 }
@@ -73,26 +77,16 @@ pub(crate) fn drain(keys: &Keys, operation: &Operation) -> Call {
 }
 
 pub(crate) fn leave(keys: &Keys) -> Call {
+    let [base, publish] = keys.common();
     LEAVE.call(
         [&keys.crowd.line, &keys.crowd.wake],
-        [
-            keys.crowd.client.as_str().into(),
-            keys.crowd.base.as_slice().into(),
-            keys.crowd.publish.into(),
-        ],
+        [keys.crowd.client.as_str().into(), base, publish],
     )
 }
 
 pub(crate) fn tend(keys: &Keys) -> Call {
-    TEND.call(
-        [
-            keys.name.as_bytes(),
-            &keys.line,
-            &keys.crowd.line,
-            &keys.crowd.wake,
-        ],
-        [keys.crowd.base.as_slice().into(), keys.crowd.publish.into()],
-    )
+    let [free, _, line, crowd, wake] = keys.releasing();
+    TEND.call([free, line, crowd, wake], keys.common())
 }
 
 pub(crate) fn delete(keys: &Keys) -> Call {
