@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -15,11 +16,13 @@ pub struct WireOwner(Arc<str>);
 
 impl WireOwner {
     pub(crate) fn new(client: &Uuid, number: u64) -> Self {
-        use std::fmt::Write as _;
-        // The uuid, the colon, and the longest `u64`.
-        let mut text = String::with_capacity(36 + 1 + 20);
-        // OK: writing to a String cannot fail.
-        let _ = write!(text, "{client}:{number}");
+        // The uuid, the colon, and the longest `u64`: on the stack, because every acquire makes one.
+        let mut text = [0; 36 + 1 + 20];
+        let mut rest = &mut text[..];
+        // OK: there is room, and what is written is ASCII.
+        let _ = write!(rest, "{client}:{number}");
+        let left = rest.len();
+        let text = str::from_utf8(&text[..text.len() - left]).unwrap_or_default();
         Self(text.into())
     }
 

@@ -59,7 +59,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
     /// Returns one invocation.
     #[must_use]
     pub fn call(&'static self, keys: [&[u8]; K], args: [Arg<'_>; A]) -> Call {
-        let mut call = Call::start(&self.source, K);
+        let mut call = Call::start(&self.source, K, K + A);
         for key in keys {
             call.cmd.arg(key);
         }
@@ -72,7 +72,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
     /// Returns one invocation of a script whose numbers of keys and arguments vary.
     #[must_use]
     pub fn batch<'a>(&'static self, keys: &[&[u8]], args: impl Iterator<Item = Arg<'a>>) -> Call {
-        let mut call = Call::start(&self.source, keys.len());
+        let mut call = Call::start(&self.source, keys.len(), keys.len() + args.size_hint().0);
         for key in keys {
             call.cmd.arg(*key);
         }
@@ -190,7 +190,8 @@ impl Item {
         let source = items.first()?.source;
         // KEYS and ARGV are two lists, so the script finds an item's keys and arguments by its position in both.
         let keys = items.iter().map(|item| item.keys.len()).sum();
-        let mut call = Call::start(source, keys);
+        let args: usize = items.iter().map(|item| item.args.len()).sum();
+        let mut call = Call::start(source, keys, keys + 1 + args);
         for key in items.iter().flat_map(|item| &item.keys) {
             call.cmd.arg(key);
         }
@@ -210,9 +211,10 @@ pub struct Call {
 }
 
 impl Call {
-    fn start(source: &'static Source, keys: usize) -> Self {
-        // Room for the usual six arguments of some 45 bytes, so that building one call allocates twice.
-        let mut cmd = Cmd::with_capacity(10, 320);
+    /// `parts`: the number of keys and arguments.
+    fn start(source: &'static Source, keys: usize, parts: usize) -> Self {
+        // Room for the usual arguments as well, so that building a call allocates twice.
+        let mut cmd = Cmd::with_capacity(3 + parts, 320);
         cmd.arg("EVALSHA").arg(source.sha()).arg(keys);
         Self { source, cmd }
     }

@@ -16,7 +16,7 @@ use crate::error::{LostReason, ReleaseError};
 use crate::hold::state::HoldState;
 use crate::observe;
 use crate::waiting::End;
-use stanchion_transport::{Failure, Moment, Path};
+use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 
 /// The reply to a release whose owner holds nothing.
 const GONE: i64 = -2;
@@ -67,7 +67,8 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     let successor = passes_on.then(|| state.entry.successor(&*state.sync));
     let sent = state.core.clock.now();
     let outcome = match successor.flatten() {
-        Some(successor) => hand_off(state, successor, path).await,
+        // Boxed: large, and most releases have none.
+        Some(successor) => Box::pin(hand_off(state, successor, path)).await,
         None => publicly(state, path, Freed::No).await,
     };
     sweep_unanswered(state, sent);
@@ -115,17 +116,8 @@ pub(super) async fn publicly(
     observe::released(state.sync.kind());
     // R1: sent again without harm, also late: no newer hold has this owner.
     let until = state.valid_until();
-    let alone = || state.sync.release_alone(&state.owner);
-    let done = match persist(core, path, &call, until, alone().is_some()).await {
-        Err(failure)
-            if is_divided(&failure)
-                && let Some(alone) = alone() =>
-        {
-            // The slot is on its way, and so a script with several keys is refused. The line gets the lock as soon as it can.
-            let done = persist(core, path, &alone, until, false).await;
-            tend_soon(core, &state.sync);
-            done
-        }
+    let done = match persist(core, path, &call, until, true).await {
+        Err(failure) if is_divided(&failure) => Box::pin(divided(state, path, &call, until)).await,
         done => done,
     };
     if let Ok((reply, _)) = &done {
@@ -143,6 +135,28 @@ pub(super) async fn publicly(
     // Also after a failure: this process holds no longer, and what is true on the server its waiters learn there.
     state.entry.freed(core, state, end);
     outcome
+}
+
+/// Releases while the slot is on its way, and a script with keys on two nodes is refused. The line is told as soon as it can be.
+async fn divided(
+    state: &Arc<HoldState>,
+    path: Path,
+    call: &Call,
+    until: Moment,
+) -> Result<(Reply, bool), Failure> {
+    let alone = state.sync.release_alone(&state.owner);
+    let done = persist(
+        &state.core,
+        path,
+        alone.as_ref().unwrap_or(call),
+        until,
+        false,
+    )
+    .await;
+    if alone.is_some() {
+        tend_soon(&state.core, &state.sync);
+    }
+    done
 }
 
 pub(super) fn gone(state: &HoldState) -> ReleaseError {

@@ -27,6 +27,7 @@
 //!
 //! Long: every event that wakes a local waiter, under one mutex.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -76,19 +77,27 @@ pub(crate) struct Successor {
     pub(crate) turn_is_over: bool,
 }
 
+/// The number of idle queues that a client keeps: one that is made and forgotten in every cycle costs three allocations and two changes of
+/// the table. Some 2.6 KB each.
+const WARM: usize = 256;
+
 /// All queues of a client.
 #[derive(Debug, Default)]
-pub(crate) struct LockEntries(DashMap<Subject, Arc<LockEntry>>);
+pub(crate) struct LockEntries {
+    table: DashMap<Subject, Arc<LockEntry>>,
+    /// Queues that have been idle since they came in here, or were at some time, in that order.
+    warm: Mutex<VecDeque<Arc<LockEntry>>>,
+}
 
 impl LockEntries {
     fn get(&self, core: &Arc<Core>, subject: &Subject, channel: &[u8]) -> Arc<LockEntry> {
         // A shared look first: `entry` locks the shard for writing, and most callers find the queue there.
-        if let Some(entry) = self.0.get(subject) {
+        if let Some(entry) = self.table.get(subject) {
             return Arc::clone(&entry);
         }
         Arc::clone(
             &self
-                .0
+                .table
                 .entry(subject.clone())
                 .or_insert_with(|| LockEntry::new(subject, channel, core)),
         )
@@ -122,13 +131,34 @@ impl LockEntries {
         }
     }
 
+    /// Keeps an idle entry for a while, and removes the one that has been kept for longest from the table.
+    fn keep_warm(&self, entry: Arc<LockEntry>) {
+        let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        warm.push_back(entry);
+        let oldest = (warm.len() > WARM).then(|| warm.pop_front()).flatten();
+        drop(warm);
+        let Some(oldest) = oldest else { return };
+        let mut queue = oldest.queue();
+        queue.warm = false;
+        // Before the mutex is unlocked: a caller that has already looked this entry up must see it.
+        queue.retired = queue.is_idle();
+        let retired = queue.retired;
+        // The table's shard is locked after the queue is unlocked: elsewhere a queue is locked under its shard.
+        drop(queue);
+        if retired {
+            // By identity: an entry that was retired before may have a successor.
+            self.table
+                .remove_if(&oldest.subject, |_, entry| Arc::ptr_eq(entry, &oldest));
+        }
+    }
+
     /// Keeps the entry in the table without a place in its queue: for an attempt that does not wait.
     pub(crate) fn visit(core: &Arc<Core>, sync: &dyn Synchronizer) -> Visit {
         let subject = Subject::of(sync);
         loop {
             let entry = core.entries.get(core, &subject, sync.channel());
             let mut queue = entry.queue();
-            // Decided under the mutex that `retire_if_idle` marks it under. An entry that is leaving the table must not gain a
+            // Decided under the mutex that `keep_warm` marks it under. An entry that is leaving the table must not gain a
             // user: the next look-up creates a new one.
             if !queue.retired {
                 queue.visitors += 1;
@@ -144,7 +174,7 @@ impl LockEntries {
     /// The leftovers on the server of waiters that have asked. Locks each queue under its shard.
     pub(crate) fn places(&self) -> Vec<(Arc<dyn Synchronizer>, Leftover)> {
         let mut places = Vec::new();
-        for entry in &self.0 {
+        for entry in &self.table {
             let queue = entry.queue();
             // Only a request leaves something, and only where a refusal leaves a sign.
             let asked = |waiter: &&Waiter| waiter.asked && waiter.sync.leaves_sign();
@@ -164,7 +194,7 @@ impl LockEntries {
 
     /// Lets the first waiter for the name of `sync` ask, if there is one.
     pub(crate) fn ask_again(&self, sync: &dyn Synchronizer) {
-        let entry = self.0.get(&Subject::named(sync, sync.name()));
+        let entry = self.table.get(&Subject::named(sync, sync.name()));
         // Outside the shard: wakers may run foreign code.
         let entry = entry.map(|entry| Arc::clone(&entry));
         if let Some(entry) = entry {
@@ -178,14 +208,14 @@ impl LockEntries {
             let mut queue = entry.queue();
             (queue.standing.take(), queue.gathered.take())
         };
-        self.0.iter().map(taken).collect()
+        self.table.iter().map(taken).collect()
     }
 
     /// Takes the holds that were handed or granted to waiters which have not been polled since. The caller drops them after
     /// the queues are unlocked (invariant 4).
     pub(crate) fn unclaimed(&self) -> Vec<Hold> {
         let mut holds = Vec::new();
-        for entry in &self.0 {
+        for entry in &self.table {
             let queue = &mut *entry.queue();
             for waiter in queue.waiters.values_mut() {
                 match waiter.turn.take() {
@@ -204,7 +234,10 @@ impl LockEntries {
     }
 
     pub(crate) fn waiters(&self) -> usize {
-        self.0.iter().map(|entry| entry.queue().waiters.len()).sum()
+        self.table
+            .iter()
+            .map(|entry| entry.queue().waiters.len())
+            .sum()
     }
 }
 
@@ -310,7 +343,7 @@ impl LockEntry {
         let mut queue = self.queue();
         queue.subscribed = false;
         if let Some(core) = self.core.upgrade() {
-            self.retire_if_idle(&core, queue);
+            self.rest_if_idle(&core, queue);
         }
     }
 
@@ -597,7 +630,7 @@ impl LockEntry {
             // Nobody holds an event, and where the server keeps the queue the release itself grants to the next.
             _ => Wakers::default(),
         };
-        self.retire_if_idle(core, queue);
+        self.rest_if_idle(core, queue);
         wakers.call();
         // Invariant 4.
         drop(forsaken);
@@ -669,9 +702,8 @@ impl LockEntry {
         queue.poll = Some(self.timetable.insert(at, Item::Poll(self.this.clone())));
     }
 
-    /// Unlocks the queue, and removes the entry from the table if nothing refers to it. The table's shard is locked after the
-    /// queue is unlocked: elsewhere a queue is locked under its shard.
-    pub(super) fn retire_if_idle(&self, core: &Core, mut queue: MutexGuard<'_, Queue>) {
+    /// Unlocks the queue. If nothing refers to it, it is as a new one, and leaves the table when 256 others have become idle after it.
+    pub(super) fn rest_if_idle(&self, core: &Core, mut queue: MutexGuard<'_, Queue>) {
         if !queue.waiters.is_empty() {
             return;
         }
@@ -685,14 +717,13 @@ impl LockEntry {
             core.timetable.remove(slot);
         }
         let idle = queue.is_idle();
-        // Before the mutex is unlocked: a caller that has already looked this entry up must see it.
-        queue.retired = idle;
-        drop(queue);
+        let newly = idle && !queue.warm;
         if idle {
-            // By identity: two callers may find the entry idle, and the slower one must not remove its successor.
-            core.entries.0.remove_if(&self.subject, |_, entry| {
-                std::ptr::eq(Arc::as_ptr(entry), self)
-            });
+            queue.reset();
+        }
+        drop(queue);
+        if newly && let Some(this) = self.this.upgrade() {
+            core.entries.keep_warm(this);
         }
         drop(standing);
     }

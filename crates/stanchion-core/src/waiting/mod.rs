@@ -8,7 +8,8 @@
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
 //!
 //! * A shard of the table `LockEntries`: `LockEntry::queue`, one at a time (`places`, `unclaimed`, `waiters`). Never the other way
-//!   round: `retire_if_idle` unlocks the queue first.
+//!   round: `LockEntries::keep_warm` unlocks the queue first.
+//! * `LockEntries::warm`: none.
 //! * `LockEntry::queue`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`, `Timetable::table`,
 //!   `Core::rng`; in `stanchion-transport` the cluster's map and a server's clock. Never a second queue.
 //! * `HoldState::slot`: `Timetable::table`.

@@ -78,6 +78,8 @@ const OFFERED: usize = 16;
 pub(super) struct Queue {
     /// True once the entry is to leave the table of entries: nobody may join. Never reset.
     pub(super) retired: bool,
+    /// True while it is among the queues that are kept though idle, or that were when they came there.
+    pub(super) warm: bool,
     /// The waiters by place, that is by order of arrival. Each is removed by its own [`Ticket`](super::Ticket), or by
     /// [`Queue::forsake`] when it did not take its hold in time.
     pub(super) waiters: BTreeMap<u64, Waiter>,
@@ -547,6 +549,16 @@ impl Queue {
             Some((place, waiter)) if waiter.is_parked() => self.nudge(*place),
             _ => Wakers::default(),
         }
+    }
+
+    /// Makes an idle queue as good as new. Places go on, and the memory for waiters is kept.
+    pub(super) fn reset(&mut self) {
+        *self = Self {
+            warm: true,
+            next: self.next,
+            waiters: std::mem::take(&mut self.waiters),
+            ..Self::default()
+        };
     }
 
     /// Returns whether nothing refers to this queue, so that its entry may leave the table.

@@ -341,7 +341,7 @@ impl Ticket {
         let removed = queue.remove(place);
         let Applicant { sync, owner, .. } = &self.applicant;
         self.entry.departed(&self.core, &mut queue, &**sync, owner);
-        self.entry.retire_if_idle(&self.core, queue);
+        self.entry.rest_if_idle(&self.core, queue);
         wakers.call();
         // After the queue is unlocked (invariant 4).
         drop(removed);
@@ -401,6 +401,6 @@ impl Drop for Visit {
     fn drop(&mut self) {
         let mut queue = self.entry.queue();
         queue.visitors -= 1;
-        self.entry.retire_if_idle(&self.core, queue);
+        self.entry.rest_if_idle(&self.core, queue);
     }
 }

@@ -8,7 +8,7 @@
 //! then wakes the caller. A wake without a reply is corrected at the next poll.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -35,7 +35,10 @@ impl Books {
     }
 
     /// Runs `exchange`, a request and its reply, and counts it from the first poll on.
-    pub(crate) async fn enter<T>(self: &Arc<Self>, exchange: impl Future<Output = T>) -> T {
+    pub(crate) async fn enter<T>(
+        self: &Arc<Self>,
+        mut exchange: Pin<&mut impl Future<Output = T>>,
+    ) -> T {
         let entry = Arc::new(Entry {
             books: Arc::clone(self),
             open: AtomicBool::new(false),
@@ -44,7 +47,6 @@ impl Books {
         let waker = Waker::from(Arc::clone(&entry));
         // Before the first poll: a caller may drop this future at any point after it.
         let dropped = Closing(entry);
-        let mut exchange = pin!(exchange);
         let mut polled = false;
         poll_fn(|cx| {
             let entry = &dropped.0;
@@ -131,6 +133,8 @@ impl Drop for Closing {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use super::*;
     use futures_util::poll;
     use tokio::sync::oneshot;
@@ -138,8 +142,8 @@ mod tests {
     #[tokio::test]
     async fn an_answer_counts_when_it_arrives() {
         let books = Arc::new(Books::default());
-        let (answer, answered) = oneshot::channel();
-        let mut asked = Box::pin(books.enter(answered));
+        let (answer, mut answered) = oneshot::channel();
+        let mut asked = Box::pin(books.enter(Pin::new(&mut answered)));
         assert!(!books.owes(), "nothing is sent before the first poll");
         assert!(poll!(asked.as_mut()).is_pending());
         assert!(books.owes());
@@ -152,10 +156,11 @@ mod tests {
     #[tokio::test]
     async fn a_wake_without_an_answer_is_taken_back_at_the_next_poll() {
         let books = Arc::new(Books::default());
-        let mut asked = Box::pin(books.enter(async {
+        let mut exchange = pin!(async {
             tokio::task::yield_now().await;
             std::future::pending::<()>().await;
-        }));
+        });
+        let mut asked = Box::pin(books.enter(exchange.as_mut()));
         assert!(poll!(asked.as_mut()).is_pending());
         assert!(poll!(asked.as_mut()).is_pending());
         assert!(books.owes());

@@ -23,6 +23,7 @@ mod login;
 mod supervise;
 
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -218,7 +219,8 @@ impl Stops {
 impl Live {
     async fn send(&self, cmd: &Cmd) -> Result<redis::Value, redis::RedisError> {
         let mut connection = self.connection.clone();
-        self.answered(connection.send_packed_command(cmd)).await
+        self.answered(pin!(connection.send_packed_command(cmd)))
+            .await
     }
 
     /// Sends `ASKING` and the command as one pipeline, so that no other command comes between them.
@@ -227,15 +229,18 @@ impl Live {
         // The first reply, of `ASKING`, is skipped even if it is an error: the script then gets `MOVED`, and has not run.
         both.cmd("ASKING").add_command(cmd.clone());
         let mut connection = self.connection.clone();
-        let replies = self.answered(connection.send_packed_commands(&both, 1, 1));
+        let replies = pin!(connection.send_packed_commands(&both, 1, 1));
         // The redis crate returns as many replies as it was asked for: one.
-        Ok(replies.await?.pop().unwrap_or(redis::Value::Nil))
+        let reply = self.answered(replies).await?.pop();
+        Ok(reply.unwrap_or(redis::Value::Nil))
     }
 
     /// Waits for the reply to `asking`; fails when the link drops the connection.
+    ///
+    /// It is pinned by the caller: passed by value, the futures of every request would carry it several times, and move it as often.
     async fn answered<T>(
         &self,
-        asking: impl Future<Output = Result<T, redis::RedisError>>,
+        asking: Pin<&mut impl Future<Output = Result<T, redis::RedisError>>>,
     ) -> Result<T, redis::RedisError> {
         tokio::select! {
             biased;
