@@ -131,7 +131,8 @@ impl Layout {
     /// Redisson has one for each hold of a reader, from 1 to its count, and the longest decides. One is enough here, because
     /// all holds of a stanchion owner have the same lease.
     pub(crate) fn hold_key(&self, reader: &WireOwner) -> Vec<u8> {
-        self.name.suffixed(&format!("{reader}:rwlock_timeout:1"))
+        self.name
+            .suffixed(&[reader.as_str(), ":rwlock_timeout:1"].concat())
     }
 
     pub(crate) fn hold_keys(&self) -> Arg<'_> {
@@ -184,7 +185,7 @@ impl Layout {
 
 /// The field of a write hold.
 pub(crate) fn write_field(owner: &WireOwner) -> String {
-    format!("{owner}{WRITE}")
+    [owner.as_str(), WRITE].concat()
 }
 
 /// The suffix that only the field of a write hold has.

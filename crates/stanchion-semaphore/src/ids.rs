@@ -62,19 +62,21 @@ impl PermitId {
     /// It is derived, so a resent request asks for the same permits and no state is needed. A wire owner is never used twice,
     /// so its ids are not either.
     pub(crate) fn of(owner: &WireOwner, index: u32) -> Self {
-        let digest = sha1_smol::Sha1::from(format!("{owner}:{index}"))
-            .digest()
-            .bytes();
+        let mut hash = sha1_smol::Sha1::from(owner.as_str());
+        hash.update(b":");
+        hash.update(itoa::Buffer::new().format(index).as_bytes());
         let mut id = [0; BYTES];
-        id.copy_from_slice(&digest[..BYTES]);
+        id.copy_from_slice(&hash.digest().bytes()[..BYTES]);
         Self(id)
     }
 
     /// Returns the ids of all permits of the hold of `owner`, concatenated.
     pub(crate) fn joined(owner: &WireOwner, count: u32) -> Vec<u8> {
-        (0..count)
-            .flat_map(|index| Self::of(owner, index).0)
-            .collect()
+        let mut ids = Vec::with_capacity(BYTES * count as usize);
+        for index in 0..count {
+            ids.extend(Self::of(owner, index).0);
+        }
+        ids
     }
 }
 

@@ -213,8 +213,8 @@ pub struct Call {
 impl Call {
     /// `parts`: the number of keys and arguments.
     fn start(source: &'static Source, keys: usize, parts: usize) -> Self {
-        // Room for the usual arguments as well, so that building a call allocates twice.
-        let mut cmd = Cmd::with_capacity(3 + parts, 320);
+        // Room for keys and arguments of 40 bytes, so that building a call mostly allocates twice.
+        let mut cmd = Cmd::with_capacity(3 + parts, 40 * (3 + parts));
         cmd.arg("EVALSHA").arg(source.sha()).arg(keys);
         Self { source, cmd }
     }

@@ -4,9 +4,9 @@
 -- KEYS[1]  free       string      the number of free permits; may become negative
 -- KEYS[2]  leases     sorted set  permit id -> end of its lease
 -- KEYS[3]  once       string      the result; expires with not_after
--- KEYS[4]  line     list        see line.lua
--- KEYS[5]  crowd    sorted set  see crowd.lua
--- KEYS[6]  wake     hash        see crowd.lua
+-- KEYS[4]  line       list        see line.lua
+-- KEYS[5]  crowd      sorted set  see crowd.lua
+-- KEYS[6]  wake       hash        see crowd.lua
 -- ARGV[1]  total
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel

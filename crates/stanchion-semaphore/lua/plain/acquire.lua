@@ -1,12 +1,12 @@
 -- semaphore/acquire
 -- Take permits if enough are free and not kept back, or confirm that this owner has them already.
 --
--- KEYS[1]  free       string  the number of free permits (Redisson's layout); missing: none
--- KEYS[2]  ledger     hash    owner -> permits; no TTL, because it exists exactly while permits are held
--- KEYS[3]  line       list    see line.lua
+-- KEYS[1]  free       string      the number of free permits (Redisson's layout); missing: none
+-- KEYS[2]  ledger     hash        owner -> permits; no TTL, because it exists exactly while permits are held
+-- KEYS[3]  line       list        see line.lua
 -- KEYS[4]  crowd      sorted set  see crowd.lua
--- KEYS[5]  wake       hash    see crowd.lua
--- KEYS[6]  slow       hash    see line.lua
+-- KEYS[5]  wake       hash        see crowd.lua
+-- KEYS[6]  slow       hash        see line.lua
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one acquire only (R1)
 -- ARGV[2]  wanted     permits, at least 1
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses

@@ -4,13 +4,13 @@
 -- Free and held permits together never exceed the total, where it is known (see total.lua). Permits beyond it were held of an earlier
 -- semaphore, which Redisson has deleted and created again; nothing else tells the two apart.
 --
--- KEYS[1]  free       string  the number of free permits
--- KEYS[2]  ledger     hash    owner -> permits
--- KEYS[3]  once       string  the result; expires with not_after
--- KEYS[4]  total      string  see total.lua
--- KEYS[5]  line     list        see line.lua
--- KEYS[6]  crowd    sorted set  see crowd.lua
--- KEYS[7]  wake     hash        see crowd.lua
+-- KEYS[1]  free       string      the number of free permits
+-- KEYS[2]  ledger     hash        owner -> permits
+-- KEYS[3]  once       string      the result; expires with not_after
+-- KEYS[4]  total      string      see total.lua
+-- KEYS[5]  line       list        see line.lua
+-- KEYS[6]  crowd      sorted set  see crowd.lua
+-- KEYS[7]  wake       hash        see crowd.lua
 -- ARGV[1]  owner
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel

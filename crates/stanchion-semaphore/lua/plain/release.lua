@@ -1,8 +1,8 @@
 -- semaphore/release
 -- Give permits back, and wake as many waiters as are free now.
 --
--- KEYS[1]  free     string  the number of free permits; missing: the semaphore does not exist, and nothing of it is held
--- KEYS[2]  ledger   hash    owner -> permits
+-- KEYS[1]  free     string      the number of free permits; missing: the semaphore does not exist, and nothing of it is held
+-- KEYS[2]  ledger   hash        owner -> permits
 -- KEYS[3]  line     list        see line.lua
 -- KEYS[4]  crowd    sorted set  see crowd.lua
 -- KEYS[5]  wake     hash        see crowd.lua

@@ -1,13 +1,13 @@
 -- semaphore/adjust
 -- Add permits, or remove some for good. Redisson's addPermits, but a TTL stays.
 --
--- KEYS[1]  free       string  the number of free permits; may become negative
--- KEYS[2]  once       string  the result; expires with not_after
--- KEYS[3]  ledger     hash    of plain permits
--- KEYS[4]  total      string  see total.lua; none if it is the semaphore's own key
--- KEYS[5]  line     list        see line.lua
--- KEYS[6]  crowd    sorted set  see crowd.lua
--- KEYS[7]  wake     hash        see crowd.lua
+-- KEYS[1]  free       string      the number of free permits; may become negative
+-- KEYS[2]  once       string      the result; expires with not_after
+-- KEYS[3]  ledger     hash        of plain permits
+-- KEYS[4]  total      string      see total.lua; none if it is the semaphore's own key
+-- KEYS[5]  line       list        see line.lua
+-- KEYS[6]  crowd      sorted set  see crowd.lua
+-- KEYS[7]  wake       hash        see crowd.lua
 -- ARGV[1]  by         a whole number, negative to remove
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel

@@ -2,7 +2,7 @@
 -- Delete the semaphore and every hold of it.
 --
 -- KEYS[1]  free   string  the number of free permits
--- KEYS[2]  held   hash or sorted set: the ledger, or the leases
+-- KEYS[2]  held   hash    or sorted set: the ledger, or the leases
 -- KEYS[3]  line   list    see line.lua
 -- KEYS[4]  slow   hash    see line.lua
 -- KEYS[5]  total  string  see total.lua; none if it is the semaphore's own key

@@ -1,9 +1,9 @@
 -- semaphore/leave
 -- Take a process out of the crowd: none of its waiters is left.
 --
--- KEYS[1]  crowd   sorted set  see crowd.lua
--- KEYS[2]  wake    hash        see crowd.lua
--- ARGV[1]  client  its uuid
+-- KEYS[1]  crowd    sorted set  see crowd.lua
+-- KEYS[2]  wake     hash        see crowd.lua
+-- ARGV[1]  client   its uuid
 -- ARGV[2]  channel
 -- ARGV[3]  publish  PUBLISH or SPUBLISH
 --

@@ -1,10 +1,10 @@
 -- semaphore/tend
 -- Announce the free permits, for a client that heard a release of Redisson's.
 --
--- KEYS[1]  free   string      the number of free permits
--- KEYS[2]  line   list        see line.lua
--- KEYS[3]  crowd  sorted set  see crowd.lua
--- KEYS[4]  wake   hash        see crowd.lua
+-- KEYS[1]  free     string      the number of free permits
+-- KEYS[2]  line     list        see line.lua
+-- KEYS[3]  crowd    sorted set  see crowd.lua
+-- KEYS[4]  wake     hash        see crowd.lua
 -- ARGV[1]  base
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 --
