@@ -50,9 +50,9 @@ async fn bare(connection: &mut MultiplexedConnection) {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_cycle_has_eight_allocations_of_its_own() {
+async fn a_cycle_has_few_allocations_of_its_own() {
     let _alone = ALONE.lock().await;
-    let Some(server) = RedisServer::or_skip("a_cycle_has_eight_allocations_of_its_own") else {
+    let Some(server) = RedisServer::or_skip("a_cycle_has_few_allocations_of_its_own") else {
         return;
     };
     let url = server.url();
@@ -80,15 +80,16 @@ async fn a_cycle_has_eight_allocations_of_its_own() {
             allocations(async || $acquire.await.unwrap().release().await.unwrap()).await - bare
         };
     }
+    // Three of them are the labels of metrics, a feature that a build of the whole workspace turns on.
     let counted = [
-        ("Lock", own!(lock.acquire()), 8.5),
-        ("write side", own!(rwlock.write()), 8.5),
-        ("Semaphore", own!(permits.acquire()), 8.5),
-        ("FairLock", own!(fair.acquire()), 10.5),
+        ("Lock", own!(lock.acquire()), 11.5),
+        ("write side", own!(rwlock.write()), 11.5),
+        ("Semaphore", own!(permits.acquire()), 11.5),
+        ("FairLock", own!(fair.acquire()), 13.5),
         // Its ids, twice.
-        ("LeasedSemaphore", own!(leased.acquire()), 10.5),
+        ("LeasedSemaphore", own!(leased.acquire()), 13.5),
         // The key of its hold, twice.
-        ("read side", own!(rwlock.read()), 12.5),
+        ("read side", own!(rwlock.read()), 15.5),
     ];
     println!("the redis crate: {bare:.2}; of its own: {counted:?}");
     for (what, own, most) in counted {
