@@ -213,11 +213,15 @@ impl World {
         }
     }
 
-    /// Waits until no script has been sent for a moment.
+    /// Waits until no script has been sent for a moment: on a real server for longer, because a client may not have had its turn.
     pub async fn quiet(&self) {
+        let moment = Duration::from_millis(match self {
+            Self::Engine(_) => 50,
+            Self::Server(_) => 300,
+        });
         eventually_async("no more scripts are sent", async || {
             let before = self.scripts_run();
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(moment).await;
             self.scripts_run() == before
         })
         .await;
