@@ -219,6 +219,12 @@ async fn a_release_in_a_slot_on_its_way_needs_one_key_or_waits_for_the_others() 
     // A waiter of this process, to whom the lock would be handed in one script with the counter of the slot.
     let waiter = waiting(&lock(&client, name, LONG));
     eventually("it waits", || client.waiters() == 1).await;
+    // And one of another process, which is told that a permit is free only once the slot has arrived.
+    let other = connect(cluster.url()).await;
+    let theirs = LeasedSemaphore::new(&other, "{m}leased").unwrap();
+    let crowd = tokio::spawn(async move { theirs.acquire().await });
+    let channel = "redisson_sc:{m}leased";
+    eventually("it listens", || cluster.subscribers(channel) > 0).await;
 
     let migration = apart(|| cluster.migrate(slot, to));
     let of_holds = [
@@ -248,6 +254,8 @@ async fn a_release_in_a_slot_on_its_way_needs_one_key_or_waits_for_the_others() 
     granted(waiter).await.release().await.unwrap();
     assert_eq!(permits.available().await.unwrap(), 1);
     assert_eq!(moved.available().await.unwrap(), 2);
+    let told = soon(BY_MESSAGE, crowd).await.unwrap().unwrap();
+    told.release().await.unwrap();
     assert_eq!(leased.available().await.unwrap(), 1);
 }
 

@@ -19,7 +19,7 @@ impl WireOwner {
         // The uuid, the colon, and the longest `u64`: on the stack, because every acquire makes one.
         let mut text = [0; 36 + 1 + 20];
         let mut rest = &mut text[..];
-        // OK: there is room, and what is written is ASCII.
+        // OK: there is room for any number, and what is written is ASCII.
         let _ = write!(rest, "{client}:{number}");
         let left = rest.len();
         let text = str::from_utf8(&text[..text.len() - left]).unwrap_or_default();
@@ -49,5 +49,14 @@ impl fmt::Display for WireOwner {
 impl fmt::Debug for WireOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[test]
+fn every_number_has_room() {
+    let client = Uuid::nil();
+    for number in [0, 9, 10, u64::MAX] {
+        let owner = WireOwner::new(&client, number);
+        assert_eq!(owner.as_str(), format!("{client}:{number}"));
     }
 }

@@ -237,7 +237,7 @@ impl Live {
 
     /// Waits for the reply to `asking`; fails when the link drops the connection.
     ///
-    /// It is pinned by the caller: passed by value, the futures of every request would carry it several times, and move it as often.
+    /// The caller pins it: by value, the future of every request would carry it several times, and move it as often.
     async fn answered<T>(
         &self,
         asking: Pin<&mut impl Future<Output = Result<T, redis::RedisError>>>,
