@@ -1,4 +1,4 @@
-//! The queue of one name inside a process: outages, losses, futures that nobody polls, wakers that own something.
+//! The queue of one name inside a process: outages, losses, futures that nobody polls, wakers that own something, hand-offs without end.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -12,6 +12,7 @@ use stanchion::{
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 const fn ms(n: u64) -> Duration {
@@ -285,4 +286,33 @@ fn a_waker_that_owns_another_waiter_may_be_dropped() {
     });
     let ended = is_done.recv_timeout(Duration::from_secs(10));
     assert!(ended.is_ok(), "a deadlock");
+}
+
+/// A process that hands the lock from task to task never frees it: a turn that is over is the chance of all others.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_polls_gets_its_turn_beside_hand_offs() {
+    let world = World::engine();
+    let config = world.config("polling").wake(Wake::Poll);
+    let polling = Lock::new(&Client::connect_with(config).await.unwrap(), "job").unwrap();
+    let client = world.named("busy").await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let lock = Lock::new(&client, "job").unwrap();
+        tasks.spawn(async move {
+            loop {
+                let guard = lock.acquire().await.unwrap();
+                tokio::time::sleep(ms(2)).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let started = Instant::now();
+    for _ in 0..5 {
+        polling.acquire().await.unwrap().release().await.unwrap();
+    }
+    let elapsed = started.elapsed();
+    // It is left some ms now and then, and asks every 100 ms or so.
+    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
+    tasks.shutdown().await;
 }

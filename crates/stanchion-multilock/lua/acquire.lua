@@ -110,7 +110,7 @@ if not problem then
     end
     at(busy)
     if ask == 'poll' then
-      if call('EXISTS', line) == 1 then note_poll(us) end
+      note_poll(us)
       return { -4 - ttls[busy], us, busy }
     end
     if arrived == '' then arrived = string.format('%.0f', us) end
