@@ -91,7 +91,7 @@ impl Baton {
         let options = AcquireOptions::new();
         let hold: Hold = self
             .handle
-            .acquire(&self.sync, options, Lease::default())
+            .acquire(&self.sync, &options, Lease::default())
             .await?;
         Ok(BatonGuard { hold })
     }

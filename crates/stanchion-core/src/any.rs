@@ -66,13 +66,13 @@ impl<T: Lockable + Send + Sync + ?Sized> Acquire for T {
     }
 
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard> {
-        let acquiring = self.part().acquire(options);
-        Box::pin(async move { acquiring.await.map(Guard::from) })
+        let part = self.part();
+        Box::pin(async move { part.acquire(&options).await.map(Guard::from) })
     }
 
     fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>> {
-        let asking = self.part().try_acquire(options);
-        Box::pin(async move { Ok(asking.await?.map(Guard::from)) })
+        let part = self.part();
+        Box::pin(async move { Ok(part.try_acquire(&options).await?.map(Guard::from)) })
     }
 }
 

@@ -101,7 +101,7 @@ macro_rules! define_verbs {
                 options: $crate::AcquireOptions,
             ) -> impl ::std::future::Future<Output = Result<$guard, $crate::AcquireError>> + Send + 'static {
                 let part = $crate::Lockable::part(self);
-                async move { part.acquire(options).await.map($guard::new) }
+                async move { part.acquire(&options).await.map($guard::new) }
             }
 
             $(#[$try_acquire])*
@@ -137,7 +137,7 @@ macro_rules! define_verbs {
                 options: $crate::AcquireOptions,
             ) -> impl ::std::future::Future<Output = Result<Option<$guard>, $crate::AcquireError>> + Send + 'static {
                 let part = $crate::Lockable::part(self);
-                async move { Ok(part.try_acquire(options).await?.map($guard::new)) }
+                async move { Ok(part.try_acquire(&options).await?.map($guard::new)) }
             }
 
             /// Returns the operations that break guarantees.

@@ -84,7 +84,7 @@ pub(crate) async fn settled(
         for part in group {
             let origin = match group {
                 [_] => None,
-                _ => origin_of(part, options()).await?,
+                _ => origin_of(part, &options()).await?,
             };
             members.push((origin, part));
         }

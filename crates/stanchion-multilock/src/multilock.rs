@@ -313,7 +313,7 @@ impl MultiLock {
                 let options = this.left(&options, until);
                 let hold = part
                     .handle
-                    .try_acquire(&part.sync, options, this.lease)
+                    .try_acquire(&part.sync, &options, this.lease)
                     .await?;
                 match hold {
                     Some(hold) => holds.push(hold),
@@ -349,7 +349,7 @@ impl MultiLock {
         let options = self.left(options, until);
         tokio::select! {
             biased;
-            hold = part.handle.acquire(&part.sync, options, self.lease) => hold.map(Some),
+            hold = part.handle.acquire(&part.sync, &options, self.lease) => hold.map(Some),
             () = joint.starved() => Ok(None),
         }
     }
@@ -365,7 +365,11 @@ impl MultiLock {
         let mut holds = Vec::with_capacity(members.len());
         for part in &*members {
             let options = self.left(options, until);
-            holds.push(part.handle.acquire(&part.sync, options, self.lease).await?);
+            holds.push(
+                part.handle
+                    .acquire(&part.sync, &options, self.lease)
+                    .await?,
+            );
         }
         Ok(holds)
     }

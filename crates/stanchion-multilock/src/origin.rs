@@ -17,7 +17,7 @@ const LARGEST: u64 = 1 << 53;
 /// Returns the number of the keyspace of `part`. Waits for the server as an acquire does.
 pub(crate) async fn origin_of(
     part: &Part,
-    options: AcquireOptions,
+    options: &AcquireOptions,
 ) -> Result<Option<FencingToken>, AcquireError> {
     let origin: Arc<dyn Synchronizer> = Arc::new(Origin::of(part.sync.name()));
     let seen = part.handle.acquire(&origin, options, Lease::default());

@@ -467,7 +467,7 @@ impl RedLock {
         let poll = part.handle.poll_interval();
         let left = deadline.map_or(poll, |deadline| deadline.since(self.now()));
         let options = options.clone().timeout(left.min(poll));
-        let hold = part.handle.acquire(&part.sync, options, self.lease).await;
+        let hold = part.handle.acquire(&part.sync, &options, self.lease).await;
         hold.ok().map(|hold| (gate, hold))
     }
 

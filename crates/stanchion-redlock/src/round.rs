@@ -55,15 +55,12 @@ pub(crate) async fn ask_all(
         tally.granted(node, hold);
         node
     });
-    let options = options.clone().timeout(budget);
+    let options = &options.clone().timeout(budget);
     let mut asking: FuturesUnordered<_> = nodes
         .iter()
         .enumerate()
         .filter(|(node, _)| Some(*node) != kept_node)
-        .map(|(node, part)| {
-            let options = options.clone();
-            async move { (node, ask_one(part, ask, options, lease).await) }
-        })
+        .map(|(node, part)| async move { (node, ask_one(part, ask, options, lease).await) })
         .collect();
     let mut until = started + budget + OWN_WORDS;
     while !tally.is_complete(quorum) {
@@ -88,7 +85,7 @@ fn with_grace(started: Moment, now: Moment) -> Moment {
 async fn ask_one(
     part: &Part,
     ask: Ask,
-    options: AcquireOptions,
+    options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
     match ask {

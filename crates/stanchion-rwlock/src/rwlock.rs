@@ -387,7 +387,7 @@ impl RwLock {
         options: AcquireOptions,
     ) -> impl Future<Output = Result<ReadGuard, AcquireError>> + Send + 'static {
         let side = self.read_side().0;
-        async move { side.acquire(options).await.map(ReadGuard::new) }
+        async move { side.acquire(&options).await.map(ReadGuard::new) }
     }
 
     /// Acquires for writing with `options`.
@@ -422,7 +422,7 @@ impl RwLock {
     ) -> impl Future<Output = Result<WriteGuard, AcquireError>> + Send + 'static {
         let (side, readers) = (self.write_side().0, Arc::clone(&self.readers));
         async move {
-            let hold = side.acquire(options).await?;
+            let hold = side.acquire(&options).await?;
             Ok(WriteGuard::new(hold, readers))
         }
     }
@@ -519,7 +519,7 @@ impl RwLock {
         options: AcquireOptions,
     ) -> impl Future<Output = Result<Option<ReadGuard>, AcquireError>> + Send + 'static {
         let side = self.read_side().0;
-        async move { Ok(side.try_acquire(options).await?.map(ReadGuard::new)) }
+        async move { Ok(side.try_acquire(&options).await?.map(ReadGuard::new)) }
     }
 
     /// Asks once to write, with `options`. Their timeout limits the wait for the server's reply.
@@ -553,7 +553,7 @@ impl RwLock {
     ) -> impl Future<Output = Result<Option<WriteGuard>, AcquireError>> + Send + 'static {
         let (side, readers) = (self.write_side().0, Arc::clone(&self.readers));
         async move {
-            let hold = side.try_acquire(options).await?;
+            let hold = side.try_acquire(&options).await?;
             Ok(hold.map(|hold| WriteGuard::new(hold, readers)))
         }
     }

@@ -234,7 +234,7 @@ impl LeasedSemaphore {
         let this = self.clone();
         async move {
             this.pool
-                .acquire(this.asking_for(permits), options, this.lease)
+                .acquire(this.asking_for(permits), &options, this.lease)
                 .await
                 .map(LeasedPermit::new)
         }
@@ -274,7 +274,7 @@ impl LeasedSemaphore {
         async move {
             let hold = this
                 .pool
-                .try_acquire(this.asking_for(permits), options, this.lease)
+                .try_acquire(this.asking_for(permits), &options, this.lease)
                 .await?;
             Ok(hold.map(LeasedPermit::new))
         }

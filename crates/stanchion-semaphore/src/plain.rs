@@ -185,7 +185,7 @@ impl Semaphore {
         let this = self.clone();
         async move {
             this.pool
-                .acquire(this.asking_for(permits), options, Lease::default())
+                .acquire(this.asking_for(permits), &options, Lease::default())
                 .await
                 .map(Permit::new)
         }
@@ -200,7 +200,7 @@ impl Semaphore {
         async move {
             let hold = this
                 .pool
-                .try_acquire(this.asking_for(permits), options, Lease::default())
+                .try_acquire(this.asking_for(permits), &options, Lease::default())
                 .await?;
             Ok(hold.map(Permit::new))
         }

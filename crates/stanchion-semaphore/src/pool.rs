@@ -83,20 +83,20 @@ impl Pool {
     pub(crate) async fn acquire(
         &self,
         sync: Result<Arc<dyn Synchronizer>, Rejection>,
-        options: AcquireOptions,
+        options: &AcquireOptions,
         lease: Lease,
     ) -> Result<Hold, AcquireError> {
-        let sync = self.checked(sync, &options)?;
+        let sync = self.checked(sync, options)?;
         self.handle.acquire(&sync, options, lease).await
     }
 
     pub(crate) async fn try_acquire(
         &self,
         sync: Result<Arc<dyn Synchronizer>, Rejection>,
-        options: AcquireOptions,
+        options: &AcquireOptions,
         lease: Lease,
     ) -> Result<Option<Hold>, AcquireError> {
-        let sync = self.checked(sync, &options)?;
+        let sync = self.checked(sync, options)?;
         self.handle.try_acquire(&sync, options, lease).await
     }
 

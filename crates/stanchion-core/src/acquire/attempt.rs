@@ -109,7 +109,6 @@ impl Asking {
         Applicant {
             sync: Arc::clone(&self.debt.sync),
             owner: self.debt.owner.clone(),
-            terms: self.manner.terms,
         }
     }
 

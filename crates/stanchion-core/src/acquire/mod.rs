@@ -14,6 +14,7 @@ mod once;
 mod reentry;
 mod wait;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,10 +38,10 @@ const FIRST_ASK: Duration = Duration::from_millis(45);
 pub(crate) async fn acquire(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
-    options: AcquireOptions,
+    options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Hold, AcquireError> {
-    let terms = check(&**sync, &options, lease)?;
+    let terms = check(&**sync, options, lease)?;
     let started = core.clock.now();
     let deadline = options
         .timeout
@@ -59,7 +60,7 @@ pub(crate) async fn acquire(
             };
             let seat = owner.seat(&core.realm, Subject::of(&**sync));
             // The owner's other task may have its seat for as long as it waits for the name, so only the deadline bounds this.
-            let Some(seated) = timeout_at(core, deadline, seat.take()).await else {
+            let Some(seated) = timeout_at(core, deadline, pin!(seat.take())).await else {
                 return Err(timed_out());
             };
             let sitting = Sitting {
@@ -70,7 +71,7 @@ pub(crate) async fn acquire(
             let patience = deadline.max(started + FIRST_ASK);
             // Boxed: an explicit owner is rare, and every waiter would carry the size of this future.
             Box::pin(as_owner(
-                core, sync, owner, &options, terms, patience, sitting, anew,
+                core, sync, owner, options, terms, patience, sitting, anew,
             ))
             .await?
         }
@@ -82,10 +83,10 @@ pub(crate) async fn acquire(
 pub(crate) async fn try_acquire(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
-    options: AcquireOptions,
+    options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
-    let terms = check(&**sync, &options, lease)?;
+    let terms = check(&**sync, options, lease)?;
     // P9: a try always has a bound, also when its options have none. With no time at all it asks once.
     let timeout = match options.timeout {
         Some(Duration::ZERO) => FIRST_ASK,
@@ -98,7 +99,7 @@ pub(crate) async fn try_acquire(
         Some(owner) => {
             let anew = async |_: &Seat| once(core, sync, terms, deadline, None).await;
             let seat = owner.seat(&core.realm, Subject::of(&**sync));
-            let seated = match timeout_at(core, deadline, seat.take_now()).await {
+            let seated = match timeout_at(core, deadline, pin!(seat.take_now())).await {
                 Some(Some(seated)) => seated,
                 // Another task of this owner waits in line, so another owner holds it.
                 Some(None) => return Ok(None),
@@ -115,7 +116,7 @@ pub(crate) async fn try_acquire(
                 seated,
             };
             Box::pin(as_owner(
-                core, sync, owner, &options, terms, deadline, sitting, anew,
+                core, sync, owner, options, terms, deadline, sitting, anew,
             ))
             .await
         }
@@ -149,8 +150,12 @@ fn check(
     })
 }
 
-/// Runs `work`; `None` when `deadline` passes first.
-async fn timeout_at<T>(core: &Core, deadline: Moment, work: impl Future<Output = T>) -> Option<T> {
+/// Runs `work`; `None` when `deadline` passes first. The caller pins it: by value, every waiter would carry it twice.
+async fn timeout_at<T>(
+    core: &Core,
+    deadline: Moment,
+    work: impl Future<Output = T> + Unpin,
+) -> Option<T> {
     if deadline == Moment::FAR {
         return Some(work.await);
     }

@@ -1,6 +1,7 @@
 //! An acquire as an explicit [`Owner`]: it takes the owner's seat at the name first, so that the owner's acquires take turns, and
 //! re-enters a hold that it finds there.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::MutexGuard;
@@ -68,7 +69,7 @@ pub(super) async fn as_owner(
                 "holds it already, and re-entry was refused",
             ));
         }
-        match timeout_at(core, deadline, reenter(&state, core)).await {
+        match timeout_at(core, deadline, pin!(reenter(&state, core))).await {
             // The re-entry ends in the background, where its guard is dropped and the count set back (P3).
             None => return Ok(None),
             Some(Ok(hold)) => return Ok(Some(hold)),

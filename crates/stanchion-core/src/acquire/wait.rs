@@ -4,6 +4,7 @@
 //! the loop, a refusal parks the ticket. The loop also ends with a hold that was handed over or granted by message, with the
 //! deadline, an outage or a shutdown.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use super::attempt::{Asking, Attempt, Manner};
@@ -36,7 +37,7 @@ pub(super) async fn wait(
         within: None,
     };
     let mut asking = Asking::new(core, sync, manner);
-    let mut ticket = LockEntries::join(core, asking.applicant());
+    let mut ticket = LockEntries::join(core, asking.applicant(), &terms);
     // Even with no time left it asks once, unless a local holder is known.
     let patience = deadline.max(started + FIRST_ASK);
     loop {
@@ -64,7 +65,7 @@ pub(super) async fn wait(
             // old `Asking` cleans up on the server; a fresh owner joins again.
             Turn::Take(_) | Turn::Missed => {
                 asking = asking.anew();
-                ticket = LockEntries::join(core, asking.applicant());
+                ticket = LockEntries::join(core, asking.applicant(), &terms);
                 continue;
             }
             Turn::OutOfReach(outage) => return Err(asking.failed(outage)),
@@ -87,7 +88,7 @@ pub(super) async fn wait(
             Attempt::Busy(ttl, hint) => match &*hint {
                 Hint::Elsewhere { name, channel, .. } if !ticket.entry().is_for(&**sync, name) => {
                     // A new place begins with a try, so no message is missed in between.
-                    ticket = LockEntries::join_at(core, name, channel, asking.applicant());
+                    ticket = LockEntries::join_at(core, name, channel, asking.applicant(), &terms);
                 }
                 _ => {
                     if ticket.busy(ttl, &hint, &asking.debt) {
@@ -99,7 +100,7 @@ pub(super) async fn wait(
             // Nothing was decided, and the server's clock has been read since.
             Attempt::Late => ticket.again(),
             // R1: the owner is a fresh one, so its place is, too.
-            Attempt::Stale => ticket = LockEntries::join(core, asking.applicant()),
+            Attempt::Stale => ticket = LockEntries::join(core, asking.applicant(), &terms),
             Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                 let now = core.clock.now();
                 if ticket.unanswered(&outage) {
@@ -123,14 +124,14 @@ pub(super) async fn wait(
 
 /// The next turn, which is also the end of the wait by the deadline or a shutdown.
 async fn next_turn(core: &Core, ticket: &mut Ticket, deadline: Moment) -> Turn {
-    let turn = async {
+    let turn = pin!(async {
         tokio::select! {
             biased;
             // The shutdown first: during an outage a turn is always ready.
             () = core.closing.cancelled() => Turn::Closing,
             turn = ticket.turn() => turn,
         }
-    };
+    });
     timeout_at(core, deadline, turn)
         .await
         .unwrap_or(Turn::TimedOut)

@@ -103,7 +103,7 @@ impl Handle {
     pub async fn acquire(
         &self,
         sync: &Arc<dyn Synchronizer>,
-        options: AcquireOptions,
+        options: &AcquireOptions,
         lease: Lease,
     ) -> Result<Hold, AcquireError> {
         self.open(&**sync)?;
@@ -141,7 +141,7 @@ impl Handle {
     pub async fn try_acquire(
         &self,
         sync: &Arc<dyn Synchronizer>,
-        options: AcquireOptions,
+        options: &AcquireOptions,
         lease: Lease,
     ) -> Result<Option<Hold>, AcquireError> {
         self.open(&**sync)?;
@@ -167,7 +167,7 @@ impl Handle {
             ..AcquireOptions::default()
         };
         // A hold of `Tenure::Nothing`: there is nothing to release.
-        self.acquire(sync, options, Lease::default())
+        self.acquire(sync, &options, Lease::default())
             .await
             .map(drop)
     }

@@ -58,30 +58,24 @@ impl Part {
         }
     }
 
-    /// Acquires it, waiting as `options` say. Borrows nothing.
+    /// Acquires it, waiting as `options` say.
     ///
     /// # Errors
     /// [`AcquireError`].
-    pub fn acquire(
-        &self,
-        options: AcquireOptions,
-    ) -> impl Future<Output = Result<Hold, AcquireError>> + Send + 'static {
-        let part = self.clone();
-        async move { part.handle.acquire(&part.sync, options, part.lease).await }
+    pub async fn acquire(&self, options: &AcquireOptions) -> Result<Hold, AcquireError> {
+        let acquiring = self.handle.acquire(&self.sync, options, self.lease);
+        acquiring.await
     }
 
-    /// Asks once; `None` when another owner holds it. Borrows nothing.
+    /// Asks once; `None` when another owner holds it.
     ///
     /// # Errors
     /// [`AcquireError`].
-    pub fn try_acquire(
+    pub async fn try_acquire(
         &self,
-        options: AcquireOptions,
-    ) -> impl Future<Output = Result<Option<Hold>, AcquireError>> + Send + 'static {
-        let part = self.clone();
-        async move {
-            let asking = part.handle.try_acquire(&part.sync, options, part.lease);
-            asking.await
-        }
+        options: &AcquireOptions,
+    ) -> Result<Option<Hold>, AcquireError> {
+        let asking = self.handle.try_acquire(&self.sync, options, self.lease);
+        asking.await
     }
 }

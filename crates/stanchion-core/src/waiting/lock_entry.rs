@@ -104,9 +104,9 @@ impl LockEntries {
     }
 
     /// Takes a place in the queue of the applicant's own name.
-    pub(crate) fn join(core: &Arc<Core>, applicant: Applicant) -> Ticket {
+    pub(crate) fn join(core: &Arc<Core>, applicant: Applicant, terms: &HoldTerms) -> Ticket {
         let sync = Arc::clone(&applicant.sync);
-        Self::join_at(core, sync.name(), sync.channel(), applicant)
+        Self::join_at(core, sync.name(), sync.channel(), applicant, terms)
     }
 
     /// Takes a place in the queue of `name`.
@@ -115,11 +115,12 @@ impl LockEntries {
         name: &Name,
         channel: &[u8],
         applicant: Applicant,
+        terms: &HoldTerms,
     ) -> Ticket {
         let subject = Subject::named(&*applicant.sync, name);
         loop {
             let entry = core.entries.get(core, &subject, channel);
-            if let Some(place) = entry.join(core, &applicant) {
+            if let Some(place) = entry.join(core, &applicant, terms) {
                 return Ticket {
                     core: Arc::clone(core),
                     entry,
@@ -273,7 +274,12 @@ impl LockEntry {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn join(&self, core: &Core, applicant: &Applicant) -> Option<u64> {
+    pub(super) fn join(
+        &self,
+        core: &Core,
+        applicant: &Applicant,
+        terms: &HoldTerms,
+    ) -> Option<u64> {
         let mut queue = self.queue();
         // Under the mutex that marks it: whoever joins first keeps the entry in the table.
         if queue.retired {
@@ -317,7 +323,7 @@ impl LockEntry {
             Waiter {
                 sync: Arc::clone(&applicant.sync),
                 owner: applicant.owner.clone(),
-                terms: applicant.terms,
+                terms: *terms,
                 joined: core.clock.now(),
                 turn: asks.then_some(Turn::Try),
                 asking: false,

@@ -18,7 +18,6 @@ use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::hold::sweep::Debt;
 use crate::line::Reason;
-use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Outage, Wake};
@@ -29,12 +28,11 @@ const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);
 /// The first and the longest pause between polls with [`Wake::Poll`].
 const SPIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(128));
 
-/// The owner, the synchronizer and the terms that a place in a queue is taken for.
+/// The synchronizer and the owner that a place in a queue is taken for.
 #[derive(Clone, Debug)]
 pub(crate) struct Applicant {
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) owner: WireOwner,
-    pub(crate) terms: HoldTerms,
 }
 
 /// The position of a waiter for permits when it asks.
