@@ -12,12 +12,17 @@ pub(crate) const ACQUIRE: &str = stanchion_core::in_line!(stanchion_core::mintin
 )));
 pub(crate) const RELEASE: &str =
     stanchion_core::in_line!(include_str!("../../crates/stanchion-lock/lua/release.lua"));
+const HAND_OFF: &str = stanchion_core::in_line!(stanchion_core::minting!(include_str!(
+    "../../crates/stanchion-lock/lua/hand_off.lua"
+)));
 pub(crate) const MINIMAL_ACQUIRE: &str = include_str!("../lua/minimal_acquire.lua");
 pub(crate) const MINIMAL_RELEASE: &str = include_str!("../lua/minimal_release.lua");
 pub(crate) const REDISSON_ACQUIRE: &str = include_str!("../lua/redisson_acquire.lua");
 pub(crate) const REDISSON_RELEASE: &str = include_str!("../lua/redisson_release.lua");
 
 const OWNER: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:1234567";
+/// Another waiter of the same process.
+const NEXT: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:1234568";
 pub(crate) const LEASE: &str = "30000";
 /// In the year 2100: never late.
 pub(crate) const NOT_AFTER: &str = "4102444800000000";
@@ -52,6 +57,16 @@ impl Invocation {
             sha,
             keys: owned(keys),
             args: owned(args),
+        }
+    }
+
+    /// Another script, called in the same way.
+    pub(crate) fn with(&self, text: String) -> Self {
+        let sha = sha1_smol::Sha1::from(&text).digest().to_string();
+        Self {
+            text,
+            sha,
+            ..self.clone()
         }
     }
 
@@ -102,6 +117,21 @@ impl Pair {
         }
     }
 
+    /// Two hand-offs inside a process, there and back.
+    pub(crate) fn hand_offs(name: &str) -> Self {
+        let ours = Self::ours(name).acquire;
+        let keys: Vec<&str> = ours.keys.iter().map(String::as_str).collect();
+        let channel = channel(name);
+        let pass = |from, to| {
+            let args = [&*channel, "PUBLISH", from, to, LEASE, NOT_AFTER, "1"];
+            Invocation::new(HAND_OFF, &keys, &args)
+        };
+        Self {
+            acquire: pass(OWNER, NEXT),
+            release: pass(NEXT, OWNER),
+        }
+    }
+
     pub(crate) fn minimal(name: &str) -> Self {
         Self {
             acquire: Invocation::new(MINIMAL_ACQUIRE, &[name], &[OWNER, LEASE]),
@@ -126,7 +156,7 @@ impl Pair {
     }
 }
 
-fn channel(name: &str) -> String {
+pub(crate) fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
@@ -143,22 +173,22 @@ impl Bare {
         pair.load(&mut connection).await?;
         Ok(Self { connection, pair })
     }
+
+    pub(crate) async fn acquire(&mut self) -> Result<Value> {
+        let acquire = self.pair.acquire.command();
+        Ok(acquire.query_async(&mut self.connection).await?)
+    }
+
+    pub(crate) async fn release(&mut self) -> Result<Value> {
+        let release = self.pair.release.command();
+        Ok(release.query_async(&mut self.connection).await?)
+    }
 }
 
 impl Contender for Bare {
     async fn cycle(&mut self) -> Result<()> {
-        let _acquired: Value = self
-            .pair
-            .acquire
-            .command()
-            .query_async(&mut self.connection)
-            .await?;
-        let _released: Value = self
-            .pair
-            .release
-            .command()
-            .query_async(&mut self.connection)
-            .await?;
+        let _acquired = self.acquire().await?;
+        let _released = self.release().await?;
         Ok(())
     }
 }

@@ -29,7 +29,33 @@ pub(crate) fn handoffs(server: &RedisServer, plan: Plan, report: &mut Report) ->
         );
         let what = format!("{TASKS} tasks: hand-offs / bare cycles, {}", flavor.name());
         report.row("handoffs", what, compared.ratio, Target::AtLeast(1.5), note);
+        floor(server, plan, flavor, report)?;
     }
+    Ok(())
+}
+
+/// The same without the library: the script of a hand-off again and again, against cycles.
+fn floor(server: &RedisServer, plan: Plan, flavor: Flavor, report: &mut Report) -> Result<()> {
+    let name = "bench:bare:relay";
+    let compared = flavor.runtime()?.block_on(async {
+        let connection = connect(&server.url()).await?;
+        Bare::new(&connection, Pair::ours(name))
+            .await?
+            .acquire()
+            .await?;
+        let relay = [Bare::new(&connection, Pair::hand_offs(name)).await?];
+        let cycles = [Bare::new(&connection, Pair::ours("bench:bare")).await?];
+        // Each of its cycles is two hand-offs.
+        let relayed = async |block| Ok(2.0 * rate(&relay, block).await?);
+        compare(plan, relayed, async |block| rate(&cycles, block).await).await
+    })?;
+    let note = format!(
+        "{} / {}",
+        per_second(compared.subject),
+        per_second(compared.reference)
+    );
+    let what = format!("bare hand-offs / bare cycles, {}", flavor.name());
+    report.row("handoffs", what, compared.ratio, Target::None, note);
     Ok(())
 }
 

@@ -1,13 +1,11 @@
 //! What order costs: the fair lock next to the lock.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use stanchion::{AcquireError, Client, FairLock, Guard};
+use stanchion::{AcquireError, Client, FairLock};
 use stanchion_testkit::RedisServer;
-use tokio::sync::mpsc;
 
-use crate::bare::connect;
 use crate::chart::{Chart, Scale, Series, Shape};
 use crate::contender::rate;
 use crate::crowd::Crowd;
@@ -221,87 +219,6 @@ pub(crate) fn uncontended(server: &RedisServer, plan: Plan, report: &mut Report)
         );
     }
     Ok(())
-}
-
-/// Before each release, and before each round trip, nothing happens for so long.
-const IDLE: Duration = Duration::from_millis(2);
-const ROUNDS: usize = 60;
-const WAITERS: usize = 16;
-
-/// From the release to the next holder, in another client, against a round trip after the same pause.
-pub(crate) fn gap(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
-    for kind in Kind::ALL {
-        let (mut gaps, mut trips, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..plan.runs {
-            let (gap, trip) = Flavor::MultiThread
-                .runtime()?
-                .block_on(one_gap(server, kind))?;
-            ratios.push(gap / trip);
-            gaps.push(gap);
-            trips.push(trip);
-        }
-        let target = match kind {
-            Kind::Fair => Target::AtMost(1.3),
-            Kind::Lock => Target::None,
-        };
-        report.row(
-            "fair-gap",
-            format!("{}: release to next holder / round trip", kind.title()),
-            Spread::of(ratios),
-            target,
-            format!(
-                "{:.0} us / {:.0} us after {} ms of quiet",
-                Spread::of(gaps).median,
-                Spread::of(trips).median,
-                IDLE.as_millis()
-            ),
-        );
-    }
-    Ok(())
-}
-
-/// The median gap and the median round trip, in microseconds.
-async fn one_gap(server: &RedisServer, kind: Kind) -> Result<(f64, f64)> {
-    let (tell, mut holders) = mpsc::channel::<(Instant, Guard)>(1);
-    let mut tasks = Vec::new();
-    for _ in 0..2 {
-        let client = Client::connect(server.url()).await?;
-        let lock = kind.named(&client, "bench:gap")?;
-        for _ in 0..WAITERS / 2 {
-            let (lock, tell) = (lock.clone(), tell.clone());
-            tasks.push(tokio::spawn(async move {
-                while let Ok(held) = lock.acquire().await {
-                    let now = Instant::now();
-                    if tell.send((now, held)).await.is_err() {
-                        break;
-                    }
-                }
-            }));
-        }
-    }
-    drop(tell);
-    let mut bare = connect(&server.url()).await?;
-    let (mut gaps, mut trips) = (Vec::new(), Vec::new());
-    let (_, mut held) = holders.recv().await.context("nobody holds")?;
-    for _ in 0..ROUNDS {
-        tokio::time::sleep(IDLE).await;
-        let asked = Instant::now();
-        redis::cmd("PING").exec_async(&mut bare).await?;
-        trips.push(asked.elapsed().as_secs_f64() * 1e6);
-        tokio::time::sleep(IDLE).await;
-        let released = Instant::now();
-        let releasing = tokio::spawn(held.release());
-        let (granted, next) = holders.recv().await.context("nobody holds")?;
-        gaps.push(granted.saturating_duration_since(released).as_secs_f64() * 1e6);
-        releasing.await??;
-        held = next;
-    }
-    drop(holders);
-    held.release().await?;
-    for task in tasks {
-        task.await?;
-    }
-    Ok((Spread::of(gaps).median, Spread::of(trips).median))
 }
 
 /// The scripts of a contended name, as the crate puts them together.

@@ -17,11 +17,14 @@ mod contender;
 mod crowd;
 mod fair;
 mod fleet;
+mod gap;
 mod handoffs;
 mod kind;
 mod latch;
+mod leave_out;
 mod measure;
 mod multilock;
+mod names;
 mod page;
 mod parallel;
 mod processes;
@@ -84,6 +87,8 @@ enum Figure {
     Minimal,
     /// Server time of a cycle, against the commands of Redisson's lock.
     ServerTime,
+    /// Server time of a cycle without each part of its scripts, against the whole.
+    LeaveOneOut,
     /// Commands of an uncontended cycle.
     Commands,
     /// 64 tasks on 64 names, against bare redis-rs.
@@ -100,6 +105,8 @@ enum Figure {
     Crowd,
     /// 10 000 held locks under the watchdog.
     Watchdog,
+    /// 20 000 names that two processes want: the lease that is renewed beside them.
+    Names,
     /// Fair lock and lock side by side: 2, 16 and 128 tasks, and four processes of eight.
     Fair,
     /// A fair cycle alone, against one of the lock.
@@ -152,6 +159,7 @@ fn main() -> Result<()> {
             Figure::Uncontended => uncontended::same_scripts(&server, plan, &mut report)?,
             Figure::Minimal => uncontended::minimal(&server, plan, &mut report)?,
             Figure::ServerTime => server_time::measure(&server, plan, &mut report)?,
+            Figure::LeaveOneOut => leave_out::measure(&server, plan, &mut report)?,
             Figure::Commands => uncontended::commands(&server, &mut report)?,
             Figure::Parallel => parallel::bare(&server, plan, &mut report)?,
             Figure::Peer => parallel::peer(&server, plan, &mut report)?,
@@ -160,10 +168,11 @@ fn main() -> Result<()> {
             Figure::Processes => processes::measure(&server, plan, &mut report)?,
             Figure::Crowd => crowd::measure(&server, plan, &mut report)?,
             Figure::Watchdog => watchdog::measure(&server, plan, &mut report)?,
+            Figure::Names => names::measure(&server, plan, &mut report)?,
             Figure::Fair => fair::turns(&server, plan, &mut report)?,
             Figure::FairCycle => fair::uncontended(&server, plan, &mut report)?,
             Figure::Fleet => fleet::measure(&server, plan, &mut report)?,
-            Figure::FairGap => fair::gap(&server, plan, &mut report)?,
+            Figure::FairGap => gap::measure(&server, plan, &mut report)?,
             Figure::FairServerTime => fair::server_time(&server, plan, &mut report)?,
             Figure::Readers => rwlock::readers(&server, plan, &mut report)?,
             Figure::ReadersHeld => rwlock::crowds(&server, plan, &mut report)?,

@@ -1,5 +1,7 @@
 //! The multi-lock: eight names at once.
 
+use std::time::Instant;
+
 use anyhow::Result;
 use stanchion::{Client, Lock, Lockable, MultiLock};
 use stanchion_testkit::RedisServer;
@@ -19,7 +21,51 @@ impl Contender for MultiLock {
     }
 }
 
+/// Tasks that each want two of four names, in two clients.
+fn workers(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    const WORKERS: usize = 40;
+    let mut costs = Vec::new();
+    for _ in 0..plan.runs {
+        let cost = Flavor::MultiThread.runtime()?.block_on(async {
+            let clients = [
+                Client::connect(server.url()).await?,
+                Client::connect(server.url()).await?,
+            ];
+            let mut multis = Vec::new();
+            for worker in 0..WORKERS {
+                let client = &clients[worker % 2];
+                // Every pair of the four, in both orders.
+                let (first, step) = (worker / 2 % 4, worker / 8 % 3 + 1);
+                let name = |n: usize| format!("bench:multi:worker:{}", n % 4);
+                let pair = [
+                    Lock::new(client, name(first))?,
+                    Lock::new(client, name(first + step))?,
+                ];
+                multis.push(MultiLock::new(
+                    pair.iter().map(|lock| lock as &dyn Lockable),
+                )?);
+            }
+            rate(&multis, plan.block).await?;
+            server.reset_stats();
+            let started = Instant::now();
+            let grants = rate(&multis, plan.run).await? * started.elapsed().as_secs_f64();
+            anyhow::Ok(sent(server) as f64 / grants)
+        })?;
+        costs.push(cost);
+    }
+    report.row(
+        "multilock",
+        format!("{WORKERS} workers, 2 of 4 names each, 2 clients: commands for a grant"),
+        Spread::of(costs),
+        Target::AtMost(4.0),
+        "",
+    );
+    Ok(())
+}
+
 pub(crate) fn cycle(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    workers(server, plan, report)?;
+    server.flush();
     Flavor::MultiThread.runtime()?.block_on(async {
         let client = Client::connect(server.url()).await?;
         let locks = (0..NAMES)

@@ -80,7 +80,7 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
 }
 
 /// Microseconds of one cycle.
-async fn block(
+pub(crate) async fn block(
     server: &RedisServer,
     connection: &mut MultiplexedConnection,
     pair: &Pair,

@@ -23,6 +23,7 @@ use crate::error::{AcquireError, Rejection};
 use crate::hold::handle::Hold;
 use crate::lease::Lease;
 use crate::options::{AcquireOptions, HoldTerms};
+use crate::owner::Owner;
 use crate::seat::Seat;
 use crate::shared::Core;
 use once::once;
@@ -46,37 +47,46 @@ pub(crate) async fn acquire(
     let deadline = options
         .timeout
         .map_or(Moment::FAR, |timeout| started + timeout);
-    let timed_out = || AcquireError::TimedOut {
-        name: sync.name().clone(),
-        waited: core.clock.now().since(started),
-        free_by: None,
-    };
-    let found = match &options.owner {
-        None => return wait(core, sync, terms, started, deadline, None).await,
+    match &options.owner {
+        None => wait(core, sync, &terms, started, deadline, None).await,
+        // Boxed: an explicit owner is rare, and every waiter would carry the size of this future.
         Some(owner) => {
-            let anew = async |seat: &Seat| {
-                let hold = wait(core, sync, terms, started, deadline, Some(seat)).await;
-                hold.map(Some)
-            };
-            let seat = owner.seat(&core.realm, Subject::of(&**sync));
-            // The owner's other task may have its seat for as long as it waits for the name, so only the deadline bounds this.
-            let Some(seated) = timeout_at(core, deadline, pin!(seat.take())).await else {
-                return Err(timed_out());
-            };
-            let sitting = Sitting {
-                seat: &seat,
-                seated,
-            };
-            // Even with no time left, re-entry of what this owner holds is asked for once.
-            let patience = deadline.max(started + FIRST_ASK);
-            // Boxed: an explicit owner is rare, and every waiter would carry the size of this future.
-            Box::pin(as_owner(
-                core, sync, owner, options, terms, patience, sitting, anew,
+            Box::pin(acquire_as(
+                core, sync, owner, options, terms, started, deadline,
             ))
-            .await?
+            .await
         }
+    }
+}
+
+/// Acquires as `owner`.
+async fn acquire_as(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    owner: &Owner,
+    options: &AcquireOptions,
+    terms: HoldTerms,
+    started: Moment,
+    deadline: Moment,
+) -> Result<Hold, AcquireError> {
+    let anew = async |seat: &Seat| {
+        let hold = wait(core, sync, &terms, started, deadline, Some(seat)).await;
+        hold.map(Some)
     };
-    found.ok_or_else(timed_out)
+    let seat = owner.seat(&core.realm, Subject::of(&**sync));
+    // The owner's other task may have its seat for as long as it waits for the name, so only the deadline bounds this.
+    let Some(seated) = timeout_at(core, deadline, pin!(seat.take())).await else {
+        return Err(timed_out(core, sync, started, None));
+    };
+    let sitting = Sitting {
+        seat: &seat,
+        seated,
+    };
+    // Even with no time left, re-entry of what this owner holds is asked for once.
+    let patience = deadline.max(started + FIRST_ASK);
+    as_owner(core, sync, owner, options, terms, patience, sitting, anew)
+        .await?
+        .ok_or_else(|| timed_out(core, sync, started, None))
 }
 
 /// Asks once; `None` when another owner holds it.
@@ -148,6 +158,20 @@ fn check(
         renewal: options.renewal,
         max_hold: options.max_hold,
     })
+}
+
+/// The error of a call that began at `started`. `free_by`: when a request that it left is certain to be undone.
+fn timed_out(
+    core: &Core,
+    sync: &Arc<dyn Synchronizer>,
+    started: Moment,
+    free_by: Option<Duration>,
+) -> AcquireError {
+    AcquireError::TimedOut {
+        name: sync.name().clone(),
+        waited: core.clock.now().since(started),
+        free_by,
+    }
 }
 
 /// Runs `work`; `None` when `deadline` passes first. The caller pins it: by value, every waiter would carry it twice.

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use super::attempt::{Asking, Attempt, Manner};
-use super::{FIRST_ASK, timeout_at};
+use super::{FIRST_ASK, timed_out, timeout_at};
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
 use crate::hint::Hint;
@@ -23,29 +23,24 @@ use stanchion_transport::Moment;
 pub(super) async fn wait(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
-    terms: HoldTerms,
+    terms: &HoldTerms,
     started: Moment,
     deadline: Moment,
     seat: Option<&Seat>,
 ) -> Result<Hold, AcquireError> {
     let mut in_line = None;
     let manner = Manner {
-        terms,
+        terms: *terms,
         began: started,
         // With no time left it asks as a try, which leaves no place in a queue.
         waits: deadline > started,
         within: None,
     };
     let mut asking = Asking::new(core, sync, manner);
-    let mut ticket = LockEntries::join(core, asking.applicant(), &terms);
+    let mut ticket = LockEntries::join(core, asking.applicant(), terms);
     // Even with no time left it asks once, unless a local holder is known.
     let patience = deadline.max(started + FIRST_ASK);
     loop {
-        let timed_out = |free_by| AcquireError::TimedOut {
-            name: sync.name().clone(),
-            waited: core.clock.now().since(started),
-            free_by,
-        };
         asking.handled();
         if ticket.must_wait() {
             // Its first request may be far off, so no refusal will subscribe it. A message must reach it before (P4).
@@ -55,7 +50,7 @@ pub(super) async fn wait(
         }
         match next_turn(core, &mut ticket, deadline).await {
             // No request is under way here: what is left is that of earlier ones, a place on the server included.
-            Turn::TimedOut => return Err(timed_out(asking.debt.leftover())),
+            Turn::TimedOut => return Err(timed_out(core, sync, started, asking.debt.leftover())),
             Turn::Closing => return Err(asking.shut_down()),
             Turn::Take(hold) if hold.is_held() => {
                 asking.given(&hold);
@@ -65,7 +60,7 @@ pub(super) async fn wait(
             // old `Asking` cleans up on the server; a fresh owner joins again.
             Turn::Take(_) | Turn::Missed => {
                 asking = asking.anew();
-                ticket = LockEntries::join(core, asking.applicant(), &terms);
+                ticket = LockEntries::join(core, asking.applicant(), terms);
                 continue;
             }
             Turn::OutOfReach(outage) => return Err(asking.failed(outage)),
@@ -78,7 +73,7 @@ pub(super) async fn wait(
             .await
         else {
             // P8: this one is under way, and may be granted before its sweep.
-            return Err(timed_out(asking.debt.under_way()));
+            return Err(timed_out(core, sync, started, asking.debt.under_way()));
         };
         match attempt {
             Attempt::Granted(hold, left) => {
@@ -88,7 +83,7 @@ pub(super) async fn wait(
             Attempt::Busy(ttl, hint) => match &*hint {
                 Hint::Elsewhere { name, channel, .. } if !ticket.entry().is_for(&**sync, name) => {
                     // A new place begins with a try, so no message is missed in between.
-                    ticket = LockEntries::join_at(core, name, channel, asking.applicant(), &terms);
+                    ticket = LockEntries::join_at(core, name, channel, asking.applicant(), terms);
                 }
                 _ => {
                     if ticket.busy(ttl, &hint, &asking.debt) {
@@ -100,7 +95,7 @@ pub(super) async fn wait(
             // Nothing was decided, and the server's clock has been read since.
             Attempt::Late => ticket.again(),
             // R1: the owner is a fresh one, so its place is, too.
-            Attempt::Stale => ticket = LockEntries::join(core, asking.applicant(), &terms),
+            Attempt::Stale => ticket = LockEntries::join(core, asking.applicant(), terms),
             Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                 let now = core.clock.now();
                 if ticket.unanswered(&outage) {
