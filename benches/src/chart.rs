@@ -104,9 +104,13 @@ impl Chart {
     }
 
     fn values(&self) -> impl Iterator<Item = f64> {
-        self.series
-            .iter()
-            .flat_map(|series| series.values.iter().copied())
+        let values = self.series.iter().flat_map(|series| &series.values);
+        values.copied().filter(|value| self.shows(*value))
+    }
+
+    /// Nothing has no place on a logarithmic axis.
+    fn shows(&self, value: f64) -> bool {
+        value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }
 
     /// Where the axis begins and ends; above the largest value there is room for its label.
@@ -207,7 +211,8 @@ impl Chart {
     {
         let width = 0.8 / self.series.len() as f64;
         for (s, (series, colour)) in self.series.iter().zip(COLOURS).enumerate() {
-            for (c, value) in series.values.iter().enumerate() {
+            let shown = series.values.iter().enumerate();
+            for (c, value) in shown.filter(|(_, value)| self.shows(**value)) {
                 let left = c as f64 + 0.1 + s as f64 * width;
                 let corners = [(left, low), (left + width * 0.92, *value)];
                 let style = ("sans-serif", 14)
@@ -335,6 +340,16 @@ mod tests {
                 "{value}"
             );
         }
+    }
+
+    #[test]
+    fn nothing_has_no_bar_on_a_logarithmic_axis() {
+        let mut chart = chart(Scale::Log, Shape::Bars);
+        let bars = |chart: &Chart| chart.svg().unwrap().matches("<rect").count();
+        let all = bars(&chart);
+        chart.series[0].values[0] = 0.0;
+        assert_eq!(bars(&chart), all - 1);
+        assert!(chart.bounds().0 >= 1.0, "{:?}", chart.bounds());
     }
 
     #[test]

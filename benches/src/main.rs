@@ -1,4 +1,5 @@
-//! Measures stanchion's promised speeds: `cargo run --release -p stanchion-benches -- [FIGURE…] [--quick] [--json FILE] [--charts DIR]`.
+//! Measures stanchion's promised speeds: `cargo run --release -p stanchion-benches -- [FIGURE…] [--quick] [--json FILE] [--charts DIR]`,
+//! and how other lock libraries do beside it: `scripts/peers`.
 //!
 //! Starts a private server. Everything that is compared runs in alternating blocks of one process, because round trips
 //! on a small machine jump between levels; what counts is the median of the blocks' ratios. `docs/benchmarks.md` tells
@@ -27,6 +28,7 @@ mod multilock;
 mod names;
 mod page;
 mod parallel;
+mod peers;
 mod processes;
 mod redisson;
 mod redlock;
@@ -74,6 +76,11 @@ struct Args {
 enum Command {
     /// Writes the tables of docs/benchmarks.md anew, from docs/figures.
     Page,
+    /// Measures stanchion beside other lock libraries, in turns; scripts/peers builds them and calls this.
+    Peers(peers::Run),
+    /// A contender of `peers`.
+    #[command(hide = true)]
+    Contend(peers::Contend),
     /// One process of the figure `processes`.
     #[command(hide = true)]
     Worker(processes::Worker),
@@ -140,6 +147,8 @@ fn main() -> Result<()> {
     match args.command {
         Some(Command::Worker(worker)) => return worker.run(),
         Some(Command::Page) => return page::write(),
+        Some(Command::Peers(run)) => return run.run(),
+        Some(Command::Contend(contend)) => return contend.run(),
         None => {}
     }
     let figures = if args.figures.is_empty() {

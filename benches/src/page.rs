@@ -1,4 +1,4 @@
-//! The tables and charts of `docs/benchmarks.md`, made from what runs wrote with `--json`: never by hand.
+//! The tables and charts of `docs/benchmarks.md`, made from what runs and `scripts/peers` wrote with `--json`: never by hand.
 //!
 //! Between `<!-- figures: NAME -->` and `<!-- end of figures -->` stands what `docs/figures/NAME.json` says. What a person has
 //! to say of a row, such as why it misses its target, is in `docs/figures/remarks.json`.
@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
+use crate::chart::Chart;
+use crate::peers::Peers;
 use crate::report::{Row, Run};
 
 const OPEN: &str = "<!-- figures: ";
@@ -28,19 +30,62 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T> {
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
-/// The runs that the page shows, by their files' names.
-fn runs() -> Result<Vec<Run>> {
-    let mut files: Vec<PathBuf> = fs::read_dir(docs().join("figures"))?
+/// What a file of `docs/figures` has.
+enum Measured {
+    Run(Run),
+    /// That of `scripts/peers`: its figures have more columns.
+    Peers(Peers),
+}
+
+impl Measured {
+    /// Reads `<name>.json`.
+    fn read(figures: &Path, name: &str) -> Result<Self> {
+        let path = figures.join(name).with_extension("json");
+        Ok(match name {
+            "peers" => Self::Peers(read(&path)?),
+            _ => Self::Run(read(&path)?),
+        })
+    }
+
+    #[cfg(test)]
+    fn rows(&self) -> &[Row] {
+        match self {
+            Self::Run(run) => &run.rows,
+            Self::Peers(_) => &[],
+        }
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        match self {
+            Self::Run(run) => run.charts.clone(),
+            Self::Peers(peers) => peers.charts(),
+        }
+    }
+
+    /// What the page says of it. Takes the remarks that it uses.
+    fn text(&self, remarks: &mut Remarks) -> String {
+        match self {
+            Self::Run(run) => table(run, remarks),
+            Self::Peers(peers) => peers.text(),
+        }
+    }
+}
+
+/// All that was measured, by its files' names.
+fn all() -> Result<Vec<Measured>> {
+    let figures = docs().join("figures");
+    let mut files: Vec<PathBuf> = fs::read_dir(&figures)?
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<_>>()?;
     files.sort();
-    files.retain(|path| !path.ends_with("remarks.json"));
-    files.iter().map(|path| read(path)).collect()
+    let names = files.iter().filter_map(|path| path.file_stem()?.to_str());
+    let names = names.filter(|name| *name != "remarks");
+    names.map(|name| Measured::read(&figures, name)).collect()
 }
 
 /// Writes the tables and the charts anew.
 pub(crate) fn write() -> Result<()> {
-    for chart in runs()?.iter().flat_map(|run| &run.charts) {
+    for chart in all()?.iter().flat_map(Measured::charts) {
         chart.write(&docs().join("charts"))?;
     }
     let page = docs().join("benchmarks.md");
@@ -64,12 +109,8 @@ fn filled(page: &str, figures: &Path) -> Result<String> {
         let (_, after) = after
             .split_once(CLOSE)
             .with_context(|| format!("`{CLOSE}` is missing after {name}"))?;
-        let run: Run = read(&figures.join(name).with_extension("json"))?;
-        write!(
-            new,
-            "{before}{OPEN}{name} -->\n{}{CLOSE}",
-            table(&run, &mut remarks)
-        )?;
+        let text = Measured::read(figures, name)?.text(&mut remarks);
+        write!(new, "{before}{OPEN}{name} -->\n{text}{CLOSE}")?;
         rest = after;
     }
     new.push_str(rest);
@@ -134,20 +175,24 @@ mod tests {
             page == filled,
             "docs/benchmarks.md is not what docs/figures say; write it with `cargo run -p stanchion-benches -- page`"
         );
-        let tables = filled.split(OPEN).skip(1);
-        let rows = tables.flat_map(|table| {
-            let (table, _) = table.split_once(CLOSE).unwrap();
-            table.lines().filter(|line| line.starts_with('|'))
-        });
-        for row in rows {
-            let cells = row.replace("\\|", "").matches('|').count();
-            assert_eq!(cells, 6, "five cells: {row}");
+        let measured = filled.split(OPEN).skip(1);
+        for text in measured.map(|rest| rest.split_once(CLOSE).unwrap().0) {
+            let cells = |row: &str| row.replace("\\|", "").matches('|').count();
+            let mut head = None;
+            for line in text.lines() {
+                if !line.starts_with('|') {
+                    head = None;
+                    continue;
+                }
+                let wanted = *head.get_or_insert_with(|| cells(line));
+                assert_eq!(cells(line), wanted, "as many as in the head: {line}");
+            }
         }
     }
 
     #[test]
     fn the_charts_show_what_the_runs_measured() {
-        for chart in runs().unwrap().iter().flat_map(|run| &run.charts) {
+        for chart in all().unwrap().iter().flat_map(Measured::charts) {
             let path = chart.path(&docs().join("charts"));
             let drawn = fs::read_to_string(&path).unwrap();
             assert!(drawn == chart.svg().unwrap(), "{}", path.display());
@@ -157,7 +202,7 @@ mod tests {
     #[test]
     fn every_missed_target_is_explained() {
         let remarks: Remarks = read(&docs().join("figures/remarks.json")).unwrap();
-        for row in runs().unwrap().iter().flat_map(|run| &run.rows) {
+        for row in all().unwrap().iter().flat_map(Measured::rows) {
             let said = remarks
                 .get(&row.figure)
                 .and_then(|rows| rows.get(&row.what));

@@ -83,7 +83,7 @@ pub(crate) struct Report {
 }
 
 /// `redis 7.0.15`, `valkey 9.1.2`. A Valkey also has a `redis_version`, which is that of the Redis it came from.
-fn version(info: &str) -> String {
+pub(crate) fn version(info: &str) -> String {
     let field = |name: &str| {
         let mut lines = info.lines();
         lines.find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
@@ -95,12 +95,21 @@ fn version(info: &str) -> String {
     }
 }
 
+/// The day, in UTC.
+pub(crate) fn today() -> String {
+    let mut day = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    day.truncate("2026-01-01".len());
+    day
+}
+
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(0, usize::from)
+}
+
 impl Report {
     pub(crate) fn new(server: &RedisServer) -> Self {
         let server = version(server.cli(&["INFO", "server"]).as_text());
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let mut day = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        day.truncate("2026-01-01".len());
+        let (day, cores) = (today(), cores());
         println!("server {server}, {cores} cores; median [min..max]");
         Self {
             run: Run {
@@ -170,7 +179,7 @@ impl Report {
 }
 
 /// Four significant digits or so.
-fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         large if large >= 1000.0 => format!("{value:.0}"),
         medium if medium >= 10.0 => format!("{value:.1}"),
