@@ -31,6 +31,12 @@ impl WireOwner {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The uuid of its client.
+    #[must_use]
+    pub fn client(&self) -> &str {
+        self.0.split_once(':').map_or("", |(client, _)| client)
+    }
 }
 
 /// Lets a map of owners be searched by text. The derived hash is that of the text, as this requires.
@@ -58,5 +64,6 @@ fn every_number_has_room() {
     for number in [0, 9, 10, u64::MAX] {
         let owner = WireOwner::new(&client, number);
         assert_eq!(owner.as_str(), format!("{client}:{number}"));
+        assert_eq!(owner.client(), client.to_string());
     }
 }

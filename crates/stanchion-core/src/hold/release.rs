@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::hand_off::hand_off;
 use super::sweep::{Leftover, is_divided, persist, tend_later, tend_soon};
-use crate::description::{Tenure, code_of};
+use crate::description::{Sharing, Tenure, code_of};
 use crate::error::{LostReason, ReleaseError};
 use crate::hold::state::HoldState;
 use crate::observe;
@@ -123,13 +123,15 @@ pub(super) async fn publicly(
     if let Ok((reply, _)) = &done {
         tend_later(core, &state.sync, reply);
     }
-    let done = done.map(|(reply, resent)| (code_of(&reply), resent));
+    let takes_permits = matches!(state.sync.sharing(), Sharing::Permits(_));
+    let done = done.map(|(reply, resent)| (code_of(&reply), left_in(&reply), resent));
     let (end, outcome) = match done {
         // P6: an earlier run has released.
-        Ok((Some(GONE), resent)) if resent || before == Freed::Perhaps => (End::Unknown, Ok(())),
-        Ok((Some(GONE), _)) => (End::Unknown, Err(gone(state))),
-        Ok((Some(_), _)) => (End::Released, Ok(())),
-        Ok((None, _)) => (End::Unknown, Ok(())),
+        Ok((Some(GONE), _, resent)) if resent || before == Freed::Perhaps => (End::Unknown, Ok(())),
+        Ok((Some(GONE), ..)) => (End::Unknown, Err(gone(state))),
+        Ok((Some(_), Some(left), _)) if takes_permits => (End::Left(left), Ok(())),
+        Ok((Some(_), ..)) => (End::Released, Ok(())),
+        Ok((None, ..)) => (End::Unknown, Ok(())),
         Err(failure) => (End::Unknown, Err(unreleased(state, failure))),
     };
     // Also after a failure: this process holds no longer, and what is true on the server its waiters learn there.
@@ -157,6 +159,12 @@ async fn divided(
         tend_soon(&state.core, &state.sync);
     }
     done
+}
+
+/// The permits that are free for the waiters of this process alone, in the reply to a release of permits.
+fn left_in(reply: &Reply) -> Option<u32> {
+    let left = reply.as_array()?.get(1)?.as_int()?;
+    u32::try_from(left).ok()
 }
 
 pub(super) fn gone(state: &HoldState) -> ReleaseError {

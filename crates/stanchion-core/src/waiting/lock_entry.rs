@@ -62,6 +62,8 @@ const RESTAMP: Duration = Duration::from_secs(75);
 pub(crate) enum End {
     /// A release was answered: who is next is told by message.
     Released,
+    /// A release was answered: so many permits are free, and no process waits but this one.
+    Left(u32),
     /// No answer: perhaps nothing was published.
     Unknown,
 }
@@ -582,7 +584,21 @@ impl LockEntry {
 
     /// Records that `hold` has ended. The next waiter asks, unless the release has told who is next.
     pub(crate) fn freed(&self, core: &Core, hold: &HoldState, end: End) {
-        self.freed_in(self.queue(), core, hold, end);
+        let queue = self.queue();
+        if queue.retired && matches!(end, End::Left(_)) {
+            drop(queue);
+            // Holders of permits do not keep their queue, so those who wait may have a new one.
+            let current = core
+                .entries
+                .table
+                .get(&self.subject)
+                .map(|it| Arc::clone(&it));
+            if let Some(current) = current {
+                current.freed_in(current.queue(), core, hold, end);
+            }
+            return;
+        }
+        self.freed_in(queue, core, hold, end);
     }
 
     /// Records that `hold` has ended and was not handed over. [`LockEntry::not_handed`] would let the next waiter ask at once,
@@ -606,8 +622,9 @@ impl LockEntry {
         if let Some(waiter) = &forsaken {
             self.departed(core, &mut queue, &*waiter.sync, &waiter.owner);
         }
-        let wakers = match hold.sync.sharing() {
-            Sharing::Exclusive => {
+        let wakers = match (hold.sync.sharing(), end) {
+            (_, End::Left(free)) => queue.admit(Room::For(free)),
+            (Sharing::Exclusive, _) => {
                 // By identity: a late end of an old hold must not free the queue of its successor.
                 if std::ptr::eq(queue.holder.as_ptr(), hold) {
                     queue.holder = Weak::new();
@@ -628,7 +645,7 @@ impl LockEntry {
                 }
             }
             // Otherwise the release's own message wakes the waiters.
-            Sharing::Together | Sharing::Permits(_)
+            (Sharing::Together | Sharing::Permits(_), _)
                 if end == End::Unknown || !core.subscriptions.reaches(self) =>
             {
                 queue.admit(Room::Unknown)

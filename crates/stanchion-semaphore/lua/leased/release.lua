@@ -10,8 +10,10 @@
 -- ARGV[1]  ids      of 16 bytes each, concatenated
 -- ARGV[2]  channel  not a KEY: it would need a right on a key of that name (R14)
 -- ARGV[3]  publish  PUBLISH or SPUBLISH
+-- ARGV[4]  client   the uuid of the holder's client
 --
--- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 at least one was not held
+-- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 at least one was not held;
+--          { that number, permits } no other process waits: so many are free for the waiters of this one
 -- Replay   the ids are no longer there: nothing is given back again (P6)
 -- Wakes    as many processes that wait as permits are free, see crowd.lua; Redisson's clients: payload the number of free permits
 -- Cost     O(permits, log n), O(log m) for m processes that wait
@@ -30,8 +32,8 @@ if free > 0 then
     told = redis.pcall(ARGV[3], ARGV[2], free)
   else
     -- @crowd.lua
-    told = announce({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[2], publish = ARGV[3] }, free)
+    told = give_back({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[2], publish = ARGV[3] }, free, ARGV[4])
   end
 end
 if removed < #ids then return -2 end
-return type(told) == 'number' and told or -1
+return (type(told) == 'number' or told[1]) and told or -1

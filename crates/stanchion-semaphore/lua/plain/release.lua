@@ -12,7 +12,8 @@
 -- ARGV[3]  channel  not a KEY: it would need a right on a key of that name (R14)
 -- ARGV[4]  publish  PUBLISH or SPUBLISH
 --
--- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 the owner holds nothing
+-- Returns  >= 0 done: the number of subscribers that got the message; -1 done, but no message could be sent; -2 the owner holds nothing;
+--          { that number, permits } no other process waits: so many are free for the waiters of this one
 -- Replay   the ledger no longer has the owner: nothing is given back again (P6)
 -- Wakes    as many processes that wait as permits are free, see crowd.lua; Redisson's clients: payload the number of free permits
 -- Cost     O(log n) for n processes that wait
@@ -36,4 +37,5 @@ if KEYS[4] == KEYS[1] or redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
   return type(told) == 'number' and told or -1
 end
 -- @crowd.lua
-return announce({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }, free)
+local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }
+return give_back(to, free, string.sub(ARGV[1], 1, 36))

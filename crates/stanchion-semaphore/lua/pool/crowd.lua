@@ -127,6 +127,26 @@ local function announce(to, free)
   return -1
 end
 
+-- Returns whether no process waits but that of `client`, and none was told a moment ago: then its waiters are told by a reply, as many as
+-- permits are free. Not where permits are kept back for the first in the line.
+local function is_alone(to, client, us)
+  return redis.call('ZCARD', to.crowd) == 1 and head(to) == client and redis.call('EXISTS', to.line) == 0 and promised(to, us) == 0
+end
+
+-- The reply to a release by `client`: as `announce`, or { that number, permits that its own waiters may ask for }.
+local function give_back(to, free, client)
+  local done, own = pcall(function()
+    local time = redis.call('TIME')
+    local us = time[1] * 1000000 + time[2]
+    if free <= 0 or not is_alone(to, client, us) then return nil end
+    local heard = outside(to) > 0 and math.max(0, say(to, nil, '0' .. string.format('%.0f', free))) or 0
+    -- One is kept for a client that polls.
+    local since = (us - (redis.call('HGET', to.wake, 'polled') or 0)) / 1000
+    return { heard, since >= KEPT and since < PROMISED and free - 1 or free }
+  end)
+  return done and own or announce(to, free)
+end
+
 -- Puts a process that waits into the crowd. Returns its part in hearing Redisson's releases: 1 to hear them, 2 to stop, 0 as before;
 -- nil: without memory, or with a foreign key, nobody can tell it (R8, R9). `told`: it was told in vain, and is the first again.
 local function gather(to, client, us, hears, told)
@@ -190,9 +210,9 @@ local function behind(to, us, client, hears)
 end
 
 -- After a grant that leaves permits free: announces them, unless that was done a moment ago. Returns those that are nobody's.
-local function leftover(to, left, us, reserved)
+local function leftover(to, client, left, us, reserved)
   left = math.max(left - reserved, 0)
-  if left == 0 or redis.call('EXISTS', to.crowd) == 0 then return left end
+  if left == 0 or redis.call('EXISTS', to.crowd) == 0 or is_alone(to, client, us) then return left end
   local due = promised(to, us)
   if due > 0 then return math.max(0, left - due) end
   announce(to, left)
@@ -203,7 +223,7 @@ end
 local function granted(to, client, us, hears, more, left, reserved)
   local done, others = pcall(function()
     stay(to, client, us, hears, more)
-    return leftover(to, left, us, reserved)
+    return leftover(to, client, left, us, reserved)
   end)
   return done and others or 0
 end

@@ -15,7 +15,7 @@ static ACQUIRE: Script<6, 10> = script!(
     "leased/acquire",
     "pool/free.lua" "leased/acquire.lua" => crowded with "pool/refused.lua"
 );
-static RELEASE: Script<5, 3> = script!(
+static RELEASE: Script<5, 4> = script!(
     "leased/release",
     "pool/free.lua" "leased/release.lua" => crowded
 );
@@ -93,14 +93,17 @@ impl Synchronizer for Description {
         let [base, publish] = self.keys.common();
         Some(RELEASE.call(
             self.keys.releasing(),
-            [ids.as_slice().into(), base, publish],
+            [ids.as_slice().into(), base, publish, owner.client().into()],
         ))
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
         let ids = PermitId::joined(owner, self.permits);
         let [base, publish] = self.keys.common();
-        Some(RELEASE.call(self.keys.alone(), [ids.as_slice().into(), base, publish]))
+        Some(RELEASE.call(
+            self.keys.alone(),
+            [ids.as_slice().into(), base, publish, owner.client().into()],
+        ))
     }
 
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
