@@ -15,6 +15,7 @@ mod lost_messages;
 mod lost_replies;
 mod members;
 mod multilock;
+mod multilock_turns;
 mod permit_crowd;
 mod permit_line;
 mod permit_model;

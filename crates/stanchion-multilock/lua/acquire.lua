@@ -100,11 +100,15 @@ if not problem then
     if us > ARGV[3] + 0 then return -1 end
     for i = 1, locks do
       if i ~= busy then
-        call('ZREM', KEYS[locks + i], place)
-        -- It was asked to try this one, and cannot.
-        if ask == 'ask' and ttls[i] == -2 and call('EXISTS', KEYS[locks + i]) == 1 then
-          at(i)
-          pass(us)
+        at(i)
+        local head = first() == place
+        call('ZREM', line, place)
+        if ttls[i] == -2 then
+          -- It was asked to try this one, or came to look at it, and cannot take it.
+          if arrived ~= '' and call('EXISTS', line) == 1 then pass(us) end
+        elseif head then
+          -- L4: it had the duty to look.
+          tell_next(ttls[i])
         end
       end
     end
