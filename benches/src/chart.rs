@@ -108,7 +108,7 @@ impl Chart {
         values.copied().filter(|value| self.shows(*value))
     }
 
-    /// Nothing has no place on a logarithmic axis.
+    /// Returns whether a value is drawn: zero has no place on a logarithmic axis.
     fn shows(&self, value: f64) -> bool {
         value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }

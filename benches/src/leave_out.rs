@@ -1,4 +1,4 @@
-//! What each part of a cycle's scripts costs the server: the cycle again with that part left out, against the whole.
+//! The cost of each part of a cycle's scripts on the server: the cycle again with that part left out, against the whole.
 
 use anyhow::{Result, ensure};
 use stanchion_testkit::RedisServer;

@@ -30,7 +30,7 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T> {
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
-/// What a file of `docs/figures` has.
+/// The content of a file of `docs/figures`.
 enum Measured {
     Run(Run),
     /// That of `scripts/peers`: its figures have more columns.
@@ -62,7 +62,7 @@ impl Measured {
         }
     }
 
-    /// What the page says of it. Takes the remarks that it uses.
+    /// The text on the page. Takes the remarks that it uses.
     fn text(&self, remarks: &mut Remarks) -> String {
         match self {
             Self::Run(run) => table(run, remarks),

@@ -1,4 +1,4 @@
-//! Who takes part in which cell.
+//! The cells, and the contenders in each.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::judge::Figures;
 use super::turns::{Order, Pause, Thing};
 
-/// What a cell is about.
+/// The figure that a cell is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
@@ -204,7 +204,7 @@ pub(crate) struct Entrant {
     current_thread: bool,
 }
 
-/// What is installed: `scripts/peers` builds it.
+/// The contenders that are installed; `scripts/peers` builds them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Field {
     pub(crate) rust: bool,
@@ -230,7 +230,7 @@ impl Field {
         }
     }
 
-    /// What is not there.
+    /// The contenders that are missing.
     pub(crate) fn missing(&self) -> Vec<String> {
         let parts = [
             (self.rust, "rslock and rlock (Rust)"),

@@ -1,4 +1,4 @@
-//! What a block of a contender is worth: one judge for all of them.
+//! The judge of all contenders: the figures of a block.
 //!
 //! Times are the wall clock of the machine, which all contenders share. Its readings in two threads may differ by some
 //! microseconds: two holders are counted as such when both held for longer than [`CLOCKS`].

@@ -1,4 +1,4 @@
-//! What a run of the benchmark `peers` is kept as: the figures of each block, from which everything else is made.
+//! A run of the benchmark `peers`, as it is kept: the figures of each block, from which everything else is made.
 
 use serde::{Deserialize, Serialize};
 

@@ -63,8 +63,7 @@ impl Part {
     /// # Errors
     /// [`AcquireError`].
     pub async fn acquire(&self, options: &AcquireOptions) -> Result<Hold, AcquireError> {
-        let acquiring = self.handle.acquire(&self.sync, options, self.lease);
-        acquiring.await
+        self.handle.acquire(&self.sync, options, self.lease).await
     }
 
     /// Asks once; `None` when another owner holds it.
@@ -75,7 +74,8 @@ impl Part {
         &self,
         options: &AcquireOptions,
     ) -> Result<Option<Hold>, AcquireError> {
-        let asking = self.handle.try_acquire(&self.sync, options, self.lease);
-        asking.await
+        self.handle
+            .try_acquire(&self.sync, options, self.lease)
+            .await
     }
 }

@@ -585,9 +585,9 @@ impl LockEntry {
     /// Records that `hold` has ended. The next waiter asks, unless the release has told who is next.
     pub(crate) fn freed(&self, core: &Core, hold: &HoldState, end: End) {
         let queue = self.queue();
-        if queue.retired && matches!(end, End::Left(_)) {
+        if queue.retired {
             drop(queue);
-            // Holders of permits do not keep their queue, so those who wait may have a new one.
+            // Who reads or has a permit does not keep its queue, so those who wait may have a new one.
             let current = core
                 .entries
                 .table

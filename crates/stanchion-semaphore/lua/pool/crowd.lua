@@ -61,6 +61,12 @@ local function promised(to, us)
   return due + 0, told, polled or 0
 end
 
+-- Returns whether a permit is kept for a client that polls.
+local function is_kept(us, polled)
+  local since = (us - polled) / 1000
+  return since >= KEPT and since < PROMISED
+end
+
 local function tell_crowd(to, free)
   if redis.call('EXISTS', to.crowd, to.wake) == 0 then return say(to, nil, free) end
   local time = redis.call('TIME')
@@ -76,9 +82,7 @@ local function tell_crowd(to, free)
   end
   local all = free
   free = free - due
-  -- One is kept for a client that polls.
-  local since = (us - polled) / 1000
-  if since >= KEPT and since < PROMISED then free = free - 1 end
+  if is_kept(us, polled) then free = free - 1 end
   local first = first_in(to.line)
   if first and us / 1000 < first.ends then
     if all < first.permits then
@@ -128,9 +132,11 @@ local function announce(to, free)
 end
 
 -- Returns whether no process waits but that of `client`, and none was told a moment ago: then its waiters are told by a reply, as many as
--- permits are free. Not where permits are kept back for the first in the line.
+-- permits are free. Not where permits are kept for somebody, who may not come: an announcement lets the crowd look after these.
 local function is_alone(to, client, us)
-  return redis.call('ZCARD', to.crowd) == 1 and head(to) == client and redis.call('EXISTS', to.line) == 0 and promised(to, us) == 0
+  if redis.call('ZCARD', to.crowd) ~= 1 or head(to) ~= client or redis.call('EXISTS', to.line) == 1 then return false end
+  local due, _, polled = promised(to, us)
+  return due == 0 and not is_kept(us, polled)
 end
 
 -- The reply to a release by `client`: as `announce`, or { that number, permits that its own waiters may ask for }.
@@ -139,10 +145,7 @@ local function give_back(to, free, client)
     local time = redis.call('TIME')
     local us = time[1] * 1000000 + time[2]
     if free <= 0 or not is_alone(to, client, us) then return nil end
-    local heard = outside(to) > 0 and math.max(0, say(to, nil, '0' .. string.format('%.0f', free))) or 0
-    -- One is kept for a client that polls.
-    local since = (us - (redis.call('HGET', to.wake, 'polled') or 0)) / 1000
-    return { heard, since >= KEPT and since < PROMISED and free - 1 or free }
+    return { outside(to) > 0 and math.max(0, say(to, nil, '0' .. string.format('%.0f', free))) or 0, free }
   end)
   return done and own or announce(to, free)
 end
