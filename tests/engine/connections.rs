@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::poll;
 use stanchion::embedded::{Data, Engine, Switch};
-use stanchion::{ByteStream, Client, Connector, Lease, Lock, LostReason};
+use stanchion::{ByteStream, Client, Connector, Lease, Lock, LostReason, QueryError};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
 use tokio::time::Instant;
@@ -34,6 +34,30 @@ async fn a_restart_with_its_data_keeps_what_is_held() {
     let next = waiting.await.unwrap();
     next.release().await.unwrap();
     world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_console_sends_plain_commands_and_tells_refusals_from_outages() {
+    let world = World::engine();
+    let client = world.client().await;
+    let [console] = &client.consoles()[..] else {
+        panic!("one server")
+    };
+    let pong = console.command(&["PING"]).await.unwrap();
+    assert_eq!(pong.as_text(), Some("PONG"));
+    let nonsense = console.command(&["NONSENSE"]).await.unwrap_err();
+    assert!(
+        matches!(nonsense, QueryError::Rejected { .. }),
+        "{nonsense}"
+    );
+    let of_key = client.console_of(b"job").unwrap();
+    assert_eq!(of_key.server(), console.server());
+    world.as_engine().faults().refuse_connections(Switch::On);
+    world.as_engine().faults().restart(Data::Kept);
+    // The links notice.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let away = console.command(&["PING"]).await.unwrap_err();
+    assert!(matches!(away, QueryError::Unavailable { .. }), "{away}");
 }
 
 #[tokio::test(start_paused = true)]

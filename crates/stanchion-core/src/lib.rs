@@ -7,6 +7,7 @@ mod acquire;
 mod agenda;
 mod any;
 mod client;
+mod console;
 mod description;
 mod error;
 mod guard;
@@ -33,6 +34,7 @@ mod wire_owner;
 
 pub use any::{Acquire, Acquiring, Guard};
 pub use client::{AbandonedHold, Client, ShutdownReport};
+pub use console::Console;
 pub use error::{
     AcquireError, Error, LeaseLost, LostReason, QueryError, Rejection, ReleaseError, RenewError,
 };
@@ -47,6 +49,6 @@ pub use wire_owner::WireOwner;
 
 pub use stanchion_transport::{
     Background, BootClock, ByteStream, ClientConfig, Clock, ConfigError, ConnectError, Connector,
-    Credentials, CredentialsProvider, Moment, Outage, Placement, Secret, ServerInfo,
+    Credentials, CredentialsProvider, Moment, Outage, Placement, Reply, Secret, ServerInfo,
     ServerRejection, ServerUrl, TokioClock, Wake,
 };

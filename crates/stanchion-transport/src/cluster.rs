@@ -76,9 +76,9 @@ pub(crate) struct Cluster {
 }
 
 /// A master and its address.
-struct Member {
+pub(crate) struct Member {
     place: Place,
-    node: Node,
+    pub(crate) node: Node,
 }
 
 /// The current map of the cluster, and the connections that belong to it.
@@ -166,7 +166,7 @@ impl Cluster {
         &self.dialer.stir
     }
 
-    fn member(&self, slot: u16) -> Option<Arc<Member>> {
+    pub(crate) fn member(&self, slot: u16) -> Option<Arc<Member>> {
         let view = self.view();
         let number = view.owners.get(usize::from(slot)).copied()??;
         view.members.get(usize::from(number)).cloned()
@@ -195,6 +195,20 @@ impl Cluster {
         let view = self.view();
         let read = view.clocks().map(|clock| clock.at(client_micros));
         read.min().unwrap_or(0)
+    }
+
+    /// Returns the masters of the current map that own slots.
+    pub(crate) fn masters(&self) -> Vec<Arc<Member>> {
+        let view = self.view();
+        let mut owning = vec![false; view.members.len()];
+        for number in view.owners.iter().flatten() {
+            owning[usize::from(*number)] = true;
+        }
+        let masters = view.members.iter().zip(owning);
+        masters
+            .filter(|(_, owns)| *owns)
+            .map(|(member, _)| Arc::clone(member))
+            .collect()
     }
 
     pub(crate) fn is_up(&self) -> bool {

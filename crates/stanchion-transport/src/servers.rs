@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::ClientConfig;
+use crate::console::Console;
 use crate::error::{ConfigError, ConnectError};
 use crate::link::{Link, OnPush, Peer, Stir};
 use crate::node::{Address, Dialer, Node, Path};
@@ -240,6 +241,33 @@ impl Servers {
         // Elsewhere nothing is remembered that could be wrong: sentinels are asked at every connect.
         if let Kind::Cluster(cluster) = &self.kind {
             cluster.doubt();
+        }
+    }
+
+    /// Returns each server that owns keys, for plain commands.
+    pub fn consoles(self: &Arc<Self>) -> Vec<Console> {
+        match &self.kind {
+            Kind::One(_) => vec![Console::only(Arc::clone(self))],
+            Kind::Cluster(cluster) => {
+                let masters = cluster.masters().into_iter();
+                masters.map(Console::member).collect()
+            }
+        }
+    }
+
+    /// Returns the server of `slot`, for plain commands; `None` if no node is known to own it.
+    pub fn console(self: &Arc<Self>, slot: u16) -> Option<Console> {
+        match &self.kind {
+            Kind::One(_) => Some(Console::only(Arc::clone(self))),
+            Kind::Cluster(cluster) => cluster.member(slot).map(Console::member),
+        }
+    }
+
+    /// Returns the only server; `None` of a cluster.
+    pub(crate) const fn only(&self) -> Option<&Node> {
+        match &self.kind {
+            Kind::One(node) => Some(node),
+            Kind::Cluster(_) => None,
         }
     }
 

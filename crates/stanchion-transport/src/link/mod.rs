@@ -421,7 +421,10 @@ impl Link {
     }
 
     /// Runs a plain command.
-    pub(crate) async fn command(&self, parts: &[&str]) -> Result<Reply, Failure> {
+    pub(crate) async fn command(
+        &self,
+        parts: &[impl AsRef<[u8]> + Sync],
+    ) -> Result<Reply, Failure> {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
@@ -585,10 +588,13 @@ impl Messages {
     }
 }
 
-pub(crate) async fn plain(live: &Live, parts: &[&str]) -> Result<Reply, Failure> {
+pub(crate) async fn plain(
+    live: &Live,
+    parts: &[impl AsRef<[u8]> + Sync],
+) -> Result<Reply, Failure> {
     let mut cmd = Cmd::new();
     for part in parts {
-        cmd.arg(*part);
+        cmd.arg(part.as_ref());
     }
     judge(live.send(&cmd).await).map_err(|(_, failure)| failure)
 }

@@ -1,0 +1,68 @@
+//! Plain commands to one server: what an operator asks that no script can.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cluster::Member;
+use crate::failure::Failure;
+use crate::node::{Node, Path};
+use crate::reply::Reply;
+use crate::servers::Servers;
+
+/// One server of a client: the only one, the current master of a Sentinel set, or one master of a cluster.
+///
+/// Its commands go out once and follow no redirect, so they fit what concerns the server and not a key: `CLIENT LIST`, `INFO`,
+/// `SCAN`.
+#[derive(Clone)]
+pub struct Console(Seat);
+
+#[derive(Clone)]
+enum Seat {
+    Only(Arc<Servers>),
+    Member(Arc<Member>),
+}
+
+impl Console {
+    pub(crate) const fn only(servers: Arc<Servers>) -> Self {
+        Self(Seat::Only(servers))
+    }
+
+    pub(crate) const fn member(member: Arc<Member>) -> Self {
+        Self(Seat::Member(member))
+    }
+
+    fn node(&self) -> Option<&Node> {
+        match &self.0 {
+            Seat::Only(servers) => servers.only(),
+            Seat::Member(member) => Some(&member.node),
+        }
+    }
+
+    /// Returns the server's address without credentials.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        self.node().map_or("", |node| &node.address.server)
+    }
+
+    /// Sends a command and returns the reply; waits at most the connect timeout for a connection that is not up yet.
+    ///
+    /// Dropping the future does not cancel the command.
+    ///
+    /// # Errors
+    /// [`Failure`] says whether it may have run.
+    pub async fn command(&self, path: Path, parts: &[&[u8]]) -> Result<Reply, Failure> {
+        // A console is made for servers that have a node.
+        let Some(node) = self.node() else {
+            return Ok(Reply::Nil);
+        };
+        // The link may be new. Its outage, if it does not come up, is the answer of `command`.
+        let _ = node.link(path).settled().await;
+        node.link(path).command(parts).await
+    }
+}
+
+impl fmt::Debug for Console {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Console").field(&self.server()).finish()
+    }
+}
