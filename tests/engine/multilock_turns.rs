@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use stanchion::{Lock, Lockable, MultiLock};
+use stanchion::{Acquire, Lock, Lockable, MultiLock};
 use stanchion_testkit::eventually;
-use stanchion_tests::World;
+use stanchion_tests::{World, together};
 use tokio::time::Instant;
 
 /// L4: an expiry sends no message, so whoever looks after it and cannot take the lock tells the next.
@@ -46,5 +46,69 @@ async fn a_head_that_looks_in_vain_passes_the_free_lock_on() {
         guard.release().await.unwrap();
         first.abort();
         before.abort();
+    }
+}
+
+/// What 39 tasks of three clients got in a second.
+struct Rush {
+    longest_gap: Duration,
+    longest_wait: Duration,
+    scripts: f64,
+}
+
+/// Each task takes two of four names and holds them for 1 ms; of `singles` acquires one takes a single name.
+async fn rush(singles: usize) -> Rush {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let end = Instant::now() + Duration::from_secs(1);
+    let tasks = (0..39_u32).map(|worker| {
+        let client = clients[worker as usize % 3].clone();
+        tokio::spawn(async move {
+            let mut random = fastrand::Rng::with_seed(worker.into());
+            let mut grants = Vec::new();
+            while Instant::now() < end {
+                let one = random.usize(0..4);
+                let other = (one + random.usize(1..4)) % 4;
+                let locks =
+                    [one, other].map(|name| Lock::new(&client, format!("n{name}")).unwrap());
+                let both = MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap();
+                let wanted: &dyn Acquire = match random.usize(0..singles) {
+                    0 => &locks[0],
+                    _ => &both,
+                };
+                let asked = Instant::now();
+                let guard = wanted.acquire().await.unwrap();
+                grants.push((Instant::now(), asked.elapsed()));
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                guard.release().await.unwrap();
+            }
+            grants
+        })
+    });
+    let grants = together(tasks.collect()).await.into_iter();
+    let mut grants: Vec<_> = grants.flatten().collect();
+    grants.sort_unstable();
+    world.at_rest().await;
+    let gaps = grants.windows(2).map(|two| two[1].0 - two[0].0);
+    Rush {
+        longest_gap: gaps.max().unwrap(),
+        longest_wait: grants.iter().map(|(_, waited)| *waited).max().unwrap(),
+        scripts: world.scripts_run() as f64 / grants.len() as f64,
+    }
+}
+
+/// L6: what one waiter was told is not lost when another one of its process asks, which has no place yet.
+#[tokio::test(start_paused = true)]
+async fn names_that_cross_never_stand_still() {
+    for singles in [2, 1_000_000] {
+        let rush = rush(singles).await;
+        let (gap, wait, scripts) = (rush.longest_gap, rush.longest_wait, rush.scripts);
+        assert!(gap < Duration::from_millis(30), "no grant for {gap:?}");
+        assert!(
+            wait < Duration::from_millis(500),
+            "somebody waited {wait:?}"
+        );
+        // Each name is free for a request or two whose other name is not.
+        assert!(scripts < 8.0, "{scripts} scripts for each grant");
     }
 }

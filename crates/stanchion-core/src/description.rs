@@ -54,15 +54,20 @@ impl Request<'_> {
             "try".into()
         } else if polls {
             "poll".into()
-        } else if arrived == 0 {
-            "new".into()
         } else {
             let ask = match reason {
-                Reason::Told | Reason::Reply => "ask",
+                // What another waiter of this process was told, or came to look at, is not lost when one without a place asks.
+                Reason::Told => "ask",
                 Reason::Look => "look",
-                Reason::Anew => "new",
+                Reason::Turn | Reason::Reply if arrived > 0 => "ask",
+                Reason::Turn | Reason::Reply | Reason::Anew => "new",
             };
-            format!("{ask} {arrived} {}", u8::from(hears)).into()
+            let hears = u8::from(hears);
+            match arrived {
+                0 if ask == "new" => ask.into(),
+                0 => format!("{ask}  {hears}").into(),
+                _ => format!("{ask} {arrived} {hears}").into(),
+            }
         }
     }
 }

@@ -22,8 +22,10 @@ pub struct Approach {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A message, or a first request.
+    /// A first request, or its turn inside its process.
     #[default]
+    Turn,
+    /// A message to this process.
     Told,
     /// The time to look again.
     Look,

@@ -11,7 +11,7 @@
 -- ARGV[4]  locks      how many of the keys are locks
 -- ARGV[5]  publish    PUBLISH or SPUBLISH
 -- ARGV[6]  ask        "try" takes no place, "poll" neither, but waits, "new" has none yet; "look <arrived> <hears>", "ask <arrived> <hears>"
---                     have one. hears: 1, this client hears Redisson's releases
+--                     have one, without <arrived> another waiter of this process had it. hears: 1, this client hears Redisson's releases
 -- ARGV[7]  base       Redisson's channel, one for each lock; then for each lock which of the counters is its own, 0: none
 --
 -- Returns  > 0 the token of all, 0 acquired without a token, -1 late, { -4 - ttl (-3: no TTL), now, i } busy: another owner
@@ -105,7 +105,7 @@ if not problem then
         call('ZREM', line, place)
         if ttls[i] == -2 then
           -- It was asked to try this one, or came to look at it, and cannot take it.
-          if arrived ~= '' and call('EXISTS', line) == 1 then pass(us) end
+          if (arrived ~= '' or ask ~= 'new') and call('EXISTS', line) == 1 then pass(us) end
         elseif head then
           -- L4: it had the duty to look.
           tell_next(ttls[i])

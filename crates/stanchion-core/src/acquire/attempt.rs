@@ -62,7 +62,7 @@ impl Asking {
         Self {
             debt: Arc::new(Debt::new(core, sync, manner.terms.first_lease)),
             manner,
-            reason: Reason::Told,
+            reason: Reason::Turn,
             busy: None,
         }
     }

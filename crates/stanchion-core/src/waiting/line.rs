@@ -38,7 +38,7 @@ impl Ticket {
     /// Takes the place of this process for a request of this waiter, whose own owner is that of `own`; and the reason of the request.
     pub(crate) fn step_up(&self, own: &Arc<Debt>) -> (Option<Arc<Debt>>, Reason) {
         if self.applicant.sync.line().is_none() {
-            return (None, Reason::Told);
+            return (None, Reason::Turn);
         }
         let mut queue = self.entry.queue();
         let standing = queue.standing.take();
@@ -178,7 +178,7 @@ impl LockEntry {
     pub(super) fn head(&self, queue: &mut Queue, at: Moment) {
         queue.head_look = Some(at);
         if queue.asking == 0 && queue.handing.is_none() {
-            queue.poll_looks = true;
+            queue.poll_reason = Reason::Look;
             self.schedule_poll(queue, at);
         }
     }
@@ -204,7 +204,11 @@ impl LockEntry {
         if let Some(look) = queue.head_look.take_if(|look| *look > now) {
             at = at.min(look);
         }
-        queue.poll_looks = !placed.asks;
+        queue.poll_reason = if placed.asks {
+            Reason::Told
+        } else {
+            Reason::Look
+        };
         self.schedule_poll(queue, at);
     }
 

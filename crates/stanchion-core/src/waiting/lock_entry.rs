@@ -404,7 +404,7 @@ impl LockEntry {
                 return self.poll_by(&mut queue, now + pause);
             }
             Heard::Open(pause) if pause > Duration::ZERO && queue.asking == 0 => {
-                queue.poll_looks = false;
+                queue.poll_reason = Reason::Told;
                 return self.schedule_poll(&mut queue, now + pause);
             }
             Heard::Open(_) => 1,
@@ -435,11 +435,7 @@ impl LockEntry {
         let now = core.clock.now();
         let mut queue = self.queue();
         queue.poll = None;
-        queue.reason = if queue.poll_looks {
-            Reason::Look
-        } else {
-            Reason::Told
-        };
+        queue.reason = queue.poll_reason;
         let wakers = match queue.first_sharing() {
             None => return,
             Some(Sharing::Queued) => {
@@ -465,7 +461,7 @@ impl LockEntry {
             // A live local holder will call `freed` (invariant 3), so a request now would only be refused.
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
                 if queue.standing.is_some() {
-                    queue.poll_looks = true;
+                    queue.poll_reason = Reason::Look;
                     self.schedule_poll(&mut queue, now + core.poll_interval());
                 }
                 return;
@@ -734,7 +730,7 @@ impl LockEntry {
         queue.again = 0;
         // P3: the last waiter has left, so the place in the line is given up.
         let standing = (queue.standing.take(), queue.gathered.take());
-        queue.reason = Reason::Told;
+        queue.reason = Reason::Turn;
         queue.head_look = None;
         if let Some(slot) = queue.poll.take() {
             core.timetable.remove(slot);

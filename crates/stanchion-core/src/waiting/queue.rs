@@ -113,8 +113,8 @@ pub(super) struct Queue {
     /// The place of this process in the server's line, while no request is under way in its name: the debt of its owner, whose
     /// drop gives it up (P3).
     pub(super) standing: Option<Arc<Debt>>,
-    /// True when the planned poll is a look at the line, not an ask that the server told of.
-    pub(super) poll_looks: bool,
+    /// The reason of the request that the planned poll lets the first waiter send.
+    pub(super) poll_reason: Reason,
     /// For permits: the place of this process in the crowd on the server, as far as is known.
     pub(super) gathered: Option<Gathered>,
     /// For permits: the reason of the requests that are admitted now, if not [`Reason::Anew`]. `Some` only inside a function.

@@ -229,7 +229,7 @@ impl Ticket {
             wakers.call();
             return stands;
         }
-        queue.poll_looks = false;
+        queue.poll_reason = Reason::Turn;
         let pause = self.pause(&queue, ttl, subscribed);
         let at = now + pause;
         // Where several waiters ask, one with a long pause must not delay the poll of another.
