@@ -37,6 +37,7 @@ mod multilock;
 mod one_name;
 mod permits;
 mod polling;
+mod processes;
 mod redlock;
 mod reentry;
 mod rwlock;
