@@ -44,3 +44,4 @@ mod rwlock;
 mod semaphore;
 mod tokens;
 mod waiting;
+mod waiting_processes;

@@ -4,7 +4,8 @@
 -- KEYS[1]  line   sorted set  places of the processes that wait
 -- KEYS[2]  crowd  sorted set  where those who wait to read share one place in the line, their own; the line's key again: none
 -- KEYS[3]  wake   hash        `sentry`: the process of the line that hears Redisson's releases
--- ARGV[1]  base channel, ARGV[2] PUBLISH or SPUBLISH
+-- ARGV[1]  base     channel of Redisson
+-- ARGV[2]  publish  PUBLISH or SPUBLISH
 --
 -- Returns  the number; -1: this user may not count listeners
 -- Replay   harmless

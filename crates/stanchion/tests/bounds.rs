@@ -303,6 +303,7 @@ fn latches() {
     awaited(CountDownLatch::count_down(&any()));
     awaited(CountDownLatch::count_down_by(&any(), any()));
     awaited(CountDownLatch::count(&any()));
+    awaited(CountDownLatch::waiting_processes(&any()));
     awaited(CountDownLatch::wait(&any()));
     awaited(CountDownLatch::wait_timeout(&any(), any()));
     awaited(CountDownLatch::delete(&any()));
