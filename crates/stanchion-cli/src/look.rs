@@ -52,13 +52,11 @@ pub(crate) async fn look(client: &Client, name: &str, kind: Option<Kind>) -> Res
         None => guess(client, name).await,
         Some(Kind::Lock) => {
             // The fair lock's status covers a lock too, but the lock's own status has the right error message.
-            Lock::new(client, name)
-                .map_err(Library)?
-                .status()
-                .await
-                .map_err(Library)?;
+            let lock = Lock::new(client, name).map_err(Library)?;
+            let waiting = lock.status().await.map_err(Library)?.waiting_processes;
             let fair = FairLock::new(client, name).map_err(Library)?;
-            Ok(Seen::Lock(fair.status().await.map_err(Library)?))
+            let status = fair.status().await.map_err(Library)?;
+            Ok(Seen::Lock(counted(status, waiting)))
         }
         Some(Kind::Fair) => {
             let fair = FairLock::new(client, name).map_err(Library)?;
@@ -83,6 +81,12 @@ pub(crate) async fn look(client: &Client, name: &str, kind: Option<Kind>) -> Res
     }
 }
 
+/// The status of a lock, in which its own line is counted and not the fair lock's queue.
+fn counted(mut status: FairLockStatus, waiting: Option<u64>) -> FairLockStatus {
+    status.waiting_processes = waiting;
+    status
+}
+
 async fn guess(client: &Client, name: &str) -> Result<Seen, Failure> {
     let fair = FairLock::new(client, name).map_err(Library)?.status().await;
     if !is_something_else(&fair) {
@@ -90,7 +94,9 @@ async fn guess(client: &Client, name: &str) -> Result<Seen, Failure> {
         return Ok(if status.queue_len > 0 {
             Seen::Fair(status)
         } else {
-            Seen::Lock(status)
+            let lock = Lock::new(client, name).map_err(Library)?.status().await;
+            let waiting = lock.ok().and_then(|lock| lock.waiting_processes);
+            Seen::Lock(counted(status, waiting))
         });
     }
     let rwlock = RwLock::new(client, name).map_err(Library)?.status().await;
