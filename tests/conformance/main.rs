@@ -29,6 +29,7 @@ macro_rules! suite {
 mod exclusion;
 mod expiry;
 mod fair;
+mod forced;
 mod input;
 mod latch;
 mod layout;

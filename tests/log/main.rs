@@ -1,8 +1,10 @@
 //! The log of a server that comes and goes, and the secrets that neither it nor any error ever tells.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod notices;
 mod outages;
 mod secrets;
+mod spans;
 
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -10,7 +10,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::Log;
 
 /// Collects the log of this thread at info and above from now on: in virtual time everything happens on it.
-fn listen() -> (Log, impl Drop) {
+pub(crate) fn listen() -> (Log, impl Drop) {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
@@ -21,7 +21,7 @@ fn listen() -> (Log, impl Drop) {
     (log, subscriber.set_default())
 }
 
-fn count(log: &Log, level: &str, words: &str) -> usize {
+pub(crate) fn count(log: &Log, level: &str, words: &str) -> usize {
     let fits = |line: &&str| line.trim_start().starts_with(level) && line.contains(words);
     log.text().lines().filter(fits).count()
 }

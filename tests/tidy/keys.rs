@@ -4,7 +4,7 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files in which keys and channels are put together, or told apart, with the reasons.
-const PLACES: [(&str, &str); 12] = [
+const PLACES: [(&str, &str); 13] = [
     (
         "crates/stanchion-cli/src/similar.rs",
         "builds none: tells keys that stand beside a name from names",
@@ -14,7 +14,11 @@ const PLACES: [(&str, &str); 12] = [
         "the rules for all, and the default counter of tokens",
     ),
     (
-        "crates/stanchion-core/src/observe.rs",
+        "crates/stanchion-core/src/notice.rs",
+        "the channels on which holders are told",
+    ),
+    (
+        "crates/stanchion-core/src/observe/names.rs",
         "builds none: metrics begin with the same word",
     ),
     (

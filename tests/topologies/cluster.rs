@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use stanchion::{
     AcquireError, ConnectError, CountDownLatch, FairLock, Lease, LeasedSemaphore, Lockable,
-    MultiLock, Outage, Rejection, RwLock, Semaphore,
+    LostReason, MultiLock, Outage, Rejection, RwLock, Semaphore,
 };
 use stanchion_testkit::{Cluster, RedisServer, eventually};
 
@@ -410,4 +410,25 @@ async fn seeds_need_not_all_work_and_their_failure_is_told_by_type() {
     assert_eq!(client.server().placement, stanchion::Placement::Slots);
     assert!(client.shutdown(ms(1000)).await.is_clean());
     at_rest(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_renews_is_told_that_it_was_forced_away() {
+    let Some(cluster) = Cluster::or_skip("a_holder_that_renews_is_told") else {
+        return;
+    };
+    let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);
+    for name in ["orders", "a", "b", "{t1}:job"] {
+        let guard = lock(&a, name, ms(6000)).acquire().await.unwrap();
+        renewed(&guard).await;
+        // In the slot of the lock, which is where a script may publish.
+        let theirs = lock(&b, name, LONG);
+        let heard = async || theirs.request_release("x").await.unwrap().heard;
+        stanchion_testkit::eventually_async("it listens", async || heard().await == 1).await;
+        assert_eq!(guard.requested().await.reason, "x");
+        assert!(theirs.danger().force_release().await.unwrap());
+        // Its next renewal is 2 s away.
+        let reason = soon(ms(1000), guard.lost()).await;
+        assert_eq!(reason, LostReason::Gone, "{name}");
+    }
 }

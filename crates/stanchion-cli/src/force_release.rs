@@ -17,8 +17,9 @@ use crate::status::{HolderLine, lease_left};
 ///
 /// A fair lock goes to the first in line.
 ///
-/// The holder learns of it at its next renewal, up to a third of its lease later. Until then it believes that it
-/// holds, and so does the next one: only fencing tokens protect the data that both write.
+/// The holder is told and stops at once, if it can be reached; otherwise it learns of it at its next renewal, up to a
+/// third of its lease later. Until then it believes that it holds, and so does the next one: only fencing tokens
+/// protect the data that both write.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -200,13 +201,13 @@ impl Holders {
     }
 }
 
-/// Describes when the holder learns of the release. A holder renews after a third of its lease, so the rest of the lease bounds
+/// Describes when the holder learns of the release, if not by message. A holder renews after a third of its lease, so the rest of the lease bounds
 /// the time to its next renewal.
 fn hears_of_it(left: Duration) -> String {
     let (soon, late) = (output::rough(left / 3), output::rough(left));
     format!(
-        "The holder gets no message: if it is alive, it finds out at its next renewal, within {soon}, or if that fails \
-         when its lease has ended, within {late}. Until then it continues to work, next to the new holder."
+        "The holder is told. If it is alive and the message does not reach it, it finds out at its next renewal, within {soon}, or \
+         if that fails when its lease has ended, within {late}. Until then it continues to work, next to the new holder."
     )
 }
 
@@ -216,9 +217,11 @@ fn confirmed(name: &str, holders: &Holders) -> io::Result<bool> {
         format!(" (within {})", output::rough(left / 3))
     });
     eprintln!(
-        "If that holder is alive, it continues to work until its next renewal{soon}, next to the"
+        "The holder is told. If the message does not reach it, it continues to work until its next renewal{soon},"
     );
-    eprintln!("new holder. Only data whose store checks fencing tokens is protected from both.");
+    eprintln!(
+        "next to the new holder. Only data whose store checks fencing tokens is protected from both."
+    );
     eprint!("Release {name}? [y/N] ");
     io::stderr().flush()?;
     let mut answer = String::new();

@@ -9,6 +9,7 @@
 #[cfg(not(unix))]
 compile_error!("stanchion-cli forwards Unix signals; use the library on other systems");
 
+mod ask;
 mod completions;
 mod connect;
 mod demo;
@@ -44,6 +45,7 @@ Examples:
   stanchion run nightly --wait 0 -- ./r.sh   only if nobody else is at it
   stanchion run thumbs --permits 3 -- ./t.sh at most three at a time
   stanchion status nightly                   who holds it, and for how long
+  stanchion ask nightly --reason 'a fix'     ask its holder to give it back
   stanchion force-release nightly            take it from a holder that hangs
 
 Environment:
@@ -56,6 +58,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Run(run::RunArgs),
     Status(status::StatusArgs),
+    Ask(ask::AskArgs),
     ForceRelease(force_release::ForceReleaseArgs),
     Permits(permits::PermitsArgs),
     Completions(completions::CompletionsArgs),
@@ -87,6 +90,7 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Demo(args) => Box::pin(demo::demo(args)).await,
             Command::Run(args) => Box::pin(run::run(args)).await,
             Command::Status(args) => Box::pin(status::status(args)).await,
+            Command::Ask(args) => Box::pin(ask::ask(args)).await,
             Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,
             Command::Permits(args) => Box::pin(permits::permits(args)).await,
             Command::Completions(args) => completions::completions(&args),

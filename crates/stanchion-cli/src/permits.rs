@@ -44,8 +44,8 @@ enum Change {
     },
     /// Take a permit back from its holder.
     ///
-    /// A holder that is alive learns of it at its next renewal, up to a third of its lease later. Until then it
-    /// continues to work, next to the new holder of the permit.
+    /// A holder that is alive is told; if the message does not reach it, it learns of it at its next renewal, up to a third of
+    /// its lease later. Until then it continues to work, next to the new holder of the permit.
     Reclaim {
         /// The permit's id.
         id: String,

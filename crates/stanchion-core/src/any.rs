@@ -11,6 +11,7 @@ use crate::hold::ended::Ended;
 use crate::hold::handle::Hold;
 use crate::hold::set::HoldSet;
 use crate::name::Name;
+use crate::notice::ReleaseRequest;
 use crate::options::AcquireOptions;
 use crate::primitive::Lockable;
 use crate::token::FencingToken;
@@ -132,6 +133,17 @@ impl Guard {
     /// Resolves when it is released or lost (P5).
     pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
         self.0.ended()
+    }
+
+    /// Resolves when the holder is asked to give it back. The holder decides.
+    pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
+        self.0.requested()
+    }
+
+    /// The last request to give it back.
+    #[must_use]
+    pub fn request(&self) -> Option<ReleaseRequest> {
+        self.0.request()
     }
 
     /// Runs `work` as long as it is held. When it is lost, `work` is dropped at its await point.

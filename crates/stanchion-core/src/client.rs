@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::agenda;
 use crate::error::LostReason;
 use crate::name::{InvalidName, Name};
+use crate::observe::{Counts, beat, sink};
 use crate::owner::Owner;
 use crate::shared::Core;
 use crate::waiting::{LockEntries, Subscriptions};
@@ -48,7 +49,12 @@ impl Client {
     /// # Errors
     /// [`ConnectError`]: a bad configuration before anything is sent, an unreachable or refusing server within
     /// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout).
-    pub async fn connect_with(config: ClientConfig) -> Result<Self, ConnectError> {
+    pub async fn connect_with(mut config: ClientConfig) -> Result<Self, ConnectError> {
+        let sink = sink(config.observed_by());
+        if let Some(sink) = &sink {
+            // The links tell the same one.
+            config = config.observer(Arc::clone(sink));
+        }
         let destination = Destination::of(&config).await?;
         let clock = config
             .seams()
@@ -105,6 +111,8 @@ impl Client {
             entries: LockEntries::default(),
             timetable: Arc::default(),
             runner,
+            sink,
+            counts: Counts::default(),
             rng: Mutex::new(rng),
             closing: CancellationToken::new(),
             closed: guard.disarm(),
@@ -114,6 +122,17 @@ impl Client {
             Arc::clone(&core.timetable),
             core.closed.clone(),
         ));
+        let weak = Arc::downgrade(&core);
+        core.subscriptions
+            .on_notice(Arc::new(move |channel, payload| {
+                if let Some(core) = weak.upgrade() {
+                    core.noticed(channel, payload);
+                }
+            }));
+        if let Some(sink) = &core.sink {
+            let beat = beat::run(Arc::downgrade(&core), Arc::clone(sink), core.closed.clone());
+            core.runner.serve(beat);
+        }
         Ok(Self { core })
     }
 

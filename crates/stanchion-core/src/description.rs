@@ -270,6 +270,12 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         vec![renew_field(self.name(), owner.as_str(), lease)]
     }
 
+    /// The channel on which all holders are told that some of them were forced away, where a script cannot know whose hold it
+    /// takes: permits by their ids. By default a holder is told on the channel of its client.
+    fn notices(&self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Reads the elements of a busy reply from the third on.
     fn hint(&self, _rest: &[Reply]) -> Hint {
         Hint::default()

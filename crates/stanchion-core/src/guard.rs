@@ -262,6 +262,40 @@ macro_rules! define_guard {
                 self.$held.ended()
             }
 
+            /// Resolves when somebody asks the holder to give it back, with the last request; at once if that has happened; never
+            /// after the hold's end. The holder decides: nothing happens by itself.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            #[doc = concat!("let guard = ", stringify!($acquire), ".await?;")]
+            /// tokio::select! {
+            ///     biased;
+            ///     request = guard.requested() => println!("asked: {}", request.reason), // finish early
+            ///     () = async { /* the work */ } => {}
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Cancel safety
+            /// Safe; any number of these futures may exist, and they keep nothing alive. What was asked before the call is not
+            /// missed, once the client listens: see "On the wire".
+            ///
+            /// # On the wire
+            /// The first call of a client subscribes to its own channel, unless it has held something for a second. A request that
+            /// is sent before is not heard: who asks is told so.
+            pub fn requested(&self) -> impl ::std::future::Future<Output = $crate::ReleaseRequest> + Send + 'static {
+                self.$held.requested()
+            }
+
+            /// The last request to give it back, as of [`requested`](Self::requested).
+            #[must_use]
+            pub fn request(&self) -> Option<$crate::ReleaseRequest> {
+                self.$held.request()
+            }
+
             $(#[$run])*
             ///
             /// ```

@@ -18,6 +18,7 @@ mod line;
 mod lua;
 mod millis;
 mod name;
+mod notice;
 mod observe;
 mod options;
 mod owner;
@@ -42,6 +43,7 @@ pub use error::{
 pub use hold::ended::Ended;
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
+pub use notice::{Asked, ReleaseRequest};
 pub use options::{AcquireOptions, Reentry, Renewal};
 pub use owner::Owner;
 pub use primitive::Lockable;
@@ -51,6 +53,6 @@ pub use wire_owner::WireOwner;
 
 pub use stanchion_transport::{
     Background, BootClock, ByteStream, ClientConfig, Clock, ConfigError, ConnectError, Connector,
-    Credentials, CredentialsProvider, Moment, Outage, Placement, Reply, Secret, ServerInfo,
-    ServerRejection, ServerUrl, TokioClock, Wake,
+    Credentials, CredentialsProvider, Gauges, Moment, Observer, Outage, Placement, Reply, Secret,
+    ServerInfo, ServerRejection, ServerUrl, TokioClock, Wake,
 };

@@ -26,6 +26,13 @@ pub const LINE: Part = Part {
 #[doc(hidden)]
 pub const ANY_LINE: &str = crate::mint_function!(include_str!("../lua/line.lua"));
 
+/// The functions that tell those who hold. See there for the locals that it needs.
+#[doc(hidden)]
+pub const NOTICE: Part = Part {
+    mark: "-- @notice.lua\n",
+    text: include_str!("../lua/notice.lua"),
+};
+
 impl Part {
     /// Makes the part that replaces the line `mark`.
     #[must_use]
@@ -58,6 +65,14 @@ macro_rules! minting {
 macro_rules! mint_function {
     ($text:expr) => {
         $crate::woven!($text, $crate::primitive::MINT_FUNCTION)
+    };
+}
+
+/// The text of a script with `notice.lua` in the place of its line `-- @notice.lua`.
+#[macro_export]
+macro_rules! noticing {
+    ($text:expr) => {
+        $crate::woven!($text, $crate::primitive::NOTICE)
     };
 }
 

@@ -16,11 +16,12 @@ use crate::description::{Request, Tenure};
 use crate::lease::Lease;
 use crate::line::Approach;
 use crate::name::Name;
+use crate::observe::Counts;
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    Call, ClientConfig, Clock, Failure, Moment, Path, Placement, Realm, Reply, Runner, ServerClock,
-    ServerInfo, Servers, micros,
+    Call, ClientConfig, Clock, Failure, Moment, Observer, Path, Placement, Realm, Reply, Runner,
+    ServerClock, ServerInfo, Servers, micros,
 };
 
 /// The end of the time in which a request may run. Fixed when it is sent, because the request carries it: a later reading of the
@@ -68,6 +69,10 @@ pub(crate) struct Core {
     pub(crate) entries: LockEntries,
     pub(crate) timetable: Arc<Agenda>,
     pub(crate) runner: Arc<Runner>,
+    /// Told of events; `None` where nobody counts them.
+    pub(crate) sink: Option<Arc<dyn Observer>>,
+    /// The holds, where there is a sink.
+    pub(crate) counts: Counts,
     /// Locked for one number; no other mutex is taken under it.
     pub(crate) rng: Mutex<fastrand::Rng>,
     /// Cancelled first by a shutdown: nothing new is acquired, waits end, and holds are no longer handed to local waiters.
@@ -81,6 +86,13 @@ impl Core {
     pub(crate) fn next_wire_owner(&self) -> WireOwner {
         // Relaxed: nothing else depends on the number, it only must not be given twice (R1).
         WireOwner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Tells of an event, if somebody counts them. Foreign code: not to be called under a mutex.
+    pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {
+        if let Some(sink) = &self.sink {
+            event(&**sink);
+        }
     }
 
     /// Runs a script on the server of its keys.

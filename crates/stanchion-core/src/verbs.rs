@@ -140,6 +140,39 @@ macro_rules! define_verbs {
                 async move { Ok(part.try_acquire(&options).await?.map($guard::new)) }
             }
 
+            /// Asks the holder to give it back, with a reason of at most 200 bytes. The holder decides, and need not answer: its
+            /// guard shows the [request](crate::$guard::requested).
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// # use std::time::Duration;
+            /// let guard = lock.acquire().await?;
+            /// let requested = guard.requested(); // from here on this client listens
+            /// # let ask = async {
+            /// while lock.request_release("a migration waits").await?.heard == 0 {
+            ///     tokio::time::sleep(Duration::from_millis(10)).await;
+            /// }
+            /// # Ok::<(), stanchion_core::QueryError>(()) };
+            /// # ask.await?;
+            /// assert_eq!(requested.await.reason, "a migration waits");
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// [`QueryError`](stanchion_core::QueryError).
+            ///
+            /// # Cancel safety
+            /// A dropped call may or may not have asked.
+            ///
+            /// # On the wire
+            /// One script, which publishes to the holder's process. Redisson's processes do not hear it.
+            pub async fn request_release(&self, reason: &str) -> Result<$crate::Asked, $crate::QueryError> {
+                self.handle.request_release(self.sync.name(), reason, false).await
+            }
+
             /// Returns the operations that break guarantees.
             ///
             /// ```

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use crate::hold::state::HoldState;
+use crate::lease::Lease;
 use crate::name::Name;
-use crate::observe;
 use crate::shared::Core;
 use stanchion_transport::{Failure, Item, Outage, Path, Reply};
 
@@ -35,6 +35,7 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
         // holds in the timetable.
         // Before `wants_renewal` is read: `HoldState::claim` relies on this order.
         hold.schedule(hold.valid_until());
+        core.listen_for(&hold);
         if hold.wants_renewal()
             && let due = Due::new(hold.clone())
             && let Some(first) = due.items.first()
@@ -86,9 +87,8 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
         return;
     };
     let answers = ask(core, Path::Background, name, &items).await;
-    if cfg!(feature = "metrics") {
-        observe::renewed(core.clock.now().since(sent));
-    }
+    // Without a sink the clock is not read.
+    core.tell(|sink| sink.renewed(core.clock.now().since(sent)));
     let mut answers = answers.as_slice();
     for Due { hold, items } in &batch {
         let (mine, rest) = answers.split_at(items.len().min(answers.len()));
@@ -105,6 +105,7 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
             // P5: no answer is no renewal; `valid_until` stays where it was.
             unknown => {
                 tracing::debug!(name = %hold.sync.name(), ?unknown, "renewal failed");
+                core.tell(|sink| sink.renewal_failed(hold.sync.kind().name()));
                 let pause = match unknown {
                     // Retrying sooner does not help: somebody has to change a right or a key first.
                     Err(Failure::Rejected(_)) => hold.terms.lease.renewal_interval(),
@@ -125,6 +126,21 @@ pub(crate) async fn renew(core: &Core, hold: &HoldState) -> Result<Option<bool>,
     }
     let items: Vec<&Item> = items.iter().collect();
     together(&ask(core, Path::Direct, hold.sync.name(), &items).await)
+}
+
+/// Asks the server whether it knows the hold, after a message that says otherwise.
+pub(crate) async fn verify(core: &Core, hold: &Arc<HoldState>) {
+    // By a renewal for the shortest lease, which lengthens nothing (R3): the hold may be one that is not to be renewed.
+    let items = hold.sync.renewals(&hold.owner, Lease::MIN);
+    let items: Vec<&Item> = items.iter().collect();
+    if items.is_empty() {
+        return;
+    }
+    let answers = ask(core, Path::Background, hold.sync.name(), &items).await;
+    // Anything else leaves it to the next renewal. A hold that was released meanwhile has ended, and is not lost.
+    if together(&answers) == Ok(Some(false)) {
+        drop(hold.gone());
+    }
 }
 
 type Answer = Result<Reply, Failure>;

@@ -32,6 +32,12 @@ impl WireOwner {
         &self.0
     }
 
+    /// The number behind the uuid.
+    #[must_use]
+    pub(crate) fn number(&self) -> &str {
+        self.0.split_once(':').map_or("", |(_, number)| number)
+    }
+
     /// The uuid of its client.
     #[must_use]
     pub fn client(&self) -> &str {

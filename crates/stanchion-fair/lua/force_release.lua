@@ -1,5 +1,5 @@
 -- fair/force_release
--- Free the lock, no matter who holds it, and grant it to the head of the queue. The holder learns of it at its next renewal.
+-- Free the lock, no matter who holds it, grant it to the head of the queue, and tell the holder.
 --
 -- KEYS[1]  lock      hash    owner -> hold count
 -- KEYS[2]  queue     list    owners in order of arrival
@@ -10,14 +10,16 @@
 -- ARGV[1]  channel
 -- ARGV[2]  publish   PUBLISH or SPUBLISH
 -- ARGV[3]  wait      milliseconds
+-- ARGV[4]  notice    what the channel of a client begins with
 --
 -- Returns  1 it was held, 0 it was free
 -- Replay   would free the next holder: sent once only
--- Wakes    as a release does
+-- Wakes    as a release does; the holder's process looks
 -- Cost     O(log n) for n waiters
 local call = redis.call
 -- HLEN first: another kind of value under this name is an error, and stays (R16).
 local fields = call('HLEN', KEYS[1])
 if fields == 0 then return 0 end
 if fields > 1 then return redis.error_reply('WRONGTYPE this name is in use as another kind of synchronizer') end
+local holders = call('HRANDFIELD', KEYS[1], 1)
 call('DEL', KEYS[1])

@@ -379,8 +379,9 @@ pub struct FairDanger<'a> {
 impl FairDanger<'_> {
     /// Frees the lock, no matter who holds it, and grants it to the head of the queue. Returns whether it was held.
     ///
-    /// The holder learns of it at its next renewal, up to a third of its lease later; until then P1 and P5 do not hold.
-    /// Fencing tokens still do.
+    /// The holder is told, and asks the server: it knows within a round trip. If it has held for less than a second, or the
+    /// message is lost, it learns of it at its next renewal, up to a third of its lease later. Until it knows, P1 and P5 do not
+    /// hold; fencing tokens still do.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

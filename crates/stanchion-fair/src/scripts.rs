@@ -6,7 +6,9 @@ use stanchion_core::primitive::{
     Arg, Call, Handle, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing,
     Synchronizer, whole_millis,
 };
-use stanchion_core::{Fencing, FencingToken, Lease, Name, WireOwner, mint_function, minting};
+use stanchion_core::{
+    Fencing, FencingToken, Lease, Name, WireOwner, mint_function, minting, noticing,
+};
 
 /// A script in three parts: its header and common case; the functions for the queue, which all share; its own last part.
 macro_rules! with_queue {
@@ -27,9 +29,9 @@ static RELEASE: Script<6, 6> = Script::new("fair/release", with_queue!("release"
 static ABANDON: Script<6, 4> = Script::new("fair/abandon", with_queue!("abandon", "after_release"));
 static BEAT: Script<6, 5> = Script::new("fair/beat", with_queue!("beat", "after_beat"));
 static TEND: Script<6, 3> = Script::new("fair/tend", with_queue!("tend", "after_tend"));
-static FORCE_RELEASE: Script<6, 3> = Script::new(
+static FORCE_RELEASE: Script<6, 4> = Script::new(
     "fair/force_release",
-    with_queue!("force_release", "after_force_release"),
+    noticing!(with_queue!("force_release", "after_force_release")),
 );
 static REENTER: Script<1, 4> = Script::new("fair/reenter", include_str!("../lua/reenter.lua"));
 static STATUS: Script<3, 1> = Script::new("fair/status", include_str!("../lua/status.lua"));
@@ -57,6 +59,8 @@ pub(crate) struct Description {
     channel: Vec<u8>,
     publish: &'static str,
     wait_ms: u64,
+    /// What the channels of holders begin with.
+    notice: Vec<u8>,
 }
 
 impl Description {
@@ -72,6 +76,7 @@ impl Description {
             base,
             publish: handle.publish_command(),
             wait_ms: whole_millis(wait.max(REDISSON_WAIT)),
+            notice: handle.notice(&name),
             name,
         }
     }
@@ -111,7 +116,9 @@ impl Description {
     }
 
     pub(crate) fn force_release(&self) -> Call {
-        FORCE_RELEASE.call(self.keys(), self.common())
+        let [base, publish, wait] = self.common();
+        let notice = self.notice.as_slice().into();
+        FORCE_RELEASE.call(self.keys(), [base, publish, wait, notice])
     }
 }
 

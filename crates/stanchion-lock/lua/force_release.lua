@@ -1,5 +1,5 @@
 -- lock/force_release
--- Free the lock, no matter who holds it. The holder learns of it at its next renewal.
+-- Free the lock, no matter who holds it, and tell the holder.
 --
 -- KEYS[1]  lock     hash    owner -> hold count
 -- KEYS[2]  fence    string  the last fencing token; the lock's own key again: mint none
@@ -7,10 +7,11 @@
 -- KEYS[4]  wake     hash    what is known of clients outside the line
 -- ARGV[1]  base
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
+-- ARGV[3]  notice   what the channel of a client begins with
 --
 -- Returns  1 it was held, 0 it was free
 -- Replay   would free the next holder: sent once only
--- Wakes    as a release does
+-- Wakes    as a release does; the holder's process looks
 -- Cost     O(log n) for n processes in line
 local call = redis.call
 -- HLEN first: another kind of value under this name is an error, and stays (R16).
@@ -19,8 +20,11 @@ if call('HEXISTS', KEYS[1], 'mode') == 1 then
   return redis.error_reply('WRONGTYPE this name is in use as a read-write lock')
 end
 local lock, fence, line, wake = unpack(KEYS)
-local base, publish = ARGV[1], ARGV[2]
+local base, publish, notice = ARGV[1], ARGV[2], ARGV[3]
+local holders = call('HRANDFIELD', lock, 1)
 -- @line.lua
+-- @notice.lua
 call('DEL', lock)
 pass(clock())
+tell_holders('gone', '')
 return 1

@@ -239,8 +239,9 @@ pub struct Danger<'a> {
 impl Danger<'_> {
     /// Frees the lock, no matter who holds it. Returns whether it was held.
     ///
-    /// The holder learns of it at its next renewal, up to a third of its lease later; until then P1 and P5 do not hold.
-    /// Fencing tokens still do.
+    /// The holder is told, and asks the server: it knows within a round trip. If it has held for less than a second, or the
+    /// message is lost, it learns of it at its next renewal, up to a third of its lease later. Until it knows, P1 and P5 do not
+    /// hold; fencing tokens still do.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

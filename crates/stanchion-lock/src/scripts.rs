@@ -4,7 +4,7 @@ use stanchion_core::primitive::{
     Arg, Call, HandOff, Handle, Hint, Kind, Line, Placed, Reply, Request, Script, ServerLine,
     Synchronizer,
 };
-use stanchion_core::{Fencing, Lease, Name, WireOwner, in_line, minting};
+use stanchion_core::{Fencing, Lease, Name, WireOwner, in_line, minting, noticing};
 
 static ACQUIRE: Script<4, 6> = Script::new(
     "lock/acquire",
@@ -24,9 +24,9 @@ static HAND_OFF: Script<4, 7> = Script::new(
     in_line!(minting!(include_str!("../lua/hand_off.lua"))),
 );
 static STATUS: Script<2, 0> = Script::new("lock/status", include_str!("../lua/status.lua"));
-static FORCE_RELEASE: Script<4, 2> = Script::new(
+static FORCE_RELEASE: Script<4, 3> = Script::new(
     "lock/force_release",
-    in_line!(include_str!("../lua/force_release.lua")),
+    in_line!(noticing!(include_str!("../lua/force_release.lua"))),
 );
 
 /// A lock, as the core sees it.
@@ -36,6 +36,8 @@ pub(crate) struct Description {
     line: Line,
     /// The counter of the tokens; the name itself where no tokens are minted.
     fence: Vec<u8>,
+    /// What the channels of holders begin with.
+    notice: Vec<u8>,
 }
 
 impl Description {
@@ -43,6 +45,7 @@ impl Description {
         Self {
             line: Line::of(handle, &name),
             fence: fencing.key(&name),
+            notice: handle.notice(&name),
             name,
         }
     }
@@ -70,7 +73,8 @@ impl Description {
     }
 
     pub(crate) fn force_release(&self) -> Call {
-        FORCE_RELEASE.call(self.keys(), self.common())
+        let [base, publish] = self.common();
+        FORCE_RELEASE.call(self.keys(), [base, publish, self.notice.as_slice().into()])
     }
 
     /// The script that ends the last hold of `owner`, and with `places` its place in the line.

@@ -34,8 +34,8 @@ pub use stanchion_core::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
     ConfigError, ConnectError, Ended, Error, FencingToken, Guard, InvalidLease, InvalidName, Lease,
     LeaseLost, Lockable, LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection,
-    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl,
-    ShutdownReport,
+    ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection,
+    ServerUrl, ShutdownReport,
 };
 
 /// The program of the README, as a doc test.

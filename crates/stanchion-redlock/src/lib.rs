@@ -37,8 +37,9 @@ pub use redlock::RedLock;
 pub use stanchion_core::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
     ConfigError, ConnectError, Ended, Error, Guard, InvalidLease, InvalidName, Lease, LeaseLost,
-    LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, RenewError,
-    Renewal, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
+    LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError,
+    ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl,
+    ShutdownReport,
 };
 
 /// The program of the README, as a doc test.

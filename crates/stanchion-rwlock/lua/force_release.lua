@@ -1,5 +1,5 @@
 -- rwlock/force_release
--- Free the lock, no matter who holds it. Holders learn of it at their next renewal; readers' hold keys expire.
+-- Free the lock, no matter who holds it, and tell the holders, 1024 of them at most. Readers' hold keys expire.
 --
 -- KEYS[1]  rwlock   hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  fence    string  the last fencing token; the rwlock's own key again: mint none
@@ -11,10 +11,11 @@
 -- KEYS[8]  readers  zset    reader -> end of its lease
 -- ARGV[1]  base
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
+-- ARGV[3]  notice   what the channel of a client begins with
 --
 -- Returns  1 it was held, 0 it was free
 -- Replay   would free the next holder: sent once only
--- Wakes    as the release of a writer does
+-- Wakes    as the release of a writer does; the holders' processes look
 -- Cost     O(log n) for n processes in line; the server frees a hash of many readers in time linear in them
 local call = redis.call
 local lock, fence, line, wake, crowd, mark, turn, readers = unpack(KEYS)
@@ -23,8 +24,11 @@ if call('HLEN', lock) == 0 then return 0 end
 if call('HEXISTS', lock, 'mode') == 0 then
   return redis.error_reply('WRONGTYPE the name belongs to another kind of synchronizer: its hash has no mode')
 end
-local base, publish, released = ARGV[1], ARGV[2], '1'
+local base, publish, released, notice = ARGV[1], ARGV[2], '1', ARGV[3]
+local holders = call('HRANDFIELD', lock, 1024)
 -- @line.lua
+-- @notice.lua
 call('UNLINK', lock, readers)
 pass(clock())
+tell_holders('gone', '')
 return 1

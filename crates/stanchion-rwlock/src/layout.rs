@@ -1,14 +1,14 @@
 //! The keys, fields and channel of a read-write lock on the server.
 
 use stanchion_core::primitive::{Arg, Call, Handle, Line, Request, Script};
-use stanchion_core::{Fencing, Name, WireOwner};
+use stanchion_core::{Fencing, Name, WireOwner, noticing};
 
 use crate::preference::Preference;
 
 static STATUS: Script<4, 2> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
-static FORCE_RELEASE: Script<8, 2> = Script::new(
+static FORCE_RELEASE: Script<8, 3> = Script::new(
     "rwlock/force_release",
-    in_line!(include_str!("../lua/force_release.lua")),
+    in_line!(noticing!(include_str!("../lua/force_release.lua"))),
 );
 static TEND: Script<7, 3> = Script::new("rwlock/tend", in_line!(include_str!("../lua/tend.lua")));
 
@@ -53,6 +53,8 @@ pub(crate) struct Layout {
     turn: Vec<u8>,
     /// The prefix of every hold key.
     hold_keys: Vec<u8>,
+    /// What the channels of holders begin with.
+    notice: Vec<u8>,
 }
 
 impl Layout {
@@ -81,6 +83,7 @@ impl Layout {
             readers: name.prefixed("stanchion_rwlock_readers"),
             turn: name.prefixed("stanchion_rwlock_turn"),
             hold_keys: name.suffixed(""),
+            notice: handle.notice(&name),
             preference,
             name,
         }
@@ -184,7 +187,8 @@ impl Layout {
     pub(crate) fn force_release(&self) -> Call {
         let [lock, fence, line, wake, crowd, mark, turn] = self.keys();
         let keys = [lock, fence, line, wake, crowd, mark, turn, &self.readers];
-        FORCE_RELEASE.call(keys, self.base())
+        let [base, publish] = self.base();
+        FORCE_RELEASE.call(keys, [base, publish, self.notice.as_slice().into()])
     }
 }
 

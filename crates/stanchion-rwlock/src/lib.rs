@@ -37,11 +37,11 @@ pub use guard::{ReadGuard, WriteGuard};
 pub use preference::Preference;
 pub use rwlock::{RwLock, RwLockDanger, RwLockSide};
 pub use stanchion_core::{
-    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Asked, Background, Client,
     ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
     InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment, Name, NameRule,
-    Outage, Owner, QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal, Secret,
-    ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
+    Outage, Owner, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError,
+    Renewal, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{RwLockHolder, RwLockStatus};
 

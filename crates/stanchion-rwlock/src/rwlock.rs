@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Part, Reply, Resend, Synchronizer};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Client, Fencing, InvalidName, Lease, Lockable, Name, QueryError,
+    AcquireError, AcquireOptions, Asked, Client, Fencing, InvalidName, Lease, Lockable, Name,
+    QueryError,
 };
 
 use crate::guard::{ReadGuard, WriteGuard};
@@ -595,6 +596,39 @@ impl RwLock {
         })
     }
 
+    /// Asks those who read or write to give the lock back, with a reason of at most 200 bytes. They decide, and need not answer:
+    /// their guards show the [request](crate::WriteGuard::requested).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-request").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let writing = prices.write().await?;
+    /// let requested = writing.requested(); // from here on this client listens
+    /// while prices.request_release("an export waits").await?.heard == 0 {
+    ///     tokio::time::sleep(Duration::from_millis(10)).await;
+    /// }
+    /// assert_eq!(requested.await.reason, "an export waits");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have asked.
+    ///
+    /// # On the wire
+    /// One script, which publishes to the processes of at most 1024 holders. Redisson's do not hear it.
+    pub async fn request_release(&self, reason: &str) -> Result<Asked, QueryError> {
+        let name = &self.layout.name;
+        self.handle.request_release(name, reason, true).await
+    }
+
     /// Returns the operations that break guarantees.
     ///
     /// ```
@@ -636,8 +670,9 @@ pub struct RwLockDanger<'a> {
 impl RwLockDanger<'_> {
     /// Frees the lock, no matter who reads or writes. Returns whether it was held.
     ///
-    /// Holders learn of it at their next renewal, up to a third of their lease later; until then P1 and P5 do not hold.
-    /// Fencing tokens still do. The keys that readers have besides the hash expire with their leases.
+    /// Holders are told, 1024 of them at most, and ask the server: they know within a round trip. One that has held for less than
+    /// a second, or that the message does not reach, learns of it at its next renewal, up to a third of its lease later. Until
+    /// they know, P1 and P5 do not hold; fencing tokens still do. The keys that readers have besides the hash expire with their leases.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

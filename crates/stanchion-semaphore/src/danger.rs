@@ -93,7 +93,8 @@ pub struct LeasedDanger<'a> {
 impl LeasedDanger<'_> {
     /// Gives back the permit with this id, wakes waiters, and returns whether it was held.
     ///
-    /// The holder learns of it at its next renewal, up to a third of its lease later; until then P1 and P5 do not hold.
+    /// The holder learns of it by message, once it has renewed, and otherwise at its next renewal, up to a third of its lease
+    /// later; until then P1 and P5 do not hold.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore, RenewError};
@@ -126,8 +127,8 @@ impl LeasedDanger<'_> {
             .map(|given| given == 1)
     }
 
-    /// Deletes the semaphore and every hold of it, and returns whether it existed. Holders learn of it at their next renewal.
-    /// Waiters go on waiting until the semaphore is created again.
+    /// Deletes the semaphore and every hold of it, and returns whether it existed. Holders learn of it by message, once
+    /// they have renewed, and otherwise at their next renewal. Waiters go on waiting until the semaphore is created again.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, LeasedSemaphore, RenewError};

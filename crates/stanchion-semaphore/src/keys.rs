@@ -72,6 +72,11 @@ impl Keys {
         [self.crowd.base.as_slice().into(), self.crowd.publish.into()]
     }
 
+    /// The channel on which the holders of leased permits are told that some were taken away. Scripts derive it in the same way.
+    pub(crate) fn held_channel(&self) -> Vec<u8> {
+        [&self.crowd.base, b":held".as_slice()].concat()
+    }
+
     /// Returns the key that stores the result of an operation.
     pub(crate) fn once(&self, operation: &Operation) -> Vec<u8> {
         let mut key = self.name.prefixed("stanchion_once");

@@ -53,8 +53,8 @@ pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
     ClientConfig, ConfigError, ConnectError, Ended, Error, Guard, InvalidLease, InvalidName, Lease,
     LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError, Rejection,
-    ReleaseError, RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl,
-    ShutdownReport, WireOwner,
+    ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection,
+    ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStatus};
 

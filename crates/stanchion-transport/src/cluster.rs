@@ -215,6 +215,13 @@ impl Cluster {
         self.view().members.iter().any(|member| member.node.is_up())
     }
 
+    /// Calls `see` with each master.
+    pub(crate) fn each_node(&self, mut see: impl FnMut(&Node)) {
+        for member in &self.view().members {
+            see(&member.node);
+        }
+    }
+
     pub(crate) fn end(&self) {
         for member in &self.view().members {
             member.node.end();

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Connector;
 use crate::clock::Clock;
 use crate::error::ConfigError;
+use crate::observer::{Observer, Observing};
 use crate::secret::{CredentialsProvider, MASKED, Provider, Secret, ServerUrl};
 use crate::url::{Endpoint, Target};
 
@@ -42,7 +43,7 @@ pub enum Wake {
 
 /// The configuration of a `Client`: a URL and the settings that the URL does not carry.
 ///
-/// `serde` reads and writes everything but the seams for tests and the provider of credentials; durations are texts such as
+/// `serde` reads and writes everything but the seams for tests, the observer and the provider of credentials; durations are texts such as
 /// `"750ms"`. Durations from 10 ms to 1 h are accepted, except for
 /// [`subscription_linger`](#structfield.subscription_linger), which has no bounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -137,6 +138,8 @@ pub struct ClientConfig {
     #[serde(skip)]
     pub(crate) provider: Option<Provider>,
     #[serde(skip)]
+    pub(crate) observing: Option<Observing>,
+    #[serde(skip)]
     pub(crate) seams: Seams,
 }
 
@@ -179,6 +182,7 @@ impl Default for ClientConfig {
             background: Background::default(),
             wake: Wake::default(),
             provider: None,
+            observing: None,
             seams: Seams::default(),
         }
     }
@@ -270,6 +274,20 @@ impl ClientConfig {
     pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
         self.provider = Some(Provider(Arc::new(provider)));
         self
+    }
+
+    /// Tells `observer` the events of the client, for programs that do not use the `metrics` facade. A second one replaces the first.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observing = Some(Observing(observer));
+        self
+    }
+
+    /// For `stanchion-core`, which puts its own observer in the place of the given one.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn observed_by(&self) -> Option<Arc<dyn Observer>> {
+        Some(Arc::clone(&self.observing.as_ref()?.0))
     }
 
     /// Returns the configuration of a client of `engine`, at which faults are aimed by [`name`](#structfield.name).

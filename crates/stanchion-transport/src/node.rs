@@ -159,6 +159,16 @@ impl Node {
         both.into_iter().chain(self.subscriber.get())
     }
 
+    /// Returns which links have a connection, with their uses.
+    pub(crate) fn connected(&self) -> [(&'static str, bool); 3] {
+        let subscriber = self.subscriber.get();
+        [
+            ("direct", self.direct.is_up()),
+            ("background", self.background.is_up()),
+            ("subscriber", subscriber.is_some_and(Link::is_up)),
+        ]
+    }
+
     pub(crate) const fn clock(&self) -> &Arc<ServerClock> {
         &self.clock
     }

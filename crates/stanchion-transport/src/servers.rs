@@ -231,6 +231,24 @@ impl Servers {
         }
     }
 
+    /// Returns the number of open connections, by use.
+    pub fn connected(&self) -> Vec<(&'static str, u64)> {
+        let mut open: Vec<(&'static str, u64)> = Vec::with_capacity(3);
+        let mut see = |node: &Node| {
+            for (link, up) in node.connected() {
+                match open.iter_mut().find(|(other, _)| *other == link) {
+                    Some((_, count)) => *count += u64::from(up),
+                    None => open.push((link, u64::from(up))),
+                }
+            }
+        };
+        match &self.kind {
+            Kind::One(node) => see(node),
+            Kind::Cluster(cluster) => cluster.each_node(see),
+        }
+        open
+    }
+
     /// Returns the link for subscriptions to the channels of `slot`; `None` if no node is known to own it.
     pub fn subscriber(&self, slot: u16) -> Option<Link> {
         match &self.kind {

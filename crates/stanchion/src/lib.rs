@@ -26,13 +26,13 @@
 
 #[doc(inline)]
 pub use stanchion_core::{
-    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, BootClock,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Asked, Background, BootClock,
     ByteStream, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector, Console,
-    Credentials, CredentialsProvider, Ended, Error, Fencing, FencingToken, Guard, InvalidLease,
-    InvalidName, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name, NameRule,
-    Outage, Owner, Placement, Process, QueryError, Reentry, Rejection, ReleaseError, RenewError,
-    Renewal, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, TokioClock,
-    Wake, WireOwner,
+    Credentials, CredentialsProvider, Ended, Error, Fencing, FencingToken, Gauges, Guard,
+    InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment,
+    Name, NameRule, Observer, Outage, Owner, Placement, Process, QueryError, Reentry, Rejection,
+    ReleaseError, ReleaseRequest, RenewError, Renewal, Reply, Secret, ServerInfo, ServerRejection,
+    ServerUrl, ShutdownReport, TokioClock, Wake, WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]

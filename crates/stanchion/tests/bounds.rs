@@ -48,12 +48,14 @@ fn core() {
     shared::<AbandonedHold>();
     shared::<AcquireError>();
     shared::<AcquireOptions>();
+    shared::<Asked>();
     shared::<Background>();
     shared::<BootClock>();
     shared::<Box<dyn Acquire>>();
     shared::<Box<dyn Clock>>();
     shared::<Box<dyn Connector>>();
     shared::<Box<dyn CredentialsProvider>>();
+    shared::<Box<dyn Observer>>();
     shared::<Client>();
     shared::<ClientConfig>();
     shared::<ConfigError>();
@@ -64,6 +66,7 @@ fn core() {
     shared::<Error>();
     shared::<Fencing>();
     shared::<FencingToken>();
+    shared::<Gauges>();
     shared::<Guard>();
     shared::<InvalidLease>();
     shared::<InvalidName>();
@@ -81,6 +84,7 @@ fn core() {
     shared::<Reentry>();
     shared::<Rejection>();
     shared::<ReleaseError>();
+    shared::<ReleaseRequest>();
     shared::<RenewError>();
     shared::<Renewal>();
     shared::<Reply>();
@@ -170,6 +174,7 @@ fn clients() {
 fn guards() {
     spawned(Guard::lost(&any()));
     spawned(Guard::ended(&any()));
+    spawned(Guard::requested(&any()));
     awaited(Guard::run(&any(), async {}));
     awaited(Guard::renew(&any()));
     awaited(Guard::reenter(&any()));
@@ -177,18 +182,21 @@ fn guards() {
     awaited(LockGuard::reenter(&any()));
     spawned(LockGuard::lost(&any()));
     spawned(LockGuard::ended(&any()));
+    spawned(LockGuard::requested(&any()));
     awaited(LockGuard::run(&any(), async {}));
     awaited(LockGuard::renew(&any()));
     spawned(LockGuard::release(any()));
     awaited(FairLockGuard::reenter(&any()));
     spawned(FairLockGuard::lost(&any()));
     spawned(FairLockGuard::ended(&any()));
+    spawned(FairLockGuard::requested(&any()));
     awaited(FairLockGuard::run(&any(), async {}));
     awaited(FairLockGuard::renew(&any()));
     spawned(FairLockGuard::release(any()));
     awaited(ReadGuard::reenter(&any()));
     spawned(ReadGuard::lost(&any()));
     spawned(ReadGuard::ended(&any()));
+    spawned(ReadGuard::requested(&any()));
     awaited(ReadGuard::run(&any(), async {}));
     awaited(ReadGuard::renew(&any()));
     spawned(ReadGuard::release(any()));
@@ -196,22 +204,26 @@ fn guards() {
     spawned(WriteGuard::downgrade(any()));
     spawned(WriteGuard::lost(&any()));
     spawned(WriteGuard::ended(&any()));
+    spawned(WriteGuard::requested(&any()));
     awaited(WriteGuard::run(&any(), async {}));
     awaited(WriteGuard::renew(&any()));
     spawned(WriteGuard::release(any()));
     spawned(LeasedPermit::lost(&any()));
     spawned(LeasedPermit::ended(&any()));
+    spawned(LeasedPermit::requested(&any()));
     awaited(LeasedPermit::run(&any(), async {}));
     awaited(LeasedPermit::renew(&any()));
     spawned(LeasedPermit::release(any()));
     spawned(Permit::release(any()));
     spawned(MultiGuard::lost(&any()));
     spawned(MultiGuard::ended(&any()));
+    spawned(MultiGuard::requested(&any()));
     awaited(MultiGuard::run(&any(), async {}));
     awaited(MultiGuard::renew(&any()));
     spawned(MultiGuard::release(any()));
     spawned(RedGuard::lost(&any()));
     spawned(RedGuard::ended(&any()));
+    spawned(RedGuard::requested(&any()));
     awaited(RedGuard::run(&any(), async {}));
     awaited(RedGuard::renew(&any()));
     spawned(RedGuard::release(any()));
@@ -228,6 +240,7 @@ fn locks() {
     spawned(Lock::acquire_with(&any(), any()));
     spawned(Lock::try_acquire(&any()));
     spawned(Lock::try_acquire_with(&any(), any()));
+    awaited(Lock::request_release(&any(), ""));
     awaited(Lock::status(&any()));
     awaited(Danger::force_release(&any()));
 }
@@ -238,6 +251,7 @@ fn fair_locks() {
     spawned(FairLock::acquire_with(&any(), any()));
     spawned(FairLock::try_acquire(&any()));
     spawned(FairLock::try_acquire_with(&any(), any()));
+    awaited(FairLock::request_release(&any(), ""));
     awaited(FairLock::status(&any()));
     awaited(FairLock::queue_len(&any()));
     awaited(FairLock::position(&any()));
@@ -255,6 +269,7 @@ fn rwlocks() {
     spawned(RwLock::try_write(&any()));
     spawned(RwLock::try_read_with(&any(), any()));
     spawned(RwLock::try_write_with(&any(), any()));
+    awaited(RwLock::request_release(&any(), ""));
     awaited(RwLock::status(&any()));
     awaited(RwLockDanger::force_release(&any()));
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::pin::Pin;
 use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -16,7 +17,7 @@ use super::signals::{self, Signals};
 use super::target::Held;
 use super::tree::{self, Ending, Process};
 use super::warden::{self, News, Order, Post};
-use super::{Leftovers, RunArgs, launch};
+use super::{Leftovers, OnRequest, RunArgs, launch};
 use stanchion::LostReason;
 
 /// The time that leftovers of the command may run before the user is told.
@@ -51,6 +52,7 @@ pub(super) struct Child {
     lease: Duration,
     grace: Duration,
     leftovers: Leftovers,
+    on_request: OnRequest,
     /// Children that this process had before: `exec stanchion run …` in a shell inherits the shell's.
     before: Vec<i32>,
     /// INT, QUIT or TERM came.
@@ -106,6 +108,7 @@ impl Child {
             lease: args.lease.length(),
             grace: args.grace,
             leftovers: args.leftovers,
+            on_request: args.on_request,
             before: before.into_iter().map(|process| process.pid).collect(),
             asked: false,
             overdue: false,
@@ -124,6 +127,13 @@ impl Child {
         report: &Report,
     ) -> io::Result<End> {
         let mut lost = held.lost();
+        // Nothing is subscribed to for a request that nobody wants to hear.
+        let mut wanted = self.on_request != OnRequest::Ignore;
+        let mut requested: Pin<Box<dyn Future<Output = _> + Send>> = if wanted {
+            held.requested()
+        } else {
+            Box::pin(std::future::pending())
+        };
         // Often enough that the warden's deadline is always at least half a lease away.
         let mut tick = tokio::time::interval(self.lease / 20);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -134,6 +144,13 @@ impl Child {
                     self.lost = Some(reason);
                     report.lost_while_running(reason);
                     self.end();
+                }
+                request = &mut requested, if wanted => {
+                    wanted = false;
+                    report.asked(&request);
+                    if self.on_request == OnRequest::Term {
+                        self.stop_at_request();
+                    }
                 }
                 Ok(Some(line)) = self.news.next_line() => self.hear(&line, report),
                 status = self.warden.wait() => break warden::was_relieved(status?),
@@ -207,6 +224,14 @@ impl Child {
         }
         self.asked |= asks;
         if asks && self.ended.is_some() {
+            self.end();
+        }
+    }
+
+    /// Stops the command for somebody else. The lock is released when all of it has ended.
+    fn stop_at_request(&mut self) {
+        self.asked = true;
+        if self.lost.is_none() {
             self.end();
         }
     }

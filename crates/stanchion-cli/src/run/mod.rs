@@ -65,6 +65,9 @@ pub(crate) struct RunArgs {
     /// Handling of processes that the command leaves behind; the lock is held until they have ended.
     #[arg(long, value_enum, default_value_t = Leftovers::Wait)]
     leftovers: Leftovers,
+    /// Handling of a request to give the lock back (`stanchion ask`).
+    #[arg(long, value_enum, default_value_t = OnRequest::Tell)]
+    on_request: OnRequest,
     /// A prefix for messages.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -91,6 +94,17 @@ pub(crate) enum Leftovers {
     Wait,
     /// Stop them: TERM, and KILL after --grace.
     Stop,
+}
+
+/// The handling of a request to give the lock back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnRequest {
+    /// Say so on standard error.
+    Tell,
+    /// Say nothing.
+    Ignore,
+    /// Say so, and stop the command and all that it has started: TERM, and KILL after --grace.
+    Term,
 }
 
 /// The kind of NAME.
@@ -147,6 +161,10 @@ Signals:
   and USR2 are passed on to the command alone. What was ignored at the start
   (nohup) stays ignored. While stopped (Ctrl-Z) nothing is renewed: after the lease
   the lock is lost.
+
+Requests:
+  `stanchion ask NAME` asks for the lock. It is told on standard error, once; with
+  --on-request term the command is stopped as by TERM to this program.
 
 End:
   All that the command has started ends with the lock, also daemons, and also when

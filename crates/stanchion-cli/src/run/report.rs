@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::Serialize;
-use stanchion::{FencingToken, LostReason};
+use stanchion::{FencingToken, LostReason, ReleaseRequest};
 
 use super::RunArgs;
 use super::child::Ended;
@@ -139,6 +139,14 @@ impl Report {
                 self.signal = Some(signal);
                 exit::of_signal(signal)
             }
+        }
+    }
+
+    pub(super) fn asked(&self, request: &ReleaseRequest) {
+        let name = &self.name;
+        match request.reason.as_str() {
+            "" => self.say(format_args!("somebody asks for {name}")),
+            reason => self.say(format_args!("somebody asks for {name}: {reason}")),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stanchion::{
     AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, FencingToken, LeasedPermit,
     LeasedSemaphore, Lock, LockGuard, LostReason, Name, QueryError, ReadGuard, ReleaseError,
-    RwLock, WriteGuard,
+    ReleaseRequest, RwLock, WriteGuard,
 };
 
 use super::{Kind, RunArgs};
@@ -201,6 +201,14 @@ impl Held {
 
     pub(super) fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send>> {
         each!(self, guard => Box::pin(guard.lost()))
+    }
+
+    /// Resolves when somebody asks for it. Permits are not asked for.
+    pub(super) fn requested(&self) -> Pin<Box<dyn Future<Output = ReleaseRequest> + Send>> {
+        match self {
+            Self::Permit(_) => Box::pin(std::future::pending()),
+            held => each!(held, guard => Box::pin(guard.requested())),
+        }
     }
 
     /// Ends renewal, so that the lease ends the hold.

@@ -1,6 +1,7 @@
 //! The program as its users see it: exit codes, output, signals; against a private server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod ask;
 mod at_least;
 mod demo;
 mod inspect;

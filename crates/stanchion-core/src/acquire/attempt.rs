@@ -77,6 +77,11 @@ impl Asking {
         self.reason = reason;
     }
 
+    /// Returns whether the last request followed no wake, but a subscription that was confirmed or lost.
+    pub(super) fn comes_anew(&self) -> bool {
+        self.reason == Reason::Anew
+    }
+
     /// Leaves the owner of the last request to the queue, as the place of this process.
     pub(super) fn stood(&mut self) {
         self.debt = self.anew().debt;

@@ -40,11 +40,14 @@ pub(super) async fn wait(
     let mut ticket = LockEntries::join(core, asking.applicant(), terms);
     // Even with no time left it asks once, unless a local holder is known.
     let patience = deadline.max(started + FIRST_ASK);
+    // A first request that is sent at once follows no wake.
+    let mut waited = false;
     loop {
         asking.handled();
         if ticket.must_wait() {
             // Its first request may be far off, so no refusal will subscribe it. A message must reach it before (P4).
             core.subscriptions.want(ticket.entry());
+            waited = true;
             // From here on a try of the same owner does not wait behind this call, see `Seat::take_now`.
             in_line = in_line.or_else(|| seat.map(Seat::in_line));
         }
@@ -53,6 +56,7 @@ pub(super) async fn wait(
             Turn::TimedOut => return Err(timed_out(core, sync, started, asking.debt.leftover())),
             Turn::Closing => return Err(asking.shut_down()),
             Turn::Take(hold) if hold.is_held() => {
+                core.tell(|sink| sink.woken(sync.kind().name(), true));
                 asking.given(&hold);
                 return Ok(hold);
             }
@@ -78,6 +82,9 @@ pub(super) async fn wait(
         match attempt {
             Attempt::Granted(hold, left) => {
                 ticket.acquired(&hold, left);
+                if waited && !asking.comes_anew() {
+                    core.tell(|sink| sink.woken(sync.kind().name(), true));
+                }
                 return asking.unless_closing(hold);
             }
             Attempt::Busy(ttl, hint) => match &*hint {
@@ -86,6 +93,9 @@ pub(super) async fn wait(
                     ticket = LockEntries::join_at(core, name, channel, asking.applicant(), terms);
                 }
                 _ => {
+                    if std::mem::replace(&mut waited, true) && !asking.comes_anew() {
+                        core.tell(|sink| sink.woken(sync.kind().name(), false));
+                    }
                     if ticket.busy(ttl, &hint, &asking.debt) {
                         asking.stood();
                     }

@@ -13,7 +13,6 @@ use crate::error::{Rejection, ReleaseError};
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
 use crate::line::Placed;
-use crate::observe;
 use crate::options::HoldTerms;
 use crate::owner::Owner;
 use crate::waiting::{End, Successor};
@@ -124,12 +123,14 @@ pub(super) async fn hand_off(
     let passed = passing.go(path, script).await;
     let (end, outcome) = match passed {
         Passed::To(hold) if hold.is_held() => {
-            observe::handed(state.sync.kind());
+            let kind = state.sync.kind().name();
+            state.core.tell(|sink| sink.handed(kind));
             state.entry.hand_over(successor, hold);
             return Ok(());
         }
         Passed::InLine(ttl, placed) => {
-            observe::released(state.sync.kind());
+            let kind = state.sync.kind().name();
+            state.core.tell(|sink| sink.released(kind));
             state.entry.passed_on(state, &passing.to, ttl, placed);
             return Ok(());
         }

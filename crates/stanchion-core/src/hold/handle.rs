@@ -13,7 +13,8 @@ use crate::hold::renew::{bounded, reenter, renew, unanswered_in};
 use crate::hold::state::{Grant, HoldState};
 use crate::hold::{hand_off, release};
 use crate::name::Name;
-use crate::observe::span;
+use crate::notice::ReleaseRequest;
+use crate::observe::{span, spans};
 use crate::owner::Owner;
 use crate::shared::Core;
 use crate::token::FencingToken;
@@ -168,6 +169,29 @@ impl Hold {
         ended(Arc::downgrade(state), Arc::clone(&state.over))
     }
 
+    /// Resolves when the holder is asked to give it back; at once if it was; never after its end. Keeps nothing alive.
+    pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
+        let state = self.state();
+        // Now, and not when it has lasted for a while: somebody wants to know.
+        state.core.listen_for(state);
+        let mut requests = state.requests().subscribe();
+        async move {
+            if let Ok(request) = requests.wait_for(Option::is_some).await
+                && let Some(request) = &*request
+            {
+                return request.clone();
+            }
+            drop(requests);
+            std::future::pending().await
+        }
+    }
+
+    /// The last request to give it back.
+    #[must_use]
+    pub fn request(&self) -> Option<ReleaseRequest> {
+        self.state().last_request()
+    }
+
     /// Runs `work` as long as the hold lasts; drops it when the hold is lost.
     ///
     /// # Errors
@@ -195,8 +219,14 @@ impl Hold {
             outage: unanswered_in(timeout),
         };
         // Dropped by its caller, it continues: the server may have renewed, and only the answer moves `valid_until`.
-        let work = renew(Arc::clone(&state)).instrument(span!("renew", state.sync));
-        let work = Persistent::new(&state.core.runner, work);
+        let span = span!("renew", state.sync);
+        let (recorded, hold) = (span.clone(), Arc::clone(&state));
+        let work = async move {
+            let result = renew(Arc::clone(&hold)).await;
+            spans::renewed(&recorded, &hold, &result);
+            result
+        };
+        let work = Persistent::new(&state.core.runner, work.instrument(span));
         bounded(&state.core, timeout, work)
             .await
             .unwrap_or(Err(unavailable))
@@ -226,8 +256,14 @@ impl Hold {
         // From here on the work has this count. Dropping `self` must not release it a second time.
         self.state = None;
         let owner = state.public_owner.get().cloned();
-        let work =
-            hand_off::downgrade(state, Arc::clone(to), owner).instrument(span!("downgrade", to));
+        let span = span!("downgrade", to);
+        let (recorded, to) = (span.clone(), Arc::clone(to));
+        let work = async move {
+            let result = hand_off::downgrade(Arc::clone(&state), to, owner).await;
+            spans::released(&recorded, &state, &result);
+            result
+        };
+        let work = work.instrument(span);
         // `begun`: the guard is consumed, so this is done even if the future is never polled again.
         let work = Persistent::begun(&core.runner, work);
         bounded(&core, timeout, work)
@@ -262,8 +298,14 @@ impl Hold {
             name: state.sync.name().clone(),
             free_by: state.free_by(),
         };
-        let work =
-            release::one(Arc::clone(&state), Path::Direct).instrument(span!("release", state.sync));
+        let span = span!("release", state.sync);
+        let (recorded, hold) = (span.clone(), Arc::clone(&state));
+        let work = async move {
+            let result = release::one(Arc::clone(&hold), Path::Direct).await;
+            spans::released(&recorded, &hold, &result);
+            result
+        };
+        let work = work.instrument(span);
         // As in `downgrade`: dropping the future only stops waiting for the answer.
         let work = Persistent::begun(&state.core.runner, work);
         bounded(&state.core, timeout, work)

@@ -14,7 +14,6 @@ use super::sweep::{Leftover, is_divided, persist, tend_later, tend_soon};
 use crate::description::{Sharing, Tenure, code_of};
 use crate::error::{LostReason, ReleaseError};
 use crate::hold::state::HoldState;
-use crate::observe;
 use crate::waiting::End;
 use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 
@@ -113,7 +112,7 @@ pub(super) async fn publicly(
     let Some(call) = state.sync.release(&state.owner, 1, state.terms.lease) else {
         return Ok(());
     };
-    observe::released(state.sync.kind());
+    core.tell(|sink| sink.released(state.sync.kind().name()));
     // R1: sent again without harm, also late: no newer hold has this owner.
     let until = state.valid_until();
     let done = match persist(core, path, &call, until, true).await {

@@ -12,7 +12,7 @@ use crate::description::Verdict;
 use crate::error::{AcquireError, LostReason, Rejection, RenewError};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
-use crate::observe::span;
+use crate::observe::{span, spans};
 use crate::shared::Core;
 use crate::watchdog;
 use stanchion_transport::{Failure, Outage, Path, Persistent};
@@ -92,8 +92,14 @@ pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<H
         name: state.sync.name().clone(),
         outage: unanswered_in(timeout),
     };
-    let work = reenter_persistently(Arc::clone(state), Arc::clone(via));
-    let work = work.instrument(span!("reenter", state.sync));
+    let span = span!("reenter", state.sync);
+    let (recorded, hold, via) = (span.clone(), Arc::clone(state), Arc::clone(via));
+    let work = async move {
+        let result = reenter_persistently(Arc::clone(&hold), via).await;
+        spans::renewed(&recorded, &hold, &result);
+        result
+    };
+    let work = work.instrument(span);
     let work = Persistent::new(&state.core.runner, work);
     bounded(&state.core, timeout, work)
         .await

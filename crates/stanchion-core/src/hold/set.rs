@@ -11,6 +11,7 @@ use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
 use crate::hold::ended::{Ended, lost};
 use crate::hold::handle::Hold;
 use crate::name::Name;
+use crate::notice::ReleaseRequest;
 use stanchion_transport::Moment;
 
 /// Holds of which at least `needed` must last: all of a multi-lock's, a quorum of a RedLock's.
@@ -122,6 +123,25 @@ impl HoldSet {
             });
             end.map_or(Poll::Pending, Poll::Ready)
         })
+    }
+
+    /// Resolves when the holder of any of them is asked to give it back. Keeps nothing alive.
+    pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
+        let each = self.holds.iter().map(|hold| Box::pin(hold.requested()));
+        let mut each: FuturesUnordered<_> = each.collect();
+        async move {
+            match each.next().await {
+                Some(request) => request,
+                // OK: a set has at least one hold.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The last request to give one of them back.
+    #[must_use]
+    pub fn request(&self) -> Option<ReleaseRequest> {
+        self.holds.iter().find_map(Hold::request)
     }
 
     /// Runs `work` as long as enough of them last; drops it when they do not.

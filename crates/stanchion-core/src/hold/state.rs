@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{MutexGuard, Notify};
+use tokio::sync::{MutexGuard, Notify, watch};
 
 use crate::agenda::Item;
 use crate::description::{Subject, Synchronizer, Tenure};
 use crate::error::{LeaseLost, LostReason};
 use crate::hold::ended::Ended;
 use crate::lease::Lease;
+use crate::notice::ReleaseRequest;
 use crate::observe;
 use crate::options::{HoldTerms, Renewal};
 use crate::owner::Owner;
@@ -71,6 +72,8 @@ pub(crate) struct HoldState {
     slot: Mutex<Option<Slot>>,
     /// The owner that users see. Set by [`Hold::adopt`](crate::hold::handle::Hold::adopt), or made on first use.
     pub(super) public_owner: OnceLock<Owner>,
+    /// The last request to give it back. Made on first use: by a guard that wants to know, or by the request.
+    requests: OnceLock<watch::Sender<Option<ReleaseRequest>>>,
 }
 
 const HELD: u8 = 0;
@@ -145,8 +148,12 @@ impl HoldState {
             unanswered_until: AtomicU64::new(unanswered_until.nanos()),
             slot: Mutex::new(None),
             public_owner: OnceLock::new(),
+            requests: OnceLock::new(),
         });
         if state.sync.tenure() != Tenure::Nothing {
+            if core.sink.is_some() {
+                core.counts.begun(state.sync.kind().name());
+            }
             // Also with a long first lease the renewals come at the usual interval: by them the holder learns of a loss.
             let renewal = lease.map_or(sent, |lease| {
                 sent + lease.min(terms.lease).renewal_interval()
@@ -160,6 +167,37 @@ impl HoldState {
 
     pub(crate) fn valid_until(&self) -> Moment {
         Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    /// The moment of its grant, before the request was sent.
+    pub(crate) fn began(&self) -> Moment {
+        self.began
+    }
+
+    /// The time since its grant.
+    pub(crate) fn age(&self) -> Duration {
+        self.core.clock.now().since(self.began)
+    }
+
+    /// Its fencing token.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
+    /// The requests to give it back.
+    pub(super) fn requests(&self) -> &watch::Sender<Option<ReleaseRequest>> {
+        self.requests.get_or_init(|| watch::Sender::new(None))
+    }
+
+    /// Shows `request` to its guards.
+    pub(crate) fn request(&self, request: ReleaseRequest) {
+        tracing::info!(name = %self.sync.name(), owner = %self.owner, reason = request.reason, "asked to release");
+        self.requests().send_replace(Some(request));
+    }
+
+    /// The last request, if there was one.
+    pub(super) fn last_request(&self) -> Option<ReleaseRequest> {
+        self.requests.get()?.borrow().clone()
     }
 
     pub(crate) fn unanswered_until(&self) -> Moment {
@@ -257,8 +295,9 @@ impl HoldState {
         {
             // Only one of several tasks that notice the loss gets here, so the queue is called once.
             Ok(_) => {
-                observe::lost(self.sync.kind(), reason);
-                observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
+                let (kind, label) = (self.sync.kind().name(), observe::reason(reason));
+                self.core.tell(|sink| sink.lost(kind, label));
+                self.tell_ended();
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
                 self.over.notify_waiters();
                 // P4: the first to notice the loss wakes the waiters, because nobody else may.
@@ -281,15 +320,24 @@ impl HoldState {
         {
             Ok(_) => {
                 self.over.notify_waiters();
-                // Otherwise every release would read the clock for nothing.
-                if cfg!(feature = "metrics") {
-                    observe::held(self.sync.kind(), self.core.clock.now().since(self.began));
-                }
+                self.tell_ended();
                 Ok(())
             }
             // Ended since the check above: lost, or released by another guard.
             Err(phase) => lost_reason_of(phase).map_or(Ok(()), Err),
         }
+    }
+
+    /// Tells that it has ended. Once, by whoever changed the phase.
+    fn tell_ended(&self) {
+        let kind = self.sync.kind().name();
+        // Without a sink a release does not read the clock.
+        self.core.tell(|sink| {
+            if self.sync.tenure() != Tenure::Nothing {
+                self.core.counts.ended(kind);
+            }
+            sink.held(kind, self.age());
+        });
     }
 
     /// Extends it after a successful renewal that was sent at `sent`.

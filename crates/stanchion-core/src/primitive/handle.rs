@@ -1,10 +1,11 @@
 //! The core, as the crates of the family use it.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use crate::acquire;
 use crate::client::Client;
@@ -14,9 +15,12 @@ use crate::hold::handle::Hold;
 use crate::hold::renew::unanswered_in;
 use crate::lease::Lease;
 use crate::name::{InvalidName, Name, NameRule};
-use crate::observe::{self, span};
+use crate::notice::Asked;
+use crate::observe::{self, span, spans};
 use crate::options::AcquireOptions;
+use crate::reading::{natural, unexpected};
 use crate::shared::Core;
+use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Messages, Moment, Path, Placement, Reply};
 
@@ -107,30 +111,37 @@ impl Handle {
         lease: Lease,
     ) -> Result<Hold, AcquireError> {
         self.open(&**sync)?;
-        let started = self.started();
-        let result = acquire::acquire(self.core(), sync, options, lease)
-            .instrument(span!("acquire", sync))
-            .await;
-        self.waited(&**sync, started, &result, |_| true);
+        let span = span!("acquire", sync);
+        let started = self.started(&span);
+        // Pinned here, and not awaited by value: every waiter carries this future.
+        let mut work = pin!(acquire::acquire(self.core(), sync, options, lease).instrument(span));
+        let result = work.as_mut().await;
+        let of = |hold: &Hold| Some(hold.fencing_token());
+        self.waited(&**sync, started, &result, of, work.span());
         result
     }
 
     /// The start of a wait, where waits are measured.
-    fn started(&self) -> Option<Moment> {
-        cfg!(feature = "metrics").then(|| self.client.now())
+    fn started(&self, span: &Span) -> Option<Moment> {
+        let measured = self.core().sink.is_some() || !span.is_disabled();
+        measured.then(|| self.client.now())
     }
 
-    /// Records the time and the outcome of a wait, where waits are measured.
+    /// Records the time and the outcome of a wait, where waits are measured. `granted`: the token, if it was granted.
     fn waited<T>(
         &self,
         sync: &dyn Synchronizer,
         started: Option<Moment>,
         result: &Result<T, AcquireError>,
-        granted: impl FnOnce(&T) -> bool,
+        granted: impl Fn(&T) -> Option<Option<FencingToken>>,
+        span: &Span,
     ) {
         if let Some(started) = started {
-            let outcome = observe::outcome(result, granted);
-            observe::waited(sync.kind(), outcome, self.client.now().since(started));
+            let outcome = observe::outcome(result, |value| granted(value).is_some());
+            let (kind, time) = (sync.kind().name(), self.client.now().since(started));
+            let token = result.as_ref().ok().and_then(granted).flatten();
+            spans::waited(span, outcome, token, time);
+            self.core().tell(|sink| sink.waited(kind, outcome, time));
         }
     }
 
@@ -145,11 +156,13 @@ impl Handle {
         lease: Lease,
     ) -> Result<Option<Hold>, AcquireError> {
         self.open(&**sync)?;
-        let started = self.started();
-        let result = acquire::try_acquire(self.core(), sync, options, lease)
-            .instrument(span!("try_acquire", sync))
-            .await;
-        self.waited(&**sync, started, &result, Option::is_some);
+        let span = span!("try_acquire", sync);
+        let started = self.started(&span);
+        let mut work =
+            pin!(acquire::try_acquire(self.core(), sync, options, lease).instrument(span));
+        let result = work.as_mut().await;
+        let of = |hold: &Option<Hold>| hold.as_ref().map(Hold::fencing_token);
+        self.waited(&**sync, started, &result, of, work.span());
         result
     }
 
@@ -189,6 +202,31 @@ impl Handle {
     #[must_use]
     pub fn publish_command(&self) -> &'static str {
         Messages::of(self.core().server.placement).publish_command()
+    }
+
+    /// What the channels begin with on which the holders of `name` are told something; each ends with a client's uuid.
+    #[must_use]
+    pub fn notice(&self, name: &Name) -> Vec<u8> {
+        self.core().notice(name)
+    }
+
+    /// Asks the holders of `name`, owners in a hash, to give it back. `modal`: it is the hash of a read-write lock.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn request_release(
+        &self,
+        name: &Name,
+        reason: &str,
+        modal: bool,
+    ) -> Result<Asked, QueryError> {
+        let call = self.core().ask(name, reason, modal)?;
+        let reply = self.query(&call, Resend::UntilAnswered).await?;
+        let number = |at: usize| u32::try_from(natural(reply.as_array()?.get(at)?)?).ok();
+        match (number(0), number(1)) {
+            (Some(holders), Some(heard)) => Ok(Asked { holders, heard }),
+            _ => Err(unexpected(&reply)),
+        }
     }
 
     /// The length of an outage after which an acquire without a deadline gives up.

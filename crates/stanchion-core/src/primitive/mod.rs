@@ -25,7 +25,9 @@ pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
 pub use crate::line::{Approach, Placed, Reason, Role, Sign};
 #[doc(hidden)]
-pub use crate::lua::{ANY_LINE, LINE, MINT, MINT_FUNCTION, Part as LuaPart, woven, woven_len};
+pub use crate::lua::{
+    ANY_LINE, LINE, MINT, MINT_FUNCTION, NOTICE, Part as LuaPart, woven, woven_len,
+};
 pub use crate::millis::{Brief, as_millis, whole_millis};
 pub use crate::reading::{holder_in, natural, unexpected};
 pub use stanchion_transport::{Arg, Call, Item, Reply, Script};

@@ -86,7 +86,7 @@ const WARM: usize = 256;
 /// All queues of a client.
 #[derive(Debug, Default)]
 pub(crate) struct LockEntries {
-    table: DashMap<Subject, Arc<LockEntry>>,
+    pub(super) table: DashMap<Subject, Arc<LockEntry>>,
     /// Queues that have been idle since they came in here, or were at some time, in that order.
     warm: Mutex<VecDeque<Arc<LockEntry>>>,
 }

@@ -7,7 +7,7 @@
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
 //!
-//! * A shard of the table `LockEntries`: `LockEntry::queue`, one at a time (`places`, `unclaimed`, `waiters`). Never the other way
+//! * A shard of the table `LockEntries`: `LockEntry::queue`, one at a time (`places`, `unclaimed`, `waiters`, `census`). Never the other way
 //!   round: `LockEntries::keep_warm` unlocks the queue first.
 //! * `LockEntries::warm`: none.
 //! * `LockEntry::queue`: `HoldState::slot` (a grant by message begins a hold), a debt's `owed`, `Subscriptions::topics`, `Timetable::table`,
@@ -26,6 +26,7 @@
 //! and `LockEntry::attend` spawns, and under `topics` the first use of a link spawns its task. [`Clock`](crate::Clock) and
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
+mod census;
 mod line;
 mod lock_entry;
 mod queue;

@@ -15,7 +15,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -25,7 +26,7 @@ use super::LockEntry;
 use crate::description::Subject;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    Clock, ConnectionId, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, slot_of,
+    Clock, ConnectionId, Failure, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, slot_of,
 };
 
 pub(crate) struct Subscriptions {
@@ -37,6 +38,12 @@ pub(crate) struct Subscriptions {
     clock: Arc<dyn Clock>,
     linger: Duration,
     wake: Wake,
+    /// Called with each message to those who hold. Set once, when the client has been made.
+    on_notice: OnceLock<OnPush>,
+    /// True once a channel is heard for as long as the client lives.
+    hears_for_ever: AtomicBool,
+    /// True once the server has refused one of these channels, and the log says so.
+    refused: AtomicBool,
 }
 
 type Channel = Arc<[u8]>;
@@ -56,6 +63,8 @@ struct Topic {
     /// The queues and single waiters that ever listened. They leave with the topic.
     listeners: Vec<Listener>,
     slot: u16,
+    /// True for a channel of those who hold: nobody waits for its messages, and it is kept until `idle_since`.
+    notices: bool,
     /// Moved by `serve` and its tasks only.
     state: State,
     /// The moment since which nobody has waited.
@@ -165,6 +174,9 @@ impl Subscriptions {
             clock,
             linger,
             wake,
+            on_notice: OnceLock::new(),
+            hears_for_ever: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
         })
     }
 
@@ -202,6 +214,7 @@ impl Subscriptions {
             Topic {
                 listeners: vec![Listener::new(entry, whom)],
                 slot: slot_of(channel),
+                notices: false,
                 state: State::Wanted,
                 idle_since: None,
                 lingers: false,
@@ -212,6 +225,68 @@ impl Subscriptions {
         // `notify_one` keeps one ring while `serve` is busy, so none is missed.
         self.bell.notify_one();
         false
+    }
+
+    /// Sets the receiver of messages to those who hold.
+    pub(crate) fn on_notice(&self, receiver: OnPush) {
+        // Once: by the client that these are the subscriptions of.
+        drop(self.on_notice.set(receiver));
+    }
+
+    /// Returns whether messages can come, and no channel is heard for ever yet.
+    pub(crate) fn may_hear_for_ever(&self) -> bool {
+        self.wake == Wake::Messages && !self.hears_for_ever.load(Ordering::Relaxed)
+    }
+
+    /// Hears a channel of those who hold until `until`, and a linger longer.
+    pub(crate) fn hear(&self, channel: &[u8], until: Moment) {
+        if self.wake == Wake::Poll {
+            return;
+        }
+        let ends = (until != Moment::FAR).then_some(until);
+        if ends.is_none() && self.hears_for_ever.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut guard = self.topics();
+        let topics = &mut *guard;
+        if let Some(topic) = topics.by_channel.get_mut(channel) {
+            topic.idle_since = topic.idle_since.max(ends);
+            return;
+        }
+        let name: Channel = channel.into();
+        topics.by_channel.insert(
+            Arc::clone(&name),
+            Topic {
+                listeners: Vec::new(),
+                slot: slot_of(channel),
+                notices: true,
+                state: State::Wanted,
+                idle_since: ends,
+                lingers: ends.is_some(),
+            },
+        );
+        if let Some(ends) = ends {
+            let name = Arc::clone(&name);
+            topics.lingering.push(Reverse((ends + self.linger, name)));
+        }
+        topics.wanted.push_back(name);
+        drop(guard);
+        self.bell.notify_one();
+    }
+
+    /// Handles a refusal by the server. Returns whether it is final on this connection.
+    fn is_refused(&self, channel: &[u8], failure: &Failure) -> bool {
+        let topics = self.topics();
+        let notices = topics.by_channel.get(channel).is_some_and(|it| it.notices);
+        drop(topics);
+        if !notices || !matches!(failure, Failure::Rejected(_)) {
+            return false;
+        }
+        if !self.refused.swap(true, Ordering::Relaxed) {
+            let channel = String::from_utf8_lossy(channel);
+            tracing::warn!(%channel, ?failure, "no right to hear that a hold was taken by force: the next renewal finds out");
+        }
+        true
     }
 
     /// Lets the subscription end after the linger, unless others listen: the last waiter of `entry` has left.
@@ -240,9 +315,11 @@ impl Subscriptions {
         topic.idle_since = Some(now);
         // Once in the heap: a lock that is taken often would add an entry with every release.
         if !std::mem::replace(&mut topic.lingers, true) {
-            // All linger for the same time, so a topic that became idle earlier ends earlier: a timer that runs is early enough.
-            let first = topics.lingering.is_empty();
-            topics.lingering.push(Reverse((now + self.linger, name)));
+            let end = now + self.linger;
+            // All queues linger for the same time, so a timer that runs for one of them is early enough; those of holders end later.
+            let next = topics.lingering.peek();
+            let first = next.is_none_or(|Reverse((next, _))| end < *next);
+            topics.lingering.push(Reverse((end, name)));
             drop(guard);
             if first {
                 self.bell.notify_one();
@@ -278,6 +355,13 @@ impl Subscriptions {
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
         };
+        if topic.notices {
+            drop(topics);
+            if let Some(receiver) = self.on_notice.get() {
+                receiver(channel, payload);
+            }
+            return;
+        }
         for listener in &mut topic.listeners {
             // Its queue is gone. Under the mutex that `listen` takes: a waiter that comes now is either in the audience or finds the
             // mark (P4).
@@ -423,6 +507,10 @@ impl Subscriptions {
                 let outcome = link.subscribe(&channel, Subscribe::Start, kind).await;
                 this.answered(&channel, connection, outcome.is_ok());
                 if let Err(failure) = outcome {
+                    if this.is_refused(&channel, &failure) {
+                        // Asked for again with the next connection, when the rights may be others.
+                        return;
+                    }
                     tracing::debug!(channel = %String::from_utf8_lossy(&channel), ?failure, "subscribing failed; waiters poll");
                     servers.doubt();
                     tokio::time::sleep(REFUSED_PAUSE).await;

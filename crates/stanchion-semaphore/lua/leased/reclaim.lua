@@ -1,5 +1,5 @@
 -- leased/reclaim
--- Give one permit back by its id, before its lease has ended.
+-- Give one permit back by its id, before its lease has ended, and tell all who hold one: the id does not say whose it is.
 --
 -- KEYS[1]  free       string      the number of free permits
 -- KEYS[2]  leases     sorted set  permit id -> end of its lease
@@ -14,7 +14,7 @@
 --
 -- Returns  { 1 done, 1 given back or 0 not held }, { -1 late, 0 }
 -- Replay   the once key has the result
--- Wakes    as a release does
+-- Wakes    as a release does; the holders' processes look
 -- Cost     O(log n)
 local answer = before(KEYS[3], ARGV[2])
 if answer then return answer end
@@ -23,4 +23,5 @@ if redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then return done(KEYS[3], ARGV[2], 
 local free = redis.call('INCRBY', KEYS[1], '1')
 answer = done(KEYS[3], ARGV[2], 1)
 announce({ line = KEYS[4], crowd = KEYS[5], wake = KEYS[6], base = ARGV[3], publish = ARGV[4] }, free)
+redis.pcall(ARGV[4], ARGV[3] .. ':held', 'gone')
 return answer

@@ -6,12 +6,15 @@
 -- KEYS[3]  line   list    see line.lua
 -- KEYS[4]  slow   hash    see line.lua
 -- KEYS[5]  total  string  see total.lua; none if it is the semaphore's own key
+-- ARGV[1]  channel
+-- ARGV[2]  publish  PUBLISH or SPUBLISH
 --
 -- Returns  1 it existed, 0 it did not
 -- Replay   would delete a semaphore created in the meantime: sent once only
--- Wakes    nobody, as Redisson: there is nothing to acquire
+-- Wakes    nobody, as Redisson: there is nothing to acquire; the processes that hold leased permits look
 -- Cost     O(holders)
 free_in(KEYS[1])
 local deleted = redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
 redis.call('DEL', KEYS[4], KEYS[5])
+redis.pcall(ARGV[2], ARGV[1] .. ':held', 'gone')
 return deleted > 0 and 1 or 0

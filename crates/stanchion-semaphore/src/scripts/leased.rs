@@ -128,6 +128,10 @@ impl Synchronizer for Description {
         (0..self.permits).map(renewal).collect()
     }
 
+    fn notices(&self) -> Option<Vec<u8>> {
+        Some(self.keys.held_channel())
+    }
+
     fn hint(&self, rest: &[Reply]) -> Hint {
         super::hint(rest)
     }

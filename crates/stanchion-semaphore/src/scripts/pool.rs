@@ -23,7 +23,7 @@ static LEAVE: Script<2, 3> = script!(
 );
 static DRAIN: Script<3, 1> =
     script!("semaphore/drain", "pool/free.lua" "pool/once.lua" "pool/total.lua" "pool/drain.lua");
-static DELETE: Script<5, 0> = script!("semaphore/delete", "pool/free.lua" "pool/delete.lua");
+static DELETE: Script<5, 2> = script!("semaphore/delete", "pool/free.lua" "pool/delete.lua");
 
 pub(crate) fn init(keys: &Keys, permits: u32, operation: &Operation) -> Call {
     let [free, held, line, crowd, wake] = keys.releasing();
@@ -98,6 +98,6 @@ pub(crate) fn delete(keys: &Keys) -> Call {
             &keys.slow,
             &keys.total,
         ],
-        [],
+        keys.common(),
     )
 }

@@ -41,6 +41,7 @@ use crate::error::{ConnectError, Outage};
 use crate::failure::{NO_SCRIPT, READ_ONLY, judge};
 use crate::link::exchange::Books;
 use crate::link::health::Health;
+use crate::observer::Observing;
 use crate::server_clock::ServerClock;
 use crate::server_info::Placement;
 use crate::url::Login;
@@ -149,6 +150,8 @@ pub(crate) struct Inner {
     pub(crate) plan: Plan,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
+    /// Hears of connections that are open again.
+    pub(crate) observing: Option<Observing>,
     /// Of the jitter of the pauses, for tests.
     pub(crate) seed: Option<u64>,
     /// The connection that calls are sent on. Every call reads it. The supervisor sets it; the supervisor, [`Link::drop_connection`]
@@ -281,6 +284,7 @@ impl Link {
             plan,
             connect_timeout: config.connect_timeout,
             response_timeout: config.response_timeout,
+            observing: config.observing.clone(),
             seed: config.seams.seed,
             current: RwLock::new(None),
             phase: watch::Sender::new(Phase::Starting),

@@ -52,6 +52,12 @@ impl Link {
                     if std::mem::take(&mut missing) {
                         plan.health.back(&plan.server, self.now());
                     }
+                    // Not of one that was never open: a server that is slow to appear is no outage.
+                    if generation > 0
+                        && let Some(observing) = &self.0.observing
+                    {
+                        observing.0.reconnected();
+                    }
                     generation += 1;
                     self.enter(Phase::Up(generation));
                     // Kept beyond `drop_connection`, which takes it out of the link: `served` is read after that.

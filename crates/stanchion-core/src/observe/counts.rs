@@ -1,0 +1,68 @@
+//! The number of holds of a client, by kind.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// More kinds than there are. The holds of a kind beyond them are not counted.
+const KINDS: usize = 16;
+
+/// The number of holds by kind. Any task counts; without a lock, because every grant does.
+#[derive(Debug, Default)]
+pub(crate) struct Counts([Slot; KINDS]);
+
+#[derive(Debug, Default)]
+struct Slot {
+    kind: OnceLock<&'static str>,
+    held: AtomicU64,
+}
+
+impl Counts {
+    fn of(&self, kind: &'static str) -> Option<&AtomicU64> {
+        self.0
+            .iter()
+            // The first kind that comes takes an empty slot, and keeps it.
+            .find(|slot| *slot.kind.get_or_init(|| kind) == kind)
+            .map(|slot| &slot.held)
+    }
+
+    pub(crate) fn begun(&self, kind: &'static str) {
+        if let Some(held) = self.of(kind) {
+            held.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn ended(&self, kind: &'static str) {
+        if let Some(held) = self.of(kind) {
+            held.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The kinds that were ever held, with their numbers now.
+    pub(crate) fn held(&self) -> Vec<(&'static str, u64)> {
+        let number = |slot: &Slot| Some((*slot.kind.get()?, slot.held.load(Ordering::Relaxed)));
+        self.0.iter().map_while(number).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_counted_apart_and_those_beyond_the_last_slot_not_at_all() {
+        let counts = Counts::default();
+        counts.begun("lock");
+        counts.begun("fair lock");
+        counts.begun("lock");
+        counts.ended("fair lock");
+        assert_eq!(counts.held(), [("lock", 2), ("fair lock", 0)]);
+        let more = [
+            "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p",
+        ];
+        for kind in more {
+            counts.begun(kind);
+        }
+        assert_eq!(counts.held().len(), KINDS);
+        assert_eq!(counts.held()[0], ("lock", 2));
+    }
+}

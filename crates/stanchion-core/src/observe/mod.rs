@@ -1,0 +1,43 @@
+//! What operators see: the spans of operations, and the events that are counted.
+//!
+//! The core and the links tell one [`Observer`] (`sink`), which passes everything on to the `metrics` facade (`facade`, with the
+//! feature `metrics`) and to the observer of the configuration. Without either there is none, and nothing is counted or timed.
+//! `spans` are those of operations; `names` is the table of the metrics; `counts` has the number of holds, `beat` sets the gauges once a second.
+
+pub(crate) mod beat;
+mod counts;
+#[cfg(feature = "metrics")]
+mod facade;
+#[cfg(feature = "metrics")]
+mod names;
+mod sink;
+pub(crate) mod spans;
+
+pub(crate) use self::counts::Counts;
+pub(crate) use self::sink::sink;
+pub(crate) use self::spans::span;
+
+use crate::error::{AcquireError, LostReason};
+
+/// The outcome of an acquire, for its label.
+pub(crate) fn outcome<T>(
+    result: &Result<T, AcquireError>,
+    granted: impl FnOnce(&T) -> bool,
+) -> &'static str {
+    match result {
+        Ok(value) if granted(value) => "acquired",
+        Ok(_) => "busy",
+        Err(AcquireError::TimedOut { .. }) => "timed_out",
+        Err(_) => "failed",
+    }
+}
+
+/// The label of a loss.
+pub(crate) fn reason(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::Expired => "expired",
+        LostReason::Gone => "gone",
+        LostReason::MaxHold => "max_hold",
+        LostReason::Shutdown => "shutdown",
+    }
+}

@@ -1,0 +1,53 @@
+//! The table of metrics: names, units and meanings. Everything that is counted is named here, and `docs/operations.md` has the same
+//! names (`tests/tidy`).
+
+/// The type of a metric.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Type {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// The unit of a metric.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Measure {
+    Count,
+    Seconds,
+}
+
+/// A metric, as an exporter describes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) kind: Type,
+    pub(super) unit: Measure,
+    pub(super) help: &'static str,
+}
+
+macro_rules! metrics {
+    ($($const:ident: $kind:ident of $unit:ident, $name:literal, $help:literal;)*) => {
+        $(pub(super) const $const: &str = $name;)*
+
+        /// All of them.
+        pub(super) const ALL: &[Metric] = &[
+            $(Metric { name: $const, kind: Type::$kind, unit: Measure::$unit, help: $help },)*
+        ];
+    };
+}
+
+metrics! {
+    WAIT: Histogram of Seconds, "stanchion_wait_seconds", "From the call of an acquire to its end";
+    HOLD: Histogram of Seconds, "stanchion_hold_seconds", "From the grant of a hold to its end";
+    RENEWAL: Histogram of Seconds, "stanchion_renewal_seconds", "One batch of renewals, from the request to its answer";
+    HELD: Gauge of Count, "stanchion_held", "Holds of this process now";
+    WAITING: Gauge of Count, "stanchion_waiting", "Calls of this process that wait now";
+    OLDEST_WAIT: Gauge of Seconds, "stanchion_oldest_wait_seconds", "The age of the oldest of them";
+    CONNECTED: Gauge of Count, "stanchion_connected", "Open connections of this process";
+    HANDED: Counter of Count, "stanchion_handed_total", "Holds that were handed to the next waiter inside the process";
+    RELEASED: Counter of Count, "stanchion_released_total", "Holds that were released for all processes";
+    LOST: Counter of Count, "stanchion_lost_total", "Holds that were lost";
+    WAKES: Counter of Count, "stanchion_wakes_total", "Wakes of waiters; useful: the waiter then held";
+    RENEWAL_FAILURES: Counter of Count, "stanchion_renewal_failures_total", "Renewals of a hold that were refused or not answered";
+    RECONNECTS: Counter of Count, "stanchion_reconnects_total", "Connections that were lost and are open again";
+}

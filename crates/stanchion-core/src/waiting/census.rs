@@ -1,0 +1,26 @@
+//! The numbers of those who wait, for the gauges.
+
+use stanchion_transport::Moment;
+
+use super::lock_entry::LockEntries;
+
+impl LockEntries {
+    /// The number of waiters by kind, and the moment when the first of them joined. Locks each queue under its shard.
+    pub(crate) fn census(&self) -> (Vec<(&'static str, u64)>, Option<Moment>) {
+        let mut numbers: Vec<(&'static str, u64)> = Vec::new();
+        let mut first: Option<Moment> = None;
+        for entry in &self.table {
+            let queue = entry.queue();
+            for waiter in queue.waiters.values() {
+                let kind = waiter.sync.kind().name();
+                match numbers.iter_mut().find(|(other, _)| *other == kind) {
+                    Some((_, number)) => *number += 1,
+                    None => numbers.push((kind, 1)),
+                }
+                let joined = waiter.joined;
+                first = Some(first.map_or(joined, |first| first.min(joined)));
+            }
+        }
+        (numbers, first)
+    }
+}

@@ -1,0 +1,90 @@
+//! The events of a client, for whoever counts them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Hears the events of a client: what the metrics are made of, for programs that do not use the `metrics` facade. Given to
+/// [`ClientConfig::observer`](crate::ClientConfig::observer).
+///
+/// `kind` is a kind of synchronizer, such as `lock`; the other texts are the labels of the metrics in `docs/operations.md`. No event
+/// has a name: names are unbounded.
+///
+/// # Rules
+/// The methods are called from the tasks that acquire and release, and from the client's background thread, which also renews.
+/// They must not block, and must not wait for the client. Each does nothing unless it is written. An observer that panics is not
+/// called again.
+pub trait Observer: Send + Sync + 'static {
+    /// An acquire has ended after `time`: `acquired`, `busy` (a try that was refused), `timed_out` or `failed`.
+    fn waited(&self, kind: &'static str, outcome: &'static str, time: Duration) {
+        let _ = (kind, outcome, time);
+    }
+
+    /// A hold has ended, released or lost, `time` after its grant.
+    fn held(&self, kind: &'static str, time: Duration) {
+        let _ = (kind, time);
+    }
+
+    /// A hold was lost: `expired`, `gone`, `max_hold` or `shutdown`.
+    fn lost(&self, kind: &'static str, reason: &'static str) {
+        let _ = (kind, reason);
+    }
+
+    /// A hold was handed to the next waiter of this process.
+    fn handed(&self, kind: &'static str) {
+        let _ = kind;
+    }
+
+    /// A hold was released for all processes.
+    fn released(&self, kind: &'static str) {
+        let _ = kind;
+    }
+
+    /// A waiter was woken, by a message, a release in this process or its poll. `useful`: it then held. With a fair lock, permits and
+    /// latches the request that follows a new subscription counts, too.
+    fn woken(&self, kind: &'static str, useful: bool) {
+        let _ = (kind, useful);
+    }
+
+    /// A batch of renewals was answered, or has failed, after `time`.
+    fn renewed(&self, time: Duration) {
+        let _ = time;
+    }
+
+    /// The renewal of a hold was refused or not answered. It is tried again.
+    fn renewal_failed(&self, kind: &'static str) {
+        let _ = kind;
+    }
+
+    /// A connection that was lost is open again.
+    fn reconnected(&self) {}
+
+    /// The present figures, once a second.
+    fn gauges(&self, now: &Gauges) {
+        let _ = now;
+    }
+}
+
+/// The present figures of one client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gauges {
+    /// The number of holds, by kind.
+    pub held: Vec<(&'static str, u64)>,
+    /// The number of calls that wait, by kind.
+    pub waiting: Vec<(&'static str, u64)>,
+    /// The age of the oldest of them; zero when nobody waits.
+    pub oldest_wait: Duration,
+    /// The number of open connections, by their use: `direct`, `background`, `subscriber`.
+    pub connected: Vec<(&'static str, u64)>,
+}
+
+/// An observer in a configuration.
+#[derive(Clone)]
+pub(crate) struct Observing(pub(crate) Arc<dyn Observer>);
+
+impl fmt::Debug for Observing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
+}

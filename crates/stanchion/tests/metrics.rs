@@ -1,0 +1,107 @@
+//! The metrics, as a scraper sees them.
+#![cfg(feature = "embedded")]
+
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use stanchion::{AcquireOptions, Client, Lease, Lock};
+
+/// The value of the series that begins with `series`.
+fn value(text: &str, series: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.starts_with(series))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// The metrics, when they are as `wanted`.
+async fn eventually(metrics: &PrometheusHandle, wanted: impl Fn(&str) -> bool) -> String {
+    let mut text = metrics.render();
+    for _ in 0..200 {
+        if wanted(&text) {
+            return text;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        text = metrics.render();
+    }
+    panic!("not within 10 s:\n{text}");
+}
+
+// One test for one process: it has one recorder.
+#[tokio::test]
+async fn every_metric_is_described_and_the_gauges_are_those_of_all_clients() {
+    let handle = PrometheusBuilder::new().install_recorder().unwrap();
+    let (a, b) = (
+        Client::connect("memory://metrics").await.unwrap(),
+        Client::connect("memory://metrics").await.unwrap(),
+    );
+    let (ours, theirs) = (Lock::new(&a, "a").unwrap(), Lock::new(&b, "b").unwrap());
+    let held = (
+        ours.acquire().await.unwrap(),
+        theirs.acquire().await.unwrap(),
+    );
+    assert!(theirs.try_acquire().await.unwrap().is_none());
+    let brief = Lease::new(Duration::from_millis(300)).unwrap();
+    let renewed = Lock::new(&a, "d")
+        .unwrap()
+        .with_lease(brief)
+        .acquire()
+        .await;
+    let waiting = tokio::spawn(ours.acquire());
+    let brief = AcquireOptions::new().max_hold(Duration::from_millis(50));
+    let third = Lock::new(&a, "c").unwrap();
+    third.acquire_with(brief).await.unwrap().lost().await;
+    let both_held = |text: &str| value(text, "stanchion_held{kind=\"lock\"}") == Some(3.0);
+    let text = eventually(&handle, |text| {
+        both_held(text)
+            && value(text, "stanchion_waiting{kind=\"lock\"}") == Some(1.0)
+            && value(text, "stanchion_renewal_seconds_count").is_some()
+    })
+    .await;
+    // Two clients, each with a connection of its own.
+    assert_eq!(
+        value(&text, "stanchion_connected{link=\"background\"}"),
+        Some(2.0)
+    );
+    assert_eq!(value(&text, "stanchion_reconnects_total"), Some(0.0));
+    let lost = "stanchion_lost_total{kind=\"lock\",reason=\"max_hold\"}";
+    assert_eq!(value(&text, lost), Some(1.0));
+    let never = "stanchion_lost_total{kind=\"lock\",reason=\"gone\"}";
+    assert_eq!(
+        value(&text, never),
+        Some(0.0),
+        "an alert needs the zero:\n{text}"
+    );
+    renewed.unwrap().release().await.unwrap();
+    held.0.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    held.1.release().await.unwrap();
+    b.shutdown(Duration::from_secs(1)).await;
+    drop((b, theirs));
+    let text = eventually(&handle, |text| {
+        value(text, "stanchion_connected{link=\"background\"}") == Some(1.0)
+            && value(text, "stanchion_held{kind=\"lock\"}") == Some(0.0)
+    })
+    .await;
+    assert_eq!(
+        value(
+            &text,
+            "stanchion_wakes_total{kind=\"lock\",useful=\"true\"}"
+        ),
+        Some(1.0)
+    );
+    let page = include_str!("../../../docs/operations.md");
+    let rows = page.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("| `stanchion_")?.split_once("` | ")?;
+        Some((format!("stanchion_{name}"), rest.split(' ').next()?))
+    });
+    let rows: Vec<_> = rows
+        .filter(|(_, kind)| ["counter", "gauge", "histogram"].contains(kind))
+        .collect();
+    assert_eq!(rows.len(), 13);
+    for (name, kind) in rows {
+        // Without buckets this exporter shows a histogram as a summary.
+        let kind = if kind == "histogram" { "summary" } else { kind };
+        let shown = text.contains(&format!("# TYPE {name} {kind}\n"))
+            && text.contains(&format!("# HELP {name} "));
+        assert!(shown, "{name} is no {kind}:\n{text}");
+    }
+}

@@ -1,0 +1,224 @@
+//! A holder that is forced away, or asked to go, hears of it by message.
+
+use std::time::Duration;
+
+use stanchion::{
+    Client, FairLock, Guard, LeasedSemaphore, Lock, Lockable, LostReason, MultiLock, QueryError,
+    Rejection, RwLock,
+};
+use stanchion_tests::{JAVA, World};
+
+suite! {
+    a_holder_of_each_kind_is_told_that_it_was_forced_away,
+    permits_that_are_taken_away_are_missed_at_once,
+    only_those_who_were_forced_away_are_lost,
+    a_false_message_makes_nobody_lose_anything,
+    a_request_reaches_the_holder_and_takes_nothing,
+    a_request_says_whom_it_has_reached,
+    a_request_is_checked_before_anything_is_sent,
+}
+
+/// Much less than a third of the lease, after which a renewal would find out.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
+fn own_channel(client: &Client) -> String {
+    format!("stanchion_notice:{}", client.id())
+}
+
+/// The guard is lost by message.
+async fn told(world: &World, what: &str, guard: &Guard) {
+    let lost = tokio::time::timeout(world.limit(AT_ONCE), guard.lost()).await;
+    assert_eq!(lost, Ok(LostReason::Gone), "{what}");
+}
+
+async fn a_holder_of_each_kind_is_told_that_it_was_forced_away(world: &World) {
+    let (holder, other) = (world.client().await, world.client().await);
+    let lock = Lock::new(&holder, "lock").unwrap().acquire().await.unwrap();
+    // A hold of a second is enough, and for all that follow.
+    world.subscribed(&own_channel(&holder)).await;
+    let fair = FairLock::new(&holder, "fair").unwrap();
+    let fair = fair.acquire().await.unwrap();
+    let written = RwLock::new(&holder, "written").unwrap();
+    let written = written.write().await.unwrap();
+    let read = RwLock::new(&holder, "read").unwrap();
+    let (one, two) = (read.read().await.unwrap(), read.read().await.unwrap());
+    let members = [
+        Lock::new(&holder, "m1").unwrap(),
+        Lock::new(&holder, "m2").unwrap(),
+    ];
+    let many = MultiLock::new([&members[0] as &dyn Lockable, &members[1]]).unwrap();
+    let many = many.acquire().await.unwrap();
+    let held: [(&str, Vec<Guard>); 5] = [
+        ("lock", vec![lock.into()]),
+        ("fair", vec![fair.into()]),
+        ("written", vec![written.into()]),
+        ("read", vec![one.into(), two.into()]),
+        ("m2", vec![many.into()]),
+    ];
+    for (name, guards) in &held {
+        let done = match *name {
+            "fair" => {
+                let fair = FairLock::new(&other, name).unwrap();
+                fair.danger().force_release().await
+            }
+            "written" | "read" => {
+                let rwlock = RwLock::new(&other, name).unwrap();
+                rwlock.danger().force_release().await
+            }
+            _ => {
+                let lock = Lock::new(&other, name).unwrap();
+                lock.danger().force_release().await
+            }
+        };
+        assert!(done.unwrap(), "{name} was held");
+        for guard in guards {
+            told(world, name, guard).await;
+        }
+    }
+}
+
+async fn permits_that_are_taken_away_are_missed_at_once(world: &World) {
+    let (holder, other) = (world.client().await, world.client().await);
+    let permits = LeasedSemaphore::new(&holder, "permits")
+        .unwrap()
+        .with_lease(stanchion_tests::kept());
+    permits.init(3).await.unwrap();
+    // A permit does not say whose it is: all who hold one listen, from their first renewal on.
+    let held = permits.acquire().await.unwrap();
+    let kept = permits.acquire().await.unwrap();
+    world.subscribed("redisson_sc:{permits}:held").await;
+    let theirs = LeasedSemaphore::new(&other, "permits").unwrap();
+    let id = held.ids()[0];
+    assert!(theirs.danger().reclaim(&id).await.unwrap());
+    told(world, "permit", &held.into()).await;
+    assert!(kept.is_held());
+    kept.renew().await.unwrap();
+    assert!(theirs.danger().delete().await.unwrap());
+    told(world, "the other permit", &kept.into()).await;
+}
+
+async fn only_those_who_were_forced_away_are_lost(world: &World) {
+    let (holder, reader) = (world.client().await, world.client().await);
+    let keep = Lock::new(&holder, "keep").unwrap().acquire().await.unwrap();
+    world.subscribed(&own_channel(&holder)).await;
+    let lock = Lock::new(&holder, "job").unwrap();
+    let guard = lock.acquire().await.unwrap();
+    // Another process reads what is forced away beside this one.
+    let shared = (
+        RwLock::new(&holder, "prices").unwrap(),
+        RwLock::new(&reader, "prices").unwrap(),
+    );
+    let read = (
+        shared.0.read().await.unwrap(),
+        shared.1.read().await.unwrap(),
+    );
+    world.subscribed(&own_channel(&reader)).await;
+    assert!(lock.danger().force_release().await.unwrap());
+    told(world, "the lock", &guard.into()).await;
+    assert!(read.0.is_held() && keep.is_held());
+    assert!(shared.0.danger().force_release().await.unwrap());
+    told(world, "a reader", &read.0.into()).await;
+    told(world, "a reader elsewhere", &read.1.into()).await;
+    assert!(keep.is_held());
+    keep.release().await.unwrap();
+}
+
+async fn a_false_message_makes_nobody_lose_anything(world: &World) {
+    let client = world.client().await;
+    let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
+    let channel = own_channel(&client);
+    world.subscribed(&channel).await;
+    let number = guard.owner().to_string();
+    let number = number.rsplit(':').next().unwrap();
+    let gone = format!("gone {number}");
+    let until = guard.valid_until();
+    for text in [gone.as_str(), "gone", "gone x", "ask", "", "ask 99 x"] {
+        assert_eq!(world.admin(&["PUBLISH", &channel, text]), "1");
+    }
+    world.quiet().await;
+    assert!(guard.is_held());
+    assert_eq!(guard.request(), None);
+    // It has asked, and lengthened nothing.
+    assert_eq!(guard.valid_until(), until);
+    guard.release().await.unwrap();
+}
+
+async fn a_request_reaches_the_holder_and_takes_nothing(world: &World) {
+    let (holder, other) = (world.client().await, world.client().await);
+    let guard = Lock::new(&holder, "job").unwrap().acquire().await.unwrap();
+    let (early, late) = (guard.requested(), guard.requested());
+    world.subscribed(&own_channel(&holder)).await;
+    assert_eq!(guard.request(), None);
+    let theirs = Lock::new(&other, "job").unwrap();
+    let asked = theirs.request_release("a migration waits").await.unwrap();
+    assert_eq!((asked.holders, asked.heard), (1, 1));
+    let request = tokio::time::timeout(world.limit(AT_ONCE), early).await;
+    assert_eq!(request.unwrap().reason, "a migration waits");
+    assert_eq!(late.await.reason, "a migration waits");
+    assert_eq!(guard.requested().await.reason, "a migration waits");
+    assert_eq!(guard.request().unwrap().reason, "a migration waits");
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    let rwlock = RwLock::new(&holder, "prices").unwrap();
+    let theirs = RwLock::new(&other, "prices").unwrap();
+    for writes in [true, false] {
+        let guards: Vec<Guard> = match writes {
+            true => vec![rwlock.write().await.unwrap().into()],
+            false => vec![
+                rwlock.read().await.unwrap().into(),
+                rwlock.read().await.unwrap().into(),
+            ],
+        };
+        let asked = theirs.request_release("").await.unwrap();
+        let holders = guards.len().try_into().unwrap();
+        assert_eq!((asked.holders, asked.heard), (holders, 1));
+        for guard in guards {
+            assert_eq!(guard.requested().await.reason, "");
+            guard.release().await.unwrap();
+        }
+    }
+    let fair = FairLock::new(&holder, "fair").unwrap();
+    let guard = fair.acquire().await.unwrap();
+    let theirs = FairLock::new(&other, "fair").unwrap();
+    assert_eq!(theirs.request_release("x").await.unwrap().heard, 1);
+    assert_eq!(guard.requested().await.reason, "x");
+}
+
+async fn a_request_says_whom_it_has_reached(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let free = lock.request_release("x").await.unwrap();
+    assert_eq!((free.holders, free.heard), (0, 0));
+    // Redisson's holders do not listen, and are not harmed.
+    assert_eq!(world.admin(&["HSET", "job", JAVA, "1"]), "1");
+    assert_eq!(world.admin(&["PEXPIRE", "job", "60000"]), "1");
+    let java = lock.request_release("x").await.unwrap();
+    assert_eq!((java.holders, java.heard), (1, 0));
+    assert!(lock.status().await.unwrap().is_held());
+    let rwlock = RwLock::new(&client, "job").unwrap();
+    let wrong = rwlock.request_release("x").await.unwrap_err();
+    assert!(matches!(
+        wrong,
+        QueryError::Rejected {
+            rejection: Rejection::WrongType { .. }
+        }
+    ));
+    assert!(lock.danger().force_release().await.unwrap());
+    // One that has just begun does not listen yet.
+    let guard = lock.acquire().await.unwrap();
+    let early = lock.request_release("x").await.unwrap();
+    assert_eq!((early.holders, early.heard), (1, 0));
+    guard.release().await.unwrap();
+}
+
+async fn a_request_is_checked_before_anything_is_sent(world: &World) {
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let before = world.scripts_run();
+    for bad in ["x".repeat(201), "a\nb".into(), "\u{1b}[2J".into()] {
+        let error = lock.request_release(&bad).await.unwrap_err().to_string();
+        assert!(error.contains("at most 200 bytes"), "{error}");
+    }
+    assert_eq!(world.scripts_run(), before);
+    lock.request_release(&"é".repeat(100)).await.unwrap();
+}

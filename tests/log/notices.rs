@@ -1,0 +1,45 @@
+//! A user who may not hear that its holds are taken is told so, once.
+
+use std::time::Duration;
+
+use stanchion::Lock;
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+use crate::outages::{count, listen};
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_channel_is_one_warning_and_the_next_renewal_finds_out() {
+    let (log, _listening) = listen();
+    let world = World::engine();
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let faults = world.as_engine().faults();
+    let refusal = "NOPERM No permissions to access a channel";
+    faults.fail_next("subscribe", refusal, 1000);
+    let guard = lock.acquire().await.unwrap();
+    let watching = tokio::spawn(guard.requested());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // Asked for again on the next connection, and refused again.
+    faults.kill_connections();
+    tokio::time::sleep(Duration::from_secs(63)).await;
+    assert_eq!(count(&log, "WARN", "no right to hear"), 1, "{}", log.text());
+    assert!(world.as_engine().stats().count("SUBSCRIBE") < 10);
+    assert_eq!(lock.request_release("x").await.unwrap().heard, 0);
+    let forced = Instant::now();
+    assert!(lock.danger().force_release().await.unwrap());
+    guard.lost().await;
+    let third = guard.valid_until().since(client.now());
+    assert!(third < Duration::from_secs(30) && forced.elapsed() < Duration::from_secs(11));
+    assert!(forced.elapsed() > Duration::from_secs(1));
+    assert!(!watching.is_finished());
+    // The right is given later.
+    faults.clear();
+    let guard = lock.acquire().await.unwrap();
+    faults.kill_connections();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let forced = Instant::now();
+    assert!(lock.danger().force_release().await.unwrap());
+    guard.lost().await;
+    assert!(forced.elapsed() < Duration::from_millis(10));
+}
