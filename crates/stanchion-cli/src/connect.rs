@@ -10,8 +10,8 @@ use clap::Args;
 use stanchion::{Client, ClientConfig};
 
 use crate::exit::{self, Failure, Library};
+use crate::serve;
 
-const DEFAULT_URL: &str = "redis://127.0.0.1:6379/";
 /// The largest size of a URL file in bytes, more than any URL has.
 const LONGEST: u64 = 64 * 1024;
 
@@ -19,7 +19,7 @@ const LONGEST: u64 = 64 * 1024;
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// The server: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), unix:///path?db=n
-    /// [env: STANCHION_URL] [default: redis://127.0.0.1:6379/]
+    /// [env: STANCHION_URL] [default: this user's own on this machine, see `stanchion serve`]
     ///
     /// Other users of the machine can read a command line: put a password into STANCHION_URL or a file.
     #[arg(long, global = true, conflicts_with = "url_file")]
@@ -46,14 +46,13 @@ pub(crate) struct ServerArgs {
 impl ServerArgs {
     /// The configuration of the client. Reads the file with the URL, if there is one.
     pub(crate) fn config(&self) -> Result<ClientConfig, Failure> {
-        let url = match (&self.url, &self.url_file) {
-            (Some(url), _) => url.clone(),
-            (None, Some(file)) => read_url(file)?,
-            (None, None) => url_of_environment()?,
+        let url = match self.url()? {
+            Some(url) => url,
+            None => serve::url(&serve::trusted_socket()?)?,
         };
         if url.trim_start().starts_with("memory:") {
             let rule = "a memory:// lock lives inside one process, so no other process could see it; \
-                        name a server with --url or STANCHION_URL";
+                        name a server with --url or STANCHION_URL, or none";
             return Err(Failure::new(exit::CONFIG, rule));
         }
         Ok(ClientConfig::new(url)
@@ -62,14 +61,31 @@ impl ServerArgs {
             .tls_ca_file(self.tls_ca.clone()))
     }
 
+    /// The URL that the user has given, in one of four ways.
+    fn url(&self) -> Result<Option<String>, Failure> {
+        match (&self.url, &self.url_file) {
+            (Some(url), _) => Ok(Some(url.clone())),
+            (None, Some(file)) => read_url(file).map(Some),
+            (None, None) => url_of_environment(),
+        }
+    }
+
+    /// Returns whether the user has given a URL. Without one the server is the user's own on this machine.
+    pub(crate) fn has_url(&self) -> Result<bool, Failure> {
+        Ok(self.url()?.is_some())
+    }
+
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
-        Ok(Client::connect_with(self.config()?)
-            .await
-            .map_err(Library)?)
+        let config = self.config()?;
+        // Asked for with a plain connection first: an error about a socket would not say what is missing.
+        if !self.has_url()? && !serve::start::is_running(&serve::trusted_socket()?)? {
+            return Err(serve::start::no_server());
+        }
+        Ok(Client::connect_with(config).await.map_err(Library)?)
     }
 }
 
-fn url_of_environment() -> Result<String, Failure> {
+fn url_of_environment() -> Result<Option<String>, Failure> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     match (set("STANCHION_URL"), set("STANCHION_URL_FILE")) {
         (Some(_), Some(_)) => {
@@ -78,9 +94,10 @@ fn url_of_environment() -> Result<String, Failure> {
         }
         (Some(url), None) => url
             .into_string()
+            .map(Some)
             .map_err(|_: OsString| Failure::new(exit::CONFIG, "STANCHION_URL is no text")),
-        (None, Some(file)) => read_url(Path::new(&file)),
-        (None, None) => Ok(DEFAULT_URL.to_owned()),
+        (None, Some(file)) => read_url(Path::new(&file)).map(Some),
+        (None, None) => Ok(None),
     }
 }
 

@@ -19,6 +19,7 @@ mod look;
 mod output;
 mod permits;
 mod run;
+mod serve;
 mod similar;
 mod status;
 
@@ -44,12 +45,14 @@ Examples:
   stanchion run nightly -- ./report.sh       one machine of the fleet at a time
   stanchion run nightly --wait 0 -- ./r.sh   only if nobody else is at it
   stanchion run thumbs --permits 3 -- ./t.sh at most three at a time
+  stanchion serve                            a server for this machine
   stanchion status nightly                   who holds it, and for how long
   stanchion ask nightly --reason 'a fix'     ask its holder to give it back
   stanchion force-release nightly            take it from a holder that hangs
 
 Environment:
-  STANCHION_URL        the server, instead of --url
+  STANCHION_URL        the server, instead of --url; without either, one of your
+                       own on this machine, see `stanchion serve --help`
   STANCHION_URL_FILE   a file with it, instead of --url-file
   STANCHION_LOG        what to log to standard error, such as debug (default: warn)";
 
@@ -61,11 +64,13 @@ enum Command {
     Ask(ask::AskArgs),
     ForceRelease(force_release::ForceReleaseArgs),
     Permits(permits::PermitsArgs),
+    Serve(serve::ServeArgs),
     Completions(completions::CompletionsArgs),
 }
 
 fn main() -> ExitCode {
-    let done = match run::launch::inner(std::env::args_os()) {
+    let inner = run::launch::inner(std::env::args_os());
+    let done = match inner.or_else(|| serve::start::inner(std::env::args_os())) {
         Some(done) => done,
         None => with_runtime(Cli::parse().command),
     };
@@ -93,6 +98,7 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Ask(args) => Box::pin(ask::ask(args)).await,
             Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,
             Command::Permits(args) => Box::pin(permits::permits(args)).await,
+            Command::Serve(args) => Box::pin(serve::serve(args)).await,
             Command::Completions(args) => completions::completions(&args),
         }
     })

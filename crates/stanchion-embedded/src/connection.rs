@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::locked;
 use crate::reply::{Protocol, Reply};
-use crate::resp::{Parsed, Request, parse};
+use crate::resp::{KEPT, Parsed, Parser, Request};
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +43,17 @@ pub(crate) struct Pipe {
     pub(crate) flow: Flow,
     /// The delay of every reply and message.
     pub(crate) delay: Duration,
+    /// True while commands wait until the client has read its replies.
+    is_full: bool,
     /// True while a whole command waits for the end of `CLIENT PAUSE`.
     pub(crate) is_held_back: bool,
     input: Vec<u8>,
     /// The number of bytes at the start of `input` that are taken.
     parsed: usize,
-    /// The length of the last command taken.
-    taken: usize,
+    parser: Parser,
+    /// A command that was taken and put back.
+    put_back: Option<Request>,
+    limits: Limits,
     output: Vec<u8>,
     read: usize,
     /// Delayed output, in order. The reader sets `due` when it first sees the bytes, as only it runs on a tokio clock.
@@ -64,6 +68,26 @@ struct Late {
     bytes: Vec<u8>,
 }
 
+/// The most that a connection may take of the server's memory, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The largest request.
+    pub(crate) request: usize,
+    /// The most output that waits for the reader; with more the connection is cut.
+    pub(crate) output: usize,
+    /// The output that waits for the reader before its next command is executed.
+    pub(crate) ample: usize,
+}
+
+impl Limits {
+    /// For clients of the same process.
+    pub(crate) const NONE: Self = Self {
+        request: usize::MAX,
+        output: usize::MAX,
+        ample: usize::MAX,
+    };
+}
+
 /// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Readable {
@@ -75,15 +99,18 @@ pub(crate) enum Readable {
 }
 
 impl Connection {
-    pub(crate) fn new(flow: Flow, delay: Duration) -> Self {
+    pub(crate) fn new(flow: Flow, delay: Duration, limits: Limits) -> Self {
         Self(Arc::new(Mutex::new(Pipe {
             life: Life::Open,
             flow,
             delay,
+            is_full: false,
             is_held_back: false,
             input: Vec::new(),
             parsed: 0,
-            taken: 0,
+            parser: Parser::new(limits.request),
+            put_back: None,
+            limits,
             output: Vec::new(),
             read: 0,
             late: VecDeque::new(),
@@ -102,7 +129,7 @@ impl Pipe {
     }
 
     pub(crate) fn has_input(&self) -> bool {
-        !self.input.is_empty()
+        !self.input.is_empty() || self.put_back.is_some() || self.parser.is_within_command()
     }
 
     /// Returns whether the server may read the next command.
@@ -113,38 +140,46 @@ impl Pipe {
     /// Takes the next whole command. A protocol error is answered here and ends the connection.
     pub(crate) fn next_command(&mut self, request: &mut Request) -> bool {
         self.is_held_back = false;
+        self.is_full = self.backlog() > self.limits.ample;
+        if self.is_full {
+            return false;
+        }
         while self.is_readable_by_server() {
-            match parse(&self.input[self.parsed..], request) {
+            if let Some(first) = self.put_back.take() {
+                *request = first;
+                return true;
+            }
+            match self.parser.advance(&self.input, &mut self.parsed) {
                 Parsed::Incomplete => break,
-                Parsed::Command(used) => {
-                    self.parsed += used;
-                    self.taken = used;
+                Parsed::Command => {
+                    self.parser.swap(request);
                     if !request.args().is_empty() {
                         return true;
                     }
                 }
                 Parsed::Broken(error) => {
                     self.send(&Reply::Error(error), Protocol::Resp2);
-                    self.life = Life::Closing;
+                    self.finish_sending();
                 }
             }
         }
         self.input.drain(..self.parsed);
         self.parsed = 0;
+        if self.input.is_empty() {
+            self.input.shrink_to(KEPT);
+        }
         false
     }
 
-    /// Puts the last command taken back: it has to wait.
-    pub(crate) fn hold_back(&mut self) {
-        self.parsed -= self.taken;
-        self.input.drain(..self.parsed);
-        self.parsed = 0;
+    /// Puts a command back: it has to wait.
+    pub(crate) fn hold_back(&mut self, request: &mut Request) {
+        self.put_back = Some(std::mem::take(request));
         self.is_held_back = true;
     }
 
-    /// Puts the last command taken back and freezes the connection: that command and all later ones have not arrived yet.
-    pub(crate) fn delay_requests(&mut self) {
-        self.hold_back();
+    /// Puts a command back and freezes the connection: that command and all later ones have not arrived yet.
+    pub(crate) fn delay_requests(&mut self, request: &mut Request) {
+        self.hold_back(request);
         self.is_held_back = false;
         self.flow = Flow::Frozen;
     }
@@ -154,12 +189,35 @@ impl Pipe {
             return;
         }
         reply.encode(protocol, self.output_buffer());
+        self.cut_if_flooded();
     }
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
         if self.life == Life::Open && self.flow != Flow::Lost {
             self.output_buffer().extend_from_slice(bytes);
+            self.cut_if_flooded();
         }
+    }
+
+    /// Ends the connection of a client that does not read what it is sent.
+    fn cut_if_flooded(&mut self) {
+        if self.backlog() > self.limits.output {
+            self.cut();
+        }
+    }
+
+    fn backlog(&self) -> usize {
+        self.output.len() - self.read
+    }
+
+    /// Returns whether commands wait until the client has read its replies.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Returns whether they need to wait no longer.
+    pub(crate) fn has_room_again(&self) -> bool {
+        self.is_full && self.backlog() <= self.limits.ample
     }
 
     /// Returns the buffer for new output. While older output is delayed, new output queues behind it.
@@ -180,25 +238,37 @@ impl Pipe {
     /// Ends the connection at once: the reader sees the end, the writer a broken pipe.
     pub(crate) fn cut(&mut self) {
         self.life = Life::Dead;
-        self.input.clear();
-        self.output.clear();
+        self.forget_input();
+        self.output = Vec::new();
+        self.read = 0;
         self.late.clear();
+    }
+
+    /// Lets the reader have the remaining output, then the end.
+    pub(crate) fn finish_sending(&mut self) {
+        if self.life == Life::Open {
+            self.life = Life::Closing;
+        }
     }
 
     /// Ends the client's side: no more commands, and the reader gets the end after the remaining output. Returns the reader
     /// to wake.
     pub(crate) fn finish(&mut self) -> Option<Waker> {
-        if self.life == Life::Open {
-            self.life = Life::Closing;
-        }
+        self.finish_sending();
         self.take_reader()
     }
 
     /// Silences the connection: the server never sends anything on it again.
     pub(crate) fn silence(&mut self) {
         self.flow = Flow::Lost;
-        self.input.clear();
+        self.forget_input();
+    }
+
+    fn forget_input(&mut self) {
+        self.input = Vec::new();
         self.parsed = 0;
+        self.put_back = None;
+        self.parser.reset();
     }
 
     /// Copies the output that has arrived.
@@ -226,6 +296,7 @@ impl Pipe {
         self.read += count;
         if self.read == self.output.len() {
             self.output.clear();
+            self.output.shrink_to(KEPT);
             self.read = 0;
         }
         Readable::Bytes

@@ -5,10 +5,8 @@ use std::io;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
-
 use crate::clock::Clock;
-use crate::connection::{Connection, Flow, Life};
+use crate::connection::{Connection, Flow, Limits};
 use crate::faults::Faults;
 use crate::locked;
 use crate::lua::Scripts;
@@ -105,7 +103,7 @@ impl Engine {
     /// # Errors
     /// `ConnectionRefused` while [`Faults::refuse_connections`] is on.
     pub fn connect(&self) -> io::Result<EngineStream> {
-        self.open(None)
+        self.open(None, Limits::NONE)
     }
 
     /// Opens a connection that faults can be aimed at by its label.
@@ -113,37 +111,18 @@ impl Engine {
     /// # Errors
     /// `ConnectionRefused` while [`Faults::refuse_connections`] is on.
     pub fn connect_as(&self, label: &str) -> io::Result<EngineStream> {
-        self.open(Some(label))
+        self.open(Some(label), Limits::NONE)
     }
 
-    fn open(&self, label: Option<&str>) -> io::Result<EngineStream> {
+    pub(crate) fn open(&self, label: Option<&str>, limits: Limits) -> io::Result<EngineStream> {
         let mut server = locked(&self.0.server);
         if server.switches.refuse_connections {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let session = server.open(label);
+        let session = server.open(label, limits);
         let (id, connection) = (session.id, session.connection.clone());
         drop(server);
         Ok(EngineStream::new(self.clone(), id, connection))
-    }
-
-    /// Serves a byte stream from elsewhere, such as a TCP connection, until either end closes it.
-    ///
-    /// # Errors
-    /// Those of the stream, and those of [`Engine::connect`].
-    pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<()> {
-        let (mut commands, mut replies) = tokio::io::split(stream);
-        let (mut from_engine, mut to_engine) = tokio::io::split(self.connect()?);
-        let ended = tokio::select! {
-            biased;
-            result = tokio::io::copy(&mut commands, &mut to_engine) => result,
-            result = tokio::io::copy(&mut from_engine, &mut replies) => return result.map(drop),
-        };
-        // The client writes no more, but still gets the replies.
-        ended?;
-        tokio::io::AsyncWriteExt::shutdown(&mut to_engine).await?;
-        tokio::io::copy(&mut from_engine, &mut replies).await?;
-        tokio::io::AsyncWriteExt::shutdown(&mut replies).await
     }
 
     /// Runs one command at once, as an administrator: it is not counted in [`Stats`], and no fault applies. The
@@ -188,6 +167,13 @@ impl Engine {
         keyspace.keys()
     }
 
+    /// Removes expired keys from all databases, and returns whether `wanted` accepts one of the keys that remain. A key
+    /// expires without this too, but takes memory until somebody asks for it. It is called under the engine's locks and
+    /// must not use the engine.
+    pub fn any_key(&self, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        locked(&self.0.server).any_key(wanted)
+    }
+
     pub(crate) fn core(&self) -> &Core {
         &self.0
     }
@@ -205,18 +191,17 @@ impl Core {
         let mut guard = locked(&self.executor);
         let Executor { scripts, request } = &mut *guard;
         while connection.lock().next_command(request) {
-            let args = request.args();
-            if locked(&self.server).is_held_back(args) {
-                connection.lock().hold_back();
+            if locked(&self.server).is_held_back(request.args()) {
+                connection.lock().hold_back(request);
                 break;
             }
-            if locked(&self.server).delays(id, &args[0]) {
-                connection.lock().delay_requests();
+            if locked(&self.server).delays(id, &request.args()[0]) {
+                connection.lock().delay_requests(request);
                 break;
             }
             let replies = self.run(scripts, id, request);
             let mut server = locked(&self.server);
-            let loss = server.switches.take_loss(&args[0]);
+            let loss = server.switches.take_loss(&request.args()[0]);
             let Some(session) = server.sessions.get(&id) else {
                 break;
             };
@@ -227,7 +212,7 @@ impl Core {
                         pipe.send(reply, session.protocol);
                     }
                 }
-                Some(Loss::Close) => pipe.life = Life::Closing,
+                Some(Loss::Close) => pipe.finish_sending(),
                 Some(Loss::Silence) => pipe.silence(),
             }
         }

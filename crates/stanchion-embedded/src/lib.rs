@@ -28,6 +28,7 @@ mod outcome;
 mod reply;
 mod resp;
 mod server;
+mod serving;
 mod stats;
 mod stream;
 mod switches;

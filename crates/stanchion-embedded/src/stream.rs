@@ -34,6 +34,21 @@ impl EngineStream {
         }
     }
 
+    /// Resolves when the connection is cut. Do not read at the same time: there is one waker for both.
+    pub(crate) fn poll_cut(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut pipe = self.connection.lock();
+        if pipe.life == Life::Dead {
+            return Poll::Ready(());
+        }
+        pipe.set_reader(cx.waker());
+        Poll::Pending
+    }
+
+    /// Returns whether commands wait until the client has read its replies.
+    pub(crate) fn is_full(&self) -> bool {
+        self.connection.lock().is_full()
+    }
+
     /// Polls the timer for `at`.
     fn poll_timer(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let timer = match &mut self.timer {
@@ -77,7 +92,14 @@ impl AsyncRead for EngineStream {
             let due = {
                 let mut pipe = self.connection.lock();
                 match pipe.read(buf) {
-                    Readable::Bytes | Readable::End => return Poll::Ready(Ok(())),
+                    Readable::Bytes | Readable::End => {
+                        let resumes = pipe.has_room_again();
+                        drop(pipe);
+                        if resumes {
+                            self.engine.core().pump(self.session, &self.connection);
+                        }
+                        return Poll::Ready(Ok(()));
+                    }
                     Readable::Later(due) => {
                         pipe.set_reader(cx.waker());
                         due

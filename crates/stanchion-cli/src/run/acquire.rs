@@ -7,6 +7,7 @@ use stanchion::{AcquireError, AcquireOptions, Client, QueryError, Rejection};
 use tokio::time::Instant;
 
 use super::RunArgs;
+use super::local::Local;
 use super::report::Report;
 use super::target::{Held, Target};
 use crate::exit::{self, Failure, Library};
@@ -75,15 +76,24 @@ impl Wait {
 /// Connects. Retries an unreachable server for the time of `--wait`.
 pub(super) async fn connect(
     args: &RunArgs,
+    local: Option<&Local>,
     asked: Instant,
     report: &Report,
 ) -> Result<Client, Failure> {
     let config = args.server.config()?;
     let mut pause = FIRST_PAUSE;
     loop {
-        let failure: Failure = match Client::connect_with(config.clone()).await {
+        let connected = async {
+            if let Some(local) = local {
+                local.find(report).await?;
+            }
+            Ok(Client::connect_with(config.clone())
+                .await
+                .map_err(Library)?)
+        };
+        let failure: Failure = match connected.await {
             Ok(client) => return Ok(client),
-            Err(error) => Library(error).into(),
+            Err(failure) => failure,
         };
         let Some(left) = args.wait.left(asked) else {
             return Err(failure);

@@ -37,7 +37,7 @@ pub(super) fn command(words: &[OsString]) -> io::Result<Command> {
 }
 
 /// The path of this program. An update may have replaced the file; on Linux `/proc/self/exe` is still the one that runs.
-fn this_program() -> io::Result<PathBuf> {
+pub(crate) fn this_program() -> io::Result<PathBuf> {
     let running = Path::new("/proc/self/exe");
     if running.exists() {
         Ok(running.to_owned())

@@ -3,6 +3,7 @@
 mod acquire;
 mod child;
 pub(crate) mod launch;
+mod local;
 mod report;
 mod signals;
 mod target;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 
 use self::acquire::Answer;
 use self::child::Child;
+use self::local::Local;
 use self::report::Report;
 use self::signals::Signals;
 use self::target::Held;
@@ -80,6 +82,9 @@ pub(crate) struct RunArgs {
     /// Write one line of JSON about the outcome to standard error, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Without a URL: use this user's server if it runs, but do not start it.
+    #[arg(long)]
+    no_server: bool,
     #[command(flatten)]
     server: ServerArgs,
     /// The command and its arguments, after `--`.
@@ -155,6 +160,11 @@ Kinds:
   Without --fair, --read, --write or --permits NAME is a plain lock. A name is for
   one kind: --read and --write go together, the others each need their own names.
 
+Server:
+  Without a URL the lock is for this user's programs on this machine, and the
+  server is `stanchion serve`, which is started if it does not run; --no-server
+  starts none. For several machines set STANCHION_URL, on all of them.
+
 Signals:
   INT, QUIT and TERM are passed on to the command and all that it has started; INT
   and QUIT not in the foreground of a terminal, which sends them itself. HUP, USR1
@@ -196,17 +206,18 @@ pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
 async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     let asked = Instant::now();
+    let local = Local::new(args)?;
     let connected = tokio::select! {
         biased;
         signal = signals.next() => return Ok(report.interrupted(signal)),
-        connected = acquire::connect(args, asked, report) => connected,
+        connected = acquire::connect(args, local.as_ref(), asked, report) => connected,
     };
     let client = connected?;
     report.detail(format_args!(
         "connected to a server of version {}",
         client.server().version
     ));
-    let done = lock_and_run(args, &client, asked, &mut signals, report).await;
+    let done = lock_and_run(args, &client, local, asked, &mut signals, report).await;
     // Clean-up runs in the background of this process, so it must finish before the process ends.
     let left = client.shutdown(SHUTDOWN).await;
     if left.unfinished > 0 {
@@ -222,6 +233,7 @@ async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Fail
 async fn lock_and_run(
     args: &RunArgs,
     client: &Client,
+    local: Option<Local>,
     asked: Instant,
     signals: &mut Signals,
     report: &mut Report,
@@ -234,6 +246,8 @@ async fn lock_and_run(
             return Ok(report.interrupted(signal));
         }
         acquired = acquire::acquire(args, client, asked, report) => acquired,
+        // Only while waiting: a holder whose server has gone has lost what it holds.
+        failure = local::keep(local, client, report) => Err(failure),
     };
     report.waited(asked.elapsed());
     let held = match acquired? {

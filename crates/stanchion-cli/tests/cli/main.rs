@@ -10,6 +10,7 @@ mod log;
 mod names;
 mod outage;
 mod run;
+mod serve;
 mod signals;
 mod support;
 #[cfg(target_os = "linux")]

@@ -18,6 +18,8 @@ pub(crate) fn stanchion(args: &[&str]) -> Command {
         "TLS_CA",
         "LOG",
         "FENCING_TOKEN",
+        "NAME",
+        "RUNTIME_DIR",
     ] {
         command.env_remove(format!("STANCHION_{variable}"));
     }
@@ -44,7 +46,7 @@ pub(crate) fn code(server: &RedisServer, args: &[&str]) -> Option<i32> {
 
 /// For scripts: does nothing, in small steps between which traps run. Ends by itself, so that a test that fails
 /// leaves nothing behind for ever. A signal for all processes ends one step, and not the count of them.
-const IDLE: &str =
+pub(crate) const IDLE: &str =
     "idle() { step=0; while [ $step -lt 1500 ]; do sleep 0.02; step=$((step + 1)); done; }";
 
 /// Starts `run` with a shell script as its command, and waits for the script's first line, `ready`.

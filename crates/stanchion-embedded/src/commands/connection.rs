@@ -1,7 +1,6 @@
 //! Commands about the connection: handshake, login, database, quit.
 
 use super::{Context, Failure, LOADING, NO_AUTH, NO_SCRIPT, Outcome, Spec};
-use crate::connection::Life;
 use crate::keyspace::number::parse_int;
 use crate::reply::{Protocol, Reply};
 use crate::resp::Args;
@@ -13,6 +12,9 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("hello", -1, ALWAYS, hello),
     Spec::new("auth", -2, ALWAYS, auth),
     Spec::new("quit", -1, ALWAYS, quit),
+    // A browser that was made to send HTTP to a local port: what it smuggles into its lines is not executed.
+    Spec::new("post", -1, ALWAYS, refuse_http),
+    Spec::new("host:", -1, ALWAYS, refuse_http),
     Spec::new("reset", 1, ALWAYS, reset),
     Spec::new("ping", -1, 0, ping),
     Spec::new("echo", 2, LOADING, |_, args| Ok(Reply::bulk(&args[1]))),
@@ -137,7 +139,13 @@ fn quit(ctx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let session = ctx.session_mut()?;
     let mut pipe = session.connection.lock();
     pipe.send(&Reply::ok(), session.protocol);
-    pipe.life = Life::Closing;
+    pipe.finish_sending();
+    Ok(Reply::ok())
+}
+
+/// Ends the connection without an answer, as Redis does.
+fn refuse_http(ctx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    ctx.session_mut()?.connection.lock().cut();
     Ok(Reply::ok())
 }
 

@@ -19,6 +19,9 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("hrandfield", -2, 0, hrandfield),
 ];
 
+/// The most fields that `HRANDFIELD` repeats.
+const MOST_REPEATED: usize = 1 << 20;
+
 fn hset(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if args.len() % 2 == 1 {
         return Err(Failure::arity("hset"));
@@ -138,6 +141,10 @@ fn hrandfield(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             .map_or(Reply::Nil, |(name, _)| Reply::bulk(name)));
     };
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    // Redis tries, up to half of the 64-bit range.
+    if count < 0 && wanted > MOST_REPEATED {
+        return Err(Failure::new("ERR value is out of range"));
+    }
     let chosen: Vec<_> = if count < 0 {
         (0..wanted).map(|_| fields[pick(fields.len())]).collect()
     } else {

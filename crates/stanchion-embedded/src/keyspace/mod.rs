@@ -152,11 +152,24 @@ impl Keyspace {
         self.entries.clear();
     }
 
-    /// Removes the expired keys and returns the others, sorted.
-    pub(crate) fn keys(&mut self) -> Vec<Vec<u8>> {
+    /// Removes the expired keys: those that nobody asks for would stay for ever.
+    pub(crate) fn purge(&mut self) {
         let now = self.now_ms;
         self.entries
             .retain(|_, entry| entry.expire_at.is_none_or(|end| now <= end));
+        let (used, room) = (self.entries.len(), self.entries.capacity());
+        if room > 1024 && room / 8 > used {
+            self.entries.shrink_to(used * 2);
+        }
+    }
+
+    pub(crate) fn any(&self, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.entries.keys().any(|key| wanted(key))
+    }
+
+    /// Removes the expired keys and returns the others, sorted.
+    pub(crate) fn keys(&mut self) -> Vec<Vec<u8>> {
+        self.purge();
         let mut keys: Vec<_> = self.entries.keys().cloned().collect();
         keys.sort();
         keys

@@ -1,12 +1,15 @@
 //! The Lua interpreter, its sandbox, and the errors of scripts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mlua::chunk::ChunkMode;
-use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value};
+use mlua::{
+    Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value, VmState,
+};
 
 use super::convert::{single, to_lua, to_reply, to_request};
+use crate::clock::Now;
 use crate::keyspace::number::truncate;
 use crate::locked;
 use crate::outcome::{Failure, Outcome};
@@ -17,6 +20,12 @@ use crate::server::Server;
 /// The name of scripts in error messages, as in Redis.
 const SCRIPT: &str = "@user_script";
 const PRELUDE: &str = "@prelude";
+/// The time after which a script is stopped: the server does nothing else meanwhile. Redis answers `BUSY` from then on.
+const LONGEST_RUN: i64 = 5_000_000;
+/// The number of instructions between two looks at the clock.
+const WATCH: u32 = 100_000;
+/// The memory of all scripts together, in bytes.
+const MEMORY: usize = 256 * 1024 * 1024;
 
 /// An error of `redis.call` that propagates through a script.
 #[derive(Debug)]
@@ -41,6 +50,8 @@ pub(super) struct Interpreter {
     /// The function that runs a script and reports the line where it failed.
     protect: Function,
     random: Random,
+    limit: Limit,
+    server: Arc<Mutex<Server>>,
 }
 
 impl Interpreter {
@@ -49,6 +60,9 @@ impl Interpreter {
         // The plain pcall of Lua suffices: no code of this crate panics on purpose.
         let options = LuaOptions::new().catch_rust_panics(false);
         let lua = Lua::new_with(libraries, options)?;
+        lua.set_memory_limit(MEMORY)?;
+        let limit = Limit::default();
+        limit.watch(&lua, server, WATCH)?;
         let random = Random::default();
         let host = host_functions(&lua, server, &random)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
@@ -59,6 +73,8 @@ impl Interpreter {
             scope,
             protect,
             random,
+            limit,
+            server: Arc::clone(server),
         })
     }
 
@@ -87,10 +103,13 @@ impl Interpreter {
         digest: &[u8],
         args: Args<'_>,
         keys: usize,
+        now: Now,
     ) -> Outcome {
         // Redis continues the sequence of the last script; here the numbers of a script depend on nothing else.
         self.random.seed(0);
-        self.try_call(script, digest, args, keys)
+        self.limit
+            .begin(&self.lua, &self.server, now)
+            .and_then(|()| self.try_call(script, digest, args, keys))
             .unwrap_or_else(|error| Err(Failure::new(format!("ERR {error}"))))
     }
 
@@ -132,6 +151,45 @@ impl Interpreter {
             table.raw_push(self.lua.create_string(&args[at])?)?;
         }
         Ok(table)
+    }
+}
+
+/// Stops scripts that run for too long.
+#[derive(Clone, Debug, Default)]
+struct Limit {
+    /// The time at which the running script is stopped, in microseconds of the server's clock.
+    stop_at: Arc<AtomicI64>,
+    /// True once a script was stopped: the hook then runs before each instruction.
+    is_over: Arc<AtomicBool>,
+}
+
+impl Limit {
+    /// Allows a script that starts `now` its time.
+    fn begin(&self, lua: &Lua, server: &Arc<Mutex<Server>>, now: Now) -> mlua::Result<()> {
+        let stop_at = now.micros.saturating_add(LONGEST_RUN);
+        self.stop_at.store(stop_at, Ordering::Relaxed);
+        if self.is_over.swap(false, Ordering::Relaxed) {
+            self.watch(lua, server, WATCH)?;
+        }
+        Ok(())
+    }
+
+    fn watch(&self, lua: &Lua, server: &Arc<Mutex<Server>>, every: u32) -> mlua::Result<()> {
+        let (limit, server) = (self.clone(), Arc::clone(server));
+        let triggers = HookTriggers::new().every_nth_instruction(every);
+        lua.set_global_hook(triggers, move |lua, _| {
+            let now = locked(&server).clock.now().micros;
+            if now < limit.stop_at.load(Ordering::Relaxed) {
+                return Ok(VmState::Continue);
+            }
+            // A script may catch the error: the next instruction outside of what it protects raises it again.
+            if !limit.is_over.swap(true, Ordering::Relaxed) {
+                limit.watch(lua, &server, 1)?;
+            }
+            Err(raise(
+                "ERR the script ran for more than 5 s and was stopped",
+            ))
+        })
     }
 }
 

@@ -79,8 +79,8 @@ impl Scripts {
         else {
             return Err(no_script());
         };
-        locked(&self.server).begin_script(session);
-        let reply = interpreter.call(function, &digest, args.skip(3), keys);
+        let now = locked(&self.server).begin_script(session);
+        let reply = interpreter.call(function, &digest, args.skip(3), keys, now);
         locked(&self.server).end_script();
         reply
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use crate::clock::{Clock, Now};
+use crate::connection::Limits;
 use crate::keyspace::Keyspace;
 use crate::reply::Protocol;
 use crate::stats::Stats;
@@ -105,7 +106,7 @@ impl Server {
 
     fn open_admin(&mut self) {
         self.next_session = self.next_session.max(ADMIN + 1);
-        let mut admin = Session::new(ADMIN, None, self.clock.now(), &self.switches);
+        let mut admin = Session::new(ADMIN, None, self.clock.now(), &self.switches, Limits::NONE);
         admin.protocol = Protocol::Resp3;
         admin.is_authenticated = true;
         self.sessions.insert(ADMIN, admin);
@@ -140,10 +141,10 @@ impl Server {
     }
 
     /// Opens a session for a new connection.
-    pub(crate) fn open(&mut self, label: Option<&str>) -> &Session {
+    pub(crate) fn open(&mut self, label: Option<&str>, limits: Limits) -> &Session {
         let id = self.next_session;
         self.next_session += 1;
-        let session = Session::new(id, label, self.clock.now(), &self.switches);
+        let session = Session::new(id, label, self.clock.now(), &self.switches, limits);
         self.sessions.entry(id).or_insert(session)
     }
 
@@ -184,6 +185,18 @@ impl Server {
             self.close(id);
         }
         doomed.len()
+    }
+
+    /// Removes expired keys. Returns whether `wanted` accepts one of the others.
+    pub(crate) fn any_key(&mut self, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        let now = self.clock.now().millis();
+        let mut found = false;
+        for database in &mut self.databases {
+            database.now_ms = now;
+            database.purge();
+            found |= database.any(&wanted);
+        }
+        found
     }
 
     pub(crate) fn flush_all(&mut self) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::clock::Now;
-use crate::connection::{Connection, Flow, Life};
+use crate::connection::{Connection, Flow, Life, Limits};
 use crate::reply::Protocol;
 use crate::switches::Switches;
 
@@ -32,7 +32,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, label: Option<&str>, now: Now, switches: &Switches) -> Self {
+    pub(crate) fn new(
+        id: SessionId,
+        label: Option<&str>,
+        now: Now,
+        switches: &Switches,
+        limits: Limits,
+    ) -> Self {
         let flow = match switches.is_frozen(label) {
             true => Flow::Frozen,
             false => Flow::Moving,
@@ -40,7 +46,7 @@ impl Session {
         Self {
             id,
             label: label.map(str::to_owned),
-            connection: Connection::new(flow, switches.delay(label)),
+            connection: Connection::new(flow, switches.delay(label), limits),
             protocol: Protocol::Resp2,
             db: 0,
             name: String::new(),

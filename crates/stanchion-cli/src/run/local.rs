@@ -1,0 +1,75 @@
+//! The server of a `run` that was told no URL: one for this user on this machine.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use stanchion::Client;
+
+use super::RunArgs;
+use super::report::Report;
+use crate::exit::{self, Failure};
+use crate::serve::start::{self, Found};
+use crate::serve::{trusted_socket, url};
+
+/// The time between two looks at the connection. A server that restarts is back sooner.
+const LOOK: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Debug)]
+pub(super) struct Local {
+    socket: PathBuf,
+    may_start: bool,
+}
+
+impl Local {
+    /// Returns `None` if the user has given a URL.
+    pub(super) fn new(args: &RunArgs) -> Result<Option<Self>, Failure> {
+        if args.server.has_url()? {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            socket: trusted_socket()?,
+            may_start: !args.no_server,
+        }))
+    }
+
+    /// Finds the server, or starts it, and says so.
+    pub(super) async fn find(&self, report: &Report) -> Result<(), Failure> {
+        let (socket, may_start) = (self.socket.clone(), self.may_start);
+        let found = tokio::task::spawn_blocking(move || match may_start {
+            true => start::find_or_start(&socket),
+            false if start::is_running(&socket)? => Ok(Found::Running),
+            false => Err(start::no_server()),
+        });
+        let found = found
+            .await
+            .map_err(|error| Failure::new(exit::IO, error))??;
+        let url = url(&self.socket)?;
+        match found {
+            Found::Started => report.say(format_args!(
+                "no URL is given: the lock is for your programs on this machine alone; started a server for them, {url}"
+            )),
+            Found::Running => {
+                report.detail(format_args!("no URL is given: using your server on this machine, {url}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Starts the server of a waiter again whenever it has gone. Returns only if that cannot be done.
+pub(super) async fn keep(local: Option<Local>, client: &Client, report: &Report) -> Failure {
+    let Some(local) = local.filter(|local| local.may_start) else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if client.is_connected() {
+            continue;
+        }
+        match local.find(report).await {
+            Err(failure) if failure.code() != exit::UNAVAILABLE => return failure,
+            Err(failure) => tracing::debug!("{failure}"),
+            Ok(()) => {}
+        }
+    }
+}
