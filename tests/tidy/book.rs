@@ -41,6 +41,39 @@ fn metrics_are_documented(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
+const DASHBOARD: &str = "docs/ops/grafana.json";
+
+/// What operators are given asks for metrics that exist, and the dashboard for all of them.
+fn operators_see_what_is_emitted(tree: &Tree) -> Vec<Complaint> {
+    let emitted = tree.get(OBSERVED).map(quoted_metrics).unwrap_or_default();
+    let mut complaints = Vec::new();
+    for (path, text) in tree.below("docs/ops/", "") {
+        for name in series_named(text).difference(&emitted) {
+            complaints.push(Complaint::new(path, format!("{name} is not emitted")));
+        }
+    }
+    let shown = tree.get(DASHBOARD).map(series_named).unwrap_or_default();
+    for name in emitted.difference(&shown) {
+        complaints.push(Complaint::new(DASHBOARD, format!("{name} is not shown")));
+    }
+    complaints
+}
+
+/// The metrics of the series in a query.
+fn series_named(text: &str) -> BTreeSet<String> {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split(|c| !part(c))
+        .filter(|word| word.starts_with("stanchion_"))
+        .map(|word| {
+            ["_bucket", "_count", "_sum"]
+                .iter()
+                .find_map(|suffix| word.strip_suffix(suffix))
+                .unwrap_or(word)
+                .to_owned()
+        })
+        .collect()
+}
+
 /// The metrics that a text names, also as an exporter shows histograms. Keys are followed by a colon.
 fn metrics_named(text: &str) -> BTreeSet<String> {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -198,6 +231,27 @@ fn metrics() {
             ),
         ],
         "README.md",
+    );
+}
+
+#[test]
+fn dashboards() {
+    kept(operators_see_what_is_emitted);
+    let table = "\"stanchion_held\", \"stanchion_wait_seconds\"";
+    let both = "sum(stanchion_held) / rate(stanchion_wait_seconds_bucket{kind=~\"$kind\"}[5m])";
+    found(
+        operators_see_what_is_emitted,
+        &[
+            (OBSERVED, table),
+            (DASHBOARD, both),
+            ("docs/ops/alerts.yaml", "expr: stanchion_holds > 0"),
+        ],
+        "docs/ops/alerts.yaml",
+    );
+    found(
+        operators_see_what_is_emitted,
+        &[(OBSERVED, table), (DASHBOARD, "stanchion_held")],
+        DASHBOARD,
     );
 }
 

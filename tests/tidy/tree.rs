@@ -51,9 +51,10 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
             if !name.starts_with("target") && (!name.starts_with('.') || name == ".ci") {
                 collect(root, &path, files);
             }
-        } else if [".rs", ".lua", ".md", ".toml"]
+        } else if [".rs", ".lua", ".md", ".toml", ".yaml"]
             .iter()
             .any(|e| name.ends_with(e))
+            || path.ends_with("ops/grafana.json")
         {
             let text = fs::read_to_string(&path).expect("the project's texts are UTF-8");
             let path = path
