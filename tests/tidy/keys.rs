@@ -4,7 +4,7 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files in which keys and channels are put together, or told apart, with the reasons.
-const PLACES: [(&str, &str); 13] = [
+const PLACES: [(&str, &str); 14] = [
     (
         "crates/stanchion-cli/src/similar.rs",
         "builds none: tells keys that stand beside a name from names",
@@ -24,6 +24,10 @@ const PLACES: [(&str, &str); 13] = [
     (
         "crates/stanchion-core/src/primitive/line.rs",
         "the line of a lock, which multi-locks use, too",
+    ),
+    (
+        "crates/stanchion-core/src/survey/announcer.rs",
+        "the records of clients, which belong to no name",
     ),
     (
         "crates/stanchion-core/src/token.rs",

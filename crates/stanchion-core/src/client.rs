@@ -14,6 +14,7 @@ use crate::name::{InvalidName, Name};
 use crate::observe::{Counts, beat, sink};
 use crate::owner::Owner;
 use crate::shared::Core;
+use crate::survey::{self, Announcer};
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
@@ -99,6 +100,7 @@ impl Client {
             .seams()
             .seed
             .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let presence = Announcer::new(&config, clock.now());
         let core = Arc::new(Core {
             id,
             realm: servers.realm(&server, destination.database(), &id),
@@ -110,6 +112,7 @@ impl Client {
             subscriptions,
             entries: LockEntries::default(),
             timetable: Arc::default(),
+            presence,
             runner,
             sink,
             counts: Counts::default(),
@@ -132,6 +135,13 @@ impl Client {
         if let Some(sink) = &core.sink {
             let beat = beat::run(Arc::downgrade(&core), Arc::clone(sink), core.closed.clone());
             core.runner.serve(beat);
+        }
+        if core.presence.is_on() {
+            core.runner.serve(survey::run(
+                Arc::downgrade(&core),
+                core.presence.bell(),
+                core.closed.clone(),
+            ));
         }
         Ok(Self { core })
     }
@@ -229,6 +239,7 @@ impl Client {
         }
         // The releases that began before that.
         let unfinished = core.runner.drain(until.since(core.clock.now())).await;
+        core.presence.leave(core, until).await;
         core.closed.cancel();
         // The background thread may end before its supervisors have run.
         core.servers.end();

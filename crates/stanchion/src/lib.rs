@@ -27,12 +27,13 @@
 #[doc(inline)]
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Asked, Background, BootClock,
-    ByteStream, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector, Console,
-    Credentials, CredentialsProvider, Ended, Error, Fencing, FencingToken, Gauges, Guard,
-    InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment,
-    Name, NameRule, Observer, Outage, Owner, Placement, Process, QueryError, Reentry, Rejection,
-    ReleaseError, ReleaseRequest, RenewError, Renewal, Reply, Secret, ServerInfo, ServerRejection,
-    ServerUrl, ShutdownReport, TokioClock, Wake, WireOwner,
+    ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector,
+    Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge, Ended, Error, Fencing,
+    FencingToken, Gauges, Guard, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason,
+    MAX_NAME_BYTES, Moment, Name, NameRule, Observer, Outage, Owner, Placement, Presence, Process,
+    QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Reply,
+    Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient,
+    SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Wake, WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]
