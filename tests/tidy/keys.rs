@@ -4,10 +4,14 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files in which keys and channels are put together, or told apart, with the reasons.
-const PLACES: [(&str, &str); 12] = [
+const PLACES: [(&str, &str); 13] = [
     (
-        "crates/stanchion-cli/src/similar.rs",
+        "crates/stanchion-cli/lua/scan.lua",
         "builds none: tells keys that stand beside a name from names",
+    ),
+    (
+        "crates/stanchion-cli/src/beside.rs",
+        "the keys of every kind, for those who look at a server from outside",
     ),
     (
         "crates/stanchion-core/src/name.rs",

@@ -9,17 +9,29 @@
 #[cfg(not(unix))]
 compile_error!("stanchion-cli forwards Unix signals; use the library on other systems");
 
+mod beside;
 mod completions;
 mod connect;
 mod demo;
+mod doctor;
+mod entry;
 mod exit;
 mod force_release;
+mod glob;
+mod inspect;
 mod look;
+mod ls;
 mod output;
+mod people;
 mod permits;
+mod ping;
 mod run;
+mod scan;
 mod similar;
 mod status;
+mod table;
+mod trouble;
+mod wording;
 
 use std::process::ExitCode;
 
@@ -45,6 +57,8 @@ Examples:
   stanchion run thumbs --permits 3 -- ./t.sh at most three at a time
   stanchion status nightly                   who holds it, and for how long
   stanchion force-release nightly            take it from a holder that hangs
+  stanchion ls                               every name, who holds it, who waits
+  stanchion doctor                           is the server fit for locks?
 
 Environment:
   STANCHION_URL        the server, instead of --url
@@ -58,6 +72,10 @@ enum Command {
     Status(status::StatusArgs),
     ForceRelease(force_release::ForceReleaseArgs),
     Permits(permits::PermitsArgs),
+    Ls(ls::LsArgs),
+    Inspect(inspect::InspectArgs),
+    Doctor(doctor::DoctorArgs),
+    Ping(ping::PingArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -89,6 +107,10 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Status(args) => Box::pin(status::status(args)).await,
             Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,
             Command::Permits(args) => Box::pin(permits::permits(args)).await,
+            Command::Ls(args) => Box::pin(ls::ls(args)).await,
+            Command::Inspect(args) => Box::pin(inspect::inspect(args)).await,
+            Command::Doctor(args) => Box::pin(doctor::doctor(args)).await,
+            Command::Ping(args) => Box::pin(ping::ping(args)).await,
             Command::Completions(args) => completions::completions(&args),
         }
     })
