@@ -72,6 +72,37 @@ async fn a_lock_needs_no_more_rights_than_the_line_gives() {
 }
 
 #[tokio::test]
+async fn without_the_rights_to_look_around_only_the_looks_are_refused() {
+    let Some(server) = server() else { return };
+    let (a, _b) = users(&server).await;
+    admin(
+        &server,
+        &["ACL", "SETUSER", "app", "-pubsub", "-client|setname"],
+    );
+    let c = Client::connect_with(
+        config(server.url())
+            .username("app".to_owned())
+            .password(Secret::new("password")),
+    )
+    .await
+    .unwrap();
+    let held = lock(&c, "app:orders", ms(600)).acquire().await.unwrap();
+    let theirs = lock(&a, "app:orders", ms(600));
+    let status = theirs.status().await.unwrap();
+    assert!(status.is_held());
+    assert_eq!(status.waiting_processes, None);
+    let latch = CountDownLatch::new(&c, "app:done").unwrap();
+    assert_eq!(latch.waiting_processes().await, None);
+    // `CLIENT LIST` is no right of an application's.
+    assert_eq!(a.processes().await.unwrap(), None);
+    admin(&server, &["ACL", "SETUSER", "app", "+client|list"]);
+    let shown = a.processes().await.unwrap().unwrap();
+    assert!(shown.iter().any(|it| it.client == a.id()));
+    assert!(!shown.iter().any(|it| it.client == c.id()));
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_read_write_lock_needs_no_more_rights_than_the_line_gives() {
     let Some(server) = server() else { return };
     let (a, b) = users(&server).await;
@@ -246,6 +277,7 @@ fn the_line_allows_what_clients_and_scripts_use_and_nothing_else() {
         "select",
         "info",
         "time",
+        "client|setname",
         "eval",
         "evalsha",
         "subscribe",

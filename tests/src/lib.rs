@@ -130,7 +130,7 @@ impl World {
             Self::Engine(engine) => match engine.execute(command) {
                 Reply::Int(n) => n.to_string(),
                 Reply::Bulk(bytes) => String::from_utf8(bytes).unwrap(),
-                Reply::Status(text) => text,
+                Reply::Status(text) | Reply::Text(text) => text,
                 Reply::Nil => String::new(),
                 other => panic!("{command:?}: {other:?}"),
             },

@@ -50,19 +50,18 @@ pub(crate) struct HolderSeen {
     pub(crate) hold_count: u64,
     /// The process, where the server or a record tells: `billing@web-2 pid 4711`.
     pub(crate) process: Option<String>,
-    /// False: the server has no connection of this client. `null`: the server does not tell.
+    /// False: the server shows no connection of this client. `null`: the server does not tell.
     pub(crate) connected: Option<bool>,
 }
 
 impl HolderSeen {
     pub(crate) fn new(owner: &str, hold_count: u64, people: &People) -> Self {
         let taken = Owner::of(owner);
-        let known = people.of(taken.client);
         Self {
             owner: owner.to_owned(),
             origin: taken.origin,
             hold_count,
-            process: known.map(|process| process.to_string()),
+            process: people.of(&taken),
             connected: people.is_connected(&taken),
         }
     }
@@ -71,7 +70,7 @@ impl HolderSeen {
     pub(crate) fn brief_process(&self) -> String {
         match (&self.process, self.connected, self.origin) {
             (Some(process), ..) => wording::printable(process.as_bytes()),
-            (None, Some(false), _) => "not connected".into(),
+            (None, Some(false), _) => "not seen".into(),
             (None, _, wording::Origin::Redisson) => "java".into(),
             (None, ..) => "?".into(),
         }
@@ -82,7 +81,7 @@ impl HolderSeen {
         let short = Owner::of(&self.owner).short();
         match (&self.process, self.connected) {
             (Some(process), _) => wording::printable(process.as_bytes()),
-            (None, Some(false)) => format!("{short} not connected"),
+            (None, Some(false)) => format!("{short} not seen"),
             (None, _) => short,
         }
     }

@@ -50,7 +50,7 @@ struct Inspected {
     holders: Vec<HolderLine>,
     /// The fair lock's queue, in order.
     queue: Vec<Place>,
-    /// Processes, not counting those of the queue.
+    /// `null`: not known.
     waiting_processes: Option<u64>,
     last_token: Option<stanchion::FencingToken>,
     keys: Vec<KeyLine>,
@@ -114,15 +114,6 @@ async fn gather(
         Some(Kind::Fair) => queue(&console, name, people).await?,
         _ => Vec::new(),
     };
-    let members = |part| {
-        let of_part = |line: &&KeyLine| {
-            beside::owner_of(line.key.as_bytes()).is_some_and(|key| key.part == part)
-        };
-        keys.iter()
-            .filter(of_part)
-            .map(|line| line.members)
-            .sum::<u64>()
-    };
     let last_token = match seen {
         Seen::Lock(status) | Seen::Fair(status) => status.last_token,
         Seen::Rwlock(status) => status.last_token,
@@ -135,7 +126,7 @@ async fn gather(
         state: state(seen),
         holders: holders(seen, people),
         queue,
-        waiting_processes: Some(members(Part::Line) + members(Part::Crowd)),
+        waiting_processes: waiting(seen),
         last_token,
         keys,
     })
@@ -150,6 +141,16 @@ fn kind_of(seen: &Seen, keys: &[KeyLine]) -> Option<Kind> {
         Seen::Leased(_) => Some(Kind::LeasedSemaphore),
         Seen::Latch(_) => Some(Kind::Latch),
         Seen::Number(_) => None,
+    }
+}
+
+fn waiting(seen: &Seen) -> Option<u64> {
+    match seen {
+        Seen::Lock(status) | Seen::Fair(status) => status.waiting_processes,
+        Seen::Rwlock(status) => status.waiting_processes,
+        Seen::Semaphore(status) => status.waiting_processes,
+        Seen::Leased(status) => status.waiting_processes,
+        Seen::Latch(_) | Seen::Number(_) => None,
     }
 }
 
@@ -299,7 +300,12 @@ impl Inspected {
             lines.push(String::new());
         }
         if let Some(many @ 1..) = self.waiting_processes {
-            lines.push(format!("{many} processes wait"));
+            let who = if many == 1 {
+                "process waits"
+            } else {
+                "processes wait"
+            };
+            lines.push(format!("{many} {who}"));
         }
         if let Some(token) = self.last_token {
             lines.push(format!("last token {token}"));

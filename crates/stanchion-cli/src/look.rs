@@ -70,13 +70,11 @@ pub(crate) async fn look(
         None => guess(client, name).await,
         Some(Kind::Lock) => {
             // The fair lock's status covers a lock too, but the lock's own status has the right error message.
-            Lock::new(client, name)
-                .map_err(Library)?
-                .status()
-                .await
-                .map_err(Library)?;
+            let lock = Lock::new(client, name).map_err(Library)?;
+            let waiting = lock.status().await.map_err(Library)?.waiting_processes;
             let fair = FairLock::new(client, name).map_err(Library)?;
-            Ok(Seen::Lock(fair.status().await.map_err(Library)?))
+            let status = fair.status().await.map_err(Library)?;
+            Ok(Seen::Lock(counted(status, waiting)))
         }
         Some(Kind::Fair) => {
             let fair = FairLock::new(client, name).map_err(Library)?;
@@ -101,6 +99,12 @@ pub(crate) async fn look(
     }
 }
 
+/// The status of a lock, in which its own line is counted and not the fair lock's queue.
+fn counted(mut status: FairLockStatus, waiting: Option<u64>) -> FairLockStatus {
+    status.waiting_processes = waiting;
+    status
+}
+
 async fn guess(client: &Client, name: &[u8]) -> Result<Seen, Failure> {
     let fair = FairLock::new(client, name).map_err(Library)?.status().await;
     if !is_something_else(&fair) {
@@ -108,7 +112,9 @@ async fn guess(client: &Client, name: &[u8]) -> Result<Seen, Failure> {
         return Ok(if status.queue_len > 0 {
             Seen::Fair(status)
         } else {
-            Seen::Lock(status)
+            let lock = Lock::new(client, name).map_err(Library)?.status().await;
+            let waiting = lock.ok().and_then(|lock| lock.waiting_processes);
+            Seen::Lock(counted(status, waiting))
         });
     }
     let rwlock = RwLock::new(client, name).map_err(Library)?.status().await;

@@ -114,6 +114,7 @@ enum Detail<'a> {
         holder: Option<HolderLine<'a>>,
         last_token: Option<FencingToken>,
         queue_len: u64,
+        waiting_processes: Option<u64>,
     },
     Rwlock {
         writer: Option<&'a RwLockHolder>,
@@ -122,16 +123,19 @@ enum Detail<'a> {
         remaining_ms: Option<u64>,
         readers_held_off: bool,
         last_token: Option<FencingToken>,
+        waiting_processes: Option<u64>,
     },
     Semaphore {
         available: i64,
         holders: &'a [PermitHolder],
+        waiting_processes: Option<u64>,
     },
     Leased {
         available: i64,
         acquired: u32,
         total: i64,
         permits: Vec<PermitLine<'a>>,
+        waiting_processes: Option<u64>,
     },
     Latch {
         count: u64,
@@ -169,6 +173,7 @@ impl<'a> StatusLine<'a> {
                     holder: status.holder.as_ref().map(HolderLine::new),
                     last_token: status.last_token,
                     queue_len: status.queue_len,
+                    waiting_processes: status.waiting_processes,
                 };
                 (kind, detail)
             }
@@ -180,6 +185,7 @@ impl<'a> StatusLine<'a> {
                     remaining_ms: millis(status.remaining),
                     readers_held_off: status.readers_held_off,
                     last_token: status.last_token,
+                    waiting_processes: status.waiting_processes,
                 };
                 (Some(Kind::Rwlock), detail)
             }
@@ -187,6 +193,7 @@ impl<'a> StatusLine<'a> {
                 let detail = Detail::Semaphore {
                     available: status.available,
                     holders: &status.holders,
+                    waiting_processes: status.waiting_processes,
                 };
                 (Some(Kind::Semaphore), detail)
             }
@@ -200,6 +207,7 @@ impl<'a> StatusLine<'a> {
                     acquired: status.acquired,
                     total: status.total,
                     permits: status.permits.iter().map(line).collect(),
+                    waiting_processes: status.waiting_processes,
                 };
                 (Some(Kind::LeasedSemaphore), detail)
             }

@@ -10,7 +10,7 @@ use crate::table::Tone;
 pub(crate) enum Trouble {
     /// A hold that never ends by itself.
     NoTtl,
-    /// The client of the holder has no connection to the server.
+    /// The server shows no connection of the holder's client.
     HolderGone,
     /// Keys of more than one kind stand beside the name.
     TwoKinds(Vec<Kind>),
@@ -49,7 +49,7 @@ impl Trouble {
     pub(crate) fn brief(&self) -> String {
         match self {
             Self::NoTtl => "no TTL".into(),
-            Self::HolderGone => "holder gone".into(),
+            Self::HolderGone => "holder not seen".into(),
             Self::TwoKinds(_) => "two kinds".into(),
             Self::ManyFields(fields) => format!("{fields} fields"),
             Self::OrphanQueue(_) => "free, dead queue".into(),
@@ -61,7 +61,7 @@ impl Trouble {
     pub(crate) fn meaning(&self) -> String {
         match self {
             Self::NoTtl => "held without a TTL: no lease ends it".into(),
-            Self::HolderGone => "the holder's process is not connected".into(),
+            Self::HolderGone => "the server shows no connection of its holder".into(),
             Self::TwoKinds(kinds) => {
                 let kinds: Vec<String> = kinds.iter().map(|kind| kind.word().to_owned()).collect();
                 format!(
@@ -89,7 +89,7 @@ impl Trouble {
             }
             Self::HolderGone => {
                 format!(
-                    "it is free when the lease has ended; at once: stanchion force-release {name}"
+                    "it is free when its lease has ended; at once, if the holder has really ended: stanchion force-release {name}"
                 )
             }
             Self::TwoKinds(_) => "give each kind a name of its own".into(),

@@ -55,6 +55,7 @@ impl Client {
             .clock
             .clone()
             .unwrap_or_else(|| Arc::new(BootClock));
+        let id = identity(config.seams().identity);
         let closed = CancellationToken::new();
         // A failure from here on ends the parts that were started.
         let guard = closed.clone().drop_guard();
@@ -67,6 +68,7 @@ impl Client {
             Subscriptions::new(Arc::clone(&clock), config.subscription_linger, config.wake);
         let connecting = destination.connect(
             &config,
+            &id,
             Arc::clone(&clock),
             Arc::clone(&runner),
             subscriptions.on_push(),
@@ -91,7 +93,6 @@ impl Client {
             .seams()
             .seed
             .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let id = identity(config.seams().identity);
         let core = Arc::new(Core {
             id,
             realm: servers.realm(&server, destination.database(), &id),

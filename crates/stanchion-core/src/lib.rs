@@ -22,6 +22,7 @@ mod observe;
 mod options;
 mod owner;
 pub mod primitive;
+mod processes;
 mod reading;
 mod seat;
 mod shared;
@@ -44,6 +45,7 @@ pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
 pub use options::{AcquireOptions, Reentry, Renewal};
 pub use owner::Owner;
 pub use primitive::Lockable;
+pub use processes::Process;
 pub use token::{Fencing, FencingToken};
 pub use wire_owner::WireOwner;
 

@@ -12,6 +12,9 @@ use crate::guard::FairLockGuard;
 use crate::scripts::{Description, GRACE, REDISSON_WAIT};
 use crate::status::FairLockStatus;
 
+/// The most waiters that a status tells processes apart of: its cost on the server (P11).
+const LOOKED_AT: u64 = 1000;
+
 /// A reentrant lock that processes share by its name, granted in the order in which they asked. Cheap to clone; handles
 /// have no state.
 ///
@@ -286,10 +289,12 @@ impl FairLock {
     /// # Cancel safety
     /// Safe; it only reads.
     pub async fn status(&self) -> Result<FairLockStatus, QueryError> {
-        let reply = self
-            .handle
-            .query(&self.description.status(), Resend::UntilAnswered)
-            .await?;
+        self.look(LOOKED_AT).await
+    }
+
+    async fn look(&self, looked_at: u64) -> Result<FairLockStatus, QueryError> {
+        let call = self.description.status(looked_at);
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
         let mut status = FairLockStatus::read(&reply)?;
         if !self.description.mints_tokens() {
             status.last_token = None;
@@ -320,7 +325,7 @@ impl FairLock {
     /// # Cancel safety
     /// Safe; it only reads.
     pub async fn queue_len(&self) -> Result<u64, QueryError> {
-        Ok(self.status().await?.queue_len)
+        Ok(self.look(0).await?.queue_len)
     }
 
     /// Returns the number of waiters ahead of this client's first one: 0 at the head of the queue. `None` when no acquire of

@@ -32,7 +32,7 @@ static FORCE_RELEASE: Script<6, 3> = Script::new(
     with_queue!("force_release", "after_force_release"),
 );
 static REENTER: Script<1, 4> = Script::new("fair/reenter", include_str!("../lua/reenter.lua"));
-static STATUS: Script<3, 0> = Script::new("fair/status", include_str!("../lua/status.lua"));
+static STATUS: Script<3, 1> = Script::new("fair/status", include_str!("../lua/status.lua"));
 static POSITION: Script<1, 1> = Script::new("fair/position", include_str!("../lua/position.lua"));
 
 /// The time without a heartbeat after which a process counts as dead, and its waiters are removed (P7).
@@ -100,8 +100,10 @@ impl Description {
         ]
     }
 
-    pub(crate) fn status(&self) -> Call {
-        STATUS.call([self.name.as_bytes(), &self.queue, &self.fence], [])
+    /// `looked_at`: the number of waiters whose processes are told apart.
+    pub(crate) fn status(&self, looked_at: u64) -> Call {
+        let keys = [self.name.as_bytes(), &self.queue, &self.fence];
+        STATUS.call(keys, [looked_at.into()])
     }
 
     pub(crate) fn position(&self, client: &str) -> Call {

@@ -18,6 +18,8 @@ pub struct FairLockStatus {
     /// The number of waiters in the queue, in all processes, Redisson's included. Waiters of a dead process count until
     /// they reach the head and are removed.
     pub queue_len: u64,
+    /// The number of processes that wait, Redisson's included: those of the first 1000 waiters.
+    pub waiting_processes: Option<u64>,
 }
 
 /// The holder of a fair lock.
@@ -57,7 +59,9 @@ impl FairLockStatus {
 
     pub(crate) fn read(reply: &Reply) -> Result<Self, QueryError> {
         let unexpected = || unexpected(reply);
-        let [ttl, token, queued, fields @ ..] = reply.as_array().ok_or_else(unexpected)? else {
+        let [ttl, token, queued, processes, fields @ ..] =
+            reply.as_array().ok_or_else(unexpected)?
+        else {
             return Err(unexpected());
         };
         let holder = holder_in(fields)?.map(|(owner, hold_count)| FairHolder {
@@ -69,6 +73,7 @@ impl FairLockStatus {
             holder,
             last_token: natural(token).and_then(FencingToken::new),
             queue_len: natural(queued).ok_or_else(unexpected)?,
+            waiting_processes: natural(processes),
         })
     }
 }

@@ -183,6 +183,30 @@ impl CountDownLatch {
             .await
     }
 
+    /// Returns the number of processes that wait, Redisson's included: those that listen for the end, and for 3 s more those that did.
+    /// `None` when the user may not count them (`+pubsub`), or no answer came.
+    ///
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-waiting").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// assert_eq!(imported.waiting_processes().await, Some(0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// `PUBSUB NUMSUB`, in a cluster `PUBSUB SHARDNUMSUB`.
+    pub async fn waiting_processes(&self) -> Option<u64> {
+        let channel = self.description.channel();
+        self.handle.listening_processes(channel).await
+    }
+
     /// Returns the count when the server answered; 0 when the latch is open.
     ///
     /// ```

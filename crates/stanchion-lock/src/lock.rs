@@ -189,7 +189,7 @@ define_verbs! {
 }
 
 impl Lock {
-    /// Returns the holder, its hold count, the rest of its lease, and the last token.
+    /// Returns the holder, its hold count, the rest of its lease, the last token, and how many processes wait.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -213,12 +213,16 @@ impl Lock {
     ///
     /// # Cancel safety
     /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// Two scripts, sent together.
     pub async fn status(&self) -> Result<LockStatus, QueryError> {
-        let reply = self
-            .handle
-            .query(&self.description.status(), Resend::UntilAnswered)
-            .await?;
-        let mut status = LockStatus::read(&reply)?;
+        let (call, line) = (self.description.status(), self.description.line());
+        let (reply, waiting_processes) = self.handle.status(&call, line, None).await?;
+        let mut status = LockStatus {
+            waiting_processes,
+            ..LockStatus::read(&reply)?
+        };
         if !self.description.mints_tokens() {
             status.last_token = None;
         }

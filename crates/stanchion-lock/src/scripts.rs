@@ -61,6 +61,10 @@ impl Description {
         [self.line.base.as_slice().into(), self.line.publish.into()]
     }
 
+    pub(crate) const fn line(&self) -> &Line {
+        &self.line
+    }
+
     pub(crate) fn status(&self) -> Call {
         STATUS.call([self.name.as_bytes(), &self.fence], [])
     }

@@ -15,6 +15,10 @@ pub struct LockStatus {
     /// The last fencing token of the counter that this lock uses. By default that is a counter that the names of one hash
     /// slot share.
     pub last_token: Option<FencingToken>,
+    /// The number of processes that wait. Those of this library are counted exactly, from the line that the server keeps: one that
+    /// died counts for up to 20 s, and one that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not. Redisson's are
+    /// counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no answer came.
+    pub waiting_processes: Option<u64>,
 }
 
 /// The holder of a lock.
@@ -63,6 +67,10 @@ impl LockStatus {
             remaining: u64::try_from(ttl).ok().map(Duration::from_millis),
         });
         let last_token = natural(token).and_then(FencingToken::new);
-        Ok(Self { holder, last_token })
+        Ok(Self {
+            holder,
+            last_token,
+            waiting_processes: None,
+        })
     }
 }

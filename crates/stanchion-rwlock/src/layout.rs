@@ -56,6 +56,11 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// The line of those who wait, and the crowd of those who share its place for readers.
+    pub(crate) fn waiting(&self) -> (&Line, &[u8]) {
+        (&self.line, &self.crowd)
+    }
+
     pub(crate) fn new(
         handle: &Handle,
         name: Name,

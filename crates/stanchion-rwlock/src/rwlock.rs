@@ -584,11 +584,15 @@ impl RwLock {
     /// Safe; it only reads.
     ///
     /// # On the wire
-    /// One script. Its reply lists 1000 holders at most.
+    /// Two scripts, sent together. The reply lists 1000 holders at most.
     pub async fn status(&self) -> Result<RwLockStatus, QueryError> {
         let call = self.layout.status(RwLockStatus::MOST);
-        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
-        RwLockStatus::read(&reply)
+        let (line, crowd) = self.layout.waiting();
+        let (reply, waiting_processes) = self.handle.status(&call, line, Some(crowd)).await?;
+        Ok(RwLockStatus {
+            waiting_processes,
+            ..RwLockStatus::read(&reply)?
+        })
     }
 
     /// Returns the operations that break guarantees.

@@ -28,6 +28,10 @@ pub struct RwLockStatus {
     /// The last fencing token of the counter that this lock uses. By default that is a counter that the names of one hash
     /// slot share.
     pub last_token: Option<FencingToken>,
+    /// The number of processes that wait. Those of this library are counted exactly, from the line that the server keeps: one that
+    /// died counts for up to 20 s, and one that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not. Redisson's are
+    /// counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no answer came.
+    pub waiting_processes: Option<u64>,
 }
 
 /// A holder of a read-write lock.

@@ -304,7 +304,7 @@ impl LeasedSemaphore {
     /// # Cancel safety
     /// Safe; it only reads.
     pub async fn available(&self) -> Result<i64, QueryError> {
-        Ok(self.look(0).await?.available)
+        Ok(self.numbers().await?.available)
     }
 
     /// Returns the number of held permits whose leases have not ended.
@@ -330,7 +330,7 @@ impl LeasedSemaphore {
     /// # Cancel safety
     /// Safe; it only reads.
     pub async fn acquired(&self) -> Result<u32, QueryError> {
-        Ok(self.look(0).await?.acquired)
+        Ok(self.numbers().await?.acquired)
     }
 
     /// Returns the number of all permits, [`available`](LeasedSemaphore::available) and
@@ -357,7 +357,7 @@ impl LeasedSemaphore {
     /// # Cancel safety
     /// Safe; it only reads.
     pub async fn total(&self) -> Result<i64, QueryError> {
-        Ok(self.look(0).await?.total)
+        Ok(self.numbers().await?.total)
     }
 
     /// Returns the numbers of permits, and the ids and leases of up to 1000 held ones, those that end first.
@@ -383,12 +383,21 @@ impl LeasedSemaphore {
     ///
     /// # Cancel safety
     /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// Two scripts, sent together.
     pub async fn status(&self) -> Result<LeasedStatus, QueryError> {
-        self.look(LISTED).await
+        let (call, crowd) = (status(&self.pool.keys, LISTED), &self.pool.keys.crowd);
+        let (reply, waiting_processes) = self.pool.handle.status(&call, crowd, None).await?;
+        let status = LeasedStatus::read(&reply).ok_or_else(|| unexpected(&reply))?;
+        Ok(LeasedStatus {
+            waiting_processes,
+            ..status
+        })
     }
 
-    async fn look(&self, list: u64) -> Result<LeasedStatus, QueryError> {
-        let call = status(&self.pool.keys, list);
+    async fn numbers(&self) -> Result<LeasedStatus, QueryError> {
+        let call = status(&self.pool.keys, 0);
         let reply = self.pool.handle.query(&call, Resend::UntilAnswered).await?;
         LeasedStatus::read(&reply).ok_or_else(|| unexpected(&reply))
     }

@@ -230,7 +230,10 @@ impl Semaphore {
     /// # Cancel safety
     /// Safe; it only reads.
     pub async fn available(&self) -> Result<i64, QueryError> {
-        Ok(self.look(Holders::Uncounted).await?.available)
+        let call = status(&self.pool.keys, false);
+        let reply = self.pool.handle.query(&call, Resend::UntilAnswered).await?;
+        let status = SemaphoreStatus::read(&reply).ok_or_else(|| unexpected(&reply))?;
+        Ok(status.available)
     }
 
     /// Returns the number of free permits, and the holders with their numbers, except Java's.
@@ -258,15 +261,15 @@ impl Semaphore {
     /// Safe; it only reads.
     ///
     /// # On the wire
-    /// One script; its cost grows with the number of holders.
+    /// Two scripts, sent together; the cost grows with the number of holders.
     pub async fn status(&self) -> Result<SemaphoreStatus, QueryError> {
-        self.look(Holders::Listed).await
-    }
-
-    async fn look(&self, holders: Holders) -> Result<SemaphoreStatus, QueryError> {
-        let call = status(&self.pool.keys, holders == Holders::Listed);
-        let reply = self.pool.handle.query(&call, Resend::UntilAnswered).await?;
-        SemaphoreStatus::read(&reply).ok_or_else(|| unexpected(&reply))
+        let (call, crowd) = (status(&self.pool.keys, true), &self.pool.keys.crowd);
+        let (reply, waiting_processes) = self.pool.handle.status(&call, crowd, None).await?;
+        let status = SemaphoreStatus::read(&reply).ok_or_else(|| unexpected(&reply))?;
+        Ok(SemaphoreStatus {
+            waiting_processes,
+            ..status
+        })
     }
 }
 
@@ -279,11 +282,4 @@ define_pool_verbs! {
     example semaphore;
 
     fn drain {}
-}
-
-/// The part of a status query that concerns the holders.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Holders {
-    Listed,
-    Uncounted,
 }

@@ -20,6 +20,10 @@ pub struct SemaphoreStatus {
     pub available: i64,
     /// The holders, sorted by owner. A process that has died stays listed. Java's holders are not listed.
     pub holders: Vec<PermitHolder>,
+    /// The number of processes that wait. Those of this library are counted exactly, from the line that the server keeps: one that
+    /// died counts for up to 20 s, and one that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not. Redisson's are
+    /// counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no answer came.
+    pub waiting_processes: Option<u64>,
 }
 
 /// A holder of permits.
@@ -51,6 +55,7 @@ impl SemaphoreStatus {
             exists,
             available,
             holders,
+            waiting_processes: None,
         })
     }
 }
@@ -71,6 +76,10 @@ pub struct LeasedStatus {
     /// Up to 1000 permits on the server, those whose leases end first. One whose lease has ended stays until a request needs
     /// it.
     pub permits: Vec<HeldPermit>,
+    /// The number of processes that wait. Those of this library are counted exactly, from the line that the server keeps: one that
+    /// died counts for up to 20 s, and one that only polls ([`Wake::Poll`](stanchion_core::Wake::Poll)) does not. Redisson's are
+    /// counted by their subscriptions. `None` when the user may not count these (`+pubsub`), or no answer came.
+    pub waiting_processes: Option<u64>,
 }
 
 /// A leased permit.
@@ -111,6 +120,7 @@ impl LeasedStatus {
             acquired: u32::try_from(held - ended).ok()?,
             total: free + held,
             permits: permits.into_iter().flatten().collect(),
+            waiting_processes: None,
         })
     }
 }

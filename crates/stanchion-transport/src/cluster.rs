@@ -453,6 +453,7 @@ impl Cluster {
             stir: Arc::default(),
             health: Arc::default(),
             on_push: None,
+            name: None,
         };
         let link = Link::new(config, plan);
         // Half, as the masters have to be reached after the seeds within one connect timeout.

@@ -77,8 +77,10 @@ pub struct ClientConfig {
     /// The prefix of every name, as with Redisson's `NameMapper`. At most 256 bytes, no braces. Clients with different
     /// prefixes share no locks; longer prefixes are sent with every key. Default empty.
     pub key_prefix: String,
-    /// The label of this client's connections in the embedded engine, by which faults are aimed. Not sent to other servers
-    /// (no `CLIENT SETNAME`). Default `stanchion`.
+    /// The name of the application, for operators: `CLIENT LIST` shows the connections as `stanchion:<client's uuid>:<name>`.
+    /// Cut to 32 bytes; what is not in `[A-Za-z0-9._-]` becomes `_`. Default `stanchion`.
+    ///
+    /// It is also the label by which faults are aimed at connections to the embedded engine.
     pub name: String,
     /// A PEM file with the certificate authorities to trust instead of the platform's (TLS only).
     ///
@@ -190,6 +192,15 @@ macro_rules! setters {
 }
 
 impl ClientConfig {
+    /// The name of the application as servers get it: see [`name`](#structfield.name).
+    #[must_use]
+    pub fn app(&self) -> String {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let tame = |c: char| if fits(c) { c } else { '_' };
+        // Every character is one byte now, so these are bytes.
+        self.name.chars().map(tame).take(32).collect()
+    }
+
     /// For `stanchion-core`: the time after which a connection that answers nothing has been dropped, so that none of the requests
     /// sent on it is awaited any more.
     #[doc(hidden)]
@@ -453,6 +464,15 @@ mod tests {
             error.contains("masked when this configuration was written"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_name_of_the_application_is_one_that_servers_take() {
+        let app = |name: &str| ClientConfig::new("redis://h").name(name).app();
+        assert_eq!(app("orders-api.v2_x"), "orders-api.v2_x");
+        assert_eq!(app("or ders:\n{ä}"), "or_ders____");
+        assert_eq!(app(&"ä".repeat(40)), "_".repeat(32));
+        assert_eq!(app(""), "");
     }
 
     #[test]

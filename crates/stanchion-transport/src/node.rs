@@ -39,6 +39,8 @@ pub enum Path {
 /// The parts that all connections of a client share.
 pub(crate) struct Dialer {
     pub(crate) config: ClientConfig,
+    /// The name of the caller's own connections. The others have it with an end of their own.
+    pub(crate) name: String,
     pub(crate) routes: Arc<Routes>,
     pub(crate) login: Login,
     pub(crate) clock: Arc<dyn Clock>,
@@ -93,12 +95,17 @@ impl Node {
         let closed = dialer.closed.child_token();
         // One clock and one record of outages for all links: they lead to one server.
         let health = Arc::default();
-        let plan = || plan(dialer, &address, &clock, &health, None);
-        let background = dialer.link(plan(), dialer.runner.handle(), &closed);
-        let direct = match dialer.config.background {
-            Background::OwnThread => dialer.link(plan(), &dialer.user, &closed),
+        let plan = |role| plan(dialer, &address, &clock, &health, None, role);
+        let (direct, background) = match dialer.config.background {
+            Background::OwnThread => {
+                let background = dialer.link(plan(":bg"), dialer.runner.handle(), &closed);
+                (dialer.link(plan(""), &dialer.user, &closed), background)
+            }
             // With one runtime no link can stall alone, so a second connection would add nothing.
-            Background::CurrentRuntime => background.clone(),
+            Background::CurrentRuntime => {
+                let only = dialer.link(plan(""), dialer.runner.handle(), &closed);
+                (only.clone(), only)
+            }
         };
         Self {
             dialer: Arc::clone(dialer),
@@ -140,6 +147,7 @@ impl Node {
                 &self.clock,
                 &self.health,
                 Some(on_push),
+                ":sub",
             );
             // On the runner: messages wake the waiters of all runtimes, so none of these may delay them.
             dialer.link(plan, dialer.runner.handle(), &self.closed)
@@ -182,6 +190,7 @@ fn plan(
     clock: &Arc<ServerClock>,
     health: &Arc<Health>,
     on_push: Option<OnPush>,
+    role: &str,
 ) -> Plan {
     Plan {
         server: address.server.clone(),
@@ -193,6 +202,7 @@ fn plan(
         stir: Arc::clone(&dialer.stir),
         health: Arc::clone(health),
         on_push,
+        name: Some(format!("{}{role}", dialer.name)),
     }
 }
 

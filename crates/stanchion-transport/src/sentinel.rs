@@ -211,6 +211,7 @@ impl Panel {
             stir: Arc::default(),
             health: Arc::default(),
             on_push,
+            name: None,
         }
     }
 

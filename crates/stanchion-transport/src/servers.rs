@@ -14,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::config::ClientConfig;
 use crate::console::Console;
 use crate::error::{ConfigError, ConnectError};
+use crate::link::login::name_of;
 use crate::link::{Link, OnPush, Peer, Stir};
 use crate::node::{Address, Dialer, Node, Path};
 use crate::runner::Runner;
@@ -84,12 +85,14 @@ impl Destination {
     /// Connects, and reads what the server says of itself. The caller sets the time limit.
     ///
     /// The connections belong to `runner` and to the runtime of the caller. They end with `closed`. `on_push` hears every message.
+    /// `client` is the identity that servers show with them.
     ///
     /// # Errors
     /// [`ConnectError`].
     pub async fn connect(
         &self,
         config: &ClientConfig,
+        client: &Uuid,
         clock: Arc<dyn Clock>,
         runner: Arc<Runner>,
         on_push: OnPush,
@@ -97,6 +100,7 @@ impl Destination {
     ) -> Result<(Servers, ServerInfo), ConnectError> {
         let dialer = Dialer {
             config: config.clone(),
+            name: name_of(client, &config.app()),
             routes: Arc::clone(&self.routes),
             login: self.endpoint.login.clone(),
             clock,

@@ -30,9 +30,9 @@ pub use stanchion_core::{
     ByteStream, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector, Console,
     Credentials, CredentialsProvider, Ended, Error, Fencing, FencingToken, Guard, InvalidLease,
     InvalidName, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name, NameRule,
-    Outage, Owner, Placement, QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal,
-    Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, TokioClock, Wake,
-    WireOwner,
+    Outage, Owner, Placement, Process, QueryError, Reentry, Rejection, ReleaseError, RenewError,
+    Renewal, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, TokioClock,
+    Wake, WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]

@@ -58,6 +58,7 @@ fn core() {
     shared::<ClientConfig>();
     shared::<ConfigError>();
     shared::<ConnectError>();
+    shared::<Console>();
     shared::<Credentials>();
     shared::<Ended>();
     shared::<Error>();
@@ -75,12 +76,14 @@ fn core() {
     shared::<Outage>();
     shared::<Owner>();
     shared::<Placement>();
+    shared::<Process>();
     shared::<QueryError>();
     shared::<Reentry>();
     shared::<Rejection>();
     shared::<ReleaseError>();
     shared::<RenewError>();
     shared::<Renewal>();
+    shared::<Reply>();
     shared::<Secret>();
     shared::<ServerInfo>();
     shared::<ServerRejection>();
@@ -160,6 +163,8 @@ fn clients() {
     spawned(Client::connect(""));
     spawned(Client::connect_with(any()));
     awaited(Client::shutdown(&any(), any()));
+    awaited(Client::processes(&any()));
+    awaited(Console::command(&any(), any::<&[&str]>()));
 }
 
 fn guards() {
@@ -298,6 +303,7 @@ fn latches() {
     awaited(CountDownLatch::count_down(&any()));
     awaited(CountDownLatch::count_down_by(&any(), any()));
     awaited(CountDownLatch::count(&any()));
+    awaited(CountDownLatch::waiting_processes(&any()));
     awaited(CountDownLatch::wait(&any()));
     awaited(CountDownLatch::wait_timeout(&any(), any()));
     awaited(CountDownLatch::delete(&any()));

@@ -61,7 +61,7 @@ impl Handle {
         &self.client
     }
 
-    const fn core(&self) -> &Arc<Core> {
+    pub(super) const fn core(&self) -> &Arc<Core> {
         self.client.core()
     }
 

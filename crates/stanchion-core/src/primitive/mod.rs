@@ -5,6 +5,7 @@
 
 mod handle;
 mod line;
+mod waiting;
 
 use std::fmt;
 use std::sync::Arc;

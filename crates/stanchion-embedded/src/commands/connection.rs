@@ -97,7 +97,7 @@ fn hello(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 /// Checks the name of a client. Spaces are refused, as the name appears in lines of text.
 pub(super) fn client_name(bytes: &[u8]) -> Outcome<String> {
     match String::from_utf8(bytes.to_vec()) {
-        Ok(name) if name.bytes().all(|b| b.is_ascii_graphic() || !b.is_ascii()) => Ok(name),
+        Ok(name) if name.bytes().all(|b| b.is_ascii_graphic()) => Ok(name),
         _ => Err(Failure::new(
             "ERR Client names cannot contain spaces, newlines or special characters.",
         )),

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo};
 use tokio::runtime::Handle;
+use uuid::Uuid;
 
 use crate::Failure;
 use crate::error::{ConnectError, ServerRejection};
 use crate::failure::by_code;
-use crate::link::Link;
+use crate::link::{Link, Live, plain};
 use crate::secret::{Credentials, Secret};
 use crate::url::Login;
 
@@ -73,6 +74,11 @@ impl Login {
     }
 }
 
+/// Returns the name of a client's connections: `stanchion:<uuid>:<app>`.
+pub(crate) fn name_of(client: &Uuid, app: &str) -> String {
+    format!("stanchion:{client}:{app}")
+}
+
 /// Returns the error for a handshake that failed, without the password: some servers repeat the arguments of a command
 /// that they do not know.
 pub(crate) fn refused(
@@ -115,6 +121,18 @@ fn hidden(text: &str, password: Option<&Secret>) -> String {
 }
 
 impl Link {
+    /// Sends the name of the connection together with `greeting`, and returns the answer to that.
+    pub(crate) async fn named<T>(&self, live: &Live, greeting: impl Future<Output = T>) -> T {
+        let Some(name) = &self.0.plan.name else {
+            return greeting.await;
+        };
+        // A right of its own (`+client|setname`), and no part of any promise: whatever the answer, the connection is used. The
+        // handshake of the redis crate has no place for it; both go out in one write.
+        let command = ["CLIENT", "SETNAME", name];
+        let (_, answer) = tokio::join!(plain(live, &command), greeting);
+        answer
+    }
+
     /// Renews the login each time before it ends. Never returns.
     pub(crate) async fn stay_logged_in(&self, home: &Handle) {
         let mut login = self.login_ends();

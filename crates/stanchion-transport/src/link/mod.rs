@@ -19,7 +19,7 @@
 mod cork;
 mod exchange;
 pub(crate) mod health;
-mod login;
+pub(crate) mod login;
 mod supervise;
 
 use std::io;
@@ -136,6 +136,8 @@ pub(crate) struct Plan {
     pub(crate) health: Arc<Health>,
     /// The receiver of messages. With it the link speaks RESP3, without it RESP2.
     pub(crate) on_push: Option<OnPush>,
+    /// The name of the connection in `CLIENT LIST`.
+    pub(crate) name: Option<String>,
 }
 
 /// A handle to one supervised connection; clones share it. See the module.

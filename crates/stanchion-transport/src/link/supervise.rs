@@ -326,7 +326,7 @@ impl Link {
                 })?;
         }
         let asked = self.now();
-        match plain(live, self.greeting()).await {
+        match self.named(live, plain(live, self.greeting())).await {
             Ok(reply) => self.observe_time(&reply, asked.micros()),
             // Not only the greeting would fail: the scripts ask for `TIME`, too, with the rights of the same user.
             Err(Failure::Rejected(rejection)) => {

@@ -1,0 +1,71 @@
+//! How many processes wait for a name.
+
+use super::{Call, Handle, Line, Reply, Resend, Script};
+use crate::error::QueryError;
+use crate::reading::natural;
+use stanchion_transport::{Path, slot_of};
+
+static WAITING_PROCESSES: Script<3, 2> = Script::new(
+    "core/waiting_processes",
+    include_str!("../../lua/waiting_processes.lua"),
+);
+
+impl Handle {
+    /// Runs the status script of a name, and counts the processes in its `line` and those of Redisson that listen; `crowd` holds
+    /// the processes behind one place of the line, if there are such.
+    ///
+    /// A status does not fail because the count does: that is `None` where the user may not count, and where no answer came.
+    ///
+    /// # Errors
+    /// [`QueryError`], of the status.
+    pub async fn status(
+        &self,
+        status: &Call,
+        line: &Line,
+        crowd: Option<&[u8]>,
+    ) -> Result<(Reply, Option<u64>), QueryError> {
+        let (status, waiting) = tokio::join!(
+            self.query(status, Resend::UntilAnswered),
+            self.waiting_processes(line, crowd)
+        );
+        Ok((status?, waiting))
+    }
+
+    async fn waiting_processes(&self, line: &Line, crowd: Option<&[u8]>) -> Option<u64> {
+        let keys = [&line.line, crowd.unwrap_or(&line.line), &line.wake];
+        let call = WAITING_PROCESSES.call(keys, [line.base.as_slice().into(), line.publish.into()]);
+        self.soon(self.core().call(Path::Direct, &call)).await
+    }
+
+    /// Counts the processes that listen to `channel`, which belongs to the slot of its hash tag. `None` as for a status.
+    pub async fn listening_processes(&self, channel: &[u8]) -> Option<u64> {
+        let count: &[u8] = match self.publish_command() {
+            "SPUBLISH" => b"SHARDNUMSUB",
+            _ => b"NUMSUB",
+        };
+        let console = self.core().servers.console(slot_of(channel))?;
+        let command = [b"PUBSUB".as_slice(), count, channel];
+        let asking = async {
+            let reply = console.command(Path::Direct, &command).await?;
+            let number = reply.as_array().and_then(|pair| pair.get(1)).cloned();
+            Ok(number.unwrap_or(Reply::Nil))
+        };
+        self.soon(asking).await
+    }
+
+    /// Asks once, within the operation timeout (P9).
+    async fn soon(
+        &self,
+        asking: impl Future<Output = Result<Reply, stanchion_transport::Failure>>,
+    ) -> Option<u64> {
+        let timeout = self.core().config.operation_timeout;
+        match tokio::time::timeout(timeout, asking).await {
+            Ok(Ok(reply)) => natural(&reply),
+            Ok(Err(failure)) => {
+                tracing::debug!(?failure, "the processes that wait were not counted");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The processes behind owners, from the names of their connections.
+//!
+//! Each connection of a client is called `stanchion:<uuid>:<app>` on the server, with `:bg` or `:sub` at the end for those of the
+//! background and of messages. So `CLIENT LIST` tells which process is meant by the first part of an owner.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::client::Client;
+use crate::error::{QueryError, Rejection};
+use crate::reading::unexpected;
+
+/// A client of this library as its servers see it, in this process or in another. See [`Client::processes`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Process {
+    /// The first part of every owner that it makes.
+    #[serde(serialize_with = "text")]
+    pub client: Uuid,
+    /// The name of the application, as [`ClientConfig::name`](crate::ClientConfig#structfield.name) says it.
+    pub app: String,
+    /// The address that its oldest connection comes from, as the server sees it.
+    pub address: String,
+    /// The user that it is logged in as; `None` from servers that do not tell.
+    pub user: Option<String>,
+    /// The age of its oldest connection, in whole seconds: at least this long it has been there.
+    #[serde(rename = "connected_ms", serialize_with = "millis")]
+    pub connected: Duration,
+    /// The number of its connections, on all servers.
+    pub connections: u32,
+}
+
+impl Process {
+    /// Returns whether it made `owner`, a holder as any status shows it.
+    #[must_use]
+    pub fn is_of(&self, owner: &str) -> bool {
+        let client = owner.split_once(':').map(|(client, _)| client);
+        client.and_then(|it| it.parse().ok()) == Some(self.client)
+    }
+}
+
+impl Client {
+    /// Returns the clients of this library that are connected to the servers now, this one among them, by their ids.
+    ///
+    /// `None` when the user may not ask: it needs `+client|list`. In a cluster each master is asked, and one that refuses is
+    /// passed over. Redisson's clients are not among them, nor those whose user may not name connections (`+client|setname`).
+    ///
+    /// On the wire: one `CLIENT LIST` for each server, whose reply is one line for each of its connections. For operators' tools.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Nothing is changed anywhere.
+    pub async fn processes(&self) -> Result<Option<Vec<Process>>, QueryError> {
+        let mut found = BTreeMap::new();
+        let mut permitted = false;
+        for console in self.consoles() {
+            match console.command(&["CLIENT", "LIST"]).await {
+                Ok(reply) => {
+                    permitted = true;
+                    let text = reply.as_text().ok_or_else(|| unexpected(&reply))?;
+                    collect(text, &mut found);
+                }
+                Err(QueryError::Rejected {
+                    rejection: Rejection::NotPermitted { .. },
+                }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(permitted.then(|| found.into_values().collect()))
+    }
+}
+
+/// Adds the clients of a list of connections to those that were found before.
+fn collect(list: &str, found: &mut BTreeMap<Uuid, Process>) {
+    for line in list.lines() {
+        let Some(seen) = read(line) else { continue };
+        let known = found.entry(seen.client).or_insert_with(|| Process {
+            connections: 0,
+            ..seen.clone()
+        });
+        known.connections += 1;
+        if seen.connected > known.connected {
+            known.connected = seen.connected;
+            known.address = seen.address;
+        }
+    }
+}
+
+/// Reads one connection; `None` if it is none of this library's.
+fn read(line: &str) -> Option<Process> {
+    // Redis and Valkey add fields with each version and promise no order: they are found by their names.
+    let field = |name: &str| {
+        let mut fields = line.split(' ').filter_map(|pair| pair.split_once('='));
+        fields.find(|(key, _)| *key == name).map(|(_, value)| value)
+    };
+    let mut name = field("name")?.split(':');
+    if name.next() != Some("stanchion") {
+        return None;
+    }
+    // A stranger's connection may be called anything.
+    let client = name.next()?.parse().ok()?;
+    Some(Process {
+        client,
+        app: name.next()?.to_owned(),
+        address: field("addr").unwrap_or_default().to_owned(),
+        user: field("user").map(str::to_owned),
+        connected: Duration::from_secs(field("age").and_then(|it| it.parse().ok()).unwrap_or(0)),
+        connections: 1,
+    })
+}
+
+fn millis<S: serde::Serializer>(length: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    crate::millis::as_millis(&Some(*length), serializer)
+}
+
+fn text<S: serde::Serializer>(id: &Uuid, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0197a6f1-7425-80de-944b-e07fc1f90ae7";
+
+    fn found(list: &str) -> Vec<Process> {
+        let mut found = BTreeMap::new();
+        collect(list, &mut found);
+        found.into_values().collect()
+    }
+
+    #[test]
+    fn the_connections_of_a_client_are_one_process() {
+        let list = format!(
+            "id=3 addr=10.0.0.7:51324 laddr=10.0.0.1:6379 fd=8 name=stanchion:{ID}:orders-api age=7 idle=0 user=app resp=2\n\
+             id=4 addr=10.0.0.7:51325 fd=9 name=stanchion:{ID}:orders-api:bg age=9 user=app lib-name=stanchion\n\
+             id=5 addr=10.0.0.8:1 name= age=70 user=default\n\
+             id=6 addr=[::1]:1 name=stanchion:not-a-uuid:x age=1\n\
+             id=7 addr=/run/s:0 name=stanchion age=1\n\
+             nonsense\n"
+        );
+        let [process] = &found(&list)[..] else {
+            panic!("{:?}", found(&list));
+        };
+        assert_eq!(process.app, "orders-api");
+        assert_eq!(process.address, "10.0.0.7:51325");
+        assert_eq!(process.user.as_deref(), Some("app"));
+        assert_eq!(process.connected, Duration::from_secs(9));
+        assert_eq!(process.connections, 2);
+        assert!(process.is_of(&format!("{ID}:42")));
+        assert!(!process.is_of(ID) && !process.is_of("7c9e6679-7425-40de-944b-e07fc1f90ae7:42"));
+    }
+
+    #[test]
+    fn fields_may_be_missing_and_in_any_order() {
+        let list = format!("name=stanchion:{ID}::sub id=9");
+        let [process] = &found(&list)[..] else {
+            panic!("one process");
+        };
+        assert_eq!((process.app.as_str(), process.address.as_str()), ("", ""));
+        assert_eq!(
+            (process.user.as_ref(), process.connected),
+            (None, Duration::ZERO)
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! The names of connections, and the processes that they tell of.
+
+use std::time::Duration;
+
+use stanchion::{Client, Lock, Process};
+use stanchion_tests::{JAVA, World};
+
+suite! {
+    a_holder_is_found_among_the_processes,
+    every_connection_says_whose_it_is,
+    any_name_of_an_application_is_tamed,
+    foreign_connections_are_none_of_ours,
+}
+
+async fn processes(client: &Client) -> Vec<Process> {
+    client.processes().await.unwrap().unwrap()
+}
+
+async fn a_holder_is_found_among_the_processes(world: &World) {
+    let (a, b) = (world.named("orders-api").await, world.named("ledger").await);
+    let _held = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
+    let status = Lock::new(&b, "job").unwrap().status().await.unwrap();
+    let holder = status.holder.unwrap().owner;
+    let all = processes(&b).await;
+    assert_eq!(all.len(), 2);
+    let its: Vec<&Process> = all.iter().filter(|it| it.is_of(&holder)).collect();
+    let [its] = its[..] else {
+        panic!("{all:?}");
+    };
+    assert_eq!((its.client, its.app.as_str()), (a.id(), "orders-api"));
+    assert!(!its.address.is_empty() && its.user.as_deref() == Some("default"));
+    assert!(its.connected < Duration::from_secs(60));
+    assert!(!all.iter().any(|it| it.is_of(JAVA)));
+    // Gone with its connections.
+    a.shutdown(Duration::from_secs(1)).await;
+    stanchion_testkit::eventually_async("it is forgotten", async || processes(&b).await.len() == 1)
+        .await;
+}
+
+async fn every_connection_says_whose_it_is(world: &World) {
+    let client = world.named("orders-api").await;
+    let own = format!("name=stanchion:{}:orders-api", client.id());
+    let list = world.admin(&["CLIENT", "LIST"]);
+    let mut names: Vec<&str> = list
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix(own.as_str()))
+        .collect();
+    names.sort_unstable();
+    // With virtual time there is one runtime, and no connection of the background.
+    match world {
+        World::Engine(_) => assert_eq!(names, ["", ":sub"]),
+        World::Server(_) => assert_eq!(names, ["", ":bg", ":sub"]),
+    }
+    let [process] = &processes(&client).await[..] else {
+        panic!("one process");
+    };
+    assert_eq!(process.connections as usize, names.len());
+}
+
+async fn any_name_of_an_application_is_tamed(world: &World) {
+    for (given, shown) in [
+        ("a b\nc:{d}ä", "a_b_c__d__"),
+        ("", ""),
+        (
+            "a-name.of_more-than-thirty-two-bytes-and-then-some",
+            "a-name.of_more-than-thirty-two-b",
+        ),
+    ] {
+        let client = world.named(given).await;
+        let all = processes(&client).await;
+        let its = all.iter().find(|it| it.client == client.id()).unwrap();
+        assert_eq!(its.app, shown);
+    }
+}
+
+async fn foreign_connections_are_none_of_ours(world: &World) {
+    let client = world.client().await;
+    let _listener = world.listen("somewhere").await;
+    assert_eq!(processes(&client).await.len(), 1);
+}
