@@ -9,7 +9,9 @@
 #[cfg(not(unix))]
 compile_error!("stanchion-cli forwards Unix signals; use the library on other systems");
 
+mod bench;
 mod beside;
+mod clients;
 mod completions;
 mod connect;
 mod demo;
@@ -25,12 +27,14 @@ mod output;
 mod people;
 mod permits;
 mod ping;
+mod probe;
 mod run;
 mod scan;
 mod similar;
 mod status;
 mod table;
 mod trouble;
+mod watch;
 mod wording;
 
 use std::process::ExitCode;
@@ -76,6 +80,9 @@ enum Command {
     Inspect(inspect::InspectArgs),
     Doctor(doctor::DoctorArgs),
     Ping(ping::PingArgs),
+    Clients(clients::ClientsArgs),
+    Watch(watch::WatchArgs),
+    Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -111,6 +118,9 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Inspect(args) => Box::pin(inspect::inspect(args)).await,
             Command::Doctor(args) => Box::pin(doctor::doctor(args)).await,
             Command::Ping(args) => Box::pin(ping::ping(args)).await,
+            Command::Clients(args) => Box::pin(clients::clients(args)).await,
+            Command::Watch(args) => Box::pin(watch::watch(args)).await,
+            Command::Bench(args) => Box::pin(bench::bench(args)).await,
             Command::Completions(args) => completions::completions(&args),
         }
     })

@@ -2,7 +2,6 @@
 
 mod finding;
 mod names;
-mod probe;
 mod rights;
 mod settings;
 mod timing;
@@ -11,12 +10,12 @@ use clap::Args;
 use stanchion::Client;
 
 use self::finding::{Finding, Level};
-use self::probe::Names;
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
 use crate::glob;
 use crate::ls::ScanArgs;
 use crate::people::People;
+use crate::probe::Names;
 use crate::table;
 
 /// Check that the server is fit for locks: its settings, a user's rights, the clocks, and that messages arrive.
@@ -88,7 +87,8 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<u8, Failure> {
         width: table::width_of_output(),
         worst: Level::Ok,
     };
-    let names = Names::new(&client, args.server.prefix(), &args.names).map_err(Library)?;
+    let names =
+        Names::new(&client, args.server.prefix(), &args.names, "doctor").map_err(Library)?;
     servers(&client, &args, &names, &mut report).await?;
     let other = args.server.connect().await?;
     report.add([timing::messages(&client, &other, &names).await?])?;

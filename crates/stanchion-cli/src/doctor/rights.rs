@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use stanchion::{Client, Console, Name, Placement, QueryError, Rejection};
 
 use super::finding::Finding;
-use super::probe::Names;
 use crate::beside;
 use crate::look::Kind;
+use crate::probe::Names;
 
 /// The commands of docs/operations.md, with arguments that make them whole; `K` is a key, `C` a channel.
 const COMMANDS: [&str; 45] = [
@@ -282,12 +282,20 @@ mod tests {
     #[test]
     fn what_is_checked_is_what_the_book_lists() {
         let operations = include_str!("../../../../docs/operations.md");
-        let checked: BTreeSet<String> =
-            COMMANDS.iter().map(|template| right_of(template)).collect();
-        assert_eq!(
-            checked,
-            of_the_book(operations, "ACL SETUSER app on >password resetkeys")
-        );
+        let of = |templates: &[&str]| -> BTreeSet<String> {
+            templates
+                .iter()
+                .map(|template| right_of(template))
+                .collect()
+        };
+        let book = of_the_book(operations, "ACL SETUSER app on >password resetkeys");
+        let (needed, nice) = (of(&COMMANDS), of(&NICE));
+        assert!(needed.is_subset(&book), "{:?}", needed.difference(&book));
+        let unchecked: Vec<_> = book
+            .difference(&needed)
+            .filter(|it| !nice.contains(*it))
+            .collect();
+        assert!(unchecked.is_empty(), "{unchecked:?}");
         let topologies = include_str!("../../../../docs/topologies.md");
         let checked: BTreeSet<String> = OF_A_CLUSTER
             .iter()

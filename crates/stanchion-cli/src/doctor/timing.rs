@@ -8,9 +8,9 @@ use stanchion::{
 use tokio::time::Instant;
 
 use super::finding::Finding;
-use super::probe::Names;
 use crate::exit::{Failure, Library};
 use crate::ping::{milliseconds, round_trips};
+use crate::probe::Names;
 
 /// The difference of clocks from which on it matters to anybody.
 const CLOCK: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
 //! What an operator asks: `ping`, `ls`, `inspect`, `doctor`; of single servers, sentinels, clusters, and with few rights.
 
 mod doctor;
+mod events;
 mod ls;
 mod name;
 

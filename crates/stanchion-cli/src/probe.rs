@@ -2,9 +2,9 @@
 
 use stanchion::{Client, InvalidName, Name};
 
-/// The names that a check may use: a pattern such as `app:*`.
+/// The names that a check or a measurement may use: a pattern such as `app:*`.
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(crate) struct Names {
     pattern: String,
     some: Name,
     given: String,
@@ -12,8 +12,13 @@ pub(super) struct Names {
 
 impl Names {
     /// Makes a name of `pattern` that nobody else has. Names begin with the client's prefix, which the pattern does not have.
-    pub(super) fn new(client: &Client, prefix: &str, pattern: &str) -> Result<Self, InvalidName> {
-        let unique = format!("stanchion-doctor-{:016x}", fastrand::u64(..));
+    pub(crate) fn new(
+        client: &Client,
+        prefix: &str,
+        pattern: &str,
+        what: &str,
+    ) -> Result<Self, InvalidName> {
+        let unique = format!("stanchion-{what}-{:016x}", fastrand::u64(..));
         let given = match pattern.contains('*') {
             true => pattern.replacen('*', &unique, 1).replace('*', ""),
             false => pattern.to_owned(),
@@ -26,17 +31,17 @@ impl Names {
     }
 
     /// The pattern, prefix included.
-    pub(super) fn pattern(&self) -> &str {
+    pub(crate) fn pattern(&self) -> &str {
         &self.pattern
     }
 
     /// A name of the pattern, prefix included.
-    pub(super) fn some(&self) -> Name {
+    pub(crate) fn some(&self) -> Name {
         self.some.clone()
     }
 
     /// The same name without the prefix. `None`: the pattern is one name, and it is somebody's.
-    pub(super) fn own(&self) -> Option<&str> {
+    pub(crate) fn own(&self) -> Option<&str> {
         self.pattern.contains('*').then_some(&*self.given)
     }
 }
