@@ -4,6 +4,7 @@
 mod any;
 mod cancellation;
 mod connections;
+mod deadlocks;
 mod ends;
 mod fair;
 mod identity;
@@ -20,6 +21,7 @@ mod permit_crowd;
 mod permit_line;
 mod permit_model;
 mod permit_storm;
+mod presence;
 mod redlock;
 mod refusals;
 mod rwlock;

@@ -30,5 +30,6 @@ mod semaphore;
 mod servers;
 mod shutdown;
 mod support;
+mod survey;
 mod transports;
 mod values;

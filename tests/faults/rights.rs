@@ -25,7 +25,7 @@ fn the_line() -> Vec<String> {
 }
 
 /// A client with that user, and a lease that is soon renewed.
-async fn client(server: &RedisServer) -> Client {
+pub(crate) async fn client(server: &RedisServer) -> Client {
     let line = the_line();
     admin(server, &line.iter().map(String::as_str).collect::<Vec<_>>());
     let config = config(server.url())
@@ -35,7 +35,7 @@ async fn client(server: &RedisServer) -> Client {
 }
 
 /// Nothing that the client sent was refused.
-fn nothing_refused(server: &RedisServer) {
+pub(crate) fn nothing_refused(server: &RedisServer) {
     let log = server.cli(&["ACL", "LOG"]);
     // […, "object", what was refused, …]. Newer servers know CLIENT SETINFO, which nothing depends on.
     let refused = log
@@ -283,6 +283,7 @@ fn the_line_allows_what_clients_and_scripts_use_and_nothing_else() {
         "subscribe",
         "unsubscribe",
         "publish",
+        "zremrangebyscore",
     ];
     let used: BTreeSet<String> = own
         .map(str::to_owned)

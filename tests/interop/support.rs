@@ -125,7 +125,8 @@ impl Fleet {
     /// All keys but the fence counters, which stay on purpose, and what both sides keep for a moment: to know a
     /// repeated request by, and to know who was alive a moment ago.
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        const KNOWN: [&str; 7] = [
+        const KNOWN: [&str; 8] = [
+            "stanchion_client",
             "stanchion_fence:",
             "redisson_lock_token:",
             "redisson_unlock_latch:",

@@ -26,6 +26,10 @@ const PLACES: [(&str, &str); 13] = [
         "the line of a lock, which multi-locks use, too",
     ),
     (
+        "crates/stanchion-core/src/survey/announcer.rs",
+        "the records of clients, which belong to no name",
+    ),
+    (
         "crates/stanchion-core/src/token.rs",
         "the counter of tokens that Redisson's fenced lock has",
     ),

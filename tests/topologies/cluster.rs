@@ -51,6 +51,43 @@ async fn names_on_all_nodes_exclude_and_messages_wake() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_holds_and_who_waits_is_seen_on_all_nodes() {
+    let Some(cluster) = Cluster::or_skip("who_holds_and_who_waits") else {
+        return;
+    };
+    let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);
+    let observer = connect(cluster.url()).await;
+    let held = lock(&a, "orders", LONG).acquire().await.unwrap();
+    let waiter = waiting(&lock(&b, "orders", LONG));
+    let status = || async { lock(&observer, "orders", LONG).status().await.unwrap() };
+    soon(LONG, async {
+        while status().await.waiting_processes != Some(1) {
+            tokio::time::sleep(ms(20)).await;
+        }
+    })
+    .await;
+    let holder = status().await.holder.unwrap().owner;
+    let processes = observer.processes().await.unwrap().unwrap();
+    assert_eq!(processes.len(), 3);
+    let its = processes.iter().find(|it| it.is_of(&holder)).unwrap();
+    assert_eq!(its.client, a.id());
+    let both_told = || async {
+        let survey = observer.survey().await.unwrap();
+        let holds = survey.clients.iter().any(|it| it.holds.len() == 1);
+        holds && survey.clients.iter().any(|it| it.waits.len() == 1)
+    };
+    soon(LONG, async {
+        while !both_told().await {
+            tokio::time::sleep(ms(100)).await;
+        }
+    })
+    .await;
+    held.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+    at_rest(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_takes_holds_and_waiters_along() {
     let Some(cluster) = Cluster::or_skip("a_slot_that_moves") else {
         return;

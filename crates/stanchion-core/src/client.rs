@@ -13,6 +13,7 @@ use crate::error::LostReason;
 use crate::name::{InvalidName, Name};
 use crate::owner::Owner;
 use crate::shared::Core;
+use crate::survey::{self, Announcer};
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
@@ -93,6 +94,7 @@ impl Client {
             .seams()
             .seed
             .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let presence = Announcer::new(&config, clock.now());
         let core = Arc::new(Core {
             id,
             realm: servers.realm(&server, destination.database(), &id),
@@ -104,6 +106,7 @@ impl Client {
             subscriptions,
             entries: LockEntries::default(),
             timetable: Arc::default(),
+            presence,
             runner,
             rng: Mutex::new(rng),
             closing: CancellationToken::new(),
@@ -114,6 +117,13 @@ impl Client {
             Arc::clone(&core.timetable),
             core.closed.clone(),
         ));
+        if core.presence.is_on() {
+            core.runner.serve(survey::run(
+                Arc::downgrade(&core),
+                core.presence.bell(),
+                core.closed.clone(),
+            ));
+        }
         Ok(Self { core })
     }
 
@@ -210,6 +220,7 @@ impl Client {
         }
         // The releases that began before that.
         let unfinished = core.runner.drain(until.since(core.clock.now())).await;
+        core.presence.leave(core, until).await;
         core.closed.cancel();
         // The background thread may end before its supervisors have run.
         core.servers.end();

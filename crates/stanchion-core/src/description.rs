@@ -198,6 +198,11 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// The name that is synchronized on.
     fn name(&self) -> &Name;
 
+    /// All names that it holds: for those who look who holds what.
+    fn names(&self) -> Vec<&Name> {
+        vec![self.name()]
+    }
+
     /// The channel on which releases are published. Several names may share one, as `x` and `{x}` do.
     fn channel(&self) -> &[u8];
 

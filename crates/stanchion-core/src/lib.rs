@@ -4,6 +4,7 @@
 //! primitive start at [`primitive`].
 
 mod acquire;
+mod actor;
 mod agenda;
 mod any;
 mod client;
@@ -26,6 +27,7 @@ mod processes;
 mod reading;
 mod seat;
 mod shared;
+mod survey;
 mod timetable;
 mod token;
 mod verbs;
@@ -46,11 +48,15 @@ pub use options::{AcquireOptions, Reentry, Renewal};
 pub use owner::Owner;
 pub use primitive::Lockable;
 pub use processes::Process;
+pub use survey::{
+    Certainty, Deadlock, DeadlockEdge, Survey, SurveyedClient, SurveyedHold, SurveyedName,
+    SurveyedWait,
+};
 pub use token::{Fencing, FencingToken};
 pub use wire_owner::WireOwner;
 
 pub use stanchion_transport::{
     Background, BootClock, ByteStream, ClientConfig, Clock, ConfigError, ConnectError, Connector,
-    Credentials, CredentialsProvider, Moment, Outage, Placement, Reply, Secret, ServerInfo,
-    ServerRejection, ServerUrl, TokioClock, Wake,
+    Credentials, CredentialsProvider, Moment, Outage, Placement, Presence, Reply, Secret,
+    ServerInfo, ServerRejection, ServerUrl, TokioClock, Wake,
 };

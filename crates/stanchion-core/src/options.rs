@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::actor::Actor;
 use crate::lease::Lease;
 use crate::owner::Owner;
 
@@ -120,4 +121,6 @@ pub(crate) struct HoldTerms {
     pub(crate) first_lease: Lease,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
+    /// Who acquires, for those who look for deadlocks. Nothing is decided by it.
+    pub(crate) actor: Option<Actor>,
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::actor::mark_of;
 use crate::description::Subject;
 use crate::seat::Seat;
 use crate::wire_owner::WireOwner;
@@ -25,6 +26,8 @@ pub struct Owner(Arc<Inner>);
 
 struct Inner {
     name: WireOwner,
+    /// Tells it from other owners, in this process and in others.
+    mark: u64,
     /// This owner's seat at each subject of each realm. Locked only to find or add one; no other mutex is waited for under it.
     seats: Mutex<HashMap<(Realm, Subject), Arc<Seat>>>,
 }
@@ -32,9 +35,14 @@ struct Inner {
 impl Owner {
     pub(crate) fn new(name: WireOwner) -> Self {
         Self(Arc::new(Inner {
+            mark: mark_of(name.as_str().as_bytes()),
             name,
             seats: Mutex::default(),
         }))
+    }
+
+    pub(crate) fn mark(&self) -> u64 {
+        self.0.mark
     }
 
     /// This owner's seat at `subject`, created at the first use.

@@ -16,11 +16,12 @@ use crate::description::{Request, Tenure};
 use crate::lease::Lease;
 use crate::line::Approach;
 use crate::name::Name;
+use crate::survey::Announcer;
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
     Call, ClientConfig, Clock, Failure, Moment, Path, Placement, Realm, Reply, Runner, ServerClock,
-    ServerInfo, Servers, micros,
+    ServerInfo, Servers, micros, slot_of,
 };
 
 /// The end of the time in which a request may run. Fixed when it is sent, because the request carries it: a later reading of the
@@ -67,6 +68,8 @@ pub(crate) struct Core {
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) entries: LockEntries,
     pub(crate) timetable: Arc<Agenda>,
+    /// What other processes may see of this one.
+    pub(crate) presence: Announcer,
     pub(crate) runner: Arc<Runner>,
     /// Locked for one number; no other mutex is taken under it.
     pub(crate) rng: Mutex<fastrand::Rng>,
@@ -77,6 +80,23 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// The server's time in µs when the client's clock reads `moment`, by the clock of the server of `slot`.
+    pub(crate) fn server_micros(&self, slot: u16, moment: Moment) -> u64 {
+        self.servers
+            .clock(slot)
+            .reach(moment.micros())
+            .server_micros
+    }
+
+    /// The slot of a key of the client's own.
+    pub(crate) fn slot_of_key(&self, key: &[u8]) -> u16 {
+        if self.server.placement == Placement::Slots {
+            slot_of(key)
+        } else {
+            0
+        }
+    }
+
     /// Makes a wire owner that was never used.
     pub(crate) fn next_wire_owner(&self) -> WireOwner {
         // Relaxed: nothing else depends on the number, it only must not be given twice (R1).

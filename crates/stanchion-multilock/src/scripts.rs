@@ -160,6 +160,10 @@ impl Synchronizer for Joint {
         &self.first().name
     }
 
+    fn names(&self) -> Vec<&Name> {
+        self.locks.iter().map(|one| &one.name).collect()
+    }
+
     /// The channel of the first lock, where a wait begins; it moves to the lock that the server found held.
     fn channel(&self) -> &[u8] {
         &self.first().line.channel

@@ -1,4 +1,6 @@
 //! The configuration of a client: the servers, the timeouts, and the seams for tests.
+//!
+//! Long: every setting with what it means, in one struct.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +40,21 @@ pub enum Wake {
     /// without pub/sub, and for users without permission for it. Costs requests for as long as anybody waits. Releases still
     /// publish, for other clients.
     Poll,
+}
+
+/// The part of what a client does that other processes can read from the server: see `Client::survey`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Presence {
+    /// What it holds and waits for, while that lasts for seconds; with the name of the application, the host and the process id.
+    #[default]
+    On,
+    /// The same without names: 8 hex digits stand for each. They are the same in all processes, so deadlocks are found; who can guess
+    /// a name can recognise it.
+    WithoutNames,
+    /// Nothing is written.
+    Off,
 }
 
 /// The configuration of a `Client`: a URL and the settings that the URL does not carry.
@@ -134,6 +151,9 @@ pub struct ClientConfig {
     pub background: Background,
     /// The way in which waiters learn of a release. Messages cost a connection for each server, polls cost requests.
     pub wake: Wake,
+    /// The record by which others see what this client holds and waits for. Written by the background every 10 s, and only while it
+    /// holds for 5 s or longer or waits for 1 s or longer; 64 KiB at most. Never a password, a URL or a value.
+    pub presence: Presence,
     #[serde(skip)]
     pub(crate) provider: Option<Provider>,
     #[serde(skip)]
@@ -178,6 +198,7 @@ impl Default for ClientConfig {
             subscription_linger: Duration::from_secs(3),
             background: Background::default(),
             wake: Wake::default(),
+            presence: Presence::default(),
             provider: None,
             seams: Seams::default(),
         }
@@ -263,6 +284,8 @@ impl ClientConfig {
         background: Background,
         /// See [`ClientConfig::wake`](#structfield.wake).
         wake: Wake,
+        /// See [`ClientConfig::presence`](#structfield.presence).
+        presence: Presence,
     }
 
     /// Asks `provider` for the credentials, at every connect and before a login ends, instead of using a password.

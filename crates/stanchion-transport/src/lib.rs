@@ -42,7 +42,7 @@ mod tls;
 mod url;
 
 pub use clock::{BootClock, Clock, Moment, TokioClock, micros};
-pub use config::{Background, ClientConfig, Seams, Wake};
+pub use config::{Background, ClientConfig, Presence, Seams, Wake};
 pub use connector::{ByteStream, Connector};
 pub use console::Console;
 pub use error::{ConfigError, ConnectError, Outage, ServerRejection};

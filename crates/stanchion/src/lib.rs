@@ -27,12 +27,13 @@
 #[doc(inline)]
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, BootClock,
-    ByteStream, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector, Console,
-    Credentials, CredentialsProvider, Ended, Error, Fencing, FencingToken, Guard, InvalidLease,
-    InvalidName, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name, NameRule,
-    Outage, Owner, Placement, Process, QueryError, Reentry, Rejection, ReleaseError, RenewError,
-    Renewal, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, TokioClock,
-    Wake, WireOwner,
+    ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector,
+    Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge, Ended, Error, Fencing,
+    FencingToken, Guard, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason,
+    MAX_NAME_BYTES, Moment, Name, NameRule, Outage, Owner, Placement, Presence, Process,
+    QueryError, Reentry, Rejection, ReleaseError, RenewError, Renewal, Reply, Secret, ServerInfo,
+    ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient, SurveyedHold, SurveyedName,
+    SurveyedWait, TokioClock, Wake, WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]

@@ -54,12 +54,15 @@ fn core() {
     shared::<Box<dyn Clock>>();
     shared::<Box<dyn Connector>>();
     shared::<Box<dyn CredentialsProvider>>();
+    shared::<Certainty>();
     shared::<Client>();
     shared::<ClientConfig>();
     shared::<ConfigError>();
     shared::<ConnectError>();
     shared::<Console>();
     shared::<Credentials>();
+    shared::<Deadlock>();
+    shared::<DeadlockEdge>();
     shared::<Ended>();
     shared::<Error>();
     shared::<Fencing>();
@@ -76,6 +79,7 @@ fn core() {
     shared::<Outage>();
     shared::<Owner>();
     shared::<Placement>();
+    shared::<Presence>();
     shared::<Process>();
     shared::<QueryError>();
     shared::<Reentry>();
@@ -89,6 +93,11 @@ fn core() {
     shared::<ServerRejection>();
     shared::<ServerUrl>();
     shared::<ShutdownReport>();
+    shared::<Survey>();
+    shared::<SurveyedClient>();
+    shared::<SurveyedHold>();
+    shared::<SurveyedName>();
+    shared::<SurveyedWait>();
     shared::<TokioClock>();
     shared::<Wake>();
     shared::<WireOwner>();
@@ -164,6 +173,8 @@ fn clients() {
     spawned(Client::connect_with(any()));
     awaited(Client::shutdown(&any(), any()));
     awaited(Client::processes(&any()));
+    awaited(Client::survey(&any()));
+    awaited(Client::deadlocks(&any()));
     awaited(Console::command(&any(), any::<&[&str]>()));
 }
 

@@ -14,7 +14,7 @@ use crate::line::{Approach, Reason, Sign};
 use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::token::FencingToken;
-use crate::waiting::{Applicant, LockEntry, Position, Ticket};
+use crate::waiting::{Applicant, LockEntry, Position, Stay, Ticket};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, Wake, micros};
 
@@ -109,6 +109,13 @@ impl Asking {
         Applicant {
             sync: Arc::clone(&self.debt.sync),
             owner: self.debt.owner.clone(),
+        }
+    }
+
+    pub(super) const fn stay(&self, deadline: Moment) -> Stay {
+        Stay {
+            began: self.manner.began,
+            deadline,
         }
     }
 

@@ -18,6 +18,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::actor::Actor;
 use crate::description::{Subject, Synchronizer};
 use crate::error::{AcquireError, Rejection};
 use crate::hold::handle::Hold;
@@ -157,6 +158,7 @@ fn check(
         first_lease: options.first_lease.map_or(lease, |first| first.max(lease)),
         renewal: options.renewal,
         max_hold: options.max_hold,
+        actor: Actor::of(options.owner.as_ref()),
     })
 }
 

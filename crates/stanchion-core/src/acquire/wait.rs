@@ -37,7 +37,7 @@ pub(super) async fn wait(
         within: None,
     };
     let mut asking = Asking::new(core, sync, manner);
-    let mut ticket = LockEntries::join(core, asking.applicant(), terms);
+    let mut ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
     // Even with no time left it asks once, unless a local holder is known.
     let patience = deadline.max(started + FIRST_ASK);
     loop {
@@ -60,7 +60,7 @@ pub(super) async fn wait(
             // old `Asking` cleans up on the server; a fresh owner joins again.
             Turn::Take(_) | Turn::Missed => {
                 asking = asking.anew();
-                ticket = LockEntries::join(core, asking.applicant(), terms);
+                ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
                 continue;
             }
             Turn::OutOfReach(outage) => return Err(asking.failed(outage)),
@@ -83,7 +83,14 @@ pub(super) async fn wait(
             Attempt::Busy(ttl, hint) => match &*hint {
                 Hint::Elsewhere { name, channel, .. } if !ticket.entry().is_for(&**sync, name) => {
                     // A new place begins with a try, so no message is missed in between.
-                    ticket = LockEntries::join_at(core, name, channel, asking.applicant(), terms);
+                    ticket = LockEntries::join_at(
+                        core,
+                        name,
+                        channel,
+                        asking.applicant(),
+                        asking.stay(deadline),
+                        terms,
+                    );
                 }
                 _ => {
                     if ticket.busy(ttl, &hint, &asking.debt) {
@@ -95,7 +102,9 @@ pub(super) async fn wait(
             // Nothing was decided, and the server's clock has been read since.
             Attempt::Late => ticket.again(),
             // R1: the owner is a fresh one, so its place is, too.
-            Attempt::Stale => ticket = LockEntries::join(core, asking.applicant(), terms),
+            Attempt::Stale => {
+                ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms)
+            }
             Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                 let now = core.clock.now();
                 if ticket.unanswered(&outage) {

@@ -345,6 +345,30 @@ impl HoldState {
         }
     }
 
+    /// The token of its grant.
+    pub(crate) const fn token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
+    /// The moment before the request that was granted was sent.
+    pub(crate) const fn began(&self) -> Moment {
+        self.began
+    }
+
+    /// The number of guards; `None` while an operation on it is under way.
+    pub(crate) fn guards(&self) -> Option<u32> {
+        self.count.try_lock().ok().map(|count| *count)
+    }
+
+    /// The moment at which it ends though nobody releases it: nobody renews it, or not for longer.
+    pub(crate) fn ends(&self) -> Option<Moment> {
+        match self.terms.renewal {
+            Renewal::Manual => Some(self.valid_until()),
+            Renewal::Watchdog => Some(self.ends),
+        }
+        .filter(|end| *end != Moment::FAR)
+    }
+
     /// The seat in which `owner` finds this hold.
     pub(crate) fn seat_of(&self, owner: &Owner) -> Arc<Seat> {
         owner.seat(&self.core.realm, Subject::of(&*self.sync))

@@ -37,7 +37,7 @@ use dashmap::mapref::multiple::RefMulti;
 use super::line::{self, Granted};
 use super::queue::{Queue, Room, Turn, Waiter, Wakers};
 use super::subscriptions::Ear;
-use super::ticket::{Applicant, Ticket, Visit};
+use super::ticket::{Applicant, Stay, Ticket, Visit};
 use crate::agenda::{Agenda, Item};
 use crate::description::{Heard, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
@@ -86,7 +86,7 @@ const WARM: usize = 256;
 /// All queues of a client.
 #[derive(Debug, Default)]
 pub(crate) struct LockEntries {
-    table: DashMap<Subject, Arc<LockEntry>>,
+    pub(super) table: DashMap<Subject, Arc<LockEntry>>,
     /// Queues that have been idle since they came in here, or were at some time, in that order.
     warm: Mutex<VecDeque<Arc<LockEntry>>>,
 }
@@ -106,9 +106,14 @@ impl LockEntries {
     }
 
     /// Takes a place in the queue of the applicant's own name.
-    pub(crate) fn join(core: &Arc<Core>, applicant: Applicant, terms: &HoldTerms) -> Ticket {
+    pub(crate) fn join(
+        core: &Arc<Core>,
+        applicant: Applicant,
+        stay: Stay,
+        terms: &HoldTerms,
+    ) -> Ticket {
         let sync = Arc::clone(&applicant.sync);
-        Self::join_at(core, sync.name(), sync.channel(), applicant, terms)
+        Self::join_at(core, sync.name(), sync.channel(), applicant, stay, terms)
     }
 
     /// Takes a place in the queue of `name`.
@@ -117,12 +122,13 @@ impl LockEntries {
         name: &Name,
         channel: &[u8],
         applicant: Applicant,
+        stay: Stay,
         terms: &HoldTerms,
     ) -> Ticket {
         let subject = Subject::named(&*applicant.sync, name);
         loop {
             let entry = core.entries.get(core, &subject, channel);
-            if let Some(place) = entry.join(core, &applicant, terms) {
+            if let Some(place) = entry.join(core, &applicant, stay, terms) {
                 return Ticket {
                     core: Arc::clone(core),
                     entry,
@@ -280,6 +286,7 @@ impl LockEntry {
         &self,
         core: &Core,
         applicant: &Applicant,
+        stay: Stay,
         terms: &HoldTerms,
     ) -> Option<u64> {
         let mut queue = self.queue();
@@ -327,6 +334,7 @@ impl LockEntry {
                 owner: applicant.owner.clone(),
                 terms: *terms,
                 joined: core.clock.now(),
+                stay,
                 turn: asks.then_some(Turn::Try),
                 asking: false,
                 asked: false,

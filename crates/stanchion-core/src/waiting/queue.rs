@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
+use super::ticket::Stay;
 use crate::description::{Sharing, Synchronizer};
 use crate::hint::Hint;
 use crate::hold::handle::Hold;
@@ -142,6 +143,8 @@ pub(super) struct Waiter {
     pub(super) terms: HoldTerms,
     /// The start of its patience with an outage.
     pub(super) joined: Moment,
+    /// Its call, which may have had other places before.
+    pub(super) stay: Stay,
     /// Its turn, given by the queue; its ticket takes it.
     pub(super) turn: Option<Turn>,
     /// True from the moment its ticket takes [`Turn::Try`] until the attempt has ended.

@@ -20,7 +20,7 @@ use crate::hold::sweep::Debt;
 use crate::line::Reason;
 use crate::shared::Core;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Outage, Wake};
+use stanchion_transport::{Moment, Outage, Wake};
 
 /// The poll interval without a confirmed subscription, when no message can wake a waiter.
 const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(250);
@@ -33,6 +33,13 @@ const SPIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mil
 pub(crate) struct Applicant {
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) owner: WireOwner,
+}
+
+/// The call that a place is taken for: its start, and its end at the latest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stay {
+    pub(crate) began: Moment,
+    pub(crate) deadline: Moment,
 }
 
 /// The position of a waiter for permits when it asks.
@@ -120,6 +127,7 @@ impl Ticket {
                     let old = waiter.waker.replace(waker);
                     drop(queue);
                     drop(old);
+                    self.core.presence.somebody_waits();
                     Poll::Pending
                 }
             }

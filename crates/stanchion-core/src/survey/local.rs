@@ -1,0 +1,128 @@
+//! What this process knows of itself, without the network.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait};
+use crate::client::Client;
+use crate::description::{Sharing, Subject, Synchronizer, Tenure};
+use crate::hold::state::HoldState;
+use crate::shared::Core;
+use crate::waiting::Waiting;
+use stanchion_transport::Moment;
+
+/// The waits of one queue: their number, and the start of the longest.
+type Behind = (usize, Moment);
+
+impl Client {
+    /// Returns what this client holds and waits for now, without asking anybody: for a debug page, a health check, a log line when
+    /// something hangs.
+    ///
+    /// It takes short locks of each queue in turn, so it is no snapshot of one moment; its cost grows with the number of holds
+    /// and waits.
+    ///
+    /// ```
+    /// # use stanchion_core::Client;
+    /// # async fn example(client: &Client) {
+    /// for hold in client.local_survey().holds {
+    ///     println!("{} for {:?}, {} wait here", hold.name, hold.held, hold.waiters);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn local_survey(&self) -> SurveyedClient {
+        look(self.core(), usize::MAX, usize::MAX)
+    }
+}
+
+/// Looks at this process: at most so many holds and waits, the oldest.
+pub(super) fn look(core: &Core, most_holds: usize, most_waits: usize) -> SurveyedClient {
+    let now = core.clock.now();
+    let mut waits = Vec::new();
+    let mut more_waits = 0;
+    let mut behind: HashMap<Subject, Behind> = HashMap::new();
+    core.entries.survey(most_waits, |name, waiting, rest| {
+        more_waits += rest;
+        if let Some(first) = waiting.first() {
+            let longest = waiting.iter().map(|it| it.began).min().unwrap_or(now);
+            let subject = Subject::named(&*first.sync, name);
+            behind.insert(subject, (waiting.len() + rest, longest));
+        }
+        waits.extend(waiting.into_iter().map(|it| (name.clone(), it)));
+    });
+    // In one order each time: otherwise a record would seem to have news.
+    waits.sort_by(|(a, at), (b, bt)| (at.began, a.as_bytes()).cmp(&(bt.began, b.as_bytes())));
+    more_waits += waits.len().saturating_sub(most_waits);
+    waits.truncate(most_waits);
+    let mut holds = core.timetable.holds();
+    holds.retain(|hold| hold.sync.tenure() != Tenure::Nothing && hold.is_held());
+    holds.sort_by(|a, b| {
+        let number = |it: &HoldState| it.owner.as_str().len();
+        let (a, b) = (&**a, &**b);
+        (a.began(), number(a), a.owner.as_str()).cmp(&(b.began(), number(b), b.owner.as_str()))
+    });
+    let more_holds = holds.len().saturating_sub(most_holds);
+    holds.truncate(most_holds);
+    let held = holds.iter().flat_map(|hold| held(hold, &behind, now));
+    SurveyedClient {
+        client: core.id,
+        app: core.config.app(),
+        host: core.presence.host(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        connected: now.since(core.presence.since()),
+        age: Duration::ZERO,
+        holds: held.collect(),
+        waits: waits
+            .into_iter()
+            .map(|(name, it)| wait(name.as_bytes(), &it, now))
+            .collect(),
+        more_holds,
+        more_waits,
+    }
+}
+
+fn held(hold: &HoldState, behind: &HashMap<Subject, Behind>, now: Moment) -> Vec<SurveyedHold> {
+    let of_name = |name| {
+        let waits = behind.get(&Subject::named(&*hold.sync, name));
+        let until = hold.valid_until();
+        SurveyedHold {
+            name: SurveyedName::new(name.as_bytes()),
+            kind: hold.sync.kind().name().to_owned(),
+            owner: hold.owner.to_string(),
+            count: match hold.sync.sharing() {
+                Sharing::Permits(permits) => permits,
+                // An operation under way changes it: one guard at least is there.
+                _ => hold.guards().unwrap_or(1),
+            },
+            token: hold.token(),
+            held: now.since(hold.began()),
+            lease_left: (until != Moment::FAR).then(|| until.since(now)),
+            ends_in: hold.ends().map(|end| end.since(now)),
+            waiters: waits.map_or(0, |(count, _)| *count),
+            longest_wait: waits.map(|(_, began)| now.since(*began)),
+            actor: hold.terms.actor.map(|actor| actor.to_string()),
+        }
+    };
+    hold.sync.names().into_iter().map(of_name).collect()
+}
+
+fn wait(name: &[u8], waiting: &Waiting, now: Moment) -> SurveyedWait {
+    SurveyedWait {
+        name: SurveyedName::new(name),
+        kind: waiting.sync.kind().name().to_owned(),
+        owner: waiting.owner.to_string(),
+        wanted: wanted(&*waiting.sync),
+        waiting: now.since(waiting.began),
+        gives_up_in: (waiting.deadline != Moment::FAR).then(|| waiting.deadline.since(now)),
+        actor: waiting.actor.map(|actor| actor.to_string()),
+        began: waiting.began.micros(),
+    }
+}
+
+fn wanted(sync: &dyn Synchronizer) -> u32 {
+    match sync.sharing() {
+        Sharing::Permits(permits) => permits,
+        _ => 1,
+    }
+}

@@ -1,0 +1,358 @@
+//! What a process tells of itself, as text on the server: JSON with short names.
+//!
+//! Times are the server's, in ms. They are made with one reading of its clock, so that a record without news is the same text.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait};
+use crate::actor::mark_of;
+use crate::token::FencingToken;
+use stanchion_transport::micros;
+
+/// The longest record, in bytes.
+pub(super) const LONGEST: usize = 64 * 1024;
+
+/// The most holds and waits that are looked at for a record.
+pub(super) const MOST_HOLDS: usize = 768;
+pub(super) const MOST_WAITS: usize = 256;
+
+/// The parts of a record's length for waits and for holds. The rest is for what is there once.
+const FOR_WAITS: usize = LONGEST * 3 / 8;
+const FOR_HOLDS: usize = LONGEST / 2;
+
+/// The version of the layout. Readers skip records of later ones.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    v: u32,
+    id: String,
+    app: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    pid: u32,
+    lib: String,
+    since: u64,
+    #[serde(default)]
+    holds: Vec<Hold>,
+    #[serde(default)]
+    waits: Vec<Wait>,
+    #[serde(default)]
+    more: More,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct More {
+    holds: usize,
+    waits: usize,
+}
+
+/// A name: as text where it is text, in hex digits otherwise.
+#[derive(Debug, Serialize, Deserialize)]
+struct Named {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    n: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    x: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Hold {
+    #[serde(flatten)]
+    name: Named,
+    /// The kind.
+    k: String,
+    /// The number of the owner.
+    o: u64,
+    /// The count, or the permits.
+    c: u32,
+    /// The token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    t: Option<u64>,
+    /// Held since.
+    s: u64,
+    /// Ends at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    e: Option<u64>,
+    /// The actor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    a: Option<String>,
+    /// The waiters of this process.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    m: usize,
+    /// The start of the longest wait among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    w: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Wait {
+    #[serde(flatten)]
+    name: Named,
+    k: String,
+    o: u64,
+    /// The permits that are wanted.
+    c: u32,
+    /// Waits since.
+    s: u64,
+    /// Gives up at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    e: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    a: Option<String>,
+    /// Tells it from others of this process: its start on the process's clock, in µs.
+    i: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+impl Named {
+    fn of(name: &SurveyedName, shown: bool) -> Self {
+        let bytes = name.as_bytes();
+        if !shown {
+            let short = mark_of(bytes) >> 32;
+            return Self::text(format!("#{short:08x}"));
+        }
+        match std::str::from_utf8(bytes) {
+            Ok(name) => Self::text(name.to_owned()),
+            Err(_) => Self {
+                n: None,
+                x: Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            },
+        }
+    }
+
+    const fn text(name: String) -> Self {
+        Self {
+            n: Some(name),
+            x: None,
+        }
+    }
+
+    fn read(self) -> Option<SurveyedName> {
+        if let Some(name) = self.n {
+            return Some(SurveyedName(name.into_bytes()));
+        }
+        let digits = self.x?;
+        let pairs = digits.as_bytes().chunks(2);
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        pairs.map(byte).collect::<Option<_>>().map(SurveyedName)
+    }
+}
+
+/// Writes what `seen` tells at server time `now`, in µs. What does not fit is counted: the oldest stay.
+pub(super) fn write(seen: &SurveyedClient, now: u64, names: bool) -> String {
+    let past = |ago: Duration| now.saturating_sub(micros(ago)) / 1000;
+    let future = |after: Duration| now.saturating_add(micros(after)) / 1000;
+    let number = |owner: &str| {
+        let number = owner.rsplit(':').next().and_then(|it| it.parse().ok());
+        number.unwrap_or(0)
+    };
+    let hold = |it: &SurveyedHold| Hold {
+        name: Named::of(&it.name, names),
+        k: it.kind.clone(),
+        o: number(&it.owner),
+        c: it.count,
+        t: it.token.map(FencingToken::get),
+        s: past(it.held),
+        e: it.ends_in.map(future),
+        a: it.actor.clone(),
+        m: it.waiters,
+        w: it.longest_wait.map(past),
+    };
+    let wait = |it: &SurveyedWait| Wait {
+        name: Named::of(&it.name, names),
+        k: it.kind.clone(),
+        o: number(&it.owner),
+        c: it.wanted,
+        s: past(it.waiting),
+        e: it.gives_up_in.map(future),
+        a: it.actor.clone(),
+        i: it.began,
+    };
+    let holds: Vec<Hold> = fitting(seen.holds.iter().map(hold), FOR_HOLDS);
+    let waits: Vec<Wait> = fitting(seen.waits.iter().map(wait), FOR_WAITS);
+    let record = Record {
+        v: VERSION,
+        id: seen.client.to_string(),
+        app: seen.app.clone(),
+        host: seen.host.clone(),
+        pid: seen.pid,
+        lib: seen.version.clone(),
+        since: past(seen.connected),
+        more: More {
+            holds: seen.more_holds + seen.holds.len() - holds.len(),
+            waits: seen.more_waits + seen.waits.len() - waits.len(),
+        },
+        holds,
+        waits,
+    };
+    // OK: texts, numbers and lists have a form in JSON.
+    serde_json::to_string(&record).unwrap_or_default()
+}
+
+/// The first of `items` whose texts have `room` together.
+fn fitting<T: Serialize>(items: impl Iterator<Item = T>, room: usize) -> Vec<T> {
+    let mut left = room;
+    items
+        .take_while(|item| {
+            let length = serde_json::to_vec(item).map_or(room, |text| text.len() + 1);
+            let fits = length <= left;
+            left = left.saturating_sub(length);
+            fits
+        })
+        .collect()
+}
+
+/// Reads a record at server time `now`, told at `told`, both in ms. `None`: somebody else's, or of a later version.
+pub(super) fn read(text: &[u8], now: u64, told: u64) -> Option<SurveyedClient> {
+    let record: Record = serde_json::from_slice(text).ok()?;
+    if record.v != VERSION {
+        return None;
+    }
+    let client: Uuid = record.id.parse().ok()?;
+    let ago = |then: u64| Duration::from_millis(now.saturating_sub(then));
+    let left = |end: u64| Duration::from_millis(end.saturating_sub(now));
+    let hold = |it: Hold| {
+        Some(SurveyedHold {
+            name: it.name.read()?,
+            kind: it.k,
+            owner: format!("{client}:{}", it.o),
+            count: it.c,
+            token: it.t.and_then(FencingToken::new),
+            held: ago(it.s),
+            lease_left: None,
+            ends_in: it.e.map(left),
+            waiters: it.m,
+            longest_wait: it.w.map(ago),
+            actor: it.a,
+        })
+    };
+    let wait = |it: Wait| {
+        Some(SurveyedWait {
+            name: it.name.read()?,
+            kind: it.k,
+            owner: format!("{client}:{}", it.o),
+            wanted: it.c,
+            waiting: ago(it.s),
+            gives_up_in: it.e.map(left),
+            actor: it.a,
+            began: it.i,
+        })
+    };
+    Some(SurveyedClient {
+        client,
+        app: record.app,
+        host: record.host,
+        pid: record.pid,
+        version: record.lib,
+        connected: ago(record.since),
+        age: ago(told),
+        holds: record.holds.into_iter().filter_map(hold).collect(),
+        waits: record.waits.into_iter().filter_map(wait).collect(),
+        more_holds: record.more.holds,
+        more_waits: record.more.waits,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(holds: usize, name: &[u8]) -> SurveyedClient {
+        let client = Uuid::nil();
+        let hold = |n: usize| SurveyedHold {
+            name: SurveyedName::new(name),
+            kind: "lock".into(),
+            owner: format!("{client}:{n}"),
+            count: 1,
+            token: FencingToken::new(1_764_000_120_000_123),
+            held: Duration::from_secs(9),
+            lease_left: None,
+            ends_in: None,
+            waiters: 2,
+            longest_wait: Some(Duration::from_secs(3)),
+            actor: Some("t7".into()),
+        };
+        let wait = |n: usize| SurveyedWait {
+            name: SurveyedName::new(name),
+            kind: "rwlock_read".into(),
+            owner: format!("{client}:{n}"),
+            wanted: 1,
+            waiting: Duration::from_secs(2),
+            gives_up_in: Some(Duration::from_secs(5)),
+            actor: None,
+            began: 17,
+        };
+        SurveyedClient {
+            client,
+            app: "orders-api".into(),
+            host: Some("node-17".into()),
+            pid: 4711,
+            version: "0.1.0".into(),
+            connected: Duration::from_secs(60),
+            age: Duration::ZERO,
+            holds: (0..holds).map(hold).collect(),
+            waits: (0..holds).map(wait).collect(),
+            more_holds: 0,
+            more_waits: 0,
+        }
+    }
+
+    const NOW: u64 = 1_764_000_000_000;
+
+    #[test]
+    fn a_record_tells_what_was_seen() {
+        for name in [
+            &b"orders"[..],
+            b"a\n{b}\"\\",
+            b"\xff\x00\xfe",
+            "ä".as_bytes(),
+        ] {
+            let seen = seen(2, name);
+            let text = write(&seen, NOW * 1000, true);
+            assert_eq!(read(text.as_bytes(), NOW, NOW).unwrap(), seen, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_no_longer_than_64_kib_and_counts_the_rest() {
+        for name in [&b"n"[..], &[b'n'; 512], &[0xff; 512]] {
+            let text = write(&seen(10_000, name), NOW * 1000, true);
+            assert!(text.len() <= LONGEST, "{}", text.len());
+            let back = read(text.as_bytes(), NOW, NOW).unwrap();
+            assert_eq!(back.holds.len() + back.more_holds, 10_000);
+            assert_eq!(back.waits.len() + back.more_waits, 10_000);
+            assert!(back.holds.len() >= 20 && back.waits.len() >= 20);
+            assert!(back.holds[0].owner.ends_with(":0"));
+        }
+    }
+
+    #[test]
+    fn without_names_digits_stand_for_them() {
+        let text = write(&seen(1, b"secret"), NOW * 1000, false);
+        assert!(!text.contains("secret"), "{text}");
+        let back = read(text.as_bytes(), NOW, NOW).unwrap();
+        let name = back.holds[0].name.to_string();
+        assert!(name.starts_with('#') && name.len() == 9, "{name}");
+        assert_eq!(back.holds[0].name, back.waits[0].name);
+    }
+
+    #[test]
+    fn what_others_write_is_skipped_or_read_with_what_it_has() {
+        for foreign in ["", "{", "[]", "{\"v\":1}", "null", "\u{0}"] {
+            assert_eq!(read(foreign.as_bytes(), NOW, NOW), None, "{foreign}");
+        }
+        let later = write(&seen(1, b"n"), NOW * 1000, true).replacen("\"v\":1", "\"v\":2", 1);
+        assert_eq!(read(later.as_bytes(), NOW, NOW), None);
+        let more =
+            write(&seen(1, b"n"), NOW * 1000, true).replacen("\"v\":1", "\"v\":1,\"new\":[1]", 1);
+        assert!(read(more.as_bytes(), NOW, NOW).is_some());
+    }
+}

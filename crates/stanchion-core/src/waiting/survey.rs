@@ -1,0 +1,55 @@
+//! Who waits, for those who only look.
+
+use std::sync::Arc;
+
+use dashmap::mapref::multiple::RefMulti;
+
+use super::lock_entry::{LockEntries, LockEntry};
+use crate::actor::Actor;
+use crate::description::{Subject, Synchronizer};
+use crate::name::Name;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::Moment;
+
+/// A waiter, as a survey sees it.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) sync: Arc<dyn Synchronizer>,
+    pub(crate) owner: WireOwner,
+    pub(crate) actor: Option<Actor>,
+    pub(crate) began: Moment,
+    pub(crate) deadline: Moment,
+}
+
+impl LockEntries {
+    /// Calls `see` for the waiters of each queue: at most `most` of a queue, those that joined it first. `see` is told the name that
+    /// is waited for, and how many more there are. Called under the queue's mutex: it must be short.
+    pub(crate) fn survey(&self, most: usize, mut see: impl FnMut(&Name, Vec<Waiting>, usize)) {
+        // The shards are unlocked before a queue is: what is done with a queue then delays nobody who looks another one up.
+        let entries: Vec<_> = self.table.iter().map(|it| Arc::clone(&it)).collect();
+        for entry in entries {
+            let queue = entry.queue();
+            if queue.waiters.is_empty() {
+                continue;
+            }
+            let waiters = queue.waiters.values().take(most).map(|waiter| Waiting {
+                sync: Arc::clone(&waiter.sync),
+                owner: waiter.owner.clone(),
+                actor: waiter.terms.actor,
+                began: waiter.stay.began,
+                deadline: waiter.stay.deadline,
+            });
+            let (waiters, all) = (waiters.collect(), queue.waiters.len());
+            drop(queue);
+            see(entry.name(), waiters, all.saturating_sub(most));
+        }
+    }
+
+    /// The start of the call that has waited longest, if any waits. Looks at the first of each queue.
+    pub(crate) fn oldest(&self) -> Option<Moment> {
+        let first = |it: RefMulti<'_, Subject, Arc<LockEntry>>| {
+            it.queue().first().map(|(_, waiter)| waiter.stay.began)
+        };
+        self.table.iter().filter_map(first).min()
+    }
+}

@@ -1,0 +1,245 @@
+//! Deadlocks across names and processes: found, confirmed, and not seen where there are none.
+
+use std::time::Duration;
+
+use stanchion::{
+    AcquireOptions, Certainty, Client, Deadlock, Lock, LockGuard, Owner, RwLock, Semaphore,
+};
+use stanchion_tests::World;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Holds one lock and waits for another, in a task of its own.
+fn holds_and_waits(
+    client: &Client,
+    holds: &str,
+    waits: &str,
+    options: AcquireOptions,
+) -> JoinHandle<()> {
+    let lock = |name: &str| Lock::new(client, name).unwrap();
+    let (holds, waits) = (lock(holds), lock(waits));
+    tokio::spawn(async move {
+        let _held = holds.acquire_with(options.clone()).await.unwrap();
+        sleep(secs(1)).await;
+        let _both = waits.acquire_with(options).await;
+        sleep(secs(600)).await;
+    })
+}
+
+fn of(owner: &Owner) -> AcquireOptions {
+    AcquireOptions::new().owner(owner)
+}
+
+async fn found(observer: &Client) -> Vec<Deadlock> {
+    observer.deadlocks().await.unwrap()
+}
+
+/// The names that are waited for in a deadlock.
+fn names(deadlock: &Deadlock) -> Vec<String> {
+    let mut names: Vec<String> = (deadlock.edges.iter())
+        .map(|edge| edge.wait.name.to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_owners_that_wait_for_each_other_are_found_within_25_seconds() {
+    let world = World::engine();
+    let (a, b) = (world.named("orders").await, world.named("ledger").await);
+    let observer = world.client().await;
+    let started = Instant::now();
+    let _a = holds_and_waits(&a, "x", "y", of(&a.owner()));
+    let _b = holds_and_waits(&b, "y", "x", of(&b.owner()));
+    let deadlocks = loop {
+        let deadlocks = found(&observer).await;
+        if !deadlocks.is_empty() {
+            break deadlocks;
+        }
+        sleep(secs(1)).await;
+    };
+    assert!(started.elapsed() <= secs(25), "{:?}", started.elapsed());
+    let [deadlock] = &deadlocks[..] else {
+        panic!("{deadlocks:?}");
+    };
+    assert_eq!(
+        (deadlock.certainty, deadlock.until),
+        (Certainty::Certain, None)
+    );
+    assert_eq!(names(deadlock), ["x", "y"]);
+    for edge in &deadlock.edges {
+        let there = if edge.waiter == a.id() { "y" } else { "x" };
+        assert_eq!(edge.wait.name.to_string(), there);
+        assert_eq!(edge.hold.name, edge.wait.name);
+        assert_ne!(edge.waiter, edge.holder);
+        assert!(edge.hold.token.is_some() && edge.wait.waiting > secs(1));
+        assert_eq!(edge.waiter_app == "orders", edge.waiter == a.id());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_tasks_in_a_circle_are_suspected_and_who_waits_behind_is_not_named() {
+    let world = World::engine();
+    let mut clients = world.fleet(4).await;
+    let behind = clients.pop().unwrap();
+    let options = AcquireOptions::new;
+    let _held = [("x", "y"), ("y", "z"), ("z", "x")]
+        .iter()
+        .zip(&clients)
+        .map(|((holds, waits), client)| holds_and_waits(client, holds, waits, options()))
+        .collect::<Vec<_>>();
+    let _behind = holds_and_waits(&behind, "other", "x", options());
+    sleep(secs(12)).await;
+    let deadlocks = found(&behind).await;
+    let [deadlock] = &deadlocks[..] else {
+        panic!("{deadlocks:?}");
+    };
+    assert_eq!(deadlock.certainty, Certainty::Suspected);
+    assert_eq!(names(deadlock), ["x", "y", "z"]);
+    assert!(deadlock.edges.iter().all(|edge| edge.waiter != behind.id()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_by_itself_says_when() {
+    let world = World::engine();
+    let (a, b) = (world.client().await, world.client().await);
+    let _a = holds_and_waits(&a, "x", "y", of(&a.owner()).timeout(secs(120)));
+    let _b = holds_and_waits(&b, "y", "x", of(&b.owner()));
+    sleep(secs(12)).await;
+    let deadlocks = found(&a).await;
+    let until = deadlocks[0].until.unwrap();
+    assert!((secs(90)..secs(110)).contains(&until), "{until:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_and_a_deadlock_that_ended_are_none() {
+    let world = World::engine();
+    let (a, b) = (world.client().await, world.client().await);
+    let _a = holds_and_waits(&a, "x", "y", of(&a.owner()));
+    let held = Lock::new(&b, "y").unwrap().acquire().await.unwrap();
+    sleep(secs(12)).await;
+    assert_eq!(found(&b).await, []);
+    held.release().await.unwrap();
+    sleep(secs(12)).await;
+    // From here on a real one, which ends while it is looked at.
+    let owner = b.owner();
+    let holding = holds_and_waits(&b, "z", "x", of(&owner));
+    let third = Lock::new(&a, "z").unwrap();
+    let waiting = tokio::spawn(async move { third.acquire().await });
+    sleep(secs(12)).await;
+    let looking = tokio::spawn({
+        let b = b.clone();
+        async move { found(&b).await }
+    });
+    sleep(secs(2)).await;
+    waiting.abort();
+    holding.abort();
+    assert_eq!(looking.await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_moved_to_another_task_is_only_suspected() {
+    let world = World::engine();
+    let (a, b) = (world.client().await, world.client().await);
+    let (give, take) = oneshot::channel::<LockGuard>();
+    let (x, y) = (Lock::new(&a, "x").unwrap(), Lock::new(&a, "y").unwrap());
+    // This task gives its guard away, and waits for something that the other end of the circle has. The guard's new task could
+    // release at any time.
+    let _giver = tokio::spawn(async move {
+        let held = x.acquire().await.unwrap();
+        give.send(held).unwrap();
+        sleep(secs(1)).await;
+        let _y = y.acquire().await;
+    });
+    let _taker = tokio::spawn(async move {
+        let _held = take.await.unwrap();
+        sleep(secs(600)).await;
+    });
+    let _b = holds_and_waits(&b, "y", "x", AcquireOptions::new());
+    sleep(secs(12)).await;
+    let deadlocks = found(&b).await;
+    assert!(
+        deadlocks
+            .iter()
+            .all(|it| it.certainty == Certainty::Suspected)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_waits_for_its_own_reader_is_a_knot_and_readers_alone_are_none() {
+    let world = World::engine();
+    let (a, b) = (world.client().await, world.client().await);
+    let reader = |client: &Client| RwLock::new(client, "prices").unwrap();
+    // One reads, and waits for what the other has, which waits to write.
+    let (prices, x) = (reader(&a), Lock::new(&a, "x").unwrap());
+    let owner = a.owner();
+    let _a = tokio::spawn(async move {
+        let _reads = prices.read_with(of(&owner)).await.unwrap();
+        sleep(secs(1)).await;
+        let _x = x.acquire_with(of(&owner)).await;
+    });
+    let (prices, x) = (reader(&b), Lock::new(&b, "x").unwrap());
+    let owner = b.owner();
+    let _b = tokio::spawn(async move {
+        let _x = x.acquire_with(of(&owner)).await.unwrap();
+        sleep(secs(1)).await;
+        let _writes = prices.write_with(of(&owner)).await;
+    });
+    sleep(secs(12)).await;
+    let deadlocks = found(&a).await;
+    let [deadlock] = &deadlocks[..] else {
+        panic!("{deadlocks:?}");
+    };
+    assert_eq!(deadlock.certainty, Certainty::Certain);
+    assert_eq!(names(deadlock), ["prices", "x"]);
+    let world = World::engine();
+    let (a, b) = (world.client().await, world.client().await);
+    let _reads = (
+        reader(&a).read().await.unwrap(),
+        reader(&b).read().await.unwrap(),
+    );
+    sleep(secs(12)).await;
+    assert_eq!(found(&a).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_holder_of_permits_that_can_go_on_is_enough() {
+    for (permits, stuck) in [(3, false), (2, true)] {
+        let world = World::engine();
+        let clients = world.fleet(4).await;
+        let pool = |client: &Client| Semaphore::new(client, "pool").unwrap();
+        let gate = |client: &Client| Lock::new(client, "gate").unwrap();
+        pool(&clients[0]).init(permits).await.unwrap();
+        // Two have a permit and want the gate; who has the gate wants a permit.
+        for client in &clients[..2] {
+            let (pool, gate) = (pool(client), gate(client));
+            tokio::spawn(async move {
+                let _permit = pool.acquire().await.unwrap();
+                sleep(secs(2)).await;
+                let _gate = gate.acquire().await;
+            });
+        }
+        let (last, gate) = (pool(&clients[2]), gate(&clients[2]));
+        tokio::spawn(async move {
+            let _gate = gate.acquire().await.unwrap();
+            sleep(secs(2)).await;
+            let _permit = last.acquire().await;
+        });
+        sleep(secs(1)).await;
+        // With a third permit there is a holder who waits for nothing.
+        let _third = pool(&clients[3]).try_acquire().await.unwrap();
+        sleep(secs(12)).await;
+        let deadlocks = found(&clients[3]).await;
+        assert_eq!(deadlocks.len(), usize::from(stuck), "{deadlocks:?}");
+        assert!(
+            deadlocks
+                .iter()
+                .all(|it| it.certainty == Certainty::Suspected)
+        );
+    }
+}

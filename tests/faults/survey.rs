@@ -1,0 +1,146 @@
+//! What clients tell of themselves, on real servers.
+
+use std::time::Duration;
+
+use stanchion::{AcquireOptions, Certainty, Client, Secret};
+use stanchion_testkit::{RedisServer, eventually_async};
+
+use crate::rights;
+use crate::support::*;
+
+/// Longer than any hold is kept secret.
+const TOLD: Duration = Duration::from_secs(12);
+
+async fn seen(observer: &Client, client: &Client) -> Option<stanchion::SurveyedClient> {
+    let survey = observer.survey().await.unwrap();
+    survey
+        .clients
+        .into_iter()
+        .find(|it| it.client == client.id())
+}
+
+fn record_of(server: &RedisServer, client: &Client) -> String {
+    let key = format!("stanchion_client:{{{}}}", client.id());
+    let text = server.cli(&["GET", &key]);
+    if text.is_nil() {
+        String::new()
+    } else {
+        text.as_text().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn the_user_of_the_line_may_tell_what_it_holds_and_operators_read_it() {
+    let Some(server) = server() else { return };
+    let client = rights::client(&server).await;
+    let observer = connect(server.url()).await;
+    let held = lock(&client, "app:orders", LONG).acquire().await.unwrap();
+    soon(TOLD, async {
+        while seen(&observer, &client).await.is_none() {
+            tokio::time::sleep(ms(100)).await;
+        }
+    })
+    .await;
+    let told = seen(&observer, &client).await.unwrap();
+    assert_eq!(told.holds[0].token, held.fencing_token());
+    assert!(told.host.is_some() && told.pid == std::process::id());
+    let text = record_of(&server, &client);
+    for secret in [
+        "password",
+        "redis://",
+        "127.0.0.1",
+        &server.addr().to_string(),
+    ] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+    rights::nothing_refused(&server);
+    // It writes and does not read.
+    assert!(client.survey().await.is_err());
+    held.release().await.unwrap();
+    client.shutdown(Duration::from_secs(1)).await;
+    assert_eq!(record_of(&server, &client), "");
+    assert_eq!(seen(&observer, &client).await, None);
+}
+
+#[tokio::test]
+async fn without_the_right_to_tell_everything_else_works() {
+    let Some(server) = server() else { return };
+    admin(
+        &server,
+        &[
+            "ACL",
+            "SETUSER",
+            "mute",
+            "on",
+            ">password",
+            "~app:*",
+            "~*{app:*",
+            "~stanchion_fence:*",
+            "&*",
+            "+@all",
+        ],
+    );
+    let mute = config(server.url())
+        .username("mute".to_owned())
+        .password(Secret::new("password"));
+    let mute = Client::connect_with(mute).await.unwrap();
+    let held = lock(&mute, "app:orders", ms(600)).acquire().await.unwrap();
+    let refused = || {
+        let log = server.cli(&["ACL", "LOG"]);
+        let objects = log.as_array().iter().map(|entry| entry.as_array());
+        let of_records = objects.filter(|entry| entry[7].as_text().contains("stanchion_client"));
+        of_records.map(|entry| entry[1].as_int()).sum::<i64>()
+    };
+    soon(TOLD, async {
+        while refused() == 0 {
+            tokio::time::sleep(ms(100)).await;
+        }
+    })
+    .await;
+    let before = refused();
+    // The record and the list, once each, and not again while the connections last.
+    assert!(before <= 3, "{before}");
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert_eq!(refused(), before);
+    assert!(held.is_held());
+    held.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn two_processes_that_wait_for_each_other_are_found() {
+    let Some(server) = server() else { return };
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
+    let tasks: Vec<_> = [(&a, "x", "y"), (&b, "y", "x")]
+        .map(|(client, holds, waits)| {
+            let owner = AcquireOptions::new().owner(&client.owner());
+            let (holds, waits) = (lock(client, holds, LONG), lock(client, waits, LONG));
+            tokio::spawn(async move {
+                let _held = holds.acquire_with(owner.clone()).await.unwrap();
+                tokio::time::sleep(ms(500)).await;
+                drop(waits.acquire_with(owner).await);
+            })
+        })
+        .into();
+    let observer = connect(server.url()).await;
+    let mut found = Vec::new();
+    soon(Duration::from_secs(40), async {
+        while found.is_empty() {
+            found = observer.deadlocks().await.unwrap();
+            tokio::time::sleep(ms(100)).await;
+        }
+    })
+    .await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        (found[0].certainty, found[0].edges.len()),
+        (Certainty::Certain, 2)
+    );
+    for task in tasks {
+        task.abort();
+    }
+    eventually_async("both are free", async || {
+        is_free(&server, "x").await && is_free(&server, "y").await
+    })
+    .await;
+}
