@@ -50,7 +50,7 @@ struct AskLine<'a> {
 pub(crate) async fn ask(args: AskArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
     let reason = &args.reason;
-    let asked = match look(&client, &args.name, args.kind).await? {
+    let asked = match look(&client, args.name.as_bytes(), args.kind).await? {
         Seen::Lock(_) => {
             let lock = Lock::new(&client, &args.name).map_err(Library)?;
             lock.request_release(reason).await

@@ -44,6 +44,11 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
+    /// What stands in front of every name.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// The configuration of the client. Reads the file with the URL, if there is one.
     pub(crate) fn config(&self) -> Result<ClientConfig, Failure> {
         let url = match self.url()? {

@@ -112,7 +112,7 @@ enum Holders {
 }
 
 async fn holders(client: &Client, args: &ForceReleaseArgs) -> Result<Holders, Failure> {
-    match look(client, &args.name, args.kind).await? {
+    match look(client, args.name.as_bytes(), args.kind).await? {
         Seen::Lock(status) => Ok(Holders::Lock(status.holder)),
         Seen::Fair(status) => Ok(Holders::Fair(status.holder)),
         Seen::Rwlock(status) => Ok(Holders::Rwlock(status)),

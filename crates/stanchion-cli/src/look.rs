@@ -10,7 +10,7 @@ use stanchion::{
 use crate::exit::{Failure, Library};
 
 /// The kind of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     Lock,
@@ -21,6 +21,20 @@ pub(crate) enum Kind {
     /// Permits with leases, as `run --permits` takes them.
     LeasedSemaphore,
     Latch,
+}
+
+impl Kind {
+    /// The kind in one short word, for tables.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Fair => "fair",
+            Self::Rwlock => "rwlock",
+            Self::Semaphore => "semaphore",
+            Self::LeasedSemaphore => "permits",
+            Self::Latch => "latch",
+        }
+    }
 }
 
 /// The status of a name on the server.
@@ -47,7 +61,11 @@ fn is_something_else<T>(result: &Result<T, QueryError>) -> bool {
 }
 
 /// Reads the status as `kind`, or detects the kind.
-pub(crate) async fn look(client: &Client, name: &str, kind: Option<Kind>) -> Result<Seen, Failure> {
+pub(crate) async fn look(
+    client: &Client,
+    name: &[u8],
+    kind: Option<Kind>,
+) -> Result<Seen, Failure> {
     match kind {
         None => guess(client, name).await,
         Some(Kind::Lock) => {
@@ -87,7 +105,7 @@ fn counted(mut status: FairLockStatus, waiting: Option<u64>) -> FairLockStatus {
     status
 }
 
-async fn guess(client: &Client, name: &str) -> Result<Seen, Failure> {
+async fn guess(client: &Client, name: &[u8]) -> Result<Seen, Failure> {
     let fair = FairLock::new(client, name).map_err(Library)?.status().await;
     if !is_something_else(&fair) {
         let status = fair.map_err(Library)?;

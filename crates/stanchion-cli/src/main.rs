@@ -10,18 +10,34 @@
 compile_error!("stanchion-cli forwards Unix signals; use the library on other systems");
 
 mod ask;
+mod bench;
+mod beside;
+mod clients;
 mod completions;
 mod connect;
 mod demo;
+mod doctor;
+mod entry;
 mod exit;
 mod force_release;
+mod glob;
+mod inspect;
 mod look;
+mod ls;
 mod output;
+mod people;
 mod permits;
+mod ping;
+mod probe;
 mod run;
+mod scan;
 mod serve;
 mod similar;
 mod status;
+mod table;
+mod trouble;
+mod watch;
+mod wording;
 
 use std::process::ExitCode;
 
@@ -49,6 +65,8 @@ Examples:
   stanchion status nightly                   who holds it, and for how long
   stanchion ask nightly --reason 'a fix'     ask its holder to give it back
   stanchion force-release nightly            take it from a holder that hangs
+  stanchion ls                               every name, who holds it, who waits
+  stanchion doctor                           is the server fit for locks?
 
 Environment:
   STANCHION_URL        the server, instead of --url; without either, one of your
@@ -65,6 +83,13 @@ enum Command {
     ForceRelease(force_release::ForceReleaseArgs),
     Permits(permits::PermitsArgs),
     Serve(serve::ServeArgs),
+    Ls(ls::LsArgs),
+    Inspect(inspect::InspectArgs),
+    Doctor(doctor::DoctorArgs),
+    Ping(ping::PingArgs),
+    Clients(clients::ClientsArgs),
+    Watch(watch::WatchArgs),
+    Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -99,6 +124,13 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,
             Command::Permits(args) => Box::pin(permits::permits(args)).await,
             Command::Serve(args) => Box::pin(serve::serve(args)).await,
+            Command::Ls(args) => Box::pin(ls::ls(args)).await,
+            Command::Inspect(args) => Box::pin(inspect::inspect(args)).await,
+            Command::Doctor(args) => Box::pin(doctor::doctor(args)).await,
+            Command::Ping(args) => Box::pin(ping::ping(args)).await,
+            Command::Clients(args) => Box::pin(clients::clients(args)).await,
+            Command::Watch(args) => Box::pin(watch::watch(args)).await,
+            Command::Bench(args) => Box::pin(bench::bench(args)).await,
             Command::Completions(args) => completions::completions(&args),
         }
     })

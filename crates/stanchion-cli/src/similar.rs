@@ -3,6 +3,9 @@
 use stanchion::{Client, Name};
 use stanchion_core::primitive::{Arg, Handle, Reply, Resend, Script};
 
+use crate::beside::is_beside;
+use crate::glob::matches;
+
 static SIMILAR: Script<1, 2> = Script::new("cli/similar", include_str!("../lua/similar.lua"));
 
 /// The number of keys that one script looks at, about a millisecond of the server's time, and the number of scripts.
@@ -53,13 +56,7 @@ pub(crate) async fn look(client: &Client, name: &Name, asked: &str) -> Option<Mi
 
 /// The distance of `key` from the name that was asked for; `None` if they are not similar.
 fn distance(asked: &str, key: &str) -> Option<usize> {
-    // Redisson and this library keep such keys beside a name.
-    let beside = ["redisson_", "stanchion_"]
-        .iter()
-        .any(|prefix| key.starts_with(prefix))
-        || key.contains("}:redisson_")
-        || key.ends_with(":timeout") && key.contains('{');
-    if beside {
+    if is_beside(key) {
         return None;
     }
     if asked.contains(['*', '?']) {
@@ -77,19 +74,6 @@ fn distance(asked: &str, key: &str) -> Option<usize> {
     let most = (asked.chars().count() / 4).clamp(1, 3);
     let distance = strsim::damerau_levenshtein(&asked, &key);
     (distance <= most).then_some(distance)
-}
-
-/// Returns whether `text` matches `pattern`, where `*` stands for anything and `?` for one byte.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    match (pattern, text) {
-        ([], []) => true,
-        ([b'*', rest @ ..], _) => {
-            matches(rest, text) || matches!(text, [_, after @ ..] if matches(pattern, after))
-        }
-        ([b'?', pattern @ ..], [_, text @ ..]) => matches(pattern, text),
-        ([p, pattern @ ..], [t, text @ ..]) if p == t => matches(pattern, text),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

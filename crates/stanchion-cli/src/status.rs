@@ -48,7 +48,7 @@ pub(crate) struct StatusArgs {
 
 pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
-    let seen = look(&client, &args.name, args.kind).await?;
+    let seen = look(&client, args.name.as_bytes(), args.kind).await?;
     let full = client.name(&args.name).map_err(exit::Library)?;
     let missing = match seen.is_at_rest() {
         true => similar::look(&client, &full, &args.name).await,

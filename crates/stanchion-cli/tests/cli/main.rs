@@ -8,6 +8,7 @@ mod inspect;
 mod kinds;
 mod log;
 mod names;
+mod operator;
 mod outage;
 mod run;
 mod serve;

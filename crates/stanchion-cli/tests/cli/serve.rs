@@ -1,4 +1,6 @@
 //! `serve`, and `run` with nothing installed: real processes, each test with a directory of its own.
+//!
+//! Long: one case after the other over the same few helpers.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

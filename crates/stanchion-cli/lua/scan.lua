@@ -1,0 +1,46 @@
+-- cli/scan
+-- One step of SCAN: of the keys seen, those that look like a hold, and those that stand beside a name. Reads only.
+--
+-- Sent as a plain EVAL to each server in turn: it has no key of its own, and looks only at keys that this server has just listed.
+--
+-- ARGV[1]  cursor  of SCAN, 0 at first
+-- ARGV[2]  count   about so many keys are looked at
+--
+-- Returns  { the next cursor (0: all have been seen), number of keys seen, found, ... }
+--          found: { 'hold', key, ttl in ms, fields, field mode or '', field, value, field, value } at most two fields
+--                 { 'beside', key, ttl in ms, members }
+-- Replay   harmless
+-- Wakes    nobody
+-- Cost     O(count): about 2 microseconds a key (measured with 1 million)
+local seen = redis.call('SCAN', ARGV[1], 'COUNT', ARGV[2])
+local result = { seen[1], #seen[2] }
+local sizes = { list = 'LLEN', zset = 'ZCARD', hash = 'HLEN' }
+-- A user without the right to a key sees it listed and may not read it: the key is passed over.
+local function ask(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then return nil end
+  return reply
+end
+local function kind_of(key)
+  local reply = ask('TYPE', key)
+  return reply and reply.ok
+end
+for i = 1, #seen[2] do
+  local key = seen[2][i]
+  local first = key:byte(1)
+  -- One byte decides for most keys: 'r', 's', '{', and what ends as the leases of permits do.
+  if (first == 114 or first == 115) and (key:find('^redisson_') or key:find('^stanchion_')) or key:sub(-8) == ':timeout' then
+    local size = sizes[kind_of(key) or '']
+    size = size and ask(size, key) or 1
+    result[#result + 1] = { 'beside', key, ask('PTTL', key) or -2, size }
+  elseif kind_of(key) == 'hash' then
+    local fields = ask('HRANDFIELD', key, 2, 'WITHVALUES') or {}
+    local field = fields[1] == 'mode' and fields[3] or fields[1]
+    if field and field:find('^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:') then
+      local hold = { 'hold', key, ask('PTTL', key) or -2, ask('HLEN', key) or 0, ask('HGET', key, 'mode') or '' }
+      for j = 1, #fields do hold[#hold + 1] = fields[j] end
+      result[#result + 1] = hold
+    end
+  end
+end
+return result

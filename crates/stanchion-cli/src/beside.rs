@@ -1,0 +1,174 @@
+//! The keys and channels that stand beside a name, told apart and put together as `docs/protocol.md` lists them.
+
+use stanchion::Name;
+
+use crate::look::Kind;
+
+/// What a key beside a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
+    /// The waiters of a fair lock, in order.
+    Queue,
+    /// The processes that wait in the line.
+    Line,
+    /// The processes that wait and can hold together.
+    Crowd,
+    /// The permits that are held: the plain semaphore's ledger.
+    Ledger,
+    /// The permits that are held: those with leases.
+    Leases,
+    /// The last heartbeats of the processes in a fair queue.
+    Heard,
+    /// Says what kind the name is, and nothing else that an operator asks.
+    Mark,
+    /// A counter or a note that stays when the name is at rest.
+    Rest,
+}
+
+/// Prefixes, the kind they show (`None`: several kinds have it), and what they hold.
+const PREFIXES: [(&str, Option<Kind>, Part); 20] = [
+    ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
+    ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
+    ("stanchion_fair_waiters", Some(Kind::Fair), Part::Mark),
+    ("stanchion_fair_heard", Some(Kind::Fair), Part::Heard),
+    ("redisson_lock_token", None, Part::Rest),
+    ("stanchion_line", None, Part::Line),
+    ("stanchion_wake", None, Part::Rest),
+    ("stanchion_rwlock_line", Some(Kind::Rwlock), Part::Line),
+    ("stanchion_rwlock_crowd", Some(Kind::Rwlock), Part::Crowd),
+    ("stanchion_rwlock_wake", Some(Kind::Rwlock), Part::Rest),
+    ("stanchion_rwlock_readers", Some(Kind::Rwlock), Part::Mark),
+    ("stanchion_rwlock_turn", Some(Kind::Rwlock), Part::Mark),
+    ("stanchion_rwlock_writer", Some(Kind::Rwlock), Part::Mark),
+    ("stanchion_permits", Some(Kind::Semaphore), Part::Ledger),
+    (
+        "stanchion_semaphore_total",
+        Some(Kind::Semaphore),
+        Part::Mark,
+    ),
+    ("stanchion_semaphore_line", None, Part::Rest),
+    ("stanchion_semaphore_slow", None, Part::Rest),
+    ("stanchion_semaphore_crowd", None, Part::Crowd),
+    ("stanchion_semaphore_wake", None, Part::Rest),
+    ("stanchion_latch_deleted", Some(Kind::Latch), Part::Mark),
+];
+
+/// The prefixes of the keys that all names of a hash slot share.
+pub(crate) const SHARED: [&str; 2] = ["stanchion_fence", "stanchion_origin"];
+
+/// Ends of keys that begin with the name.
+const LEASES: &[u8] = b":timeout";
+
+/// A key that stands beside a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: Option<Kind>,
+    pub(crate) part: Part,
+}
+
+/// Tells whose a key is. `None`: it belongs to no one name, such as the counters of tokens.
+///
+/// `x` and `{x}` share Redisson's keys; those are counted as `x`'s.
+pub(crate) fn owner_of(key: &[u8]) -> Option<Beside> {
+    if let Some(head) = key.strip_suffix(LEASES) {
+        let name = unbraced(head).or_else(|| head.contains(&b'{').then_some(head))?;
+        return Some(Beside {
+            name: name.to_vec(),
+            kind: Some(Kind::LeasedSemaphore),
+            part: Part::Leases,
+        });
+    }
+    let at = key.iter().position(|byte| *byte == b':')?;
+    let (prefix, rest) = (&key[..at], &key[at + 1..]);
+    let prefix = std::str::from_utf8(prefix).ok()?;
+    let (prefix, wrapped) = match prefix.strip_suffix("_braced") {
+        Some(prefix) => (prefix, true),
+        None => (prefix, false),
+    };
+    let (_, kind, part) = PREFIXES.iter().find(|(known, ..)| *known == prefix)?;
+    let name = match unbraced(rest) {
+        Some(inner) if !wrapped => inner,
+        _ => rest,
+    };
+    Some(Beside {
+        name: name.to_vec(),
+        kind: *kind,
+        part: *part,
+    })
+}
+
+/// Returns whether a key is none that users name: it stands beside a name, or is a counter for many.
+pub(crate) fn is_beside(key: &str) -> bool {
+    ["redisson_", "stanchion_"]
+        .iter()
+        .any(|prefix| key.starts_with(prefix))
+        || key.contains("}:redisson_")
+        || key.ends_with(":timeout") && key.contains('{')
+}
+
+/// `x` of `{x}`, if there are no other braces.
+fn unbraced(text: &[u8]) -> Option<&[u8]> {
+    match text {
+        [b'{', inner @ .., b'}'] if !inner.contains(&b'{') => Some(inner),
+        _ => None,
+    }
+}
+
+/// Every key that may stand beside `name`.
+pub(crate) fn keys_of(name: &Name) -> Vec<Vec<u8>> {
+    let mut keys: Vec<_> = PREFIXES
+        .iter()
+        .flat_map(|(prefix, ..)| [name.prefixed(prefix), name.prefixed_alone(prefix)])
+        .collect();
+    keys.push(name.suffixed("timeout"));
+    let mut seen = std::collections::BTreeSet::new();
+    keys.retain(|key| seen.insert(key.clone()));
+    keys
+}
+
+/// The channel on which a release of `name` is told to Redisson's clients.
+pub(crate) fn channel_of(name: &Name, kind: Kind) -> Vec<u8> {
+    match kind {
+        Kind::Lock | Kind::Fair => name.prefixed("redisson_lock__channel"),
+        Kind::Rwlock => name.prefixed("redisson_rwlock"),
+        Kind::Semaphore | Kind::LeasedSemaphore => name.prefixed("redisson_sc"),
+        Kind::Latch => name.braced("redisson_countdownlatch__channel__"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stanchion::Placement;
+
+    #[test]
+    fn every_key_beside_a_name_is_told_to_be_its_own() {
+        for text in ["job", "a{7}b", "{x", "with\nnewline"] {
+            let name = Name::new("", text, Placement::Anywhere).unwrap();
+            for key in keys_of(&name) {
+                let shown = String::from_utf8_lossy(&key).into_owned();
+                let owner = owner_of(&key).unwrap_or_else(|| panic!("{shown:?} is nobody's"));
+                assert_eq!(owner.name, text.as_bytes(), "{shown:?}");
+                assert!(is_beside(&shown), "{shown:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_in_braces_has_keys_of_its_own_where_redisson_has_none() {
+        let wrapped = Name::new("", "{x}", Placement::Anywhere).unwrap();
+        let line = wrapped.prefixed_alone("stanchion_line");
+        assert_eq!(owner_of(&line).unwrap().name, b"{x}");
+        assert_eq!(owner_of(b"redisson_lock_queue:{x}").unwrap().name, b"x");
+    }
+
+    #[test]
+    fn what_belongs_to_nobody_is_left_alone() {
+        for key in ["stanchion_fence:{@@@A}", "user:1", "job", "a:timeout"] {
+            let beside = owner_of(key.as_bytes());
+            assert_eq!(beside, None, "{key}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `stanchion clients`: the processes that use stanchion on this server.
+
+use clap::Args;
+use stanchion::Process;
+
+use crate::connect::ServerArgs;
+use crate::exit::{self, Failure, Library};
+use crate::output;
+use crate::table::{self, Cell, Column, Row, Table};
+use crate::wording::{age, printable};
+
+/// List the processes that use stanchion on this server: the first part of every owner that they make, and where they are.
+///
+/// Redisson's are not among them: its connections do not say whose they are.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0     listed
+  69    the server cannot be reached
+  78    the user may not list connections (+client|list)
+
+Examples:
+  stanchion clients
+  stanchion clients --json | jq 'select(.app == \"billing\") .address'")]
+pub(crate) struct ClientsArgs {
+    /// Print a line of JSON for each process.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(crate) async fn clients(args: ClientsArgs) -> Result<u8, Failure> {
+    let client = args.server.connect().await?;
+    let Some(mut processes) = client.processes().await.map_err(Library)? else {
+        let rule = "this user may not list connections: it needs +client|list";
+        return Err(Failure::new(exit::CONFIG, rule));
+    };
+    // This one is gone before anybody reads of it.
+    processes.retain(|process| process.client != client.id());
+    processes.sort_by(|a, b| (&a.app, &a.address).cmp(&(&b.app, &b.address)));
+    if args.json {
+        for process in &processes {
+            output::json_line(process)?;
+        }
+    } else if processes.is_empty() {
+        eprintln!(
+            "No process of stanchion is connected, or none may name its connections (+client|setname)."
+        );
+    } else {
+        let colour = output::may_colour(&std::io::stdout());
+        let lines = table(&processes).lines(table::width_of_output(), colour);
+        output::line(&lines.join("\n"))?;
+    }
+    Ok(exit::SUCCESS)
+}
+
+fn table(processes: &[Process]) -> Table {
+    let column = |title, least| Column { title, least };
+    let row = |process: &Process| Row {
+        cells: vec![
+            printable(process.app.as_bytes()).into(),
+            process.address.clone().into(),
+            process.user.as_deref().unwrap_or("?").into(),
+            age(process.connected).into(),
+            process.connections.to_string().into(),
+            process.client.to_string().into(),
+        ],
+        note: Cell::default(),
+    };
+    Table {
+        columns: vec![
+            column("APP", 8),
+            column("ADDRESS", 12),
+            column("USER", 6),
+            column("SINCE", 0),
+            column("LINKS", 0),
+            column("CLIENT", 10),
+        ],
+        rows: processes.iter().map(row).collect(),
+    }
+}

@@ -1,0 +1,131 @@
+//! `stanchion doctor`: whether the server is fit for locks, and what is wrong with those it has.
+
+mod finding;
+mod names;
+mod rights;
+mod settings;
+mod timing;
+
+use clap::Args;
+use stanchion::Client;
+
+use self::finding::{Finding, Level};
+use crate::connect::ServerArgs;
+use crate::exit::{self, Failure, Library};
+use crate::glob;
+use crate::ls::ScanArgs;
+use crate::people::People;
+use crate::probe::Names;
+use crate::table;
+
+/// Check that the server is fit for locks: its settings, a user's rights, the clocks, and that messages arrive.
+///
+/// With --scan also every name: holds without a TTL or without a living holder, dead queues, names of two kinds.
+///
+/// Changes nothing, except that it takes and releases one lock of its own (stanchion-doctor-…) to see whether messages arrive.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Results:
+  ok    as it should be
+  skip  could not be looked at, and why
+  warn  works, and will not always; or somebody should look
+  FAIL  locks do not work, or are lost while everything looks well
+
+Exit codes:
+  0     nothing failed
+  1     at least one FAIL; with --strict also at least one warn
+  69    the server cannot be reached
+  78    the server or the configuration refuses (a password, a certificate, …)
+
+Examples:
+  stanchion doctor
+  stanchion doctor --user app --names 'app:*'   as an administrator, for the application's user
+  stanchion doctor --scan --strict --json       for monitoring")]
+pub(crate) struct DoctorArgs {
+    /// Whose rights to check, instead of those of the user of the URL. Needs the right to ACL DRYRUN.
+    #[arg(long)]
+    user: Option<String>,
+    /// The names that this user locks; with --prefix, what follows the prefix.
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    names: String,
+    /// Look at every name of the server, too.
+    #[arg(long)]
+    scan: bool,
+    #[command(flatten)]
+    limits: ScanArgs,
+    /// Exit with 1 for warnings, too.
+    #[arg(long)]
+    strict: bool,
+    /// Print one line of JSON for each result.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Writes results as they come, and keeps the worst.
+struct Report {
+    json: bool,
+    width: Option<usize>,
+    worst: Level,
+}
+
+impl Report {
+    fn add(&mut self, findings: impl IntoIterator<Item = Finding>) -> Result<(), Failure> {
+        for finding in findings {
+            self.worst = self.worst.max(finding.level);
+            finding.show(self.json, self.width)?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn doctor(args: DoctorArgs) -> Result<u8, Failure> {
+    let client = args.server.connect().await?;
+    let mut report = Report {
+        json: args.json,
+        width: table::width_of_output(),
+        worst: Level::Ok,
+    };
+    let names =
+        Names::new(&client, args.server.prefix(), &args.names, "doctor").map_err(Library)?;
+    servers(&client, &args, &names, &mut report).await?;
+    let other = args.server.connect().await?;
+    report.add([timing::messages(&client, &other, &names).await?])?;
+    if args.scan {
+        let people = People::ask(&client).await.map_err(Library)?;
+        let prefix = args.server.prefix();
+        let pattern = glob::literal(prefix) + &args.names;
+        report.add(names::check(&client, args.limits, &pattern, prefix, &people).await?)?;
+    }
+    let bad = if args.strict {
+        Level::Warn
+    } else {
+        Level::Fail
+    };
+    Ok(if report.worst >= bad {
+        exit::NO
+    } else {
+        exit::SUCCESS
+    })
+}
+
+async fn servers(
+    client: &Client,
+    args: &DoctorArgs,
+    names: &Names,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let consoles = client.consoles();
+    let several = consoles.len() > 1;
+    for console in &consoles {
+        let at = several.then(|| console.server());
+        let mut findings = settings::check(console).await.map_err(Library)?;
+        findings.extend(timing::check(console).await.map_err(Library)?);
+        let user = args.user.as_deref();
+        let rights = rights::check(client, console, user, names).await;
+        findings.extend(rights.map_err(Library)?);
+        report.add(findings.into_iter().map(|finding| finding.of_server(at)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! What is wrong with names: found by a scan.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use stanchion::Client;
+
+use super::finding::{Finding, Level};
+use crate::entry::Entry;
+use crate::exit::Failure;
+use crate::look::Kind;
+use crate::ls::{ScanArgs, entries_of};
+use crate::people::People;
+use crate::scan;
+use crate::table::Tone;
+use crate::trouble::Trouble;
+use crate::wording::printable;
+
+/// The largest number of names shown for one kind of trouble.
+const MOST: usize = 10;
+/// A free lock with waiters is looked at again after this time: one of them is on its way to get it.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Scans, and lists what is wrong with each name.
+pub(super) async fn check(
+    client: &Client,
+    limits: ScanArgs,
+    pattern: &str,
+    prefix: &str,
+    people: &People,
+) -> Result<Vec<Finding>, Failure> {
+    let found = scan::scan(client, limits.limits()).await?;
+    let entries = entries_of(client, &found, pattern, prefix, people).await?;
+    let mut findings = Vec::new();
+    if !found.complete {
+        findings.push(Finding::skip(
+            "scan",
+            format!("stopped after {} keys", found.keys),
+            "--budget sets the time",
+        ));
+    }
+    let still = free_for_long(client, &entries).await;
+    let mut troubled: Vec<(&Entry, &Trouble)> = entries
+        .iter()
+        .flat_map(|entry| entry.trouble.iter().map(move |trouble| (entry, trouble)))
+        .filter(|(entry, trouble)| {
+            !matches!(trouble, Trouble::OrphanQueue(_)) || still.contains(&entry.key)
+        })
+        .collect();
+    // The kinds of trouble together, so that the shortened list has some of each.
+    troubled.sort_by_key(|(_, trouble)| trouble.word());
+    for of_a_kind in troubled.chunk_by(|a, b| a.1.word() == b.1.word()) {
+        findings.extend(
+            of_a_kind
+                .iter()
+                .take(MOST)
+                .map(|(entry, trouble)| told(entry, trouble)),
+        );
+        if let Some((_, trouble)) = of_a_kind.get(MOST) {
+            let more = of_a_kind.len() - MOST;
+            let what = format!("{more} more names: {}", trouble.meaning());
+            findings.push(Finding::warn(
+                trouble.word(),
+                what,
+                "stanchion ls shows all",
+            ));
+        }
+    }
+    let lost = entries
+        .iter()
+        .filter(|entry| still.contains(&entry.key) && entry.trouble.is_empty());
+    findings.extend(lost.take(MOST).map(lost_wake));
+    if findings.iter().all(|finding| finding.level <= Level::Skip) {
+        let what = format!(
+            "{} names among {} keys, nothing wrong with them",
+            entries.len(),
+            found.keys
+        );
+        findings.push(Finding::ok("names", what));
+    }
+    Ok(findings)
+}
+
+fn told(entry: &Entry, trouble: &Trouble) -> Finding {
+    let name = printable(&entry.key);
+    let holder = entry
+        .holder
+        .as_ref()
+        .map_or_else(String::new, |holder| format!(", by {}", holder.brief()));
+    let what = match trouble {
+        Trouble::NoTtl | Trouble::HolderGone => format!("{name} {}{holder}", trouble.meaning()),
+        _ => format!("{name}: {}", trouble.meaning()),
+    };
+    let advice = trouble.advice(&name);
+    match trouble.tone() {
+        Tone::Bad => Finding::fail(trouble.word(), what, advice),
+        _ => Finding::warn(trouble.word(), what, advice),
+    }
+}
+
+fn lost_wake(entry: &Entry) -> Finding {
+    let (name, waiting) = (printable(&entry.key), entry.waiting.unwrap_or(0));
+    Finding::warn(
+        "lost-wake",
+        format!(
+            "{name}: free for {} s while {waiting} wait",
+            AGAIN.as_secs()
+        ),
+        "messages do not arrive (see above), or those who wait are dead: they are forgotten after 20 s",
+    )
+}
+
+/// Locks that are free while processes wait, and still are a while later. (One that passes from one to the next is free for a
+/// moment, too.)
+async fn free_for_long(client: &Client, entries: &[Entry]) -> BTreeSet<Vec<u8>> {
+    let may_be = |entry: &&Entry| {
+        let kind = matches!(entry.kind, Some(Kind::Lock | Kind::Rwlock | Kind::Fair));
+        kind && !entry.held && entry.waiting.is_some_and(|many| many > 0)
+    };
+    let mut still = BTreeSet::new();
+    let suspects: Vec<&Entry> = entries.iter().filter(may_be).collect();
+    if suspects.is_empty() {
+        return still;
+    }
+    // Waiters ask every 5 s at the latest, and their places end 20 s after they last did.
+    tokio::time::sleep(AGAIN).await;
+    for entry in suspects {
+        if is_free(client, &entry.key).await {
+            still.insert(entry.key.clone());
+        }
+    }
+    still
+}
+
+async fn is_free(client: &Client, key: &[u8]) -> bool {
+    let Some(console) = client.console_of(key) else {
+        return false;
+    };
+    let asked = console.command(&[b"EXISTS".as_slice(), key]).await;
+    asked.is_ok_and(|reply| reply.as_int() == Some(0))
+}

@@ -1,0 +1,322 @@
+//! What a user may do, asked with `ACL DRYRUN`: nothing is executed.
+
+use std::collections::BTreeSet;
+
+use stanchion::{Client, Console, Name, Placement, QueryError, Rejection};
+
+use super::finding::Finding;
+use crate::beside;
+use crate::look::Kind;
+use crate::probe::Names;
+
+/// The commands of docs/operations.md, with arguments that make them whole; `K` is a key, `C` a channel.
+const COMMANDS: [&str; 45] = [
+    "HELLO",
+    "AUTH u p",
+    "SELECT 0",
+    "INFO",
+    "TIME",
+    "EVAL x 1 K",
+    "EVALSHA x 1 K",
+    "SUBSCRIBE C",
+    "UNSUBSCRIBE C",
+    "PUBLISH C 0",
+    "EXISTS K",
+    "DEL K",
+    "UNLINK K",
+    "PEXPIRE K 1",
+    "PTTL K",
+    "PUBSUB NUMSUB C",
+    "GET K",
+    "GETRANGE K 0 1",
+    "SET K v",
+    "INCRBY K 1",
+    "DECRBY K 1",
+    "HDEL K f",
+    "HEXISTS K f",
+    "HGET K f",
+    "HGETALL K",
+    "HINCRBY K f 1",
+    "HLEN K",
+    "HMGET K f",
+    "HRANDFIELD K",
+    "HSET K f v",
+    "HVALS K",
+    "LINDEX K 0",
+    "LLEN K",
+    "LPOP K",
+    "LPUSH K v",
+    "LRANGE K 0 1",
+    "LREM K 0 v",
+    "RPUSH K v",
+    "ZADD K 1 m",
+    "ZCARD K",
+    "ZCOUNT K 0 1",
+    "ZRANGE K 0 1",
+    "ZRANGEBYSCORE K 0 1",
+    "ZREM K m",
+    "ZSCORE K m",
+];
+
+/// What docs/topologies.md adds for a cluster.
+const OF_A_CLUSTER: [&str; 6] = [
+    "CLUSTER SLOTS",
+    "CLUSTER INFO",
+    "ASKING",
+    "SSUBSCRIBE C",
+    "SUNSUBSCRIBE C",
+    "SPUBLISH C 0",
+];
+
+/// Everything works without these, and an operator sees less.
+const NICE: [&str; 2] = ["CLIENT SETNAME x", "CLIENT SETINFO lib-name x"];
+
+/// What is missing, as `ACL SETUSER` takes it.
+#[derive(Debug, Default)]
+struct Missing {
+    needed: BTreeSet<String>,
+    nice: BTreeSet<String>,
+}
+
+/// The reason why nothing could be found out.
+enum Unasked {
+    Refused(String),
+    NoSuchUser,
+    Broken(QueryError),
+}
+
+impl From<QueryError> for Unasked {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Rejected {
+                rejection: Rejection::Other { detail, .. },
+            } if detail.contains("not found") => Self::NoSuchUser,
+            QueryError::Rejected { rejection } => Self::Refused(rejection.to_string()),
+            error => Self::Broken(error),
+        }
+    }
+}
+
+/// Checks the rights of a user, the connected one if none is named, for names of a pattern.
+pub(super) async fn check(
+    client: &Client,
+    console: &Console,
+    user: Option<&str>,
+    names: &Names,
+) -> Result<Vec<Finding>, QueryError> {
+    const CHECK: &str = "rights";
+    let user = match user {
+        Some(user) => user.to_owned(),
+        None => match console.command(&["ACL", "WHOAMI"]).await {
+            Ok(reply) => reply.as_text().unwrap_or("default").to_owned(),
+            Err(QueryError::Rejected { .. }) => {
+                let advice = "run this as an administrator, with --user NAME";
+                return Ok(vec![Finding::skip(CHECK, "ACL WHOAMI is refused", advice)]);
+            }
+            Err(error) => return Err(error),
+        },
+    };
+    let about = format!("user {user} on {}", names.pattern());
+    let missing = match missing(client, console, &user, names).await {
+        Ok(missing) => missing,
+        Err(Unasked::Refused(why)) => {
+            let what = format!("{about}: ACL DRYRUN is refused ({why})");
+            let advice = format!("run this as an administrator, with --user {user}");
+            return Ok(vec![Finding::skip(CHECK, what, advice)]);
+        }
+        Err(Unasked::NoSuchUser) => {
+            let advice = "ACL LIST shows those there are";
+            return Ok(vec![Finding::fail(
+                CHECK,
+                format!("there is no user {user}"),
+                advice,
+            )]);
+        }
+        Err(Unasked::Broken(error)) => return Err(error),
+    };
+    let setuser = |rights: &BTreeSet<String>| {
+        let rights: Vec<&str> = rights.iter().map(String::as_str).collect();
+        format!("ACL SETUSER {user} {}", rights.join(" "))
+    };
+    let mut findings = Vec::new();
+    if missing.needed.is_empty() {
+        findings.push(Finding::ok(CHECK, format!("{about} (ACL DRYRUN)")));
+    } else {
+        let what = format!("{about}: {} rights are missing", missing.needed.len());
+        let advice = setuser(&missing.needed);
+        findings.push(Finding::fail(CHECK, what, advice));
+    }
+    if !missing.nice.is_empty() {
+        let what = format!("{about}: its connections cannot say whose they are");
+        findings.push(Finding::warn("identity", what, setuser(&missing.nice)));
+    }
+    Ok(findings)
+}
+
+async fn missing(
+    client: &Client,
+    console: &Console,
+    user: &str,
+    names: &Names,
+) -> Result<Missing, Unasked> {
+    let mut missing = Missing::default();
+    let name = names.some();
+    let (key, channel) = (
+        name.as_bytes().to_vec(),
+        beside::channel_of(&name, Kind::Lock),
+    );
+    let whole = |template: &str| -> Vec<Vec<u8>> {
+        let word = |word: &str| match word {
+            "K" => key.clone(),
+            "C" => channel.clone(),
+            word => word.as_bytes().to_vec(),
+        };
+        template.split(' ').map(word).collect()
+    };
+    let cluster = client.server().placement == Placement::Slots;
+    let more = OF_A_CLUSTER.iter().filter(|_| cluster);
+    for template in COMMANDS.iter().chain(more) {
+        if let Some(Denied::Command) = dry_run(console, user, &whole(template)).await? {
+            missing.needed.insert(right_of(template));
+        }
+    }
+    for template in NICE {
+        // A server that does not know the command needs no right for it.
+        let denied = dry_run(console, user, &whole(template)).await;
+        if matches!(denied, Ok(Some(Denied::Command))) {
+            missing.nice.insert(right_of(template));
+        }
+    }
+    for (key, pattern) in keys(&name, names.pattern()) {
+        let write = [b"SET".to_vec(), key, b"v".to_vec()];
+        if let Some(Denied::Pattern) = dry_run(console, user, &write).await? {
+            missing.needed.insert(format!("~{pattern}"));
+        }
+    }
+    let publish = if cluster { "SPUBLISH" } else { "PUBLISH" };
+    for kind in [Kind::Lock, Kind::Rwlock, Kind::LeasedSemaphore, Kind::Latch] {
+        let told = [
+            publish.into(),
+            beside::channel_of(&name, kind),
+            b"0".to_vec(),
+        ];
+        if let Some(Denied::Pattern) = dry_run(console, user, &told).await? {
+            missing
+                .needed
+                .insert(format!("&{}", derived(names.pattern())));
+        }
+    }
+    Ok(missing)
+}
+
+/// The keys that a user writes who locks `name`, with the patterns that allow them.
+fn keys(name: &Name, pattern: &str) -> Vec<(Vec<u8>, String)> {
+    let mut keys = vec![(name.as_bytes().to_vec(), pattern.to_owned())];
+    let beside = beside::keys_of(name).into_iter();
+    keys.extend(beside.map(|key| (key, derived(pattern))));
+    for shared in beside::SHARED {
+        keys.push((name.slot_key(shared), format!("{shared}:*")));
+    }
+    keys
+}
+
+/// The pattern of keys and channels derived from names of a pattern.
+fn derived(pattern: &str) -> String {
+    match pattern {
+        "*" => "*".into(),
+        pattern => format!("*{{{pattern}"),
+    }
+}
+
+/// `+get` for `GET K`, `+client|setname` for `CLIENT SETNAME x`; `+pubsub` as a whole, as the page on operations has it.
+fn right_of(template: &str) -> String {
+    let mut words = template.split(' ').map(str::to_lowercase);
+    let command = words.next().unwrap_or_default();
+    match words.next() {
+        Some(sub) if ["client", "cluster"].contains(&&*command) => format!("+{command}|{sub}"),
+        _ => format!("+{command}"),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Denied {
+    Command,
+    /// The command is allowed, on other keys or channels.
+    Pattern,
+}
+
+async fn dry_run(
+    console: &Console,
+    user: &str,
+    command: &[Vec<u8>],
+) -> Result<Option<Denied>, QueryError> {
+    let head = [
+        b"ACL".to_vec(),
+        b"DRYRUN".to_vec(),
+        user.as_bytes().to_vec(),
+    ];
+    let reply = console.command(&[&head[..], command].concat()).await?;
+    Ok(match reply.as_text() {
+        Some("OK") | None => None,
+        // The server checks the command first, so a complaint about a key or a channel is none about the command.
+        Some(said) if said.contains("command") => Some(Denied::Command),
+        Some(_) => Some(Denied::Pattern),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rights of the page on operations, by its `+` words.
+    fn of_the_book(page: &str, user: &str) -> BTreeSet<String> {
+        let at = page.find(user).unwrap();
+        let block = page[at..].split("```").next().unwrap();
+        let words = block.split_whitespace();
+        words
+            .filter(|word| word.starts_with('+'))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn what_is_checked_is_what_the_book_lists() {
+        let operations = include_str!("../../../../docs/operations.md");
+        let of = |templates: &[&str]| -> BTreeSet<String> {
+            templates
+                .iter()
+                .map(|template| right_of(template))
+                .collect()
+        };
+        let book = of_the_book(operations, "ACL SETUSER app on >password resetkeys");
+        let (needed, nice) = (of(&COMMANDS), of(&NICE));
+        assert!(needed.is_subset(&book), "{:?}", needed.difference(&book));
+        let unchecked: Vec<_> = book
+            .difference(&needed)
+            .filter(|it| !nice.contains(*it))
+            .collect();
+        assert!(unchecked.is_empty(), "{unchecked:?}");
+        let topologies = include_str!("../../../../docs/topologies.md");
+        let checked: BTreeSet<String> = OF_A_CLUSTER
+            .iter()
+            .map(|template| right_of(template))
+            .collect();
+        assert_eq!(
+            checked,
+            of_the_book(topologies, "ACL SETUSER app +cluster|slots")
+        );
+    }
+
+    #[test]
+    fn patterns_are_those_of_the_book() {
+        assert_eq!(derived("app:*"), "*{app:*");
+        let operations = include_str!("../../../../docs/operations.md");
+        for pattern in [derived("app:*")]
+            .iter()
+            .map(String::as_str)
+            .chain(["app:*", "stanchion_fence:*"])
+        {
+            assert!(operations.contains(&format!("~{pattern} ")), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! A name, as lists of names show it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::Serialize;
+use stanchion::{Client, Placement};
+
+use crate::beside::{self, Part};
+use crate::exit::Failure;
+use crate::look::{Kind, Seen, look};
+use crate::people::People;
+use crate::scan::Traces;
+use crate::table::{Cell, Column, Row, Table, Tone};
+use crate::trouble::Trouble;
+use crate::wording::{self, Owner};
+
+/// A name, its holders, and those who wait for it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Entry {
+    /// The name as text; see `bytes` where it is none.
+    pub(crate) name: String,
+    /// The name in hexadecimal digits, where it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<String>,
+    #[serde(skip)]
+    pub(crate) key: Vec<u8>,
+    pub(crate) kind: Option<Kind>,
+    pub(crate) held: bool,
+    /// A holder. With several holders, any of them.
+    pub(crate) holder: Option<HolderSeen>,
+    /// The number of holders; of permits taken.
+    pub(crate) holders: u64,
+    /// The number of permits, free and taken, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) permits: Option<i64>,
+    pub(crate) held_ms: Option<u64>,
+    /// The rest of the lease; `null`: not held, or without an end.
+    pub(crate) lease_ms: Option<u64>,
+    /// `null`: not known.
+    pub(crate) waiting: Option<u64>,
+    pub(crate) trouble: Vec<Trouble>,
+}
+
+/// Who holds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HolderSeen {
+    pub(crate) owner: String,
+    pub(crate) origin: wording::Origin,
+    pub(crate) hold_count: u64,
+    /// The process, where the server or a record tells: `billing@web-2 pid 4711`.
+    pub(crate) process: Option<String>,
+    /// False: the server shows no connection of this client. `null`: the server does not tell.
+    pub(crate) connected: Option<bool>,
+}
+
+impl HolderSeen {
+    pub(crate) fn new(owner: &str, hold_count: u64, people: &People) -> Self {
+        let taken = Owner::of(owner);
+        Self {
+            owner: owner.to_owned(),
+            origin: taken.origin,
+            hold_count,
+            process: people.of(&taken),
+            connected: people.is_connected(&taken),
+        }
+    }
+
+    /// The process alone, beside the whole owner.
+    pub(crate) fn brief_process(&self) -> String {
+        match (&self.process, self.connected, self.origin) {
+            (Some(process), ..) => wording::printable(process.as_bytes()),
+            (None, Some(false), _) => "not seen".into(),
+            (None, _, wording::Origin::Redisson) => "java".into(),
+            (None, ..) => "?".into(),
+        }
+    }
+
+    /// In few words.
+    pub(crate) fn brief(&self) -> String {
+        let short = Owner::of(&self.owner).short();
+        match (&self.process, self.connected) {
+            (Some(process), _) => wording::printable(process.as_bytes()),
+            (None, Some(false)) => format!("{short} not seen"),
+            (None, _) => short,
+        }
+    }
+}
+
+impl Entry {
+    /// An entry of `key` without anything.
+    pub(crate) fn at_rest(key: &[u8], kind: Option<Kind>) -> Self {
+        let text = std::str::from_utf8(key);
+        let hex = |byte: &u8| format!("{byte:02x}");
+        Self {
+            name: String::from_utf8_lossy(key).into_owned(),
+            bytes: text.is_err().then(|| key.iter().map(hex).collect()),
+            key: key.to_vec(),
+            kind,
+            held: false,
+            holder: None,
+            holders: 0,
+            permits: None,
+            held_ms: None,
+            lease_ms: None,
+            waiting: None,
+            trouble: Vec::new(),
+        }
+    }
+
+    /// Reads the traces that a scan has found.
+    pub(crate) fn of_traces(key: &[u8], traces: &Traces, people: &People) -> Self {
+        let mut kinds: BTreeSet<Kind> = traces.beside.iter().filter_map(|b| b.kind).collect();
+        if let Some(hold) = &traces.hold {
+            if hold.mode.is_empty() {
+                // A fair lock and a lock are one hash.
+                if !kinds.contains(&Kind::Fair) {
+                    kinds.insert(Kind::Lock);
+                }
+            } else {
+                kinds.insert(Kind::Rwlock);
+            }
+        }
+        let crowd =
+            |beside: &crate::scan::Beside| beside.part == Part::Crowd && beside.kind.is_none();
+        if kinds.is_empty() && traces.beside.iter().any(crowd) {
+            kinds.insert(Kind::LeasedSemaphore);
+        }
+        let kind = match kinds.first() {
+            Some(kind) => Some(*kind),
+            None => traces
+                .beside
+                .iter()
+                .any(|b| b.part == Part::Line)
+                .then_some(Kind::Lock),
+        };
+        let mut entry = Self::at_rest(key, kind);
+        let members = |part| {
+            let of = traces.beside.iter().filter(move |b| b.part == part);
+            of.map(|b| b.members).sum::<u64>()
+        };
+        let queue = members(Part::Queue);
+        entry.waiting = Some(queue + members(Part::Line) + members(Part::Crowd));
+        if let Some(hold) = &traces.hold {
+            let owner = hold.owner.strip_suffix(":write").unwrap_or(&hold.owner);
+            let holder = HolderSeen::new(owner, hold.count, people);
+            entry.held = true;
+            entry.holders = match hold.mode.is_empty() {
+                true => 1,
+                false => hold.fields.saturating_sub(1),
+            };
+            entry.lease_ms = wording::of_ttl(hold.ttl).map(wording::millis);
+            if hold.ttl == -1 {
+                entry.trouble.push(Trouble::NoTtl);
+            }
+            if holder.connected == Some(false) && entry.holders == 1 {
+                entry.trouble.push(Trouble::HolderGone);
+            }
+            if hold.mode.is_empty() && hold.fields > 1 {
+                entry.trouble.push(Trouble::ManyFields(hold.fields));
+            }
+            entry.holder = Some(holder);
+        } else if queue > 0 && members(Part::Heard) == 0 {
+            entry.trouble.push(Trouble::OrphanQueue(queue));
+        }
+        if kinds.len() > 1 {
+            entry
+                .trouble
+                .push(Trouble::TwoKinds(kinds.into_iter().collect()));
+        }
+        entry
+    }
+
+    /// Adds the permits of a semaphore, which no trace of a scan shows.
+    pub(crate) async fn ask_permits(
+        &mut self,
+        client: &Client,
+        prefix: &str,
+    ) -> Result<(), Failure> {
+        let kind = self
+            .kind
+            .filter(|kind| matches!(kind, Kind::Semaphore | Kind::LeasedSemaphore));
+        let (Some(kind), Some(given)) = (kind, self.key.strip_prefix(prefix.as_bytes())) else {
+            return Ok(());
+        };
+        if let Err(error) = client.name(given) {
+            self.trouble.push(Trouble::Unusable(error.rule.to_string()));
+            return Ok(());
+        }
+        match look(client, given, Some(kind)).await? {
+            Seen::Leased(status) => {
+                self.holders = status.acquired.into();
+                self.permits = Some(status.total);
+                let next = status.permits.iter().filter_map(|permit| permit.remaining);
+                self.lease_ms = next
+                    .filter(|left| !left.is_zero())
+                    .min()
+                    .map(wording::millis);
+            }
+            Seen::Semaphore(status) => {
+                let taken: u64 = status
+                    .holders
+                    .iter()
+                    .map(|holder| u64::from(holder.permits))
+                    .sum();
+                self.holders = taken;
+                let taken = i64::try_from(taken).unwrap_or(i64::MAX);
+                self.permits = Some(status.available.saturating_add(taken));
+            }
+            _ => {}
+        }
+        self.held = self.holders > 0;
+        Ok(())
+    }
+
+    /// Returns whether there is anything to tell.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.held
+            && self.waiting.unwrap_or(0) == 0
+            && self.trouble.is_empty()
+            && self.permits.is_none()
+    }
+
+    fn row(&self) -> Row {
+        let holder = match (&self.holder, self.permits) {
+            (_, Some(all)) => format!("{}/{all} taken", self.holders),
+            (Some(_), None) if self.holders > 1 => format!("{} readers", self.holders),
+            (Some(holder), None) => holder.brief(),
+            (None, None) => "-".into(),
+        };
+        let duration = |millis: u64| wording::age(Duration::from_millis(millis));
+        let no_end = self.trouble.contains(&Trouble::NoTtl);
+        let lease = match self.lease_ms {
+            Some(left) => duration(left).into(),
+            None if no_end => Cell {
+                text: "none".into(),
+                tone: Tone::Bad,
+            },
+            None => "-".into(),
+        };
+        let waiting = match self.waiting {
+            None => "?".to_owned(),
+            Some(0) => "-".to_owned(),
+            Some(many) => many.to_string(),
+        };
+        let worst = self.trouble.iter().map(Trouble::tone);
+        let tone = worst
+            .max_by_key(|tone| *tone == Tone::Bad)
+            .unwrap_or_default();
+        let notes: Vec<String> = self.trouble.iter().map(Trouble::brief).collect();
+        Row {
+            cells: vec![
+                wording::printable(&self.key).into(),
+                self.kind.map_or("?", Kind::word).into(),
+                holder.into(),
+                self.held_ms.map_or_else(|| "-".into(), duration).into(),
+                lease,
+                waiting.into(),
+            ],
+            note: Cell {
+                text: notes.join(", "),
+                tone,
+            },
+        }
+    }
+}
+
+/// The table of entries. The column of ages is left out where none is known.
+pub(crate) fn table<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Table {
+    let column = |title, least| Column { title, least };
+    let mut table = Table {
+        columns: vec![
+            column("NAME", 12),
+            column("KIND", 0),
+            column("HOLDER", 12),
+            column("HELD", 0),
+            column("LEASE", 0),
+            column("WAITING", 0),
+        ],
+        rows: entries.into_iter().map(Entry::row).collect(),
+    };
+    let held = 3;
+    if table.rows.iter().all(|row| row.cells[held].text == "-") {
+        table.columns.remove(held);
+        for row in &mut table.rows {
+            row.cells.remove(held);
+        }
+    }
+    table
+}
+
+/// The number of channels asked for in one command.
+const AT_ONCE: usize = 256;
+
+/// Adds Redisson's waiting processes, which only their subscriptions show. Without the right to ask, nothing is added.
+pub(crate) async fn add_subscribers(client: &Client, entries: &mut [Entry]) {
+    let ask = match client.server().placement {
+        Placement::Slots => ["PUBSUB", "SHARDNUMSUB"],
+        _ => ["PUBSUB", "NUMSUB"],
+    };
+    let mut by_server: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, entry) in entries.iter().enumerate() {
+        if let Some(console) = client.console_of(&entry.key) {
+            by_server
+                .entry(console.server().to_owned())
+                .or_default()
+                .push(at);
+        }
+    }
+    for at in by_server.values().flat_map(|all| all.chunks(AT_ONCE)) {
+        let Some(console) = at
+            .first()
+            .and_then(|at| client.console_of(&entries[*at].key))
+        else {
+            continue;
+        };
+        let mut command: Vec<Vec<u8>> = ask.iter().map(|word| word.as_bytes().to_vec()).collect();
+        command.extend(at.iter().map(|at| channel(&entries[*at])));
+        let Ok(reply) = console.command(&command).await else {
+            continue;
+        };
+        let pairs = reply.as_array().unwrap_or_default().chunks_exact(2);
+        for (at, pair) in at.iter().zip(pairs) {
+            let heard = pair[1].as_int().and_then(|n| u64::try_from(n).ok());
+            entries[*at].add_listeners(heard.unwrap_or(0));
+        }
+    }
+}
+
+fn channel(entry: &Entry) -> Vec<u8> {
+    // The key is the whole name, and a name that could not be checked has no channel of its own.
+    let name = stanchion::Name::new("", &entry.key, Placement::Anywhere);
+    let kind = entry.kind.unwrap_or(Kind::Lock);
+    name.map_or_else(|_| Vec::new(), |name| beside::channel_of(&name, kind))
+}
+
+impl Entry {
+    /// Counts the subscribers of Redisson's channel: its waiting processes, and one of ours that listens for all of ours.
+    fn add_listeners(&mut self, heard: u64) {
+        let waiting = self.waiting.unwrap_or(0);
+        let more = match self.kind {
+            // The queue has all of them, and each by itself.
+            Some(Kind::Fair) => 0,
+            Some(Kind::Latch) => heard,
+            _ if waiting > 0 => heard.saturating_sub(1),
+            _ => heard,
+        };
+        self.waiting = Some(waiting + more);
+    }
+}

@@ -1,0 +1,105 @@
+//! `stanchion ping`: whether the server answers.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use stanchion::{Client, Console, QueryError};
+use tokio::time::Instant;
+
+use crate::connect::ServerArgs;
+use crate::exit::{self, Failure, Library};
+use crate::output;
+
+/// Ask the server whether it is there, and how long an answer takes.
+///
+/// Connects and logs in as `run` does, and sends a request to each server that has keys (a cluster: to each master). For probes:
+/// let a readiness probe use it if the service cannot work without locks, a liveness probe never.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0     every server has answered
+  69    a server cannot be reached, or does not answer
+  78    the server or the configuration refuses (a password, a certificate, …)
+
+Examples:
+  stanchion ping
+  stanchion ping --json | jq .round_trip_ms")]
+pub(crate) struct PingArgs {
+    /// Print one line of JSON for each server.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Pong<'a> {
+    server: &'a str,
+    version: &'a str,
+    /// The median of a few.
+    round_trip_ms: f64,
+}
+
+/// The number of requests whose median is shown.
+const TIMES: usize = 5;
+
+pub(crate) async fn ping(args: PingArgs) -> Result<u8, Failure> {
+    let client = args.server.connect().await?;
+    let version = client.server().version.clone();
+    for console in client.consoles() {
+        let trip = round_trips(&console, TIMES).await.map_err(Library)?.median;
+        let round_trip_ms = milliseconds(trip);
+        let server = console.server();
+        if args.json {
+            output::json_line(&Pong {
+                server,
+                version: &version,
+                round_trip_ms,
+            })?;
+        } else {
+            output::line(&format!("{server}: {version}, {round_trip_ms:.2} ms"))?;
+        }
+    }
+    // Without a server nobody would have said that there is none.
+    if client.consoles().is_empty() {
+        return Err(no_server(&client));
+    }
+    Ok(exit::SUCCESS)
+}
+
+fn no_server(client: &Client) -> Failure {
+    Failure::new(
+        exit::UNAVAILABLE,
+        format_args!("no server of {client:?} owns any slot"),
+    )
+}
+
+/// The times of requests that cost the server nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundTrips {
+    pub(crate) least: Duration,
+    pub(crate) median: Duration,
+    pub(crate) longest: Duration,
+}
+
+/// Measures round trips.
+pub(crate) async fn round_trips(console: &Console, times: usize) -> Result<RoundTrips, QueryError> {
+    let mut trips = Vec::with_capacity(times);
+    for _ in 0..times.max(1) {
+        let sent = Instant::now();
+        // Every client has the right to `TIME`, and not to `PING`.
+        console.command(&["TIME"]).await?;
+        trips.push(sent.elapsed());
+    }
+    trips.sort_unstable();
+    Ok(RoundTrips {
+        least: trips[0],
+        median: trips[trips.len() / 2],
+        longest: trips[trips.len() - 1],
+    })
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 100_000.0).round() / 100.0
+}

@@ -1,0 +1,47 @@
+//! Names of our own among those that a user may use.
+
+use stanchion::{Client, InvalidName, Name};
+
+/// The names that a check or a measurement may use: a pattern such as `app:*`.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    pattern: String,
+    some: Name,
+    given: String,
+}
+
+impl Names {
+    /// Makes a name of `pattern` that nobody else has. Names begin with the client's prefix, which the pattern does not have.
+    pub(crate) fn new(
+        client: &Client,
+        prefix: &str,
+        pattern: &str,
+        what: &str,
+    ) -> Result<Self, InvalidName> {
+        let unique = format!("stanchion-{what}-{:016x}", fastrand::u64(..));
+        let given = match pattern.contains('*') {
+            true => pattern.replacen('*', &unique, 1).replace('*', ""),
+            false => pattern.to_owned(),
+        };
+        Ok(Self {
+            pattern: format!("{prefix}{pattern}"),
+            some: client.name(&given)?,
+            given,
+        })
+    }
+
+    /// The pattern, prefix included.
+    pub(crate) fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// A name of the pattern, prefix included.
+    pub(crate) fn some(&self) -> Name {
+        self.some.clone()
+    }
+
+    /// The same name without the prefix. `None`: the pattern is one name, and it is somebody's.
+    pub(crate) fn own(&self) -> Option<&str> {
+        self.pattern.contains('*').then_some(&*self.given)
+    }
+}

@@ -1,0 +1,64 @@
+//! The line on a terminal that tells how far a scan is.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Nobody is told of what ends at once.
+const PATIENCE: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Says on standard error how far a scan is, where that is a terminal.
+#[derive(Debug)]
+pub(super) struct Progress {
+    terminal: bool,
+    next: Instant,
+    total: u64,
+    shown: bool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self {
+            terminal: io::stderr().is_terminal(),
+            next: Instant::now() + PATIENCE,
+            total: 0,
+            shown: false,
+        }
+    }
+
+    /// Adds the keys of one more server.
+    pub(super) const fn of(&mut self, keys: u64) {
+        self.total += keys;
+    }
+
+    pub(super) fn show(&mut self, keys: u64, names: usize) {
+        let now = Instant::now();
+        if !self.terminal || now < self.next {
+            return;
+        }
+        self.next = now + INTERVAL;
+        self.shown = true;
+        let percent = keys
+            .saturating_mul(100)
+            .checked_div(self.total)
+            .unwrap_or(100)
+            .min(100);
+        let line = format!("{keys} keys ({percent} %), {names} names; Ctrl-C shows what was found");
+        self.write(&line);
+    }
+
+    /// Clears the line.
+    pub(super) fn end(&mut self) {
+        if self.shown {
+            self.write("");
+        }
+    }
+
+    fn write(&self, line: &str) {
+        // OK: a terminal that refuses this cannot be helped.
+        let _ = write!(io::stderr(), "\r\x1b[K{line}");
+        let _ = io::stderr().flush();
+    }
+}

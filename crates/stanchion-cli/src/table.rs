@@ -1,0 +1,361 @@
+//! The one table writer: columns that fit the terminal, a card for each row where they cannot.
+
+use ratatui::text::Span;
+
+/// How a cell is to be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tone {
+    #[default]
+    Plain,
+    Dim,
+    Good,
+    Warn,
+    Bad,
+}
+
+impl Tone {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Dim => "\x1b[2m",
+            Self::Good => "\x1b[32m",
+            Self::Warn => "\x1b[33m",
+            Self::Bad => "\x1b[31m",
+        }
+    }
+
+    /// Colours `text`, if colours are allowed.
+    pub(crate) fn paint(self, text: &str, colour: bool) -> String {
+        match self.code() {
+            "" => text.to_owned(),
+            _ if !colour => text.to_owned(),
+            code => format!("{code}{text}\x1b[0m"),
+        }
+    }
+}
+
+/// A cell. Its text has been made [`printable`](crate::wording::printable).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) tone: Tone,
+}
+
+impl<S: Into<String>> From<S> for Cell {
+    fn from(text: S) -> Self {
+        Self {
+            text: text.into(),
+            tone: Tone::Plain,
+        }
+    }
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    pub(crate) title: &'static str,
+    /// How narrow it may become; 0: it is never cut.
+    pub(crate) least: usize,
+}
+
+/// A row, and a remark that stands behind it, or below it where there is no room.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) note: Cell,
+}
+
+/// A table.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) rows: Vec<Row>,
+}
+
+const GAP: usize = 2;
+/// The width of a remark that may stand behind its row.
+const NOTE: usize = 24;
+/// Few enough columns for a narrow terminal to show a card for each row instead.
+const INDENT: &str = "  ";
+
+impl Table {
+    /// Writes the lines of the table, none wider than `width`. Cuts what may be cut; shows a card for each row if that is not enough.
+    pub(crate) fn lines(&self, width: Option<usize>, colour: bool) -> Vec<String> {
+        let natural = self.natural();
+        let Some(width) = width else {
+            return self.rows_in(&natural, usize::MAX, colour);
+        };
+        match self.fitted(natural, width) {
+            Some(widths) => self.rows_in(&widths, width, colour),
+            None => self.cards(width, colour),
+        }
+    }
+
+    fn natural(&self) -> Vec<usize> {
+        let of = |at: usize, column: &Column| {
+            let cells = self.rows.iter().filter_map(|row| row.cells.get(at));
+            let widest = cells.map(|cell| wide(&cell.text)).max();
+            widest.unwrap_or(0).max(wide(column.title))
+        };
+        let columns = self.columns.iter().enumerate();
+        columns.map(|(at, column)| of(at, column)).collect()
+    }
+
+    /// Takes from the widest column that may be cut, until all fit. `None`: they cannot.
+    fn fitted(&self, mut widths: Vec<usize>, width: usize) -> Option<Vec<usize>> {
+        let total = |widths: &[usize]| widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
+        while total(&widths) > width {
+            let cuttable = |at: &usize| {
+                let least = self.columns[*at].least;
+                least > 0 && widths[*at] > least
+            };
+            let at = (0..widths.len())
+                .filter(cuttable)
+                .max_by_key(|at| widths[*at])?;
+            widths[at] -= 1;
+        }
+        Some(widths)
+    }
+
+    fn rows_in(&self, widths: &[usize], width: usize, colour: bool) -> Vec<String> {
+        let titles = self.columns.iter().map(|column| Cell {
+            text: column.title.into(),
+            tone: Tone::Dim,
+        });
+        let head: Vec<Cell> = titles.collect();
+        let mut lines = vec![row_of(&head, widths, colour)];
+        let body = widths.iter().sum::<usize>() + GAP * widths.len();
+        // All remarks on one side: a table with some behind and some below is hard to read.
+        let widest = self.rows.iter().map(|row| wide(&row.note.text)).max();
+        let behind = body.saturating_add(widest.unwrap_or(0)) <= width;
+        for row in &self.rows {
+            let mut line = row_of(&row.cells, widths, colour);
+            if row.note.text.is_empty() {
+                lines.push(line);
+            } else if behind {
+                let missing = body.saturating_sub(wide_without_colour(&line));
+                line.push_str(&" ".repeat(missing));
+                line.push_str(&row.note.tone.paint(&row.note.text, colour));
+                lines.push(line);
+            } else {
+                lines.push(line);
+                lines.extend(remark(&row.note, width, colour));
+            }
+        }
+        lines
+    }
+
+    fn cards(&self, width: usize, colour: bool) -> Vec<String> {
+        let label = self.columns.iter().skip(1).map(|column| wide(column.title));
+        let label = label.max().unwrap_or(0);
+        let mut lines = Vec::new();
+        for row in &self.rows {
+            let mut cells = self.columns.iter().zip(&row.cells);
+            if let Some((_, first)) = cells.next() {
+                lines.push(first.tone.paint(&cut(&first.text, width), colour));
+            }
+            for (column, cell) in cells.filter(|(_, cell)| !matches!(&*cell.text, "" | "-")) {
+                let title = column.title.to_lowercase();
+                let room = width.saturating_sub(INDENT.len() + label + GAP).max(1);
+                let value = cell.tone.paint(&cut(&cell.text, room), colour);
+                lines.push(format!("{INDENT}{title:<label$}{:GAP$}{value}", ""));
+            }
+            if !row.note.text.is_empty() {
+                lines.extend(remark(&row.note, width, colour));
+            }
+        }
+        lines
+    }
+}
+
+fn row_of(cells: &[Cell], widths: &[usize], colour: bool) -> String {
+    let mut line = String::new();
+    let mut owed = 0;
+    for (cell, width) in cells.iter().zip(widths) {
+        line.push_str(&" ".repeat(owed));
+        let text = cut(&cell.text, *width);
+        owed = GAP + width - wide(&text);
+        line.push_str(&cell.tone.paint(&text, colour));
+    }
+    line
+}
+
+fn remark(note: &Cell, width: usize, colour: bool) -> Vec<String> {
+    let lines = wrapped(
+        &note.text,
+        width.saturating_sub(INDENT.len() + 2).max(NOTE / 2),
+    );
+    let painted = lines.iter().enumerate().map(|(at, line)| {
+        let mark = if at == 0 { "^ " } else { "  " };
+        note.tone.paint(&format!("{INDENT}{mark}{line}"), colour)
+    });
+    painted.collect()
+}
+
+/// The columns that a text takes on a terminal.
+pub(crate) fn wide(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+fn wide_without_colour(line: &str) -> usize {
+    let mut plain = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find('\x1b') {
+        plain.push_str(&rest[..at]);
+        rest = rest[at..].split_once('m').map_or("", |(_, after)| after);
+    }
+    plain.push_str(rest);
+    wide(&plain)
+}
+
+/// Cuts a text to a width: the middle goes, because names and owners differ at both ends.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if wide(text) <= width {
+        return text.to_owned();
+    }
+    let room = width.saturating_sub(1);
+    let (mut head, mut tail) = (String::new(), Vec::new());
+    let mut taken = 0;
+    let mut chars = text.chars();
+    // In turns from both ends, until the room is used.
+    while let Some(c) = chars.next() {
+        let size = wide(c.encode_utf8(&mut [0; 4]));
+        if taken + size > room {
+            break;
+        }
+        taken += size;
+        head.push(c);
+        let Some(c) = chars.next_back() else { break };
+        let size = wide(c.encode_utf8(&mut [0; 4]));
+        if taken + size > room {
+            break;
+        }
+        taken += size;
+        tail.push(c);
+    }
+    head.push('…');
+    head.extend(tail.iter().rev());
+    head
+}
+
+/// Breaks a text into lines at spaces.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && wide(&line) + 1 + wide(word) > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        // A word without a place to break: a long name.
+        while wide(&line) > width {
+            let mut head = String::new();
+            let mut chars = line.chars();
+            for c in chars.by_ref() {
+                head.push(c);
+                if wide(&head) >= width {
+                    break;
+                }
+            }
+            line = chars.collect();
+            lines.push(head);
+        }
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// The width of the terminal at standard output, or what `COLUMNS` says. `None`: a pipe or a file, where nothing is cut.
+pub(crate) fn width_of_output() -> Option<usize> {
+    let told = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let terminal = || {
+        use std::io::IsTerminal as _;
+        if !std::io::stdout().is_terminal() {
+            return None;
+        }
+        let (width, _) = ratatui::crossterm::terminal::size().ok()?;
+        Some(usize::from(width))
+    };
+    told.or_else(terminal)
+        .filter(|width| *width > 0)
+        .map(|width| width.max(20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let column = |title, least| Column { title, least };
+        let row = |cells: &[&str], note: &str| Row {
+            cells: cells.iter().map(|cell| Cell::from(*cell)).collect(),
+            note: note.into(),
+        };
+        Table {
+            columns: vec![column("NAME", 8), column("HOLDER", 8), column("LEASE", 0)],
+            rows: vec![
+                row(&["job:3", "billing@web-2 pid 4711", "22s"], ""),
+                row(
+                    &[
+                        "a-name-that-is-longer-than-most",
+                        "sell@web-1 pid 88",
+                        "none",
+                    ],
+                    "no TTL",
+                ),
+            ],
+        }
+    }
+
+    #[test]
+    fn nothing_is_wider_than_the_terminal() {
+        for width in 20..200 {
+            for line in table().lines(Some(width), false) {
+                assert!(wide(&line) <= width, "{width}: {line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_ends_of_a_name_stay() {
+        assert_eq!(cut("invoices:2026:eu-west", 11), "invoi…-west");
+        assert_eq!(cut("short", 11), "short");
+        assert!(wide(&cut("名前名前名前", 5)) <= 5);
+    }
+
+    #[test]
+    fn a_remark_stands_behind_where_there_is_room_and_below_where_not() {
+        let wide_enough = table().lines(Some(100), false);
+        assert!(wide_enough[2].ends_with("none   no TTL"), "{wide_enough:?}");
+        let narrow = table().lines(Some(50), false);
+        assert_eq!(narrow[3], "  ^ no TTL");
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_cards() {
+        let lines = table().lines(Some(24), false);
+        assert_eq!(lines[0], "job:3");
+        assert_eq!(lines[1], "  holder  billing…d 4711");
+    }
+
+    #[test]
+    fn colours_only_where_allowed() {
+        let mut table = table();
+        table.rows[0].cells[0].tone = Tone::Bad;
+        let plain = table.lines(Some(80), false).concat();
+        assert!(!plain.contains('\x1b'));
+        assert!(
+            table
+                .lines(Some(80), true)
+                .concat()
+                .contains("\x1b[31mjob:3\x1b[0m")
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! `doctor`.
+
+use serde_json::Value;
+use stanchion_testkit::RedisServer;
+
+use super::{JAVA, at, done, hold_as_java, lines};
+use crate::support::{code, output, text, with};
+
+/// The rights of the page on operations.
+fn rights_of_the_book() -> Vec<String> {
+    let page = include_str!("../../../../../docs/operations.md");
+    let from = page.find("ACL SETUSER app on >password").unwrap();
+    let block = page[from..].split("```").next().unwrap();
+    block.split_whitespace().map(str::to_owned).collect()
+}
+
+fn doctor(server: &RedisServer, args: &[&str]) -> Vec<Value> {
+    lines(&output(server, &[&["doctor", "--json"], args].concat()))
+}
+
+fn level<'a>(findings: &'a [Value], check: &str) -> &'a str {
+    let of_check = findings.iter().find(|finding| finding["check"] == check);
+    of_check.map_or("none", |finding| finding["level"].as_str().unwrap())
+}
+
+fn advice<'a>(findings: &'a [Value], check: &str) -> &'a str {
+    let finding = findings
+        .iter()
+        .find(|finding| finding["check"] == check)
+        .unwrap();
+    finding["advice"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_good_server_passes_and_nothing_stays_behind() {
+    let server = RedisServer::builder().append_only().start();
+    let findings = doctor(&server, &["--scan", "--strict"]);
+    assert!(
+        findings.iter().all(|finding| finding["level"] == "ok"),
+        "{findings:#?}"
+    );
+    for check in [
+        "version",
+        "eviction",
+        "persistence",
+        "clock",
+        "round-trip",
+        "rights",
+        "messages",
+        "names",
+    ] {
+        assert_eq!(level(&findings, check), "ok", "{check}");
+    }
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+    assert_eq!(code(&server, &["doctor", "--strict"]), Some(0));
+}
+
+#[test]
+fn settings_that_lose_locks_fail_and_say_what_to_do() {
+    let server = RedisServer::builder()
+        .arg("maxmemory", "100mb")
+        .arg("maxmemory-policy", "allkeys-lru")
+        .arg("timeout", "5")
+        .start();
+    let findings = doctor(&server, &[]);
+    assert_eq!(level(&findings, "eviction"), "fail");
+    assert!(advice(&findings, "eviction").starts_with("CONFIG SET maxmemory-policy noeviction"));
+    assert_eq!(level(&findings, "timeout"), "warn");
+    assert_eq!(code(&server, &["doctor"]), Some(1));
+    done(
+        &server,
+        &["CONFIG", "SET", "maxmemory-policy", "noeviction"],
+    );
+    assert_eq!(code(&server, &["doctor"]), Some(0), "warnings alone");
+    assert_eq!(code(&server, &["doctor", "--strict"]), Some(1));
+}
+
+#[test]
+fn the_user_of_the_book_has_every_right_and_each_missing_one_is_named() {
+    let server = RedisServer::start();
+    let rules = rights_of_the_book();
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    done(&server, &rules);
+    let as_app = ["--user", "app", "--names", "app:*"];
+    let findings = doctor(&server, &as_app);
+    assert_eq!(level(&findings, "rights"), "ok", "{findings:#?}");
+    for (take, give) in [
+        ("-evalsha", "+evalsha"),
+        ("-publish", "+publish"),
+        ("-zscore", "+zscore"),
+        ("-pubsub", "+pubsub"),
+    ] {
+        done(&server, &["ACL", "SETUSER", "app", take]);
+        let findings = doctor(&server, &as_app);
+        assert_eq!(level(&findings, "rights"), "fail", "{take}");
+        assert_eq!(
+            advice(&findings, "rights"),
+            format!("ACL SETUSER app {give}")
+        );
+        done(&server, &["ACL", "SETUSER", "app", give]);
+    }
+    done(&server, &["ACL", "SETUSER", "app", "resetchannels"]);
+    assert_eq!(
+        advice(&doctor(&server, &as_app), "rights"),
+        "ACL SETUSER app &*{app:*"
+    );
+    let elsewhere = doctor(&server, &["--user", "app", "--names", "web:*"]);
+    assert!(
+        advice(&elsewhere, "rights").contains("~web:*"),
+        "{elsewhere:#?}"
+    );
+    let nobody = doctor(&server, &["--user", "nobody"]);
+    assert_eq!(level(&nobody, "rights"), "fail");
+}
+
+#[test]
+fn a_user_with_few_rights_is_told_what_was_not_checked() {
+    let server = RedisServer::start();
+    let rules = rights_of_the_book();
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    done(&server, &rules);
+    let url = server.url().replace("redis://", "redis://app:password@");
+    let findings = lines(&at(&url, &["doctor", "--json", "--names", "app:*"]));
+    assert_eq!(
+        (level(&findings, "rights"), level(&findings, "timeout")),
+        ("skip", "skip")
+    );
+    assert_eq!(level(&findings, "messages"), "ok", "{findings:#?}");
+    // A name that it may not use is no fault of the server's.
+    let findings = lines(&at(&url, &["doctor", "--json"]));
+    assert_eq!(level(&findings, "messages"), "skip", "{findings:#?}");
+}
+
+#[test]
+fn a_clock_that_differs_is_told() {
+    let server = RedisServer::builder().steppable_clock().start();
+    server.step_clock(5000);
+    let findings = doctor(&server, &[]);
+    assert_eq!(level(&findings, "clock"), "warn", "{findings:#?}");
+}
+
+#[test]
+fn what_is_wrong_with_names_is_found() {
+    let server = RedisServer::start();
+    done(&server, &["HSET", "old", &format!("{JAVA}:7"), "1"]);
+    done(
+        &server,
+        &["RPUSH", "redisson_lock_queue:{dead}", &format!("{JAVA}:8")],
+    );
+    done(
+        &server,
+        &[
+            "ZADD",
+            "stanchion_line:{free}",
+            "1",
+            "11111111-1111-8111-8111-111111111111:4",
+        ],
+    );
+    hold_as_java(&server, "both", "1", "20000");
+    done(
+        &server,
+        &[
+            "ZADD",
+            "{both}:timeout",
+            "1999999999999",
+            "0123456789abcdef",
+        ],
+    );
+    let findings = doctor(&server, &["--scan"]);
+    for (check, expected) in [
+        ("no-ttl", "fail"),
+        ("two-kinds", "fail"),
+        ("orphan-queue", "warn"),
+        ("lost-wake", "warn"),
+    ] {
+        assert_eq!(level(&findings, check), expected, "{check}: {findings:#?}");
+    }
+    assert!(advice(&findings, "no-ttl").ends_with("stanchion force-release old"));
+    let shown = with(&server, &["doctor", "--scan"])
+        .env("COLUMNS", "60")
+        .output()
+        .unwrap();
+    assert_eq!(shown.status.code(), Some(1));
+    let shown = text(&shown.stdout);
+    assert!(
+        shown.lines().all(|line| line.chars().count() <= 60),
+        "{shown}"
+    );
+}
