@@ -132,6 +132,8 @@ async fn a_false_message_makes_nobody_lose_anything(world: &World) {
     let number = number.rsplit(':').next().unwrap();
     let gone = format!("gone {number}");
     let until = guard.valid_until();
+    let left = || world.admin(&["PTTL", "job"]).parse::<u64>().unwrap();
+    let before = left();
     for text in [gone.as_str(), "gone", "gone x", "ask", "", "ask 99 x"] {
         assert_eq!(world.admin(&["PUBLISH", &channel, text]), "1");
     }
@@ -140,6 +142,7 @@ async fn a_false_message_makes_nobody_lose_anything(world: &World) {
     assert_eq!(guard.request(), None);
     // It has asked, and lengthened nothing.
     assert_eq!(guard.valid_until(), until);
+    assert!(left() <= before);
     guard.release().await.unwrap();
 }
 

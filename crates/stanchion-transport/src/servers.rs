@@ -253,7 +253,7 @@ impl Servers {
     pub fn subscriber(&self, slot: u16) -> Option<Link> {
         match &self.kind {
             Kind::One(node) => Some(node.subscriber().clone()),
-            // Creates the link: on a cluster only nodes with waiters get one.
+            // Creates the link: on a cluster only nodes with waiters, or with holds that are renewed, get one.
             Kind::Cluster(cluster) => Some(cluster.owner(slot)?.subscriber().clone()),
         }
     }

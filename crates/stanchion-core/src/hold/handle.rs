@@ -298,16 +298,17 @@ impl Hold {
             name: state.sync.name().clone(),
             free_by: state.free_by(),
         };
-        let span = span!("release", state.sync);
-        let (recorded, hold) = (span.clone(), Arc::clone(&state));
-        let work = async move {
-            let result = release::one(Arc::clone(&hold), Path::Direct).await;
-            spans::released(&recorded, &hold, &result);
-            result
-        };
-        let work = work.instrument(span);
         // As in `downgrade`: dropping the future only stops waiting for the answer.
-        let work = Persistent::begun(&state.core.runner, work);
+        let work = {
+            let span = span!("release", state.sync);
+            let (recorded, hold) = (span.clone(), Arc::clone(&state));
+            let work = async move {
+                let result = release::one(Arc::clone(&hold), Path::Direct).await;
+                spans::released(&recorded, &hold, &result);
+                result
+            };
+            Persistent::begun(&state.core.runner, work.instrument(span))
+        };
         bounded(&state.core, timeout, work)
             .await
             .unwrap_or_else(|| Err(unconfirmed()))

@@ -76,8 +76,8 @@ static PROCESS: Mutex<Process> = Mutex::new(Process {
 
 struct Process {
     clients: BTreeMap<u64, Gauges>,
-    /// The kinds that were ever seen, with the kinds that are in use for the first time: a kind of a closed client is set to zero,
-    /// and the counters of a new one begin at zero.
+    /// The kinds that were ever seen: that of a closed client is set to zero, and the counters of a new one begin at zero, because a
+    /// rate needs the value before the first event.
     kinds: BTreeSet<&'static str>,
 }
 
@@ -119,7 +119,12 @@ pub(super) fn gauges(client: u64, now: Option<&Gauges>) {
         for reason in ["expired", "gone", "max_hold", "shutdown"] {
             counter!(names::LOST, "kind" => kind, "reason" => reason).increment(0);
         }
-        counter!(names::RENEWAL_FAILURES, "kind" => kind).increment(0);
+        for useful in ["true", "false"] {
+            counter!(names::WAKES, "kind" => kind, "useful" => useful).increment(0);
+        }
+        for name in [names::RENEWAL_FAILURES, names::HANDED, names::RELEASED] {
+            counter!(name, "kind" => kind).increment(0);
+        }
     }
     let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     for kind in kinds {

@@ -111,10 +111,13 @@ impl Handle {
         lease: Lease,
     ) -> Result<Hold, AcquireError> {
         self.open(&**sync)?;
-        let span = span!("acquire", sync);
-        let started = self.started(&span);
-        // Pinned here, and not awaited by value: every waiter carries this future.
-        let mut work = pin!(acquire::acquire(self.core(), sync, options, lease).instrument(span));
+        let started;
+        // Pinned here, and not awaited by value; and no local for the span: every waiter carries this future.
+        let mut work = pin!({
+            let span = span!("acquire", sync);
+            started = self.started(&span);
+            acquire::acquire(self.core(), sync, options, lease).instrument(span)
+        });
         let result = work.as_mut().await;
         let of = |hold: &Hold| Some(hold.fencing_token());
         self.waited(&**sync, started, &result, of, work.span());
@@ -156,10 +159,12 @@ impl Handle {
         lease: Lease,
     ) -> Result<Option<Hold>, AcquireError> {
         self.open(&**sync)?;
-        let span = span!("try_acquire", sync);
-        let started = self.started(&span);
-        let mut work =
-            pin!(acquire::try_acquire(self.core(), sync, options, lease).instrument(span));
+        let started;
+        let mut work = pin!({
+            let span = span!("try_acquire", sync);
+            started = self.started(&span);
+            acquire::try_acquire(self.core(), sync, options, lease).instrument(span)
+        });
         let result = work.as_mut().await;
         let of = |hold: &Option<Hold>| hold.as_ref().map(Hold::fencing_token);
         self.waited(&**sync, started, &result, of, work.span());
