@@ -3,6 +3,7 @@
 
 mod at_least;
 mod demo;
+mod home;
 mod inspect;
 mod kinds;
 mod log;
