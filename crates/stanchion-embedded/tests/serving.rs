@@ -155,6 +155,22 @@ fn a_script_without_end_is_stopped_and_one_that_eats_memory_too() {
     assert_eq!(after, Reply::Int(1_000_000));
 }
 
+/// Lua 5.1 overwrote its own stack for it.
+#[test]
+fn no_script_ends_the_process() {
+    let engine = Engine::new();
+    let doubling = "local t = {1} for i = 1, 60 do t = {t, t} end return t";
+    for script in [
+        "return {unpack({1, 2, 3}, -1, 2147483647)}",
+        "return {unpack({1, 2, 3}, 2147483646, 4294967296)}",
+        "return {unpack({1, 2, 3}, 0/0, 1/0)}",
+        doubling,
+    ] {
+        let refused = engine.execute(&["EVAL", script, "0"]);
+        assert!(matches!(refused, Reply::Error(_)), "{script}: {refused:?}");
+    }
+}
+
 #[test]
 fn what_has_expired_takes_no_memory() {
     let engine = Engine::new();

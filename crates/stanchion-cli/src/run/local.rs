@@ -1,6 +1,7 @@
 //! The server of a `run` that was told no URL: one for this user on this machine.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stanchion::Client;
@@ -14,10 +15,12 @@ use crate::serve::{trusted_socket, url};
 /// The time between two looks at the connection. A server that restarts is back sooner.
 const LOOK: Duration = Duration::from_millis(500);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Local {
     socket: PathBuf,
     may_start: bool,
+    /// True once the user knows where the lock is.
+    is_told: AtomicBool,
 }
 
 impl Local {
@@ -29,6 +32,7 @@ impl Local {
         Ok(Some(Self {
             socket: trusted_socket()?,
             may_start: !args.no_server,
+            is_told: AtomicBool::new(false),
         }))
     }
 
@@ -45,9 +49,10 @@ impl Local {
             .map_err(|error| Failure::new(exit::IO, error))??;
         let url = url(&self.socket)?;
         match found {
-            Found::Started => report.say(format_args!(
+            Found::Started if !self.is_told.swap(true, Ordering::Relaxed) => report.say(format_args!(
                 "no URL is given: the lock is for your programs on this machine alone; started a server for them, {url}"
             )),
+            Found::Started => report.detail(format_args!("started the server again")),
             Found::Running => {
                 report.detail(format_args!("no URL is given: using your server on this machine, {url}"));
             }

@@ -4,6 +4,7 @@ use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::pin::pin;
@@ -22,18 +23,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::Idle;
 use super::place::Place;
 use crate::exit::{self, Failure};
+use crate::similar::is_begun_anew;
 
 /// The longest time between two looks at what is stored, which also remove what has expired.
 const LOOK: Duration = Duration::from_secs(10);
 /// The time between two attempts to accept a connection when the system has no more files for them.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Keys that need not be kept: a token begins at the clock (P2), and an origin only tells keyspaces apart.
-const WORTHLESS: [&[u8]; 3] = [
-    b"stanchion_fence:",
-    b"stanchion_origin:",
-    b"redisson_lock_token:",
-];
 
 /// The reason that a server has ended.
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +104,18 @@ impl Host {
 
     fn new(listener: Listener, idle: Idle) -> Self {
         allow_many_files();
+        let engine = Engine::new();
+        // As Redis answers `CONFIG GET dir`: whoever started a server recognises it by that.
+        if let Ok(dir) = std::env::current_dir() {
+            engine.execute(&[
+                b"CONFIG".as_slice(),
+                b"SET",
+                b"dir",
+                dir.as_os_str().as_bytes(),
+            ]);
+        }
         Self {
-            engine: Engine::new(),
+            engine,
             listener,
             idle,
             connections: JoinSet::new(),
@@ -176,9 +181,8 @@ impl Host {
     }
 
     fn is_used(&self) -> bool {
-        let is_worth = |key: &[u8]| !WORTHLESS.iter().any(|prefix| key.starts_with(prefix));
         // Also removes what has expired, while there are connections.
-        let stores = self.engine.any_key(is_worth);
+        let stores = self.engine.any_key(|key| !is_begun_anew(key));
         stores || !self.connections.is_empty()
     }
 

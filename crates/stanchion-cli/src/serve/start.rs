@@ -19,6 +19,8 @@ use crate::run::launch::this_program;
 /// The first arguments of the two steps. They are not subcommands, so neither help nor completions offer them.
 const DETACH: &str = "__detach";
 const SERVER: &str = "__server";
+/// The idle time of a server within another `run`.
+const SHORT: Duration = Duration::from_secs(1);
 /// What the server says when it, or another, is ready.
 const READY: &str = "ready";
 
@@ -68,9 +70,10 @@ pub(crate) fn is_running(socket: &Path) -> Result<bool, Failure> {
 
 /// Starts a server that outlives this process, and returns what it says when it is ready.
 fn start(socket: &Path) -> io::Result<String> {
-    // Under an outer `run` the server would keep that from ending: there it is to go as soon as it can.
+    // Under an outer `run` the server would keep that from ending: there it is to go soon, but not before this process has had the
+    // time to connect.
     let is_within_run = std::env::var_os("STANCHION_NAME").is_some();
-    let idle = if is_within_run { Duration::ZERO } else { IDLE };
+    let idle = if is_within_run { SHORT } else { IDLE };
     let mut step = Command::new(this_program()?)
         .arg0("stanchion")
         .arg(DETACH)

@@ -4,6 +4,7 @@
 mod ask;
 mod at_least;
 mod demo;
+mod home;
 mod inspect;
 mod kinds;
 mod log;

@@ -8,97 +8,13 @@ use std::net::TcpStream;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use stanchion_testkit::{Process, RedisServer, Signal, eventually_blocking};
-use tempfile::TempDir;
 
-use crate::support::{IDLE, SOON, json, runs, stanchion, text};
-
-/// The directory of a server, which ends with it.
-struct Home(TempDir);
-
-impl Home {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.0.path().join("own")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.dir().join("serve.sock")
-    }
-
-    fn url(&self) -> String {
-        format!("unix://{}", self.socket().display())
-    }
-
-    /// The program, which finds its server in this directory.
-    fn stanchion(&self, args: &[&str]) -> Command {
-        let mut command = stanchion(args);
-        command.env("STANCHION_RUNTIME_DIR", self.dir());
-        command
-    }
-
-    fn output(&self, args: &[&str]) -> Output {
-        self.stanchion(args).output().unwrap()
-    }
-
-    /// `run` with a script, once that has said `ready`.
-    fn script(&self, options: &[&str], script: &str) -> Process {
-        let script = format!("{IDLE}; {script}");
-        let args = [&["run"], options, &["--", "sh", "-c", &script]].concat();
-        let mut process = Process::spawn(&mut self.stanchion(&args));
-        process.wait_for_line(|line| line == "ready", SOON);
-        process
-    }
-
-    /// `serve`, once it has said where.
-    fn serve(&self, options: &[&str]) -> Process {
-        let args = [&["serve"], options].concat();
-        let mut process = Process::spawn(&mut self.stanchion(&args));
-        process.wait_for_line(
-            |line| line.contains("unix:") || line.contains("redis:"),
-            SOON,
-        );
-        process
-    }
-
-    /// The process that serves.
-    fn server(&self) -> u32 {
-        let lock = fs::read_to_string(self.dir().join("serve.sock.lock")).unwrap();
-        lock.trim().parse().unwrap()
-    }
-
-    fn kill_server(&self) -> u32 {
-        let pid = self.server();
-        kill(pid, "KILL");
-        eventually_blocking("the server has ended", || !runs(pid));
-        pid
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        // It would end by itself, but only after ten minutes.
-        if let Ok(lock) = fs::read_to_string(self.dir().join("serve.sock.lock"))
-            && let Ok(pid) = lock.trim().parse()
-            && UnixStream::connect(self.socket()).is_ok()
-        {
-            kill(pid, "KILL");
-        }
-    }
-}
-
-fn kill(pid: u32, signal: &str) {
-    let sent = Command::new("kill")
-        .args(["-s", signal, &pid.to_string()])
-        .status();
-    assert!(sent.unwrap().success());
-}
+use crate::home::{Home, ask};
+use crate::support::{SOON, json, runs, text};
 
 /// Lets so many seconds pass: for what must not happen meanwhile, there is no event.
 fn pass(seconds: &str) {
@@ -109,15 +25,6 @@ fn pass(seconds: &str) {
             .unwrap()
             .success()
     );
-}
-
-/// One command over a plain connection, and the bytes of the answer.
-fn ask(socket: &Path, line: &str) -> String {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    writeln!(stream, "{line}\r\nQUIT\r").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 /// Waits until somebody waits for `name`.
@@ -499,8 +406,9 @@ fn it_stops_when_idle_and_not_before() {
 #[test]
 fn every_run_gets_through_while_servers_come_and_go() {
     let home = Home::new();
-    // Within an outer `run` a server goes as soon as it can.
-    for _ in 0..40 {
+    // Within an outer `run` a server goes a second later, or as much more as its looks are apart.
+    for round in 0..8 {
+        pass(&format!("1.{round}"));
         let mut run = home.stanchion(&["run", "job", "--wait", "20s", "--", "true"]);
         let output = run.env("STANCHION_NAME", "outer").output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -4,6 +4,7 @@ use super::keys::glob;
 use super::{Context, Failure, LOADING, NO_SCRIPT, Outcome, Spec, int, timeout};
 use crate::reply::Reply;
 use crate::resp::Args;
+use crate::stats::Stats;
 
 /// The version of Redis whose behaviour this engine has.
 pub(super) const VERSION: &str = "7.0.15";
@@ -12,6 +13,7 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("info", -1, LOADING, info),
     Spec::new("config", -2, NO_SCRIPT | LOADING, config),
     Spec::new("command", -1, LOADING, command),
+    Spec::new("function", -2, NO_SCRIPT, function),
     Spec::new("role", 1, NO_SCRIPT | LOADING, role),
     Spec::new("wait", 3, NO_SCRIPT, wait),
 ];
@@ -60,22 +62,35 @@ fn info(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             format!("role:{role}\r\nconnected_slaves:0\r\n"),
         ),
         ("Cluster", "cluster_enabled:0\r\n".to_owned()),
+        ("Commandstats", command_stats(&stats)),
     ];
     let wanted = |name: &str| {
         let every = ["all", "default", "everything"];
-        args.len() == 1
-            || args.skip(1).iter().any(|asked| {
-                asked.eq_ignore_ascii_case(name.as_bytes())
-                    || every
-                        .iter()
-                        .any(|e| asked.eq_ignore_ascii_case(e.as_bytes()))
-            })
+        let is_default = name != "Commandstats";
+        let is = |asked: &[u8], word: &str| asked.eq_ignore_ascii_case(word.as_bytes());
+        let asks = |asked: &[u8]| {
+            is(asked, name)
+                || every
+                    .iter()
+                    .any(|e| is(asked, e) && (is_default || *e != "default"))
+        };
+        args.len() == 1 && is_default || args.skip(1).iter().any(asks)
     };
     let chosen = sections.into_iter().filter(|(name, _)| wanted(name));
     let text: Vec<_> = chosen
         .map(|(name, facts)| format!("# {name}\r\n{facts}"))
         .collect();
     Ok(Reply::Text(text.join("\r\n")))
+}
+
+/// How often each command was called. Times are not measured.
+fn command_stats(stats: &Stats) -> String {
+    let line = |(name, calls): (&String, &u64)| {
+        format!(
+            "cmdstat_{name}:calls={calls},usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n"
+        )
+    };
+    stats.by_command.iter().map(line).collect()
 }
 
 fn config(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -122,6 +137,15 @@ fn command(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
         None | Some(b"DOCS" | b"INFO" | b"LIST") => Ok(Reply::Array(Vec::new())),
         Some(b"COUNT") => Ok(Reply::count(super::count())),
         Some(_) => Err(Failure::unknown_subcommand("command", &args[1])),
+    }
+}
+
+/// Answers `FUNCTION` as a server without any: there are none, and they cannot be loaded.
+fn function(_: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
+        Some(b"FLUSH") if args.len() <= 3 => Ok(Reply::ok()),
+        Some(b"LIST") if args.len() == 2 => Ok(Reply::Array(Vec::new())),
+        _ => Err(Failure::unknown_subcommand("function", &args[1])),
     }
 }
 

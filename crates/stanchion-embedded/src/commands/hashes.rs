@@ -7,6 +7,8 @@ use crate::resp::Args;
 
 pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("hset", -4, WRITE | DENY_OOM, hset),
+    Spec::new("hmset", -4, WRITE | DENY_OOM, hmset),
+    Spec::new("hsetnx", 4, WRITE | DENY_OOM, hsetnx),
     Spec::new("hget", 3, 0, hget),
     Spec::new("hmget", -3, 0, hmget),
     Spec::new("hdel", -3, WRITE, hdel),
@@ -32,6 +34,22 @@ fn hset(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         new += usize::from(hash.set(&args[at], &args[at + 1]));
     }
     Ok(Reply::count(new))
+}
+
+fn hmset(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if args.len() % 2 == 1 {
+        return Err(Failure::arity("hmset"));
+    }
+    hset(ctx, args).map(|_| Reply::ok())
+}
+
+fn hsetnx(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let hash = ctx.keyspace().hash_or_new(&args[1])?;
+    let is_new = hash.get(&args[2]).is_none();
+    if is_new {
+        hash.set(&args[2], &args[3]);
+    }
+    Ok(Reply::flag(is_new))
 }
 
 fn hget(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {

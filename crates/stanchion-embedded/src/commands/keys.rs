@@ -113,23 +113,45 @@ fn time(ctx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     ]))
 }
 
-/// Matches a glob as Redis does: `*`, `?`, `[a-c]`, `[^a]` and backslash.
+/// Matches a glob as Redis does: `*`, `?`, `[a-c]`, `[^a]` and backslash. Of several stars only the last one is tried again, so
+/// that no pattern takes long.
 pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    match pattern {
-        [] => text.is_empty(),
-        [b'*', rest @ ..] => (0..=text.len()).any(|at| glob(rest, &text[at..])),
-        [b'?', rest @ ..] => !text.is_empty() && glob(rest, &text[1..]),
-        [b'[', set @ ..] => {
-            let Some((&first, text)) = text.split_first() else {
-                return false;
-            };
-            let (fits, rest) = in_set(set, first);
-            fits && glob(rest, text)
+    let (mut pattern, mut text) = (pattern, text);
+    // What follows the last star, and the text from where it is tried next.
+    let mut again: Option<(&[u8], &[u8])> = None;
+    loop {
+        if let [b'*', rest @ ..] = pattern {
+            again = Some((rest, text));
+            pattern = rest;
+            continue;
         }
-        [b'\\', literal, rest @ ..] | [literal, rest @ ..] => {
-            text.first() == Some(literal) && glob(rest, &text[1..])
+        if pattern.is_empty() && text.is_empty() {
+            return true;
+        }
+        if let Some(rest) = match_one(pattern, text) {
+            (pattern, text) = (rest, &text[1..]);
+            continue;
+        }
+        match again {
+            Some((rest, [_, shorter @ ..])) => {
+                again = Some((rest, shorter));
+                (pattern, text) = (rest, shorter);
+            }
+            _ => return false,
         }
     }
+}
+
+/// Matches the first byte of the text, without a star. Returns the rest of the pattern.
+fn match_one<'a>(pattern: &'a [u8], text: &[u8]) -> Option<&'a [u8]> {
+    let first = *text.first()?;
+    let (fits, rest) = match pattern {
+        [] | [b'*', ..] => return None,
+        [b'?', rest @ ..] => (true, rest),
+        [b'[', set @ ..] => in_set(set, first),
+        [b'\\', literal, rest @ ..] | [literal, rest @ ..] => (*literal == first, rest),
+    };
+    fits.then_some(rest)
 }
 
 /// Returns whether `byte` is in the set whose pattern starts after the bracket, and the pattern after the set.
@@ -168,6 +190,12 @@ mod tests {
     use super::glob;
 
     #[test]
+    fn no_pattern_takes_long() {
+        let pattern = "a*".repeat(50) + "b";
+        assert!(!glob(pattern.as_bytes(), "a".repeat(50_000).as_bytes()));
+    }
+
+    #[test]
     fn globs_match_as_in_redis() {
         for (pattern, text, fits) in [
             ("*", "", true),
@@ -179,6 +207,11 @@ mod tests {
             (r"h\*", "hx", false),
             ("a*c*", "abcd", true),
             ("a*d", "abc", false),
+            ("a*b*", "aXbXb", true),
+            ("*a*b", "ab ab", true),
+            ("**", "", true),
+            ("[", "", false),
+            ("*[ab]\\", "xa\\", true),
         ] {
             assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), fits, "{pattern}");
         }

@@ -7,6 +7,7 @@ mod expire;
 mod hashes;
 mod keys;
 mod lists;
+mod object;
 mod pubsub;
 mod ranges;
 mod strings;
@@ -148,6 +149,7 @@ static TABLE: LazyLock<HashMap<&'static [u8], &'static Spec>> = LazyLock::new(||
         hashes::COMMANDS,
         keys::COMMANDS,
         lists::COMMANDS,
+        object::COMMANDS,
         pubsub::COMMANDS,
         ranges::COMMANDS,
         strings::COMMANDS,

@@ -12,6 +12,18 @@ pub(super) const COMMANDS: &[Spec] = &[
     Spec::new("getrange", 4, 0, getrange),
     Spec::new("strlen", 2, 0, strlen),
     Spec::new("set", -3, WRITE | DENY_OOM, set),
+    Spec::new("setnx", 3, WRITE | DENY_OOM, setnx),
+    Spec::new("setex", 4, WRITE | DENY_OOM, |ctx, args| {
+        setex(ctx, args, TimeForm::new("setex", true, true))
+    }),
+    Spec::new("psetex", 4, WRITE | DENY_OOM, |ctx, args| {
+        setex(ctx, args, TimeForm::new("psetex", false, true))
+    }),
+    Spec::new("getset", 3, WRITE | DENY_OOM, getset),
+    Spec::new("getdel", 2, WRITE, getdel),
+    Spec::new("mget", -2, 0, mget),
+    Spec::new("mset", -3, WRITE | DENY_OOM, mset),
+    Spec::new("append", 3, WRITE | DENY_OOM, append),
     Spec::new("incr", 2, WRITE | DENY_OOM, |ctx, args| {
         add(ctx, &args[1], 1)
     }),
@@ -146,4 +158,65 @@ fn set(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     };
     keyspace.put(key, Value::Str(args[2].to_vec()), end);
     Ok(old.unwrap_or_else(Reply::ok))
+}
+
+fn setnx(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keyspace = ctx.keyspace();
+    let is_new = !keyspace.contains(&args[1]);
+    if is_new {
+        keyspace.put(&args[1], Value::Str(args[2].to_vec()), None);
+    }
+    Ok(Reply::flag(is_new))
+}
+
+fn setex(ctx: &mut Context<'_>, args: Args<'_>, form: TimeForm) -> Outcome {
+    let number = int(&args[2])?;
+    if number <= 0 {
+        return Err(form.invalid());
+    }
+    let end = form.instant(number, ctx.now.millis())?;
+    ctx.keyspace()
+        .put(&args[1], Value::Str(args[3].to_vec()), Some(end));
+    Ok(Reply::ok())
+}
+
+fn getset(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let old = get(ctx, args)?;
+    ctx.keyspace()
+        .put(&args[1], Value::Str(args[2].to_vec()), None);
+    Ok(old)
+}
+
+fn getdel(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let old = get(ctx, args)?;
+    ctx.keyspace().remove(&args[1]);
+    Ok(old)
+}
+
+/// A key that holds something else counts as absent.
+fn mget(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keyspace = ctx.keyspace();
+    let mut values = Vec::with_capacity(args.len() - 1);
+    for key in args.skip(1).iter() {
+        let value = keyspace.string(key).ok().flatten();
+        values.push(value.map_or(Reply::Nil, Reply::bulk));
+    }
+    Ok(Reply::Array(values))
+}
+
+fn mset(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if args.len().is_multiple_of(2) {
+        return Err(Failure::arity("mset"));
+    }
+    let keyspace = ctx.keyspace();
+    for at in (1..args.len()).step_by(2) {
+        keyspace.put(&args[at], Value::Str(args[at + 1].to_vec()), None);
+    }
+    Ok(Reply::ok())
+}
+
+fn append(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let value = ctx.keyspace().string_or_new(&args[1])?;
+    value.extend_from_slice(&args[2]);
+    Ok(Reply::count(value.len()))
 }

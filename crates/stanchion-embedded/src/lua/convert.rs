@@ -8,6 +8,8 @@ use crate::resp::Request;
 
 /// The deepest table that is converted. Redis refuses tables that do not fit Lua's stack.
 const MAX_DEPTH: usize = 200;
+/// The most items of a reply, with those of nested ones.
+const MOST_ITEMS: usize = 1 << 20;
 
 /// Writes the arguments of `redis.call` into `request`. Returns false if one is neither a string nor a number.
 pub(super) fn to_request(values: &MultiValue, request: &mut Request) -> bool {
@@ -73,18 +75,26 @@ pub(super) fn single(lua: &Lua, field: &str, value: &[u8]) -> mlua::Result<Table
 }
 
 /// Converts the result of a script to a reply: floats lose their fraction, arrays end at the first nil.
-pub(super) fn to_reply(value: Value, depth: usize) -> mlua::Result<Reply> {
+pub(super) fn to_reply(value: Value) -> mlua::Result<Reply> {
+    convert(value, 0, &mut { MOST_ITEMS })
+}
+
+/// `room` is the number of items that may follow: a table can hold another one many times, which can do the same.
+fn convert(value: Value, depth: usize, room: &mut usize) -> mlua::Result<Reply> {
+    *room = room
+        .checked_sub(1)
+        .ok_or_else(|| mlua::Error::runtime("the reply is too large"))?;
     Ok(match value {
         Value::Integer(n) => Reply::Int(n),
         Value::Number(n) => Reply::Int(truncate(n)),
         Value::Boolean(true) => Reply::Int(1),
         Value::String(text) => Reply::bulk(text.as_bytes()),
-        Value::Table(table) => table_to_reply(&table, depth)?,
+        Value::Table(table) => table_to_reply(&table, depth, room)?,
         _ => Reply::Nil,
     })
 }
 
-fn table_to_reply(table: &Table, depth: usize) -> mlua::Result<Reply> {
+fn table_to_reply(table: &Table, depth: usize, room: &mut usize) -> mlua::Result<Reply> {
     if depth >= MAX_DEPTH {
         return Ok(Reply::Error("ERR reached lua stack limit".to_owned()));
     }
@@ -98,7 +108,7 @@ fn table_to_reply(table: &Table, depth: usize) -> mlua::Result<Reply> {
     for at in 1.. {
         match table.raw_get(at)? {
             Value::Nil => break,
-            value => items.push(to_reply(value, depth + 1)?),
+            value => items.push(convert(value, depth + 1, room)?),
         }
     }
     Ok(Reply::Array(items))

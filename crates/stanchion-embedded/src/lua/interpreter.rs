@@ -125,7 +125,7 @@ impl Interpreter {
             .raw_set("ARGV", self.strings(args, keys, args.len())?)?;
         let (ok, value): (bool, Value) = self.protect.call(script)?;
         if ok {
-            return Ok(Ok(to_reply(value, 0)?));
+            return Ok(Ok(to_reply(value)?));
         }
         let Value::Table(failure) = value else {
             // Raised where no handler runs, such as out of memory.

@@ -4,7 +4,7 @@
 local host = ...
 local error, pcall, xpcall, setmetatable, rawset, type, tostring = error, pcall, xpcall, setmetatable, rawset, type, tostring
 local loadstring, setfenv, sub, concat = loadstring, setfenv, string.sub, table.concat
-local resume = coroutine.resume
+local resume, unpack, tonumber = coroutine.resume, unpack, tonumber
 
 local sealed = setmetatable({}, { __mode = 'k' })
 
@@ -50,7 +50,7 @@ function coroutines.resume(...) return settle(resume(...)) end
 local scope = {
   assert = assert, collectgarbage = collectgarbage, error = error, gcinfo = gcinfo, getmetatable = getmetatable,
   ipairs = ipairs, next = next, pairs = pairs, rawequal = rawequal, rawget = rawget, select = select,
-  tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
+  tonumber = tonumber, tostring = tostring, type = type,
   _VERSION = _VERSION,
   coroutine = seal(coroutines), math = seal(maths), redis = seal(redis), string = seal(string), table = seal(table),
 }
@@ -66,6 +66,19 @@ local function settle_as_text(ok, ...)
 end
 
 function scope.pcall(...) return settle_as_text(pcall(...)) end
+
+-- Lua 5.1 computes the number of results in 32 bits: past that it would overwrite its own stack.
+function scope.unpack(list, first, last)
+  if type(list) ~= 'table' then
+    local given = list == nil and 'no value' or type(list)
+    error("bad argument #1 to 'unpack' (table expected, got " .. given .. ')', 2)
+  end
+  local from, to = tonumber(first or 1), tonumber(last or #list)
+  if from and to and not (to < from) and not (from > -2^31 and to < 2^31 and to - from < 8000) then
+    error('too many results to unpack', 2)
+  end
+  return unpack(list, first, last)
+end
 
 function scope.xpcall(body, handler)
   return xpcall(body, function(problem) return handler(host.tidy(problem)) end)

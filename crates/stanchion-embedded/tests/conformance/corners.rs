@@ -73,7 +73,7 @@ const CORNERS: &[&str] = &[
     "return tostring(redis.nosuch)", "KEYS[1] = 'changed' return KEYS[1]", "string.rep()", "return ('x'):rep(3)",
     "local s = 'x' return s.nosuch == nil", "assert(false)", "assert(nil, 'words')",
     "assert(false, {err = 'A table'})", "\n\n\nerror('line four')", "local function f() error('deep') end f()",
-    "local function f() return redis.call('GET', KEYS[1]) end return f()", "return unpack(5)", "tonumber({})",
+    "local function f() return redis.call('GET', KEYS[1]) end return f()", "local x = unpack(5) return x", "tonumber({})",
     "return tonumber('0x10')", "return tonumber('abc') == nil", "return tostring(1e15)", "return tostring(0.1)",
     "return tostring(12345678901234567890)", "table.concat({{}})", "for i = 1, 'x' do end",
     // What does not compile.
