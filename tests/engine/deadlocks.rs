@@ -243,3 +243,26 @@ async fn one_holder_of_permits_that_can_go_on_is_enough() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_process_that_died_told_last_confirms_nothing() {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    let observer = world.named("observer").await;
+    let _a = holds_and_waits(&a, "x", "y", of(&a.owner()));
+    let _b = holds_and_waits(&b, "y", "x", of(&b.owner()));
+    sleep(secs(12)).await;
+    assert_eq!(observer.survey().await.unwrap().deadlocks().len(), 1);
+    let looking = tokio::spawn({
+        let observer = observer.clone();
+        async move { found(&observer).await }
+    });
+    sleep(Duration::from_millis(100)).await;
+    // Its record lasts for 30 s from its last word.
+    let faults = world.as_engine().faults();
+    faults.freeze(Some("b"));
+    faults.kill_label("b");
+    sleep(secs(11)).await;
+    assert_eq!(observer.survey().await.unwrap().deadlocks().len(), 1);
+    assert_eq!(looking.await.unwrap(), []);
+}

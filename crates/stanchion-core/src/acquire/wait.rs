@@ -103,7 +103,7 @@ pub(super) async fn wait(
             Attempt::Late => ticket.again(),
             // R1: the owner is a fresh one, so its place is, too.
             Attempt::Stale => {
-                ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms)
+                ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
             }
             Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
                 let now = core.clock.now();

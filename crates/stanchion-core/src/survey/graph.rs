@@ -172,6 +172,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         /// The stuck ones are the largest set in which nobody can go on by what those outside of it give back.
         #[test]
         fn what_is_stuck_is_the_largest_set_that_waits_for_itself(
