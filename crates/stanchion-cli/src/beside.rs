@@ -57,6 +57,9 @@ const PREFIXES: [(&str, Option<Kind>, Part); 20] = [
 /// The prefixes of the keys that all names of a hash slot share.
 pub(crate) const SHARED: [&str; 2] = ["stanchion_fence", "stanchion_origin"];
 
+/// How the keys begin in which clients tell what they hold and wait for.
+pub(crate) const RECORD: &str = "stanchion_client";
+
 /// Ends of keys that begin with the name.
 const LEASES: &[u8] = b":timeout";
 

@@ -145,6 +145,10 @@ impl Entry {
             let owner = hold.owner.strip_suffix(":write").unwrap_or(&hold.owner);
             let holder = HolderSeen::new(owner, hold.count, people);
             entry.held = true;
+            entry.held_ms = people
+                .held(&hold.owner)
+                .or_else(|| people.held(owner))
+                .map(wording::millis);
             entry.holders = match hold.mode.is_empty() {
                 true => 1,
                 false => hold.fields.saturating_sub(1),
@@ -171,6 +175,88 @@ impl Entry {
         entry
     }
 
+    /// Reads the status of a name that processes tell of. `waiting`: the waiters that they tell of, where the status has no number.
+    pub(crate) fn of_seen(
+        key: &[u8],
+        kind: Option<Kind>,
+        seen: &Seen,
+        waiting: u64,
+        people: &People,
+    ) -> Self {
+        let mut entry = Self::at_rest(key, kind);
+        let (holder, left) = match seen {
+            Seen::Lock(status) | Seen::Fair(status) => {
+                entry.waiting = status.waiting_processes;
+                if kind == Some(Kind::Fair) {
+                    entry.waiting = Some(status.queue_len);
+                }
+                entry.holders = u64::from(status.holder.is_some());
+                let holder = status.holder.as_ref();
+                let left = holder.and_then(|holder| holder.remaining);
+                (
+                    holder.map(|holder| (&holder.owner, u64::from(holder.hold_count))),
+                    left,
+                )
+            }
+            Seen::Rwlock(status) => {
+                entry.waiting = status.waiting_processes;
+                entry.holders = status.reader_count + u64::from(status.writer.is_some());
+                let any = status.writer.iter().chain(&status.readers).next();
+                (
+                    any.map(|holder| (&holder.owner, u64::from(holder.hold_count))),
+                    status.remaining,
+                )
+            }
+            Seen::Semaphore(status) => {
+                entry.waiting = status.waiting_processes;
+                entry.taken(status);
+                (None, None)
+            }
+            Seen::Leased(status) => {
+                entry.waiting = status.waiting_processes;
+                entry.leased(status);
+                (None, entry.lease_ms.map(Duration::from_millis))
+            }
+            Seen::Latch(_) | Seen::Number(_) => (None, None),
+        };
+        entry.waiting = entry.waiting.or(Some(waiting));
+        entry.lease_ms = left.map(wording::millis);
+        entry.held = entry.holders > 0;
+        if let Some((owner, count)) = holder {
+            entry.held_ms = people.held(owner).map(wording::millis);
+            let holder = HolderSeen::new(owner, count, people);
+            if left.is_none() {
+                entry.trouble.push(Trouble::NoTtl);
+            }
+            if holder.connected == Some(false) && entry.holders == 1 {
+                entry.trouble.push(Trouble::HolderGone);
+            }
+            entry.holder = Some(holder);
+        }
+        entry
+    }
+
+    fn leased(&mut self, status: &stanchion::LeasedStatus) {
+        self.holders = status.acquired.into();
+        self.permits = Some(status.total);
+        let next = status.permits.iter().filter_map(|permit| permit.remaining);
+        self.lease_ms = next
+            .filter(|left| !left.is_zero())
+            .min()
+            .map(wording::millis);
+    }
+
+    fn taken(&mut self, status: &stanchion::SemaphoreStatus) {
+        let taken: u64 = status
+            .holders
+            .iter()
+            .map(|holder| u64::from(holder.permits))
+            .sum();
+        self.holders = taken;
+        let taken = i64::try_from(taken).unwrap_or(i64::MAX);
+        self.permits = Some(status.available.saturating_add(taken));
+    }
+
     /// Adds the permits of a semaphore, which no trace of a scan shows.
     pub(crate) async fn ask_permits(
         &mut self,
@@ -188,25 +274,8 @@ impl Entry {
             return Ok(());
         }
         match look(client, given, Some(kind)).await? {
-            Seen::Leased(status) => {
-                self.holders = status.acquired.into();
-                self.permits = Some(status.total);
-                let next = status.permits.iter().filter_map(|permit| permit.remaining);
-                self.lease_ms = next
-                    .filter(|left| !left.is_zero())
-                    .min()
-                    .map(wording::millis);
-            }
-            Seen::Semaphore(status) => {
-                let taken: u64 = status
-                    .holders
-                    .iter()
-                    .map(|holder| u64::from(holder.permits))
-                    .sum();
-                self.holders = taken;
-                let taken = i64::try_from(taken).unwrap_or(i64::MAX);
-                self.permits = Some(status.available.saturating_add(taken));
-            }
+            Seen::Leased(status) => self.leased(&status),
+            Seen::Semaphore(status) => self.taken(&status),
             _ => {}
         }
         self.held = self.holders > 0;

@@ -12,7 +12,7 @@ use crate::look::{Kind, Seen, look};
 use crate::output;
 use crate::people::People;
 use crate::table::{self, Cell, Column, Row, Table};
-use crate::wording::{age, lease, of_ttl, printable};
+use crate::wording::{Owner, age, lease, of_ttl, printable};
 
 /// Show everything of one name: its holders and their processes, who waits in which order, and every key it has.
 ///
@@ -50,6 +50,8 @@ struct Inspected {
     holders: Vec<HolderLine>,
     /// The fair lock's queue, in order.
     queue: Vec<Place>,
+    /// The processes that tell that they wait for it.
+    waiters: Vec<WaiterLine>,
     /// `null`: not known.
     waiting_processes: Option<u64>,
     last_token: Option<stanchion::FencingToken>,
@@ -71,6 +73,15 @@ struct Place {
     position: usize,
     #[serde(flatten)]
     waiter: HolderSeen,
+}
+
+#[derive(Debug, Serialize)]
+struct WaiterLine {
+    client: String,
+    process: Option<String>,
+    /// The number of its calls that wait.
+    calls: usize,
+    longest_ms: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -126,6 +137,7 @@ async fn gather(
         state: state(seen),
         holders: holders(seen, people),
         queue,
+        waiters: waiters(name, people),
         waiting_processes: waiting(seen),
         last_token,
         keys,
@@ -142,6 +154,27 @@ fn kind_of(seen: &Seen, keys: &[KeyLine]) -> Option<Kind> {
         Seen::Latch(_) => Some(Kind::Latch),
         Seen::Number(_) => None,
     }
+}
+
+/// What processes tell of their calls that have waited for a second. The longest first.
+fn waiters(name: &Name, people: &People) -> Vec<WaiterLine> {
+    let clients = people.survey.iter().flat_map(|told| &told.clients);
+    let mut waiters: Vec<WaiterLine> = clients
+        .filter_map(|it| {
+            let of_name = |wait: &&stanchion::SurveyedWait| wait.name.as_bytes() == name.as_bytes();
+            let mine = it.waits.iter().filter(of_name);
+            let longest = mine.clone().map(|wait| wait.waiting).max()?;
+            let client = it.client.to_string();
+            Some(WaiterLine {
+                process: people.of(&Owner::of(&format!("{client}:"))),
+                client,
+                calls: mine.count(),
+                longest_ms: crate::wording::millis(longest),
+            })
+        })
+        .collect();
+    waiters.sort_by_key(|line| std::cmp::Reverse(line.longest_ms));
+    waiters
 }
 
 fn waiting(seen: &Seen) -> Option<u64> {
@@ -295,6 +328,7 @@ impl Inspected {
         };
         section("Holders", self.holder_table());
         section("Queue", self.queue_table());
+        section("Waiting", self.waiter_table());
         section("Keys", self.key_table());
         if self.waiting_processes.is_some_and(|many| many > 0) || self.last_token.is_some() {
             lines.push(String::new());
@@ -359,6 +393,21 @@ impl Inspected {
         Table {
             columns: columns(&[("PLACE", 0), ("OWNER", 14), ("PROCESS", 12)]),
             rows: self.queue.iter().map(row).collect(),
+        }
+    }
+
+    fn waiter_table(&self) -> Table {
+        let row = |line: &WaiterLine| Row {
+            cells: vec![
+                printable(line.process.as_deref().unwrap_or(&line.client).as_bytes()).into(),
+                line.calls.to_string().into(),
+                age(std::time::Duration::from_millis(line.longest_ms)).into(),
+            ],
+            note: Cell::default(),
+        };
+        Table {
+            columns: columns(&[("PROCESS", 12), ("CALLS", 0), ("LONGEST", 0)]),
+            rows: self.waiters.iter().map(row).collect(),
         }
     }
 

@@ -1,15 +1,17 @@
 //! `stanchion ls`: the names there are, who holds them, and how many wait.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::Client;
+use stanchion::{Client, Survey};
 
 use crate::connect::ServerArgs;
 use crate::entry::{self, Entry};
 use crate::exit::{self, Failure, Library};
 use crate::glob;
+use crate::look::{Kind, look};
 use crate::output;
 use crate::people::People;
 use crate::scan::{self, Limits};
@@ -17,8 +19,9 @@ use crate::table;
 
 /// List names: their kind, who holds them, how long, and how many wait.
 ///
-/// Looks at every key of the server (SCAN), in small steps with rests between them, so that other users do not notice. Ctrl-C ends
-/// that early and shows what was found.
+/// Lists what processes tell of themselves: names that have been held for 5 s or waited for for a second. With --scan it looks at
+/// every key of the server instead, and so finds Redisson's, those that nobody tells of, and what is left of dead ones; in small
+/// steps with rests between them, so that other users do not notice. Ctrl-C ends that early and shows what was found.
 ///
 /// Semaphores that nobody holds and latches are plain numbers on the server, and are not listed unless more is known of them.
 #[derive(Debug, Args)]
@@ -30,18 +33,21 @@ Exit codes:
 
 Examples:
   stanchion ls
-  stanchion ls 'billing:*'
+  stanchion ls --scan 'billing:*'
   stanchion ls --json | jq 'select(.waiting > 10) .name'")]
 pub(crate) struct LsArgs {
     /// Which names: * for anything, ? for one character, [a-z]. With --prefix, what follows the prefix.
     #[arg(default_value = "*", hide_default_value = true)]
     pattern: String,
+    /// Look at every key.
+    #[arg(long)]
+    scan: bool,
     #[command(flatten)]
-    scan: ScanArgs,
-    /// Also list names that nobody holds and nobody waits for, where the server has traces of them.
+    limits: ScanArgs,
+    /// With --scan, also list names that nobody holds and nobody waits for, where the server has traces of them.
     #[arg(long, short)]
     all: bool,
-    /// Print a line of JSON for each name, and one at the end that tells whether all keys were looked at.
+    /// Print a line of JSON for each name, and one at the end with their number; of a scan also whether all keys were looked at.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -72,20 +78,87 @@ impl ScanArgs {
 #[derive(Debug, Serialize)]
 struct Summary {
     names: usize,
-    keys_seen: u64,
-    complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys_seen: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
 }
 
 pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
     let prefix = args.server.prefix();
     let people = People::ask(&client).await.map_err(Library)?;
-    let found = scan::scan(&client, args.scan.limits()).await?;
     let pattern = glob::literal(prefix) + &args.pattern;
+    if !args.scan {
+        let Some(told) = &people.survey else {
+            let rule =
+                "this user may not read what processes tell (~stanchion_client*): use --scan";
+            return Err(Failure::new(exit::CONFIG, rule));
+        };
+        let entries = told_of(&client, told, &pattern, prefix, &people).await?;
+        if entries.is_empty() && !args.json {
+            eprintln!(
+                "No process tells of such a name that it holds or waits for. --scan looks at every key."
+            );
+            return Ok(exit::SUCCESS);
+        }
+        show(&entries, None, args.json)?;
+        return Ok(exit::SUCCESS);
+    }
+    let found = scan::scan(&client, args.limits.limits()).await?;
     let mut entries = entries_of(&client, &found, &pattern, prefix, &people).await?;
     entries.retain(|entry| args.all || !entry.is_idle());
-    show(&entries, found.keys, found.complete, args.json)?;
+    show(&entries, Some((found.keys, found.complete)), args.json)?;
     Ok(exit::SUCCESS)
+}
+
+/// The kind of the word that processes use for it.
+fn kind_of(word: &str) -> Option<Kind> {
+    Some(match word {
+        "lock" | "multilock" => Kind::Lock,
+        "fair lock" => Kind::Fair,
+        "rwlock_read" | "rwlock_write" => Kind::Rwlock,
+        "semaphore" => Kind::Semaphore,
+        "leased_semaphore" => Kind::LeasedSemaphore,
+        "latch" => Kind::Latch,
+        _ => return None,
+    })
+}
+
+/// Makes entries of what processes tell, with the present status of each name.
+async fn told_of(
+    client: &Client,
+    told: &Survey,
+    pattern: &str,
+    prefix: &str,
+    people: &People,
+) -> Result<Vec<Entry>, Failure> {
+    let mut names: BTreeMap<Vec<u8>, (Option<Kind>, u64)> = BTreeMap::new();
+    for it in &told.clients {
+        let holds = it.holds.iter().map(|hold| (&hold.name, &hold.kind, 0));
+        let waits = it.waits.iter().map(|wait| (&wait.name, &wait.kind, 1));
+        for (name, kind, waits) in holds.chain(waits) {
+            let name = name.as_bytes();
+            if glob::matches(pattern.as_bytes(), name) {
+                let (known, waiting) = names.entry(name.to_vec()).or_default();
+                *known = known.or(kind_of(kind));
+                *waiting += waits;
+            }
+        }
+    }
+    let mut entries = Vec::with_capacity(names.len());
+    for (name, (kind, waiting)) in names {
+        let Some(given) = name.strip_prefix(prefix.as_bytes()) else {
+            continue;
+        };
+        // A name that has become something else since, or that a process tells falsely.
+        entries.push(match look(client, given, kind).await {
+            Ok(seen) => Entry::of_seen(&name, kind, &seen, waiting, people),
+            Err(failure) if failure.code() == exit::CONFIG => Entry::at_rest(&name, kind),
+            Err(failure) => return Err(failure),
+        });
+    }
+    Ok(entries)
 }
 
 /// Makes entries of what a scan has found, of the names that match.
@@ -108,27 +181,31 @@ pub(crate) async fn entries_of(
     Ok(entries)
 }
 
-fn show(entries: &[Entry], keys: u64, complete: bool, json: bool) -> Result<(), Failure> {
+/// Shows entries. `scanned`: the number of keys that were looked at, and whether they were all.
+fn show(entries: &[Entry], scanned: Option<(u64, bool)>, json: bool) -> Result<(), Failure> {
     if json {
         for entry in entries {
             output::json_line(entry)?;
         }
-        let names = entries.len();
+        let (keys_seen, complete) = scanned.unzip();
         output::json_line(&Summary {
-            names,
-            keys_seen: keys,
+            names: entries.len(),
+            keys_seen,
             complete,
         })?;
         return Ok(());
     }
     if entries.is_empty() {
-        eprintln!("No names among {keys} keys.");
+        eprintln!(
+            "No names among {} keys.",
+            scanned.map_or(0, |(keys, _)| keys)
+        );
     } else {
         let colour = output::may_colour(&std::io::stdout());
         let lines = entry::table(entries).lines(table::width_of_output(), colour);
         output::line(&lines.join("\n"))?;
     }
-    if !complete {
+    if let Some((keys, false)) = scanned {
         eprintln!("Stopped after {keys} keys: there may be more. --budget sets the time.");
     }
     Ok(())

@@ -1,28 +1,62 @@
-//! Which process an owner belongs to: what the server tells of its connections.
+//! Which process an owner belongs to: what the server tells of its connections, and what processes tell of themselves.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use stanchion::{Client, Process, QueryError};
+use stanchion::{Client, Process, QueryError, Survey};
 
 use crate::wording::{Origin, Owner};
 
-/// The connected processes by the uuid of their client.
+/// What is known of the processes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct People(BTreeMap<String, Process>);
+pub(crate) struct People {
+    /// Those that are connected, by the uuid of their client.
+    connected: BTreeMap<String, Process>,
+    /// `app@host pid N` by client, of those that tell it.
+    labels: BTreeMap<String, String>,
+    /// For how long, by owner, of holds that are told of.
+    held: BTreeMap<String, Duration>,
+    /// What processes tell. `None`: this user may not read it.
+    pub(crate) survey: Option<Survey>,
+}
 
 impl People {
-    /// Asks each server for its connections. A user without the right learns of nobody.
+    /// Asks each server for its connections, and reads what processes tell. A user without the rights learns of nobody.
     pub(crate) async fn ask(client: &Client) -> Result<Self, QueryError> {
         let processes = client.processes().await?.unwrap_or_default();
         let by_client = processes
             .into_iter()
             .map(|process| (process.client.to_string(), process));
-        Ok(Self(by_client.collect()))
+        let mut people = Self {
+            connected: by_client.collect(),
+            ..Self::default()
+        };
+        match client.survey().await {
+            Ok(survey) => people.told(survey),
+            Err(QueryError::Rejected { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(people)
     }
 
-    /// The process of an owner, in few words: `billing@10.0.0.7:51324`.
+    fn told(&mut self, survey: Survey) {
+        for it in &survey.clients {
+            let host = it.host.as_deref().unwrap_or("?");
+            let label = format!("{}@{host} pid {}", it.app, it.pid);
+            self.labels.insert(it.client.to_string(), label);
+            let holds = it.holds.iter();
+            self.held
+                .extend(holds.map(|hold| (hold.owner.clone(), hold.held)));
+        }
+        self.survey = Some(survey);
+    }
+
+    /// The process of an owner, in few words: `billing@web-2 pid 4711`, or `billing@10.0.0.7:51324` where it does not tell more.
     pub(crate) fn of(&self, owner: &Owner<'_>) -> Option<String> {
-        let process = self.0.get(owner.client)?;
+        if let Some(label) = self.labels.get(owner.client) {
+            return Some(label.clone());
+        }
+        let process = self.connected.get(owner.client)?;
         let app = if process.app.is_empty() {
             "?"
         } else {
@@ -31,10 +65,15 @@ impl People {
         Some(format!("{app}@{}", process.address))
     }
 
+    /// For how long an owner has held, where it tells.
+    pub(crate) fn held(&self, owner: &str) -> Option<Duration> {
+        self.held.get(owner).copied()
+    }
+
     /// Returns whether a connection of an owner's client is seen. `None` where nothing tells: no connection has a name, or it is one
     /// of Redisson's, which have none.
     pub(crate) fn is_connected(&self, owner: &Owner<'_>) -> Option<bool> {
-        let told = !self.0.is_empty() && owner.origin == Origin::Stanchion;
-        told.then(|| self.0.contains_key(owner.client))
+        let told = !self.connected.is_empty() && owner.origin == Origin::Stanchion;
+        told.then(|| self.connected.contains_key(owner.client))
     }
 }

@@ -5,6 +5,7 @@ use stanchion::{Client, InvalidName, Name};
 /// The names that a check or a measurement may use: a pattern such as `app:*`.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
+    prefix: String,
     pattern: String,
     some: Name,
     given: String,
@@ -24,6 +25,7 @@ impl Names {
             false => pattern.to_owned(),
         };
         Ok(Self {
+            prefix: prefix.to_owned(),
             pattern: format!("{prefix}{pattern}"),
             some: client.name(&given)?,
             given,
@@ -33,6 +35,11 @@ impl Names {
     /// The pattern, prefix included.
     pub(crate) fn pattern(&self) -> &str {
         &self.pattern
+    }
+
+    /// Returns whether names have no prefix.
+    pub(crate) fn has_no_prefix(&self) -> bool {
+        self.prefix.is_empty()
     }
 
     /// A name of the pattern, prefix included.

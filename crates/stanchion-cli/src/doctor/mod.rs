@@ -1,5 +1,6 @@
 //! `stanchion doctor`: whether the server is fit for locks, and what is wrong with those it has.
 
+mod deadlocks;
 mod finding;
 mod names;
 mod rights;
@@ -18,7 +19,7 @@ use crate::people::People;
 use crate::probe::Names;
 use crate::table;
 
-/// Check that the server is fit for locks: its settings, a user's rights, the clocks, and that messages arrive.
+/// Check that the server is fit for locks: its settings, a user's rights, the clocks, that messages arrive, and that nobody waits for each other.
 ///
 /// With --scan also every name: holds without a TTL or without a living holder, dead queues, names of two kinds.
 ///
@@ -92,6 +93,7 @@ pub(crate) async fn doctor(args: DoctorArgs) -> Result<u8, Failure> {
     servers(&client, &args, &names, &mut report).await?;
     let other = args.server.connect().await?;
     report.add([timing::messages(&client, &other, &names).await?])?;
+    report.add(deadlocks::check(&client).await.map_err(Library)?)?;
     if args.scan {
         let people = People::ask(&client).await.map_err(Library)?;
         let prefix = args.server.prefix();

@@ -14,7 +14,7 @@ use crate::people::People;
 use crate::scan;
 use crate::table::Tone;
 use crate::trouble::Trouble;
-use crate::wording::printable;
+use crate::wording::{Owner, printable};
 
 /// The largest number of names shown for one kind of trouble.
 const MOST: usize = 10;
@@ -86,9 +86,11 @@ fn told(entry: &Entry, trouble: &Trouble) -> Finding {
     let holder = entry
         .holder
         .as_ref()
-        .map_or_else(String::new, |holder| format!(", by {}", holder.brief()));
-    let what = match trouble {
-        Trouble::NoTtl | Trouble::HolderGone => format!("{name} {}{holder}", trouble.meaning()),
+        .map(|holder| Owner::of(&holder.owner).short());
+    let what = match (trouble, holder) {
+        (Trouble::NoTtl | Trouble::HolderGone, Some(holder)) => {
+            format!("{name}: {} ({holder})", trouble.meaning())
+        }
         _ => format!("{name}: {}", trouble.meaning()),
     };
     let advice = trouble.advice(&name);

@@ -69,7 +69,11 @@ const OF_A_CLUSTER: [&str; 6] = [
 ];
 
 /// Everything works without these, and an operator sees less.
-const NICE: [&str; 2] = ["CLIENT SETNAME x", "CLIENT SETINFO lib-name x"];
+const NICE: [&str; 3] = [
+    "CLIENT SETNAME x",
+    "CLIENT SETINFO lib-name x",
+    "ZREMRANGEBYSCORE K 0 1",
+];
 
 /// What is missing, as `ACL SETUSER` takes it.
 #[derive(Debug, Default)]
@@ -147,7 +151,9 @@ pub(super) async fn check(
         findings.push(Finding::fail(CHECK, what, advice));
     }
     if !missing.nice.is_empty() {
-        let what = format!("{about}: its connections cannot say whose they are");
+        let what = format!(
+            "{about}: operators cannot see which process it is, or what it holds and waits for"
+        );
         findings.push(Finding::warn("identity", what, setuser(&missing.nice)));
     }
     Ok(findings)
@@ -186,6 +192,13 @@ async fn missing(
         if matches!(denied, Ok(Some(Denied::Command))) {
             missing.nice.insert(right_of(template));
         }
+    }
+    // With a key prefix these keys begin with it, and the names' pattern covers them.
+    let record = [b"SET".to_vec(), beside::RECORD.into(), b"v".to_vec()];
+    if names.has_no_prefix()
+        && let Some(Denied::Pattern) = dry_run(console, user, &record).await?
+    {
+        missing.nice.insert(format!("%W~{}*", beside::RECORD));
     }
     for (key, pattern) in keys(&name, names.pattern()) {
         let write = [b"SET".to_vec(), key, b"v".to_vec()];

@@ -69,7 +69,7 @@ fn bench_measures_every_part_and_leaves_nothing() {
 #[test]
 fn bench_that_is_interrupted_leaves_nothing() {
     let server = RedisServer::start();
-    let mut bench = Process::spawn(&mut with(&server, &["bench", "--seconds", "60"]));
+    let mut bench = Process::spawn(&mut with(&server, &["bench", "--seconds", "8"]));
     eventually_blocking("it holds its lock", || {
         server
             .commands_processed()
@@ -93,7 +93,7 @@ fn clients_are_the_processes_that_hold() {
     let seen = lines(&output(&server, &["clients", "--json"]));
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert_eq!(seen[0]["app"], "stanchion-cli");
-    let holder = lines(&output(&server, &["ls", "--json"]));
+    let holder = lines(&output(&server, &["ls", "--scan", "--json"]));
     let owner = holder[0]["holder"]["owner"].as_str().unwrap();
     assert!(owner.starts_with(seen[0]["client"].as_str().unwrap()));
     assert_eq!(holder[0]["holder"]["connected"], true);
@@ -101,6 +101,6 @@ fn clients_are_the_processes_that_hold() {
     let ended = "11111111-1111-8111-8111-111111111111:7";
     done(&server, &["HSET", "gone", ended, "1"]);
     done(&server, &["PEXPIRE", "gone", "20000"]);
-    let seen = lines(&output(&server, &["ls", "gone", "--json"]));
+    let seen = lines(&output(&server, &["ls", "--scan", "gone", "--json"]));
     assert_eq!(seen[0]["trouble"][0]["check"], "holder-gone");
 }

@@ -17,7 +17,7 @@ fn listed(lines: &[Value]) -> BTreeMap<String, Value> {
 }
 
 fn ls(server: &RedisServer, args: &[&str]) -> BTreeMap<String, Value> {
-    let args = [&["ls", "--json"], args].concat();
+    let args = [&["ls", "--scan", "--json"], args].concat();
     listed(&lines(&output(server, &args)))
 }
 
@@ -122,7 +122,7 @@ fn other_data_is_no_lock_and_odd_names_do_no_harm() {
     done(&server, &["ZADD", "board", "1", "a"]);
     done(&server, &["SET", "stanchion_fence:{@@@A}", "17"]);
     hold_as_java(&server, "a\nb\x1b[2J{x}", "1", "20000");
-    let shown = text(&output(&server, &["ls"]).stdout);
+    let shown = text(&output(&server, &["ls", "--scan"]).stdout);
     assert_eq!(shown.lines().count(), 2, "{shown}");
     assert!(shown.contains("a\\nb\\u{1b}[2J{x}"), "{shown}");
     assert_eq!(ls(&server, &[]).len(), 1);
@@ -154,7 +154,7 @@ fn tables_fit_the_terminal() {
     hold_as_java(&server, &"long-".repeat(30), "12345", "20000");
     done(&server, &["HSET", "old", &format!("{JAVA}:7"), "1"]);
     for columns in [40, 80, 120] {
-        let shown = with(&server, &["ls"])
+        let shown = with(&server, &["ls", "--scan"])
             .env("COLUMNS", columns.to_string())
             .output();
         let shown = text(&shown.unwrap().stdout);
@@ -171,14 +171,17 @@ fn twenty_thousand_names_are_all_listed() {
     let server = RedisServer::start();
     let fill = "for i = 1, 20000 do redis.call('HSET', 'n:' .. i, ARGV[1], 1) redis.call('PEXPIRE', 'n:' .. i, 60000) end";
     done(&server, &["EVAL", fill, "0", &format!("{JAVA}:1")]);
-    let seen = lines(&output(&server, &["ls", "--json", "--duty", "50"]));
+    let seen = lines(&output(
+        &server,
+        &["ls", "--scan", "--json", "--duty", "50"],
+    ));
     let summary = seen.last().unwrap();
     assert_eq!(
         (&summary["complete"], &summary["names"]),
         (&true.into(), &20_000.into())
     );
     assert_eq!(listed(&seen).len(), 20_000);
-    let stopped = output(&server, &["ls", "--budget", "1ms"]);
+    let stopped = output(&server, &["ls", "--scan", "--budget", "1ms"]);
     assert!(text(&stopped.stderr).contains("there may be more"));
 }
 
@@ -196,7 +199,7 @@ fn a_cluster_is_listed_as_a_whole() {
             "60000",
         );
     }
-    let seen = lines(&at(&cluster.url(), &["ls", "--json"]));
+    let seen = lines(&at(&cluster.url(), &["ls", "--scan", "--json"]));
     assert_eq!(listed(&seen).len(), 30);
     let shown = text(&at(&cluster.url(), &["inspect", "job:7"]).stdout);
     assert!(shown.starts_with("job:7: lock, held\n"), "{shown}");
@@ -217,7 +220,10 @@ fn sentinels_lead_to_the_master() {
         return;
     };
     hold_as_java(set.server(set.master()), "job", "1", "60000");
-    assert_eq!(listed(&lines(&at(&set.url(), &["ls", "--json"]))).len(), 1);
+    assert_eq!(
+        listed(&lines(&at(&set.url(), &["ls", "--scan", "--json"]))).len(),
+        1
+    );
     assert_eq!(at(&set.url(), &["ping"]).status.code(), Some(0));
     let checks = lines(&at(&set.url(), &["doctor", "--json"]));
     assert!(
@@ -239,11 +245,11 @@ fn a_user_with_few_rights_sees_its_own() {
     hold_as_java(&server, "app:job", "1", "20000");
     hold_as_java(&server, "other:job", "1", "20000");
     let url = server.url().replace("redis://", "redis://app:pw@");
-    let seen = listed(&lines(&at(&url, &["ls", "--json"])));
+    let seen = listed(&lines(&at(&url, &["ls", "--scan", "--json"])));
     assert_eq!(seen.keys().collect::<Vec<_>>(), ["app:job"]);
     // Without SCAN there is nothing to see, and that is said.
     done(&server, &["ACL", "SETUSER", "app", "-scan"]);
-    let refused = command_at(&url, &["ls"]).output().unwrap();
+    let refused = command_at(&url, &["ls", "--scan"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(78));
     assert!(
         text(&refused.stderr).contains("scan"),

@@ -2,6 +2,7 @@
 
 mod doctor;
 mod events;
+mod incident;
 mod ls;
 mod name;
 
