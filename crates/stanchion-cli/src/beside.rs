@@ -55,7 +55,7 @@ const PREFIXES: [(&str, Option<Kind>, Part); 20] = [
 ];
 
 /// The prefixes of the keys that all names of a hash slot share.
-pub(crate) const SHARED: [&str; 2] = ["stanchion_fence", "stanchion_origin"];
+const SHARED: [&str; 2] = ["stanchion_fence", "stanchion_origin"];
 
 /// How the keys begin in which clients tell what they hold and wait for.
 pub(crate) const RECORD: &str = "stanchion_client";
@@ -129,6 +129,13 @@ pub(crate) fn keys_of(name: &Name) -> Vec<Vec<u8>> {
     let mut seen = std::collections::BTreeSet::new();
     keys.retain(|key| seen.insert(key.clone()));
     keys
+}
+
+/// The keys that `name` shares with all names of its hash slot, with the patterns that allow them.
+pub(crate) fn shared_keys(name: &Name) -> impl Iterator<Item = (Vec<u8>, String)> {
+    SHARED
+        .iter()
+        .map(|prefix| (name.slot_key(prefix), format!("{prefix}:*")))
 }
 
 /// The channel on which a release of `name` is told to Redisson's clients.
