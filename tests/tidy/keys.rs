@@ -4,7 +4,7 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files in which keys and channels are put together, or told apart, with the reasons.
-const PLACES: [(&str, &str); 16] = [
+const PLACES: [(&str, &str); 15] = [
     (
         "crates/stanchion-cli/lua/scan.lua",
         "builds none: tells keys that stand beside a name from names",
@@ -12,10 +12,6 @@ const PLACES: [(&str, &str); 16] = [
     (
         "crates/stanchion-cli/src/beside.rs",
         "the keys of every kind, for those who look at a server from outside",
-    ),
-    (
-        "crates/stanchion-cli/src/serve/host.rs",
-        "builds none: tells keys that a server need not keep",
     ),
     (
         "crates/stanchion-core/src/name.rs",

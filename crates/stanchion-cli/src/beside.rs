@@ -55,10 +55,13 @@ const PREFIXES: [(&str, Option<Kind>, Part); 20] = [
 ];
 
 /// The prefixes of the keys that all names of a hash slot share.
-pub(crate) const SHARED: [&str; 2] = ["stanchion_fence", "stanchion_origin"];
+const SHARED: [&str; 2] = ["stanchion_fence", "stanchion_origin"];
 
 /// How the keys begin in which clients tell what they hold and wait for.
 pub(crate) const RECORD: &str = "stanchion_client";
+
+/// How the counter of tokens of a single name begins.
+const TOKEN: &str = "redisson_lock_token";
 
 /// Ends of keys that begin with the name.
 const LEASES: &[u8] = b":timeout";
@@ -111,6 +114,13 @@ pub(crate) fn is_beside(key: &str) -> bool {
         || key.ends_with(":timeout") && key.contains('{')
 }
 
+/// Returns whether losing this key loses nothing: a token begins at the clock (P2), an origin only tells keyspaces apart, and what
+/// clients tell of themselves they tell again.
+pub(crate) fn is_begun_anew(key: &[u8]) -> bool {
+    let prefixes = [SHARED[0], SHARED[1], RECORD, TOKEN];
+    prefixes.iter().any(|it| key.starts_with(it.as_bytes()))
+}
+
 /// `x` of `{x}`, if there are no other braces.
 fn unbraced(text: &[u8]) -> Option<&[u8]> {
     match text {
@@ -129,6 +139,13 @@ pub(crate) fn keys_of(name: &Name) -> Vec<Vec<u8>> {
     let mut seen = std::collections::BTreeSet::new();
     keys.retain(|key| seen.insert(key.clone()));
     keys
+}
+
+/// The keys that `name` shares with all names of its hash slot, with the patterns that allow them.
+pub(crate) fn shared_keys(name: &Name) -> impl Iterator<Item = (Vec<u8>, String)> {
+    SHARED
+        .iter()
+        .map(|prefix| (name.slot_key(prefix), format!("{prefix}:*")))
 }
 
 /// The channel on which a release of `name` is told to Redisson's clients.

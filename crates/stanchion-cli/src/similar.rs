@@ -76,16 +76,6 @@ fn distance(asked: &str, key: &str) -> Option<usize> {
     (distance <= most).then_some(distance)
 }
 
-/// Returns whether losing this key loses nothing: a token begins at the clock (P2), an origin only tells keyspaces apart.
-pub(crate) fn is_begun_anew(key: &[u8]) -> bool {
-    let prefixes = [
-        "stanchion_fence:",
-        "stanchion_origin:",
-        "redisson_lock_token:",
-    ];
-    prefixes.iter().any(|p| key.starts_with(p.as_bytes()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion_core::primitive::whole_millis;
+
+use crate::output::whole_millis;
 
 /// A name or another text of the server for the terminal: control characters and bytes that are no text are written out, so that
 /// no name can move the cursor or break a line.

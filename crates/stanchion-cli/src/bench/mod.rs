@@ -164,7 +164,7 @@ fn show(lines: &[PartLine], json: bool) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    let titles = ["PART", "PER SECOND", "P50", "P99", "LONGEST"];
+    let titles = ["PART", "PER SECOND", "MEDIAN", "99 %", "LONGEST"];
     let column = |title| Column { title, least: 0 };
     let row = |line: &PartLine| Row {
         cells: vec![

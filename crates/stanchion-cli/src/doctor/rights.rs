@@ -227,9 +227,7 @@ fn keys(name: &Name, pattern: &str) -> Vec<(Vec<u8>, String)> {
     let mut keys = vec![(name.as_bytes().to_vec(), pattern.to_owned())];
     let beside = beside::keys_of(name).into_iter();
     keys.extend(beside.map(|key| (key, derived(pattern))));
-    for shared in beside::SHARED {
-        keys.push((name.slot_key(shared), format!("{shared}:*")));
-    }
+    keys.extend(beside::shared_keys(name));
     keys
 }
 

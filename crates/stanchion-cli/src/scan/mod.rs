@@ -6,7 +6,7 @@ mod progress;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stanchion::{Client, Console, QueryError, Reply};
+use stanchion::{Client, Console, QueryError, Rejection, Reply};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -149,7 +149,11 @@ async fn one(
 }
 
 fn unexpected(reply: &Reply) -> QueryError {
-    stanchion_core::primitive::unexpected(reply)
+    QueryError::Rejected {
+        rejection: Rejection::Other {
+            detail: format!("an unknown reply: {reply:?}"),
+        },
+    }
 }
 
 impl Found {

@@ -22,8 +22,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Idle;
 use super::place::Place;
+use crate::beside::is_begun_anew;
 use crate::exit::{self, Failure};
-use crate::similar::is_begun_anew;
 
 /// The longest time between two looks at what is stored, which also remove what has expired.
 const LOOK: Duration = Duration::from_secs(10);

@@ -98,10 +98,9 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<u8, Failure> {
                 None => default_socket()?,
             };
             let url = url(&socket)?;
-            match Place::take(&socket)? {
+            match Place::take_or_find(&socket).await? {
                 Ok(place) => (Host::on_socket(place, args.idle)?, url),
                 Err(taken) => {
-                    taken.wait_until_it_listens(&socket).await?;
                     tell(&args, &url, taken.pid, false)?;
                     return Ok(exit::SUCCESS);
                 }

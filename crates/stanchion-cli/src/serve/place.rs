@@ -161,6 +161,27 @@ impl Place {
         }
     }
 
+    /// Takes the place, or waits until whoever has it answers at its socket. One that ends meanwhile leaves it.
+    pub(super) async fn take_or_find(socket: &Path) -> Result<Result<Self, Taken>, Failure> {
+        let asked = Instant::now();
+        loop {
+            let taken = match Self::take(socket)? {
+                Ok(place) => return Ok(Ok(place)),
+                Err(taken) => taken,
+            };
+            let Err(error) = UnixStream::connect(socket) else {
+                return Ok(Err(taken));
+            };
+            if asked.elapsed() > STARTUP {
+                let pid = taken.pid.map_or_else(String::new, |pid| format!(" {pid}"));
+                let socket = socket.display();
+                let rule = format_args!("process{pid} serves {socket}, but: {error}");
+                return Err(Failure::new(exit::IO, rule));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Removes the socket of a predecessor that was killed.
     pub(super) fn clear(&self) -> Result<(), Failure> {
         let found = match fs::symlink_metadata(&self.socket) {
@@ -200,25 +221,6 @@ impl Place {
             let _ = rustix::fs::utimensat(CWD, path, &now, AtFlags::SYMLINK_NOFOLLOW);
         }
         true
-    }
-}
-
-impl Taken {
-    /// Waits until whoever has the place answers at its socket.
-    pub(super) async fn wait_until_it_listens(&self, socket: &Path) -> Result<(), Failure> {
-        let asked = Instant::now();
-        loop {
-            let Err(error) = UnixStream::connect(socket) else {
-                return Ok(());
-            };
-            if asked.elapsed() > STARTUP {
-                let pid = self.pid.map_or_else(String::new, |pid| format!(" {pid}"));
-                let socket = socket.display();
-                let rule = format_args!("process{pid} serves {socket}, but: {error}");
-                return Err(Failure::new(exit::IO, rule));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
     }
 }
 
@@ -295,6 +297,18 @@ mod tests {
         drop(other);
         drop(place);
         Place::take(&socket).unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_before_it_is_found_leaves_its_place() {
+        let home = tempfile::tempdir().unwrap();
+        let socket = home.path().join("s");
+        let leaving = Place::take(&socket).unwrap().unwrap();
+        let coming = tokio::spawn(async move { Place::take_or_find(&socket).await });
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert!(!coming.is_finished());
+        drop(leaving);
+        coming.await.unwrap().unwrap().unwrap();
     }
 
     #[test]

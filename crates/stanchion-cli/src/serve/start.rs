@@ -153,12 +153,9 @@ fn serve(socket: &Path, idle: Idle) -> Result<(), Failure> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let host = match Place::take(socket)? {
+        let host = match Place::take_or_find(socket).await? {
             Ok(place) => Some(Host::on_socket(place, idle)?),
-            Err(taken) => {
-                taken.wait_until_it_listens(socket).await?;
-                None
-            }
+            Err(_) => None,
         };
         crate::output::line(READY)?;
         let nowhere = File::options().write(true).open("/dev/null")?;
