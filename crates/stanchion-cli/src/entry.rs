@@ -39,6 +39,12 @@ pub(crate) struct Entry {
     pub(crate) lease_ms: Option<u64>,
     /// `null`: not known.
     pub(crate) waiting: Option<u64>,
+    /// For how long the first of the calls that processes tell of has waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) longest_wait_ms: Option<u64>,
+    /// Who holds a lock or a read-write lock, all of them, where its status was read.
+    #[serde(skip)]
+    pub(crate) owners: Vec<String>,
     pub(crate) trouble: Vec<Trouble>,
 }
 
@@ -104,6 +110,8 @@ impl Entry {
             held_ms: None,
             lease_ms: None,
             waiting: None,
+            longest_wait_ms: None,
+            owners: Vec::new(),
             trouble: Vec::new(),
         }
     }
@@ -184,6 +192,7 @@ impl Entry {
         people: &People,
     ) -> Self {
         let mut entry = Self::at_rest(key, kind);
+        entry.owners = seen.owners();
         let (holder, left) = match seen {
             Seen::Lock(status) | Seen::Fair(status) => {
                 entry.waiting = status.waiting_processes;
@@ -290,13 +299,17 @@ impl Entry {
             && self.permits.is_none()
     }
 
-    fn row(&self) -> Row {
-        let holder = match (&self.holder, self.permits) {
+    /// Who holds, in few words.
+    pub(crate) fn held_by(&self) -> String {
+        match (&self.holder, self.permits) {
             (_, Some(all)) => format!("{}/{all} taken", self.holders),
             (Some(_), None) if self.holders > 1 => format!("{} readers", self.holders),
             (Some(holder), None) => holder.brief(),
             (None, None) => "-".into(),
-        };
+        }
+    }
+
+    fn row(&self) -> Row {
         let duration = |millis: u64| wording::age(Duration::from_millis(millis));
         let no_end = self.trouble.contains(&Trouble::NoTtl);
         let lease = match self.lease_ms {
@@ -321,7 +334,7 @@ impl Entry {
             cells: vec![
                 wording::printable(&self.key).into(),
                 self.kind.map_or("?", Kind::word).into(),
-                holder.into(),
+                self.held_by().into(),
                 self.held_ms.map_or_else(|| "-".into(), duration).into(),
                 lease,
                 waiting.into(),
@@ -350,10 +363,7 @@ pub(crate) fn table<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Table {
     };
     let held = 3;
     if table.rows.iter().all(|row| row.cells[held].text == "-") {
-        table.columns.remove(held);
-        for row in &mut table.rows {
-            row.cells.remove(held);
-        }
+        table.leave_out("HELD");
     }
     table
 }

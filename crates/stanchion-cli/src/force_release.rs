@@ -64,13 +64,14 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
     }
     let client = args.server.connect().await?;
     let name = client.name(&args.name).map_err(Library)?.to_string();
-    let mut holders = holders(&client, &args).await?;
+    let given = args.name.as_bytes();
+    let mut holders = holders(&client, given, args.kind).await?;
     while holders.is_held() && !args.yes {
         if !confirmed(&name, &holders)? {
             return Err(Failure::new(exit::USAGE, "not confirmed. Nothing was done"));
         }
         // The user has confirmed for these holders only, and they may have changed meanwhile.
-        let now = self::holders(&client, &args).await?;
+        let now = self::holders(&client, given, args.kind).await?;
         let same = !now.is_held() || now.owners() == holders.owners();
         holders = now;
         if same {
@@ -79,7 +80,7 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
         eprintln!("The holder has changed meanwhile.");
     }
     let held = holders.is_held() || args.yes;
-    let released = held && release(&client, &args.name, &holders).await?;
+    let released = held && release(&client, given, &holders).await?;
     if args.json {
         let holder = holders.one().map(HolderLine::new);
         output::json_line(&ReleaseLine {
@@ -104,6 +105,37 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
     Ok(if released { exit::SUCCESS } else { exit::NO })
 }
 
+/// What has become of a release that was confirmed for certain holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forced {
+    Released,
+    /// It was free.
+    Free,
+    /// Others hold by now. Nothing was done.
+    Changed,
+}
+
+/// Releases a name from the holders that the user has confirmed, if they are still the ones. They may change between that look and
+/// the release.
+pub(crate) async fn release_from(
+    client: &Client,
+    name: &[u8],
+    kind: Option<Kind>,
+    confirmed: &[String],
+) -> Result<Forced, Failure> {
+    let now = holders(client, name, kind).await?;
+    if !now.is_held() {
+        return Ok(Forced::Free);
+    }
+    if now.owners() != confirmed {
+        return Ok(Forced::Changed);
+    }
+    Ok(match release(client, name, &now).await? {
+        true => Forced::Released,
+        false => Forced::Free,
+    })
+}
+
 /// The holders, by the kind of the lock.
 enum Holders {
     Lock(Option<FairHolder>),
@@ -111,8 +143,8 @@ enum Holders {
     Rwlock(RwLockStatus),
 }
 
-async fn holders(client: &Client, args: &ForceReleaseArgs) -> Result<Holders, Failure> {
-    match look(client, args.name.as_bytes(), args.kind).await? {
+async fn holders(client: &Client, name: &[u8], kind: Option<Kind>) -> Result<Holders, Failure> {
+    match look(client, name, kind).await? {
         Seen::Lock(status) => Ok(Holders::Lock(status.holder)),
         Seen::Fair(status) => Ok(Holders::Fair(status.holder)),
         Seen::Rwlock(status) => Ok(Holders::Rwlock(status)),
@@ -123,7 +155,7 @@ async fn holders(client: &Client, args: &ForceReleaseArgs) -> Result<Holders, Fa
     }
 }
 
-async fn release(client: &Client, name: &str, holders: &Holders) -> Result<bool, Failure> {
+async fn release(client: &Client, name: &[u8], holders: &Holders) -> Result<bool, Failure> {
     Ok(match holders {
         Holders::Lock(_) => {
             let lock = Lock::new(client, name).map_err(Library)?;

@@ -41,8 +41,8 @@ pub(crate) struct InspectArgs {
 }
 
 /// What is known of a name.
-#[derive(Debug, Serialize)]
-struct Inspected {
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Inspected {
     name: String,
     kind: Option<Kind>,
     server: String,
@@ -58,7 +58,7 @@ struct Inspected {
     keys: Vec<KeyLine>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct HolderLine {
     #[serde(flatten)]
     holder: HolderSeen,
@@ -68,14 +68,14 @@ struct HolderLine {
     lease_ms: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct Place {
     position: usize,
     #[serde(flatten)]
     waiter: HolderSeen,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct WaiterLine {
     client: String,
     process: Option<String>,
@@ -84,7 +84,7 @@ struct WaiterLine {
     longest_ms: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct KeyLine {
     key: String,
     #[serde(rename = "type")]
@@ -98,16 +98,27 @@ const MOST: usize = 1000;
 
 pub(crate) async fn inspect(args: InspectArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
-    let seen = look(&client, args.name.as_bytes(), args.kind).await?;
-    let people = People::ask(&client).await.map_err(Library)?;
-    let name = client.name(&args.name).map_err(Library)?;
-    let inspected = gather(&client, &name, &seen, &people).await?;
+    let inspected = ask(&client, args.name.as_bytes(), args.kind).await?;
     if args.json {
         output::json_line(&inspected)?;
     } else {
-        output::line(&inspected.lines(table::width_of_output()).join("\n"))?;
+        let colour = output::may_colour(&std::io::stdout());
+        let lines = inspected.lines(table::width_of_output(), colour);
+        output::line(&lines.join("\n"))?;
     }
     Ok(exit::SUCCESS)
+}
+
+/// Asks for everything of one name.
+pub(crate) async fn ask(
+    client: &Client,
+    name: &[u8],
+    kind: Option<Kind>,
+) -> Result<Inspected, Failure> {
+    let seen = look(client, name, kind).await?;
+    let people = People::ask(client).await.map_err(Library)?;
+    let name = client.name(name).map_err(Library)?;
+    gather(client, &name, &seen, &people).await
 }
 
 async fn gather(
@@ -310,8 +321,23 @@ async fn queue(console: &Console, name: &Name, people: &People) -> Result<Vec<Pl
 }
 
 impl Inspected {
-    fn lines(&self, width: Option<usize>) -> Vec<String> {
-        let colour = output::may_colour(&std::io::stdout());
+    #[cfg(test)]
+    pub(crate) fn nothing_of(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            kind: None,
+            server: String::new(),
+            state: "free".into(),
+            holders: Vec::new(),
+            queue: Vec::new(),
+            waiters: Vec::new(),
+            waiting_processes: None,
+            last_token: None,
+            keys: Vec::new(),
+        }
+    }
+
+    pub(crate) fn lines(&self, width: Option<usize>, colour: bool) -> Vec<String> {
         let kind = self.kind.map_or("of no known kind", Kind::word);
         let head = format!(
             "{}: {kind}, {}",

@@ -51,6 +51,25 @@ pub(crate) enum Seen {
     Number(i64),
 }
 
+impl Seen {
+    /// The owners of a lock or a read-write lock; none of what is not held as a whole.
+    pub(crate) fn owners(&self) -> Vec<String> {
+        let mut owners: Vec<String> = match self {
+            Self::Lock(status) | Self::Fair(status) => {
+                let holder = status.holder.iter();
+                holder.map(|holder| holder.owner.clone()).collect()
+            }
+            Self::Rwlock(status) => {
+                let all = status.writer.iter().chain(&status.readers);
+                all.map(|holder| holder.owner.clone()).collect()
+            }
+            Self::Semaphore(_) | Self::Leased(_) | Self::Latch(_) | Self::Number(_) => Vec::new(),
+        };
+        owners.sort_unstable();
+        owners
+    }
+}
+
 fn is_something_else<T>(result: &Result<T, QueryError>) -> bool {
     matches!(
         result,

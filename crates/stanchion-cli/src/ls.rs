@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Client, Survey};
+use stanchion::Client;
 
 use crate::connect::ServerArgs;
 use crate::entry::{self, Entry};
@@ -90,19 +90,8 @@ pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
     let people = People::ask(&client).await.map_err(Library)?;
     let pattern = glob::literal(prefix) + &args.pattern;
     if !args.scan {
-        let Some(told) = &people.survey else {
-            let rule =
-                "this user may not read what processes tell (~stanchion_client*): use --scan";
-            return Err(Failure::new(exit::CONFIG, rule));
-        };
-        let entries = told_of(&client, told, &pattern, prefix, &people).await?;
-        if entries.is_empty() && !args.json {
-            eprintln!(
-                "No process tells of such a name that it holds or waits for. --scan looks at every key."
-            );
-            return Ok(exit::SUCCESS);
-        }
-        show(&entries, None, args.json)?;
+        let entries = told_of(&client, &pattern, prefix, &people).await?;
+        show_told(&entries, args.json)?;
         return Ok(exit::SUCCESS);
     }
     let found = scan::scan(&client, args.limits.limits()).await?;
@@ -125,38 +114,54 @@ fn kind_of(word: &str) -> Option<Kind> {
     })
 }
 
+/// What is known of a name before its status is read.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    kind: Option<Kind>,
+    waiting: u64,
+    longest: Option<Duration>,
+}
+
 /// Makes entries of what processes tell, with the present status of each name.
-async fn told_of(
+pub(crate) async fn told_of(
     client: &Client,
-    told: &Survey,
     pattern: &str,
     prefix: &str,
     people: &People,
 ) -> Result<Vec<Entry>, Failure> {
-    let mut names: BTreeMap<Vec<u8>, (Option<Kind>, u64)> = BTreeMap::new();
+    let Some(told) = &people.survey else {
+        let rule = "this user may not read what processes tell (~stanchion_client*): use ls --scan";
+        return Err(Failure::new(exit::CONFIG, rule));
+    };
+    let mut names: BTreeMap<Vec<u8>, Heard> = BTreeMap::new();
     for it in &told.clients {
-        let holds = it.holds.iter().map(|hold| (&hold.name, &hold.kind, 0));
-        let waits = it.waits.iter().map(|wait| (&wait.name, &wait.kind, 1));
-        for (name, kind, waits) in holds.chain(waits) {
+        let holds = it.holds.iter().map(|hold| (&hold.name, &hold.kind, None));
+        let waits = it.waits.iter();
+        let waits = waits.map(|wait| (&wait.name, &wait.kind, Some(wait.waiting)));
+        for (name, kind, waited) in holds.chain(waits) {
             let name = name.as_bytes();
             if glob::matches(pattern.as_bytes(), name) {
-                let (known, waiting) = names.entry(name.to_vec()).or_default();
-                *known = known.or(kind_of(kind));
-                *waiting += waits;
+                let heard = names.entry(name.to_vec()).or_default();
+                heard.kind = heard.kind.or_else(|| kind_of(kind));
+                heard.waiting += u64::from(waited.is_some());
+                heard.longest = heard.longest.max(waited);
             }
         }
     }
     let mut entries = Vec::with_capacity(names.len());
-    for (name, (kind, waiting)) in names {
+    for (name, heard) in names {
+        let kind = heard.kind;
         let Some(given) = name.strip_prefix(prefix.as_bytes()) else {
             continue;
         };
         // A name that has become something else since, or that a process tells falsely.
-        entries.push(match look(client, given, kind).await {
-            Ok(seen) => Entry::of_seen(&name, kind, &seen, waiting, people),
+        let mut entry = match look(client, given, kind).await {
+            Ok(seen) => Entry::of_seen(&name, kind, &seen, heard.waiting, people),
             Err(failure) if failure.code() == exit::CONFIG => Entry::at_rest(&name, kind),
             Err(failure) => return Err(failure),
-        });
+        };
+        entry.longest_wait_ms = heard.longest.map(output::whole_millis);
+        entries.push(entry);
     }
     Ok(entries)
 }
@@ -179,6 +184,17 @@ pub(crate) async fn entries_of(
     }
     entry::add_subscribers(client, &mut entries).await;
     Ok(entries)
+}
+
+/// Shows what processes tell of.
+pub(crate) fn show_told(entries: &[Entry], json: bool) -> Result<(), Failure> {
+    if entries.is_empty() && !json {
+        eprintln!(
+            "No process tells of such a name that it holds or waits for. ls --scan looks at every key."
+        );
+        return Ok(());
+    }
+    show(entries, None, json)
 }
 
 /// Shows entries. `scanned`: the number of keys that were looked at, and whether they were all.

@@ -31,10 +31,12 @@ mod ping;
 mod probe;
 mod run;
 mod scan;
+mod screen;
 mod serve;
 mod similar;
 mod status;
 mod table;
+mod top;
 mod trouble;
 mod watch;
 mod wording;
@@ -66,6 +68,7 @@ Examples:
   stanchion ask nightly --reason 'a fix'     ask its holder to give it back
   stanchion force-release nightly            take it from a holder that hangs
   stanchion ls                               every name, who holds it, who waits
+  stanchion top                              the same, live, with keys
   stanchion doctor                           is the server fit for locks?
 
 Environment:
@@ -84,6 +87,7 @@ enum Command {
     Permits(permits::PermitsArgs),
     Serve(serve::ServeArgs),
     Ls(ls::LsArgs),
+    Top(top::TopArgs),
     Inspect(inspect::InspectArgs),
     Doctor(doctor::DoctorArgs),
     Ping(ping::PingArgs),
@@ -125,6 +129,7 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Permits(args) => Box::pin(permits::permits(args)).await,
             Command::Serve(args) => Box::pin(serve::serve(args)).await,
             Command::Ls(args) => Box::pin(ls::ls(args)).await,
+            Command::Top(args) => Box::pin(top::top(args)).await,
             Command::Inspect(args) => Box::pin(inspect::inspect(args)).await,
             Command::Doctor(args) => Box::pin(doctor::doctor(args)).await,
             Command::Ping(args) => Box::pin(ping::ping(args)).await,
@@ -140,6 +145,7 @@ fn log_to_stderr(command: &Command) -> Result<(), Failure> {
     let default = match command {
         // Log lines would break the display, and the closing table has the same facts.
         Command::Demo(args) if args.is_live() => "off",
+        Command::Top(args) if args.is_live() => "off",
         Command::Run(args) if args.json => "off",
         // `run` itself reports that the lock was lost.
         Command::Run(_) => "warn,stanchion_core::hold=error",

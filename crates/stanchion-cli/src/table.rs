@@ -65,6 +65,13 @@ pub(crate) struct Row {
     pub(crate) note: Cell,
 }
 
+/// The lines of a table, row by row. No title where each row is a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    pub(crate) titles: Option<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
 /// A table.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
@@ -81,13 +88,38 @@ const INDENT: &str = "  ";
 impl Table {
     /// Writes the lines of the table, none wider than `width`. Cuts what may be cut; shows a card for each row if that is not enough.
     pub(crate) fn lines(&self, width: Option<usize>, colour: bool) -> Vec<String> {
+        let blocks = self.blocks(width, colour);
+        let rows = blocks.rows.into_iter().flatten();
+        blocks.titles.into_iter().chain(rows).collect()
+    }
+
+    /// The same as [`lines`](Self::lines), with the lines of each row by themselves.
+    pub(crate) fn blocks(&self, width: Option<usize>, colour: bool) -> Blocks {
         let natural = self.natural();
         let Some(width) = width else {
             return self.rows_in(&natural, usize::MAX, colour);
         };
         match self.fitted(natural, width) {
             Some(widths) => self.rows_in(&widths, width, colour),
-            None => self.cards(width, colour),
+            None => Blocks {
+                titles: None,
+                rows: self.cards(width, colour),
+            },
+        }
+    }
+
+    /// Returns whether `width` is enough for a line for each row.
+    pub(crate) fn fits(&self, width: usize) -> bool {
+        self.fitted(self.natural(), width).is_some()
+    }
+
+    /// Leaves out the column with that title, if there is one.
+    pub(crate) fn leave_out(&mut self, title: &str) {
+        if let Some(at) = self.columns.iter().position(|it| it.title == title) {
+            self.columns.remove(at);
+            for row in &mut self.rows {
+                row.cells.remove(at);
+            }
         }
     }
 
@@ -117,39 +149,39 @@ impl Table {
         Some(widths)
     }
 
-    fn rows_in(&self, widths: &[usize], width: usize, colour: bool) -> Vec<String> {
+    fn rows_in(&self, widths: &[usize], width: usize, colour: bool) -> Blocks {
         let titles = self.columns.iter().map(|column| Cell {
             text: column.title.into(),
             tone: Tone::Dim,
         });
         let head: Vec<Cell> = titles.collect();
-        let mut lines = vec![row_of(&head, widths, colour)];
         let body = widths.iter().sum::<usize>() + GAP * widths.len();
         // All remarks on one side: a table with some behind and some below is hard to read.
         let widest = self.rows.iter().map(|row| wide(&row.note.text)).max();
         let behind = body.saturating_add(widest.unwrap_or(0)) <= width;
-        for row in &self.rows {
-            let mut line = row_of(&row.cells, widths, colour);
-            if row.note.text.is_empty() {
-                lines.push(line);
-            } else if behind {
-                let missing = body.saturating_sub(wide_without_colour(&line));
+        let rows = self.rows.iter().map(|row| {
+            let mut lines = vec![row_of(&row.cells, widths, colour)];
+            if behind && !row.note.text.is_empty() {
+                let line = &mut lines[0];
+                let missing = body.saturating_sub(wide_without_colour(line));
                 line.push_str(&" ".repeat(missing));
                 line.push_str(&row.note.tone.paint(&row.note.text, colour));
-                lines.push(line);
-            } else {
-                lines.push(line);
+            } else if !row.note.text.is_empty() {
                 lines.extend(remark(&row.note, width, colour));
             }
+            lines
+        });
+        Blocks {
+            titles: Some(row_of(&head, widths, colour)),
+            rows: rows.collect(),
         }
-        lines
     }
 
-    fn cards(&self, width: usize, colour: bool) -> Vec<String> {
+    fn cards(&self, width: usize, colour: bool) -> Vec<Vec<String>> {
         let label = self.columns.iter().skip(1).map(|column| wide(column.title));
         let label = label.max().unwrap_or(0);
-        let mut lines = Vec::new();
-        for row in &self.rows {
+        let card = |row: &Row| {
+            let mut lines = Vec::new();
             let mut cells = self.columns.iter().zip(&row.cells);
             if let Some((_, first)) = cells.next() {
                 lines.push(first.tone.paint(&cut(&first.text, width), colour));
@@ -163,8 +195,9 @@ impl Table {
             if !row.note.text.is_empty() {
                 lines.extend(remark(&row.note, width, colour));
             }
-        }
-        lines
+            lines
+        };
+        self.rows.iter().map(card).collect()
     }
 }
 

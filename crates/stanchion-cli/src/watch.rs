@@ -49,7 +49,7 @@ pub(crate) struct WatchArgs {
     server: ServerArgs,
 }
 
-fn at_least_10ms(text: &str) -> Result<Duration, String> {
+pub(crate) fn at_least_10ms(text: &str) -> Result<Duration, String> {
     let given = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let least = Duration::from_millis(10);
     if given < least {

@@ -3,20 +3,20 @@
 use std::io;
 use std::time::Duration;
 
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
+use ratatui::crossterm::event::{self, Event};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::board::Board;
 use super::view::{self, View};
 use super::{DemoArgs, plain};
+use crate::screen::{self, Screen};
 
 const FRAME: Duration = Duration::from_millis(100);
 /// The number of frames for one bar of the sparkline.
 const FRAMES_PER_BAR: usize = 2;
 
 pub(super) async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io::Result<()> {
-    let Ok(mut screen) = Screen::open() else {
+    let Ok(mut screen) = Screen::inline(view::height) else {
         // A terminal that does not answer still shows lines.
         return plain::show(args, board, started).await;
     };
@@ -54,41 +54,11 @@ fn per_second(grants: u64, during: Duration) -> u64 {
 /// Returns whether q, Esc or Ctrl-C was pressed.
 fn wants_to_stop() -> io::Result<bool> {
     while event::poll(Duration::ZERO)? {
-        if let Event::Key(key) = event::read()? {
-            let control = key.modifiers.contains(KeyModifiers::CONTROL);
-            let stop = match key.code {
-                KeyCode::Char('q') | KeyCode::Esc => true,
-                KeyCode::Char('c' | 'd') => control,
-                _ => false,
-            };
-            if stop && key.kind == KeyEventKind::Press {
-                return Ok(true);
-            }
+        if let Event::Key(key) = event::read()?
+            && screen::stops(&key)
+        {
+            return Ok(true);
         }
     }
     Ok(false)
-}
-
-/// The terminal in raw mode. Restored when dropped, also after a signal or a panic.
-struct Screen(DefaultTerminal);
-
-impl Screen {
-    fn open() -> io::Result<Self> {
-        let (width, height) = ratatui::crossterm::terminal::size()?;
-        let viewport = Viewport::Inline(view::height(width).min(height));
-        let opened = ratatui::try_init_with_options(TerminalOptions { viewport });
-        if opened.is_err() {
-            ratatui::restore();
-        }
-        opened.map(Self)
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // OK: a terminal that refuses this cannot be helped.
-        let _ = self.0.clear();
-        let _ = self.0.show_cursor();
-        ratatui::restore();
-    }
 }

@@ -12,7 +12,7 @@ use stanchion_testkit::{RedisServer, eventually_blocking, machine_clock};
 use crate::support::{SOON, is_held, runs};
 
 /// An interactive shell on a terminal of its own.
-struct Terminal {
+pub(crate) struct Terminal {
     shell: Child,
     keyboard: File,
     screen: Receiver<Vec<u8>>,
@@ -20,7 +20,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn with_shell(server: &RedisServer) -> Self {
+    pub(crate) fn with_shell(server: &RedisServer) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
@@ -57,12 +57,12 @@ impl Terminal {
         }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until `wanted` appears; what was before it is passed over.
-    fn wait_for(&mut self, wanted: &str) -> String {
+    pub(crate) fn wait_for(&mut self, wanted: &str) -> String {
         let deadline = machine_clock() + SOON;
         loop {
             if let Some(at) = self.seen.find(wanted) {
@@ -82,7 +82,7 @@ impl Terminal {
     }
 
     /// The number after `what` on a line of its own.
-    fn number_after(&mut self, what: &str) -> u32 {
+    pub(crate) fn number_after(&mut self, what: &str) -> u32 {
         self.wait_for(&format!("\n{what} "));
         self.wait_for("\r\n").trim().parse().unwrap()
     }

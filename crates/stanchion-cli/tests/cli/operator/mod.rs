@@ -5,6 +5,8 @@ mod events;
 mod incident;
 mod ls;
 mod name;
+#[cfg(target_os = "linux")]
+mod top;
 
 use std::process::{Command, Output};
 

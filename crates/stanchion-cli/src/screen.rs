@@ -1,0 +1,50 @@
+//! The terminal of a live display: raw mode, and the way back.
+
+use std::io;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
+
+/// Returns whether q, Esc, Ctrl-C or Ctrl-D was pressed.
+pub(crate) fn stops(key: &KeyEvent) -> bool {
+    key.kind == KeyEventKind::Press
+        && (interrupts(key) || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
+}
+
+/// Returns whether it is Ctrl-C or Ctrl-D, which raw mode turns into keys.
+pub(crate) fn interrupts(key: &KeyEvent) -> bool {
+    key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c' | 'd'))
+}
+
+/// The terminal in raw mode. Restored when dropped, also after a signal or a panic.
+pub(crate) struct Screen(pub(crate) DefaultTerminal);
+
+impl Screen {
+    /// Below the prompt, with a height for the width of the terminal. What was drawn is removed at the end.
+    pub(crate) fn inline(height_of: impl FnOnce(u16) -> u16) -> io::Result<Self> {
+        let (width, height) = ratatui::crossterm::terminal::size()?;
+        let viewport = Viewport::Inline(height_of(width).min(height));
+        opened(ratatui::try_init_with_options(TerminalOptions { viewport }))
+    }
+
+    /// The whole terminal. What it showed before comes back at the end.
+    pub(crate) fn whole() -> io::Result<Self> {
+        opened(ratatui::try_init())
+    }
+}
+
+fn opened(opened: io::Result<DefaultTerminal>) -> io::Result<Screen> {
+    if opened.is_err() {
+        ratatui::restore();
+    }
+    opened.map(Screen)
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // OK: a terminal that refuses this cannot be helped.
+        let _ = self.0.clear();
+        let _ = self.0.show_cursor();
+        ratatui::restore();
+    }
+}

@@ -1,0 +1,177 @@
+//! The loop of `top`: keys, looks, and what was asked for meanwhile.
+
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event};
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::Looker;
+use super::state::{Action, Mode, Question, State};
+use super::view::View;
+use crate::entry::Entry;
+use crate::exit::Failure;
+use crate::force_release::{Forced, release_from};
+use crate::inspect::{self, Inspected};
+use crate::look::Kind;
+use crate::screen::Screen;
+use crate::wording::printable;
+use crate::{exit, output};
+
+/// The time between two looks at the keyboard.
+const FRAME: Duration = Duration::from_millis(50);
+/// The display is drawn anew after this time even if nothing has happened: ages grow.
+const REDRAW: Duration = Duration::from_secs(1);
+/// The time for a release that is under way when the user ends the program.
+const LAST: Duration = Duration::from_secs(2);
+
+/// What has been found out.
+enum News {
+    Looked(Result<Vec<Entry>, Failure>),
+    Inspected(Vec<u8>, Result<Inspected, Failure>),
+    Released(String),
+}
+
+/// Shows the display until a key ends it. Cancel safe: the terminal is restored when this future is dropped; a release that is under
+/// way then may or may not be done, as if its reply was lost.
+pub(super) async fn show(
+    looker: &Looker,
+    every: Duration,
+    first: Vec<Entry>,
+) -> Result<(), Failure> {
+    let mut screen = Screen::whole()?;
+    let consoles = looker.client.consoles();
+    let servers: Vec<&str> = consoles.iter().map(stanchion::Console::server).collect();
+    let server = printable(servers.join(" ").as_bytes());
+    let colour = output::may_colour(&std::io::stdout());
+    let mut state = State::new(first);
+    let mut looked = Instant::now();
+    let (sender, mut news) = mpsc::unbounded_channel();
+    // What runs for the display ends with it, except for releases.
+    let mut tasks = JoinSet::new();
+    let mut releases = JoinSet::new();
+    tasks.spawn(looks(looker.clone(), every, sender.clone()));
+    let mut frames = interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut drawn: Option<Instant> = None;
+    loop {
+        let mut changed = false;
+        while event::poll(Duration::ZERO)? {
+            changed = true;
+            let Event::Key(key) = event::read()? else {
+                continue;
+            };
+            match state.key(&key) {
+                None => {}
+                Some(Action::Quit) => {
+                    drop(screen);
+                    return last_words(releases, news).await;
+                }
+                Some(Action::Inspect(key, kind)) => {
+                    tasks.spawn(inspect(looker.clone(), key, kind, sender.clone()));
+                }
+                Some(Action::Release(question)) => {
+                    releases.spawn(release(looker.clone(), question, sender.clone()));
+                }
+            }
+        }
+        while let Ok(news) = news.try_recv() {
+            changed = true;
+            match news {
+                News::Looked(found) => {
+                    if found.is_ok() {
+                        looked = Instant::now();
+                    }
+                    state.looked(found.map_err(told));
+                    if let Mode::Pane { key, kind, .. } = &state.mode {
+                        let again = inspect(looker.clone(), key.clone(), *kind, sender.clone());
+                        tasks.spawn(again);
+                    }
+                }
+                News::Inspected(key, found) => state.inspected(&key, found.map_err(told)),
+                News::Released(outcome) => state.message = Some(outcome),
+            }
+        }
+        // Seen before a look that is under way gives up.
+        if state.outage.is_none() && !looker.client.is_connected() {
+            state.outage = Some("the server does not answer".into());
+            changed = true;
+        }
+        if changed || drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW) {
+            let view = View {
+                server: &server,
+                every,
+                looked: looked.elapsed(),
+                colour,
+            };
+            screen.0.draw(|frame| view.draw(&mut state, frame))?;
+            drawn = Some(Instant::now());
+        }
+        while tasks.try_join_next().is_some() || releases.try_join_next().is_some() {}
+        frames.tick().await;
+    }
+}
+
+fn told(failure: Failure) -> String {
+    match failure.code() {
+        exit::UNAVAILABLE => format!("the server does not answer: {failure}"),
+        _ => failure.to_string(),
+    }
+}
+
+/// Waits for releases that are under way, and says what became of them.
+async fn last_words(
+    mut releases: JoinSet<()>,
+    mut news: mpsc::UnboundedReceiver<News>,
+) -> Result<(), Failure> {
+    let all = async { while releases.join_next().await.is_some() {} };
+    let in_time = timeout(LAST, all).await.is_ok();
+    while let Ok(news) = news.try_recv() {
+        if let News::Released(outcome) = news {
+            output::line(&outcome)?;
+        }
+    }
+    if !in_time {
+        let rule = "a force-release was not answered: it may or may not have been done";
+        return Err(Failure::new(exit::UNAVAILABLE, rule));
+    }
+    Ok(())
+}
+
+/// Looks for ever. The rest is between looks, so that a slow server gets no more of them.
+async fn looks(looker: Looker, every: Duration, news: UnboundedSender<News>) {
+    loop {
+        tokio::time::sleep(every).await;
+        if news.send(News::Looked(looker.look().await)).is_err() {
+            return;
+        }
+    }
+}
+
+async fn inspect(looker: Looker, key: Vec<u8>, kind: Option<Kind>, news: UnboundedSender<News>) {
+    let found = inspect::ask(&looker.client, looker.given(&key), kind).await;
+    // OK: the display has ended.
+    let _ = news.send(News::Inspected(key, found));
+}
+
+async fn release(looker: Looker, question: Question, news: UnboundedSender<News>) {
+    let Question {
+        key,
+        kind,
+        owners,
+        holder,
+    } = question;
+    let name = printable(&key);
+    let forced = release_from(&looker.client, looker.given(&key), kind, &owners).await;
+    let outcome = match forced {
+        Ok(Forced::Released) => format!("{name}: released from {holder}"),
+        Ok(Forced::Free) => format!("{name}: was free"),
+        Ok(Forced::Changed) => {
+            format!("{name}: the holder has changed meanwhile. Nothing was done")
+        }
+        Err(failure) => format!("{name}: {}", told(failure)),
+    };
+    // OK: the display has ended.
+    let _ = news.send(News::Released(outcome));
+}

@@ -1,0 +1,183 @@
+//! `stanchion top`: `ls`, live, with keys to look closer and to help.
+
+mod live;
+mod state;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use stanchion::Client;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+use crate::connect::ServerArgs;
+use crate::entry::Entry;
+use crate::exit::{self, Failure, Library};
+use crate::people::People;
+use crate::watch::at_least_10ms;
+use crate::{glob, ls, output};
+
+/// Watch names live: who holds them, how many wait, for how long; inspect one, or take it from a holder that hangs.
+///
+/// Shows what `ls` shows without --scan, and looks again every second. Without a terminal it looks once and prints what `ls` prints.
+///
+/// Keys: s sorts (waiting, longest wait, hold age, name), / filters, the arrows select, Enter inspects, f force-releases after a
+/// question, q ends.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0     ended by a key, a signal or --count
+  69    the server cannot be reached, when it starts; later it is waited for
+  78    the server or the rules refuse (a right is missing, …)
+
+Examples:
+  stanchion top
+  stanchion top 'billing:*' --every 5s
+  stanchion top --json --count 60 | jq -c '[.at_ms, .waiting]'")]
+pub(crate) struct TopArgs {
+    /// Which names: * for anything, ? for one character, [a-z]. With --prefix, what follows the prefix.
+    #[arg(default_value = "*", hide_default_value = true)]
+    pattern: String,
+    /// The rest between two looks. A look costs a request for each process that tells of itself, and one or two for each name.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = at_least_10ms)]
+    every: Duration,
+    /// Look once.
+    #[arg(long)]
+    once: bool,
+    /// Print a line of JSON for each look, until Ctrl-C.
+    #[arg(long)]
+    json: bool,
+    /// With --json, end after so many looks.
+    #[arg(long, value_name = "N", requires = "json", conflicts_with = "once", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+impl TopArgs {
+    /// Returns whether to show the live display.
+    pub(crate) fn is_live(&self) -> bool {
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+        terminal && !dumb && !self.once && !self.json
+    }
+}
+
+/// Where to look, and for what.
+#[derive(Clone, Debug)]
+struct Looker {
+    client: Client,
+    pattern: String,
+    prefix: String,
+}
+
+impl Looker {
+    async fn look(&self) -> Result<Vec<Entry>, Failure> {
+        let people = People::ask(&self.client).await.map_err(Library)?;
+        ls::told_of(&self.client, &self.pattern, &self.prefix, &people).await
+    }
+
+    /// The name as the user gives it, without the prefix.
+    fn given<'a>(&self, key: &'a [u8]) -> &'a [u8] {
+        key.strip_prefix(self.prefix.as_bytes()).unwrap_or(key)
+    }
+}
+
+/// The sums of a look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    names: usize,
+    holders: u64,
+    waiting: u64,
+}
+
+impl Sums {
+    fn of(entries: &[Entry]) -> Self {
+        Self {
+            names: entries.len(),
+            holders: entries.iter().map(|entry| entry.holders).sum(),
+            waiting: entries.iter().filter_map(|entry| entry.waiting).sum(),
+        }
+    }
+}
+
+/// A look, as JSON.
+#[derive(Debug, Serialize)]
+struct LookLine<'a> {
+    /// Since the first look began.
+    at_ms: u64,
+    names: usize,
+    holders: u64,
+    waiting: u64,
+    entries: &'a [Entry],
+    /// Why there is nothing to show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreachable: Option<String>,
+}
+
+pub(crate) async fn top(args: TopArgs) -> Result<u8, Failure> {
+    let client = args.server.connect().await?;
+    let prefix = args.server.prefix().to_owned();
+    let looker = Looker {
+        client,
+        pattern: glob::literal(&prefix) + &args.pattern,
+        prefix,
+    };
+    // Before the display is there, so that a server that refuses is told as by every command.
+    let first = looker.look().await?;
+    if !args.is_live() && !args.json {
+        ls::show_told(&first, false)?;
+        return Ok(exit::SUCCESS);
+    }
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let shown = async {
+        if args.json {
+            lines(&args, &looker, first).await
+        } else {
+            Box::pin(live::show(&looker, args.every, first)).await
+        }
+    };
+    // Ctrl-C is a key of the display; `kill -INT` comes here. The terminal is restored as `shown` is dropped.
+    tokio::select! {
+        ended = shown => ended?,
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(exit::SUCCESS)
+}
+
+async fn lines(args: &TopArgs, looker: &Looker, first: Vec<Entry>) -> Result<(), Failure> {
+    let most = if args.once { Some(1) } else { args.count };
+    let started = Instant::now();
+    let mut looked: Result<_, Failure> = Ok(first);
+    for count in 1.. {
+        let (entries, unreachable) = match looked {
+            Ok(entries) => (entries, None),
+            Err(failure) if failure.code() == exit::UNAVAILABLE => {
+                (Vec::new(), Some(failure.to_string()))
+            }
+            Err(failure) => return Err(failure),
+        };
+        let sums = Sums::of(&entries);
+        output::json_line(&LookLine {
+            at_ms: output::whole_millis(started.elapsed()),
+            names: sums.names,
+            holders: sums.holders,
+            waiting: sums.waiting,
+            entries: &entries,
+            unreachable,
+        })?;
+        if most == Some(count) {
+            break;
+        }
+        tokio::time::sleep(args.every).await;
+        looked = looker.look().await;
+    }
+    Ok(())
+}
