@@ -1,5 +1,7 @@
 //! Waiting for the lock, and reporting it.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -73,6 +75,12 @@ impl Wait {
     }
 }
 
+/// The name by which operators know the holder: the command's, without its place and arguments, which may be secret.
+fn application(command: &[OsString]) -> String {
+    let program = command.first().map(Path::new).and_then(Path::file_name);
+    program.unwrap_or_default().to_string_lossy().into_owned()
+}
+
 /// Connects. Retries an unreachable server for the time of `--wait`.
 pub(super) async fn connect(
     args: &RunArgs,
@@ -80,7 +88,7 @@ pub(super) async fn connect(
     asked: Instant,
     report: &Report,
 ) -> Result<Client, Failure> {
-    let config = args.server.config()?;
+    let config = args.server.config()?.name(application(&args.command));
     let mut pause = FIRST_PAUSE;
     loop {
         let connected = async {

@@ -92,7 +92,8 @@ fn clients_are_the_processes_that_hold() {
     let _holder = start_script(&server, &["job"], "echo ready; cat");
     let seen = lines(&output(&server, &["clients", "--json"]));
     assert_eq!(seen.len(), 1, "{seen:?}");
-    assert_eq!(seen[0]["app"], "stanchion-cli");
+    // That of the command, without its arguments.
+    assert_eq!(seen[0]["app"], "sh");
     let holder = lines(&output(&server, &["ls", "--scan", "--json"]));
     let owner = holder[0]["holder"]["owner"].as_str().unwrap();
     assert!(owner.starts_with(seen[0]["client"].as_str().unwrap()));
