@@ -1,19 +1,22 @@
 //! `stanchion status`: shows the holder of a name, and the rest of its lease.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 use stanchion::{
-    FairHolder, FairLockStatus, FencingToken, HeldPermit, LeasedStatus, PermitHolder, RwLockHolder,
-    RwLockStatus, SemaphoreStatus,
+    Client, FairHolder, FairLockStatus, FencingToken, HeldPermit, LeasedStatus, PermitHolder,
+    RwLockHolder, RwLockStatus, SemaphoreStatus,
 };
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure};
 use crate::look::{Kind, Seen, look};
 use crate::output;
+use crate::people::People;
 use crate::similar::{self, Missing};
+use crate::wording::Owner;
 
 /// Show whether a name is held, by whom, and for how long.
 ///
@@ -55,10 +58,13 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
         false => None,
     };
     let name = full.to_string();
+    let processes = processes(&client, &seen).await;
     if args.json {
-        output::json_line(&StatusLine::new(&name, &seen, missing.as_ref()))?;
+        let mut line = StatusLine::new(&name, &seen, missing.as_ref());
+        line.processes = &processes;
+        output::json_line(&line)?;
     } else {
-        output::line(&describe(&name, &seen, missing.as_ref()))?;
+        output::line(&describe(&name, &seen, missing.as_ref(), &processes))?;
     }
     Ok(if args.check && seen.is_held() {
         exit::NO
@@ -67,7 +73,30 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     })
 }
 
+/// The processes of the holders that are known, by owner. Whoever may not ask learns of none.
+async fn processes(client: &Client, seen: &Seen) -> BTreeMap<String, String> {
+    let owners = seen.owners();
+    if owners.is_empty() {
+        return BTreeMap::new();
+    }
+    let people = People::ask(client).await.unwrap_or_default();
+    let known = |owner: String| Some((people.of(&Owner::of(&owner))?, owner));
+    let known = owners.into_iter().filter_map(known);
+    known.map(|(process, owner)| (owner, process)).collect()
+}
+
 impl Seen {
+    /// The number of processes that wait, where the kind tells it and the user may know.
+    const fn waiting(&self) -> Option<u64> {
+        match self {
+            Self::Lock(status) | Self::Fair(status) => status.waiting_processes,
+            Self::Rwlock(status) => status.waiting_processes,
+            Self::Semaphore(status) => status.waiting_processes,
+            Self::Leased(status) => status.waiting_processes,
+            Self::Latch(_) | Self::Number(_) => None,
+        }
+    }
+
     /// True if the key may not exist.
     fn is_at_rest(&self) -> bool {
         match self {
@@ -103,6 +132,9 @@ struct StatusLine<'a> {
     exists: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     similar: &'a [String],
+    /// The processes of the holders that are known, by owner.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    processes: &'a BTreeMap<String, String>,
     #[serde(flatten)]
     detail: Detail<'a>,
 }
@@ -220,6 +252,7 @@ impl<'a> StatusLine<'a> {
             held: seen.is_held(),
             exists: missing.is_none(),
             similar: missing.map_or(&[], |missing| &missing.similar),
+            processes: const { &BTreeMap::new() },
             detail,
         }
     }
@@ -235,7 +268,12 @@ impl<'a> HolderLine<'a> {
     }
 }
 
-fn describe(name: &str, seen: &Seen, missing: Option<&Missing>) -> String {
+fn describe(
+    name: &str,
+    seen: &Seen,
+    missing: Option<&Missing>,
+    processes: &BTreeMap<String, String>,
+) -> String {
     let mut lines = match seen {
         Seen::Lock(status) | Seen::Fair(status) => lock_lines(name, status),
         Seen::Rwlock(status) => rwlock_lines(name, status),
@@ -250,6 +288,14 @@ fn describe(name: &str, seen: &Seen, missing: Option<&Missing>) -> String {
                 .into(),
         ],
     };
+    lines.extend(processes.iter().map(|(owner, process)| match seen {
+        Seen::Rwlock(_) => format!("  process     {process}: {owner}"),
+        _ => format!("  process     {process}"),
+    }));
+    if let Some(waiting) = seen.waiting().filter(|waiting| *waiting > 0) {
+        let processes = if waiting == 1 { "process" } else { "processes" };
+        lines.push(format!("  waiting     {waiting} {processes}"));
+    }
     if let Some(missing) = missing
         && let Some(first) = lines.first_mut()
     {

@@ -1,8 +1,10 @@
 //! `status`, `force-release`, `completions` and the help.
 
-use stanchion_testkit::RedisServer;
+use stanchion_testkit::{Process, RedisServer, eventually_blocking};
 
-use crate::support::{code, is_held, json, output, stanchion, start_script, text};
+use crate::support::{
+    code, is_held, json, output, stanchion, start_script, text, wait_for_waiters, with,
+};
 
 #[test]
 fn status_of_a_free_lock() {
@@ -42,6 +44,24 @@ fn status_of_a_held_lock() {
     let remaining = line["holder"]["remaining_ms"].as_u64().unwrap();
     assert!((1..=30_000).contains(&remaining), "{remaining}");
     assert!(line["last_token"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn status_names_the_holders_process_and_how_many_wait() {
+    let server = RedisServer::start();
+    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let _waiter = Process::spawn(&mut with(&server, &["run", "job", "--", "true"]));
+    wait_for_waiters(&server, "job", 1);
+    let mut shown = String::new();
+    eventually_blocking("it is in the line", || {
+        shown = text(&output(&server, &["status", "job"]).stdout);
+        shown.contains("  waiting     1 process")
+    });
+    assert!(shown.contains("\n  process     sh@127.0.0.1:"), "{shown}");
+    let line = json(&output(&server, &["status", "job", "--json"]).stdout);
+    let owner = line["holder"]["owner"].as_str().unwrap();
+    let process = line["processes"][owner].as_str().unwrap();
+    assert!(process.starts_with("sh@"), "{line}");
 }
 
 #[test]
