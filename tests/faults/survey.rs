@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Certainty, Client, Secret};
+use stanchion::{AcquireOptions, Certainty, Client, LeasedSemaphore, Secret};
 use stanchion_testkit::{RedisServer, eventually_async};
 
 use crate::rights;
@@ -143,4 +143,61 @@ async fn two_processes_that_wait_for_each_other_are_found() {
         is_free(&server, "x").await && is_free(&server, "y").await
     })
     .await;
+}
+
+/// Whoever sees every command of the server sees no password and no URL in it, whatever a client tells of itself.
+#[tokio::test]
+async fn no_secret_is_ever_sent_beyond_the_login() {
+    let Some(server) = server() else { return };
+    admin(
+        &server,
+        &[
+            "ACL", "SETUSER", "agent", "on", ">hunter2", "~*", "&*", "+@all",
+        ],
+    );
+    let url = format!("redis://agent:hunter2@{}/", server.addr());
+    let monitor = server.monitor();
+    let (holder, waiter) = (connect(&*url).await, connect(&*url).await);
+    let held = lock(&holder, "job", LONG).acquire().await.unwrap();
+    let permits = LeasedSemaphore::new(&holder, "permits").unwrap();
+    permits.init(2).await.unwrap();
+    let permit = permits.acquire().await.unwrap();
+    let waiting = lock(&waiter, "job", LONG);
+    let next = tokio::spawn({
+        let waiting = waiting.clone();
+        async move { waiting.acquire().await }
+    });
+    for client in [&holder, &waiter] {
+        soon(TOLD, async {
+            while seen(&waiter, client).await.is_none() {
+                tokio::time::sleep(ms(100)).await;
+            }
+        })
+        .await;
+    }
+    assert_eq!(waiter.processes().await.unwrap().unwrap().len(), 2);
+    assert_eq!(waiter.deadlocks().await.unwrap(), []);
+    waiting.status().await.unwrap();
+    let asked = waiting.request_release("a reason").await.unwrap();
+    assert_eq!(asked.heard, 1);
+    waiting.danger().force_release().await.unwrap();
+    held.lost().await;
+    next.await.unwrap().unwrap().release().await.unwrap();
+    permit.release().await.unwrap();
+    for client in [holder, waiter] {
+        client.shutdown(Duration::from_secs(1)).await;
+    }
+    let sent = monitor.lines();
+    for expected in ["stanchion_client:{", "a reason", "CLIENT\" \"SETNAME"] {
+        assert!(
+            sent.iter().any(|line| line.contains(expected)),
+            "{expected}"
+        );
+    }
+    for line in &sent {
+        assert!(
+            !line.contains("hunter2") && !line.contains("redis://"),
+            "{line}"
+        );
+    }
 }
