@@ -511,7 +511,7 @@ mod tests {
     fn the_name_of_the_application_is_one_that_servers_take() {
         let app = |name: &str| ClientConfig::new("redis://h").name(name).app();
         assert_eq!(app("orders-api.v2_x"), "orders-api.v2_x");
-        assert_eq!(app("or ders:\n{ä}"), "or_ders____");
+        assert_eq!(app("or ders:\n{ä}"), "or_ders_____");
         assert_eq!(app(&"ä".repeat(40)), "_".repeat(32));
         assert_eq!(app(""), "");
     }
