@@ -1,4 +1,4 @@
-//! How many processes wait: each once, Redisson's included, and none that has gone.
+//! The number of processes that wait: each once, Redisson's included, and none that has gone.
 
 use std::time::Duration;
 

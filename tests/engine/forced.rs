@@ -1,4 +1,4 @@
-//! What a holder pays for hearing of its end, and what happens when it cannot.
+//! Costs of a holder that hears of its end, and its fate when it cannot.
 
 use std::time::Duration;
 

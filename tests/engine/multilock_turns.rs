@@ -49,7 +49,7 @@ async fn a_head_that_looks_in_vain_passes_the_free_lock_on() {
     }
 }
 
-/// What 39 tasks of three clients got in a second.
+/// Grants to 39 tasks of three clients in a second.
 struct Rush {
     longest_gap: Duration,
     longest_wait: Duration,

@@ -1,4 +1,4 @@
-//! What an observer of a client hears.
+//! Events that an observer of a client hears.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

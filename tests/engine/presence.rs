@@ -1,4 +1,4 @@
-//! What a client tells of itself: to its own process, and to others by way of the server.
+//! Surveys of a client: for its own process, and for others by way of the server.
 
 use std::time::Duration;
 
@@ -35,13 +35,13 @@ fn records(world: &World) -> Vec<String> {
     keys
 }
 
-/// How often a record was written, in full or not, and the list changed.
+/// Counts of the writes of a record, in full or not, and of changes of the list.
 fn writes(world: &World) -> [u64; 3] {
     let stats = world.as_engine().stats();
     ["SET", "PEXPIRE", "ZADD"].map(|command| stats.count(command))
 }
 
-/// What others see of `client`.
+/// Record of `client` as others see it.
 async fn seen(observer: &Client, client: &Client) -> Option<SurveyedClient> {
     let survey = observer.survey().await.unwrap();
     survey

@@ -1,4 +1,4 @@
-//! What clients tell of themselves, on real servers.
+//! Surveys on real servers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the spans of operations say at their ends.
+//! Fields of the spans of operations at their ends.
 
 use std::time::Duration;
 

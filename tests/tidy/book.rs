@@ -43,7 +43,7 @@ fn metrics_are_documented(tree: &Tree) -> Vec<Complaint> {
 
 const DASHBOARD: &str = "docs/ops/grafana.json";
 
-/// What operators are given asks for metrics that exist, and the dashboard for all of them.
+/// Alerts and dashboard ask for metrics that exist, and the dashboard for all of them.
 fn operators_see_what_is_emitted(tree: &Tree) -> Vec<Complaint> {
     let emitted = tree.get(OBSERVED).map(quoted_metrics).unwrap_or_default();
     let mut complaints = Vec::new();

@@ -27,7 +27,7 @@ Examples:
 pub(crate) struct AskArgs {
     /// The lock's name.
     name: String,
-    /// What the holder is told: at most 200 bytes.
+    /// Reason that the holder is told: at most 200 bytes.
     #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
     /// The lock's kind; detected if not given.

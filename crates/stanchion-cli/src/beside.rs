@@ -4,7 +4,7 @@ use stanchion::Name;
 
 use crate::look::Kind;
 
-/// What a key beside a name is.
+/// Role of a key beside a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {
@@ -57,10 +57,10 @@ const PREFIXES: [(&str, Option<Kind>, Part); 20] = [
 /// The prefixes of the keys that all names of a hash slot share.
 const SHARED: [&str; 2] = ["stanchion_fence", "stanchion_origin"];
 
-/// How the keys begin in which clients tell what they hold and wait for.
+/// Beginning of the keys in which clients tell what they hold and wait for.
 pub(crate) const RECORD: &str = "stanchion_client";
 
-/// How the counter of tokens of a single name begins.
+/// Beginning of the key with the counter of tokens of a single name.
 const TOKEN: &str = "redisson_lock_token";
 
 /// Ends of keys that begin with the name.

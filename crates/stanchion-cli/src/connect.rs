@@ -44,7 +44,7 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// What stands in front of every name.
+    /// Text in front of every name.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

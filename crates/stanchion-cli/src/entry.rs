@@ -42,13 +42,13 @@ pub(crate) struct Entry {
     /// For how long the first of the calls that processes tell of has waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) longest_wait_ms: Option<u64>,
-    /// Who holds a lock or a read-write lock, all of them, where its status was read.
+    /// Owners of a lock or a read-write lock, all of them, where its status was read.
     #[serde(skip)]
     pub(crate) owners: Vec<String>,
     pub(crate) trouble: Vec<Trouble>,
 }
 
-/// Who holds.
+/// Holders.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HolderSeen {
     pub(crate) owner: String,
@@ -299,7 +299,7 @@ impl Entry {
             && self.permits.is_none()
     }
 
-    /// Who holds, in few words.
+    /// Holders, in few words.
     pub(crate) fn held_by(&self) -> String {
         match (&self.holder, self.permits) {
             (_, Some(all)) => format!("{}/{all} taken", self.holders),

@@ -105,11 +105,11 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
     Ok(if released { exit::SUCCESS } else { exit::NO })
 }
 
-/// What has become of a release that was confirmed for certain holders.
+/// Outcome of a release that was confirmed for certain holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forced {
     Released,
-    /// It was free.
+    /// Nobody held it.
     Free,
     /// Others hold by now. Nothing was done.
     Changed,

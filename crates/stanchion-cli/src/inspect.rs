@@ -40,7 +40,7 @@ pub(crate) struct InspectArgs {
     server: ServerArgs,
 }
 
-/// What is known of a name.
+/// Facts known of a name.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Inspected {
     name: String,
@@ -62,7 +62,7 @@ pub(crate) struct Inspected {
 struct HolderLine {
     #[serde(flatten)]
     holder: HolderSeen,
-    /// What it holds: `writer`, `reader`, or how many permits.
+    /// Part that it holds: `writer`, `reader`, or a number of permits.
     #[serde(skip_serializing_if = "Option::is_none")]
     what: Option<String>,
     lease_ms: Option<u64>,
@@ -167,7 +167,7 @@ fn kind_of(seen: &Seen, keys: &[KeyLine]) -> Option<Kind> {
     }
 }
 
-/// What processes tell of their calls that have waited for a second. The longest first.
+/// Calls that have waited for a second, as their processes tell. The longest first.
 fn waiters(name: &Name, people: &People) -> Vec<WaiterLine> {
     let clients = people.survey.iter().flat_map(|told| &told.clients);
     let mut waiters: Vec<WaiterLine> = clients

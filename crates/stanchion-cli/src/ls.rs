@@ -36,7 +36,7 @@ Examples:
   stanchion ls --scan 'billing:*'
   stanchion ls --json | jq 'select(.waiting > 10) .name'")]
 pub(crate) struct LsArgs {
-    /// Which names: * for anything, ? for one character, [a-z]. With --prefix, what follows the prefix.
+    /// Names to show: * for anything, ? for one character, [a-z]. With --prefix, what follows the prefix.
     #[arg(default_value = "*", hide_default_value = true)]
     pattern: String,
     /// Look at every key.
@@ -114,7 +114,7 @@ fn kind_of(word: &str) -> Option<Kind> {
     })
 }
 
-/// What is known of a name before its status is read.
+/// Facts known of a name before its status is read.
 #[derive(Clone, Copy, Default)]
 struct Heard {
     kind: Option<Kind>,

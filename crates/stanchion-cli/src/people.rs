@@ -1,4 +1,4 @@
-//! Which process an owner belongs to: what the server tells of its connections, and what processes tell of themselves.
+//! Processes behind owners: from what the server tells of its connections, and what processes tell of themselves.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use stanchion::{Client, Process, QueryError, Survey};
 
 use crate::wording::{Origin, Owner};
 
-/// What is known of the processes.
+/// Facts known of the processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct People {
     /// Those that are connected, by the uuid of their client.
@@ -16,7 +16,7 @@ pub(crate) struct People {
     labels: BTreeMap<String, String>,
     /// For how long, by owner, of holds that are told of.
     held: BTreeMap<String, Duration>,
-    /// What processes tell. `None`: this user may not read it.
+    /// Records of the processes. `None`: this user may not read them.
     pub(crate) survey: Option<Survey>,
 }
 

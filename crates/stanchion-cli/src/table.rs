@@ -2,7 +2,7 @@
 
 use ratatui::text::Span;
 
-/// How a cell is to be read.
+/// Tone of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tone {
     #[default]
@@ -54,7 +54,7 @@ impl<S: Into<String>> From<S> for Cell {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) title: &'static str,
-    /// How narrow it may become; 0: it is never cut.
+    /// Least width; 0: it is never cut.
     pub(crate) least: usize,
 }
 

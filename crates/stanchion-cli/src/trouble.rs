@@ -1,4 +1,4 @@
-//! What can be wrong with a name, what it means, and what to do. Shown by `ls`, `inspect` and `doctor`.
+//! Faults of names, with meaning and advice. Shown by `ls`, `inspect` and `doctor`.
 
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
@@ -57,7 +57,7 @@ impl Trouble {
         }
     }
 
-    /// What it means.
+    /// Meaning.
     pub(crate) fn meaning(&self) -> String {
         match self {
             Self::NoTtl => "held without a TTL: no lease ends it".into(),
@@ -81,7 +81,7 @@ impl Trouble {
         }
     }
 
-    /// What to do.
+    /// Advice.
     pub(crate) fn advice(&self, name: &str) -> String {
         match self {
             Self::NoTtl => {

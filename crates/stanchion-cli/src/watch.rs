@@ -58,10 +58,10 @@ pub(crate) fn at_least_10ms(text: &str) -> Result<Duration, String> {
     Ok(given)
 }
 
-/// What an event needs of a status.
+/// Part of a status that events are told from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
-    /// Who holds: owners, or ids of permits.
+    /// Holders: owners, or ids of permits.
     holders: Vec<String>,
     waiting: Option<u64>,
     /// Free permits, or the count of a latch.
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    /// What has happened since `before`, in the order in which it must have.
+    /// Events since `before`, in the order in which they must have happened.
     fn since(&self, before: &Self) -> Vec<Event> {
         let mut events = Vec::new();
         let left = before
@@ -135,7 +135,7 @@ impl State {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
-    /// How it was when the watch began.
+    /// State when the watch began.
     Start,
     Acquired(String),
     Released(String),

@@ -1,4 +1,4 @@
-//! Who acts: what ties a hold and a wait of one process together.
+//! Actors: the tie between a hold and a wait of one process.
 
 use std::fmt;
 use std::hash::{Hash as _, Hasher};

@@ -44,14 +44,6 @@ impl Scheduled for Item {
 }
 
 impl Agenda {
-    /// A hold in the table that is `wanted`.
-    pub(crate) fn find(&self, wanted: impl Fn(&HoldState) -> bool) -> Option<Arc<HoldState>> {
-        self.first(|item| match item {
-            Item::Hold(hold) => hold.upgrade().filter(|hold| wanted(hold)),
-            Item::Poll(_) => None,
-        })
-    }
-
     /// The holds in the table. Every live hold with a tenure is in it, except for the moment in which it is rescheduled.
     pub(crate) fn holds(&self) -> Vec<Arc<HoldState>> {
         self.items(|item| match item {

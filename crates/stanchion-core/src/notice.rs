@@ -36,7 +36,7 @@ pub struct ReleaseRequest {
     pub reason: String,
 }
 
-/// Who was asked to give a hold back.
+/// Answer to a request for release: the number of those who were asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Asked {
@@ -79,7 +79,7 @@ impl<'a> Notice<'a> {
     }
 }
 
-/// What a foreign process has sent, fit for a terminal and a log.
+/// Makes what a foreign process has sent fit for a terminal and a log.
 fn legible(reason: &str) -> String {
     let mut text = String::new();
     for c in reason.chars() {
@@ -93,7 +93,7 @@ fn legible(reason: &str) -> String {
 }
 
 impl Core {
-    /// What the channel of each client begins with, on which it is told of its holds of `name`. In a cluster it is in the slot of
+    /// Returns the beginning of the channel on which each client is told of its holds of `name`. In a cluster it is in the slot of
     /// the name: a script may publish there alone.
     pub(crate) fn notice(&self, name: &Name) -> Vec<u8> {
         let mut channel = match self.server.placement {
@@ -136,8 +136,9 @@ impl Core {
                 && hold.sync.notices().is_none()
                 && now.since(hold.began()) >= HELD_FOR
         };
-        if let Some(hold) = self.timetable.find(lasting) {
-            self.listen_for(&hold);
+        let holds = self.timetable.holds();
+        if let Some(hold) = holds.iter().find(|hold| lasting(hold)) {
+            self.listen_for(hold);
         }
     }
 

@@ -121,6 +121,6 @@ pub(crate) struct HoldTerms {
     pub(crate) first_lease: Lease,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
-    /// Who acquires, for those who look for deadlocks. Nothing is decided by it.
+    /// Actor that acquires, for those who look for deadlocks. Nothing is decided by it.
     pub(crate) actor: Option<Actor>,
 }

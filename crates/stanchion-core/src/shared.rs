@@ -69,7 +69,7 @@ pub(crate) struct Core {
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) entries: LockEntries,
     pub(crate) timetable: Arc<Agenda>,
-    /// What other processes may see of this one.
+    /// This process as others may see it.
     pub(crate) presence: Announcer,
     pub(crate) runner: Arc<Runner>,
     /// Told of events; `None` where nobody counts them.

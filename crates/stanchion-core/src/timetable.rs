@@ -97,11 +97,6 @@ impl<I: Scheduled> Timetable<I> {
         self.table().due.values().filter_map(of).collect()
     }
 
-    /// The first item that `of` takes, as it sees it.
-    pub(crate) fn first<T>(&self, of: impl FnMut(&I) -> Option<T>) -> Option<T> {
-        self.table().due.values().find_map(of)
-    }
-
     /// Takes the items that are due and, with the first that is sent in batches, the others of that kind due soon after it.
     /// Returns them with the moment of the next item.
     pub(crate) fn take_due(&self, now: Moment) -> (Vec<I>, Moment) {

@@ -59,7 +59,7 @@ pub(crate) struct Description {
     channel: Vec<u8>,
     publish: &'static str,
     wait_ms: u64,
-    /// What the channels of holders begin with.
+    /// Beginning of the channels of holders.
     notice: Vec<u8>,
 }
 

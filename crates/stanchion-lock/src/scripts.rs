@@ -36,7 +36,7 @@ pub(crate) struct Description {
     line: Line,
     /// The counter of the tokens; the name itself where no tokens are minted.
     fence: Vec<u8>,
-    /// What the channels of holders begin with.
+    /// Beginning of the channels of holders.
     notice: Vec<u8>,
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Layout {
     turn: Vec<u8>,
     /// The prefix of every hold key.
     hold_keys: Vec<u8>,
-    /// What the channels of holders begin with.
+    /// Beginning of the channels of holders.
     notice: Vec<u8>,
 }
 

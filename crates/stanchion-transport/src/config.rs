@@ -48,7 +48,7 @@ pub enum Wake {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Presence {
-    /// What it holds and waits for, while that lasts for seconds; with the name of the application, the host and the process id.
+    /// Its holds and waits, while they last for seconds; with the name of the application, the host and the process id.
     #[default]
     On,
     /// The same without names: 8 hex digits stand for each. They are the same in all processes, so deadlocks are found; who can guess

@@ -42,7 +42,7 @@ Examples:
   stanchion bench --seconds 20 --json
   stanchion bench --names 'app:*'      for a user who may use only such names")]
 pub(crate) struct BenchArgs {
-    /// How long to measure, all parts together.
+    /// Time to measure, for all parts together.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// The names that the user may lock; with --prefix, what follows the prefix.

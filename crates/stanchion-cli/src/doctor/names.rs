@@ -1,4 +1,4 @@
-//! What is wrong with names: found by a scan.
+//! Faults of names, found by a scan.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a user may do, asked with `ACL DRYRUN`: nothing is executed.
+//! Rights of a user, asked with `ACL DRYRUN`: nothing is executed.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ const COMMANDS: [&str; 45] = [
     "ZSCORE K m",
 ];
 
-/// What docs/topologies.md adds for a cluster.
+/// Rights that docs/topologies.md adds for a cluster.
 const OF_A_CLUSTER: [&str; 6] = [
     "CLUSTER SLOTS",
     "CLUSTER INFO",
@@ -75,7 +75,7 @@ const NICE: [&str; 3] = [
     "ZREMRANGEBYSCORE K 0 1",
 ];
 
-/// What is missing, as `ACL SETUSER` takes it.
+/// Missing rights, as `ACL SETUSER` takes them.
 #[derive(Debug, Default)]
 struct Missing {
     needed: BTreeSet<String>,

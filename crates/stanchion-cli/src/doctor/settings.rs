@@ -1,4 +1,4 @@
-//! What the server says of itself: version, role, memory, persistence, timeouts.
+//! Facts that the server tells of itself: version, role, memory, persistence, timeouts.
 
 use std::collections::BTreeMap;
 

@@ -47,7 +47,7 @@ pub(crate) struct HashSeen {
     pub(crate) count: u64,
 }
 
-/// What a scan has found.
+/// Finds of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Names, each once, with the server that has them.

@@ -1,4 +1,4 @@
-//! How much a step of a scan looks at, and how long the server rests after it.
+//! Pace of a scan: the size of its steps, and the rest of the server after each.
 
 use std::collections::VecDeque;
 use std::time::Duration;

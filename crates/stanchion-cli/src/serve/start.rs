@@ -21,10 +21,10 @@ const DETACH: &str = "__detach";
 const SERVER: &str = "__server";
 /// The idle time of a server within another `run`.
 const SHORT: Duration = Duration::from_secs(1);
-/// What the server says when it, or another, is ready.
+/// Word of the server when it, or another, is ready.
 const READY: &str = "ready";
 
-/// What was there.
+/// Server that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Running,

@@ -26,7 +26,7 @@ const REDRAW: Duration = Duration::from_secs(1);
 /// The time for a release that is under way when the user ends the program.
 const LAST: Duration = Duration::from_secs(2);
 
-/// What has been found out.
+/// Facts found out so far.
 enum News {
     Looked(Result<Vec<Entry>, Failure>),
     Inspected(Vec<u8>, Result<Inspected, Failure>),

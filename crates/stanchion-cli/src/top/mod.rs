@@ -40,7 +40,7 @@ Examples:
   stanchion top 'billing:*' --every 5s
   stanchion top --json --count 60 | jq -c '[.at_ms, .waiting]'")]
 pub(crate) struct TopArgs {
-    /// Which names: * for anything, ? for one character, [a-z]. With --prefix, what follows the prefix.
+    /// Names to show: * for anything, ? for one character, [a-z]. With --prefix, what follows the prefix.
     #[arg(default_value = "*", hide_default_value = true)]
     pattern: String,
     /// The rest between two looks. A look costs a request for each process that tells of itself, and one or two for each name.
@@ -68,7 +68,7 @@ impl TopArgs {
     }
 }
 
-/// Where to look, and for what.
+/// Server to look at, and names to look for.
 #[derive(Clone, Debug)]
 struct Looker {
     client: Client,
@@ -115,7 +115,7 @@ struct LookLine<'a> {
     holders: u64,
     waiting: u64,
     entries: &'a [Entry],
-    /// Why there is nothing to show.
+    /// Reason that there is nothing to show.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreachable: Option<String>,
 }

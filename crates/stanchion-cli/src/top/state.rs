@@ -1,4 +1,4 @@
-//! What the display of `top` shows, and what its keys do. Nothing here asks a server or draws.
+//! State of `top`, and the meaning of its keys. Nothing here asks a server or draws.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
@@ -52,7 +52,7 @@ pub(super) struct Question {
     pub(super) holder: String,
 }
 
-/// What keys do now.
+/// Meaning of the keys now.
 #[derive(Clone, Debug)]
 pub(super) enum Mode {
     List,
@@ -68,7 +68,7 @@ pub(super) enum Mode {
     },
 }
 
-/// What a key asks of the program.
+/// Request of a key to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Quit,
@@ -85,13 +85,13 @@ pub(super) struct State {
     /// The name that is selected. One that is not listed any more is not replaced by its neighbour: `f` must not meet another name
     /// than the one that the user has seen.
     selected: Option<Vec<u8>>,
-    /// Where the selection was.
+    /// Row of the selection.
     at: usize,
     /// The first row on the screen, which the drawing moves.
     pub(super) top: usize,
-    /// What has been done, or why not.
+    /// Outcome of the last deed.
     pub(super) message: Option<String>,
-    /// Why the last look failed.
+    /// Failure of the last look.
     pub(super) outage: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What keys and looks do to the display, and what it looks like.
+//! Keys and looks in their effect on the display, and its picture.
 
 use std::time::Duration;
 

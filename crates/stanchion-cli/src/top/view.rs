@@ -13,7 +13,7 @@ use crate::entry::{self, Entry};
 use crate::table::{self, Blocks, Column, Tone, wide};
 use crate::wording::{age, printable};
 
-/// What stands around the table, and does not come from keys.
+/// Text around the table that does not come from keys.
 pub(super) struct View<'a> {
     pub(super) server: &'a str,
     pub(super) every: Duration,

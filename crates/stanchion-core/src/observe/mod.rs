@@ -1,4 +1,4 @@
-//! What operators see: the spans of operations, and the events that are counted.
+//! Observation: the spans of operations, and the events that are counted.
 //!
 //! The core and the links tell one [`Observer`] (`sink`), which passes everything on to the `metrics` facade (`facade`, with the
 //! feature `metrics`) and to the observer of the configuration. Without either there is none, and nothing is counted or timed.

@@ -209,7 +209,7 @@ impl Handle {
         Messages::of(self.core().server.placement).publish_command()
     }
 
-    /// What the channels begin with on which the holders of `name` are told something; each ends with a client's uuid.
+    /// Returns the beginning of the channels on which the holders of `name` are told something; each ends with a client's uuid.
     #[must_use]
     pub fn notice(&self, name: &Name) -> Vec<u8> {
         self.core().notice(name)

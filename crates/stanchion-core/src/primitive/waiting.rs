@@ -1,4 +1,4 @@
-//! How many processes wait for a name.
+//! The number of processes that wait for a name.
 
 use super::{Call, Handle, Line, Reply, Resend, Script};
 use crate::error::QueryError;

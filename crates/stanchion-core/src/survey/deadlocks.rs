@@ -18,7 +18,7 @@ use crate::millis::as_millis;
 /// The time between the two looks of [`Client::deadlocks`]: within it each process that lives has told anew.
 const APART: Duration = Duration::from_millis(11_500);
 
-/// How sure it is that those who wait, wait for each other.
+/// Certainty that those who wait, wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -34,12 +34,12 @@ pub enum Certainty {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Deadlock {
-    /// How sure it is.
+    /// Certainty.
     pub certainty: Certainty,
     /// The time after which it ends by itself, because a call gives up or a lease without renewal ends. `None`: never.
     #[serde(rename = "until_ms", serialize_with = "as_millis")]
     pub until: Option<Duration>,
-    /// Who waits for whom in it.
+    /// The waits of which it is made.
     pub edges: Vec<DeadlockEdge>,
 }
 
@@ -52,7 +52,7 @@ pub struct DeadlockEdge {
     pub waiter: Uuid,
     /// The name of its application.
     pub waiter_app: String,
-    /// What it waits for, and since when.
+    /// Its wait.
     pub wait: SurveyedWait,
     /// The client that holds.
     #[serde(serialize_with = "text")]
@@ -66,7 +66,7 @@ pub struct DeadlockEdge {
 impl Client {
     /// Looks for deadlocks: calls in one or several processes that wait for each other for ever.
     ///
-    /// It takes [surveys](Client::survey) some 12 s apart, and returns what is the same in both: the same calls wait for the same holds,
+    /// Takes [surveys](Client::survey) some 12 s apart, and returns what is the same in both: the same calls wait for the same holds,
     /// and every process has told so anew in between. So what is returned existed when the first was taken.
     ///
     /// Not found: what waits for less than a second, what passes through a lock of something else (a row in a database), through
@@ -90,7 +90,7 @@ impl Client {
     }
 }
 
-/// Where one hold or wait of a survey stands.
+/// One hold or wait of a survey, with its client.
 type Place<'a, T> = (&'a SurveyedClient, &'a T);
 
 /// A hold with the number of its actor; `None`: nobody known, who will leave some day.
@@ -114,7 +114,7 @@ impl<'a> Who<'a> {
     }
 }
 
-/// What excludes what: a plain, a fair and a multi-lock of one name are one lock.
+/// Kinds that exclude each other: a plain, a fair and a multi-lock of one name are one lock.
 fn family(kind: &str) -> &str {
     match kind {
         "lock" | "fair lock" | "multilock" => "lock",

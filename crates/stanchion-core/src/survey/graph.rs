@@ -1,4 +1,4 @@
-//! Who waits for each other: the reduction of a graph of waits.
+//! Reduction of a graph of waits to those who wait for each other.
 //!
 //! An actor is stuck if none of its waits can end. A wait can end when enough of those in its way leave, and whoever is not stuck leaves
 //! one day. So the stuck ones are found by taking away, again and again, each actor that is not: what is left waits for itself.
@@ -7,11 +7,11 @@
 /// A wait of an actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Need {
-    /// Who waits.
+    /// Number of the actor that waits.
     pub(super) actor: usize,
-    /// Who is in the way, each with what it gives back when it leaves.
+    /// Actors in the way, each with what it gives back when it leaves.
     pub(super) blockers: Vec<(usize, u64)>,
-    /// What must be given back by them.
+    /// Amount that they must give back.
     pub(super) wanted: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What this process knows of itself, without the network.
+//! Survey of this process, without the network.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ impl Client {
     /// Returns what this client holds and waits for now, without asking anybody: for a debug page, a health check, a log line when
     /// something hangs.
     ///
-    /// It takes short locks of each queue in turn, so it is no snapshot of one moment; its cost grows with the number of holds
+    /// Takes short locks of each queue in turn, so it is no snapshot of one moment; its cost grows with the number of holds
     /// and waits.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Who holds and who waits: in this process, and in all processes that share the servers.
+//! Surveys of holders and waiters: in this process, and in all processes that share the servers.
 //!
 //! * [`local`]: what this process knows of itself, without the network.
 //! * [`record`]: the same as text, short enough for the server.
@@ -58,9 +58,9 @@ pub struct SurveyedClient {
     /// The time since it told this. At most some 10 s while it lives; after 30 s it is forgotten.
     #[serde(rename = "age_ms", serialize_with = "millis")]
     pub age: Duration,
-    /// What it holds, oldest first. A hold of several names stands here with each of them.
+    /// Its holds, oldest first. A hold of several names stands here with each of them.
     pub holds: Vec<SurveyedHold>,
-    /// What it waits for, oldest first.
+    /// Its waits, oldest first.
     pub waits: Vec<SurveyedWait>,
     /// The number of holds that did not fit into what it told.
     pub more_holds: usize,
@@ -72,7 +72,7 @@ pub struct SurveyedClient {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SurveyedHold {
-    /// What is held.
+    /// Name that is held.
     pub name: SurveyedName,
     /// The kind of synchronizer, as the metrics call it: `lock`, `fair lock`, `rwlock_read`, …
     pub kind: String,
@@ -97,7 +97,7 @@ pub struct SurveyedHold {
     /// The longest of their waits.
     #[serde(rename = "longest_wait_ms", serialize_with = "as_millis")]
     pub longest_wait: Option<Duration>,
-    /// Who acquired it, within its process: an explicit owner (`o` and a number) or a task (`t` and its number). `None` outside of
+    /// Actor that acquired it, within its process: an explicit owner (`o` and a number) or a task (`t` and its number). `None` outside of
     /// tasks.
     pub actor: Option<String>,
 }
@@ -106,7 +106,7 @@ pub struct SurveyedHold {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SurveyedWait {
-    /// What it waits for.
+    /// Name that it waits for.
     pub name: SurveyedName,
     /// The kind of synchronizer, as the metrics call it.
     pub kind: String,
@@ -120,7 +120,7 @@ pub struct SurveyedWait {
     /// The time after which it gives up. `None`: never.
     #[serde(rename = "gives_up_in_ms", serialize_with = "as_millis")]
     pub gives_up_in: Option<Duration>,
-    /// Who waits: as [`SurveyedHold::actor`].
+    /// Actor that waits, as [`SurveyedHold::actor`].
     pub actor: Option<String>,
     /// Tells it from other waits of its process, as long as it lasts.
     #[serde(skip)]
@@ -143,7 +143,7 @@ impl SurveyedName {
     }
 }
 
-/// What is not UTF-8 is shown as `�`.
+/// Shows what is not UTF-8 as `�`.
 impl fmt::Display for SurveyedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         String::from_utf8_lossy(&self.0).fmt(f)

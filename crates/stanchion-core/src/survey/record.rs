@@ -1,4 +1,4 @@
-//! What a process tells of itself, as text on the server: JSON with short names.
+//! Record of a process, as text on the server: JSON with short names.
 //!
 //! Times are the server's, in ms. They are made with one reading of its clock, so that a record without news is the same text.
 

@@ -1,4 +1,4 @@
-//! What all processes tell of themselves.
+//! Survey of all processes.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use stanchion_transport::Moment;
 use super::lock_entry::LockEntries;
 
 impl LockEntries {
-    /// The number of waiters by kind, and the moment when the first of them joined. Locks each queue under its shard.
+    /// The number of waiters by kind, and the start of the oldest of their calls. Locks each queue under its shard.
     pub(crate) fn census(&self) -> (Vec<(&'static str, u64)>, Option<Moment>) {
         let mut numbers: Vec<(&'static str, u64)> = Vec::new();
         let mut first: Option<Moment> = None;
@@ -17,8 +17,9 @@ impl LockEntries {
                     Some((_, number)) => *number += 1,
                     None => numbers.push((kind, 1)),
                 }
-                let joined = waiter.joined;
-                first = Some(first.map_or(joined, |first| first.min(joined)));
+                // The call's: a multi-lock takes new places as it moves from name to name.
+                let began = waiter.stay.began;
+                first = Some(first.map_or(began, |first| first.min(began)));
             }
         }
         (numbers, first)

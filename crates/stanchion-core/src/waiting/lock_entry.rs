@@ -443,7 +443,8 @@ impl LockEntry {
         let now = core.clock.now();
         let mut queue = self.queue();
         queue.poll = None;
-        queue.reason = queue.poll_reason;
+        // For this poll alone: one that is planned for no reason gives no right to a free lock.
+        let reason = std::mem::take(&mut queue.poll_reason);
         let wakers = match queue.first_sharing() {
             None => return,
             Some(Sharing::Queued) => {
@@ -468,6 +469,10 @@ impl LockEntry {
             }
             // A live local holder will call `freed` (invariant 3), so a request now would only be refused.
             Some(_) if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() => {
+                // What it was told is for the next that asks. A look is not: it would be one at another time.
+                if reason == Reason::Told {
+                    queue.reason = reason;
+                }
                 if queue.standing.is_some() {
                     queue.poll_reason = Reason::Look;
                     self.schedule_poll(&mut queue, now + core.poll_interval());
@@ -476,6 +481,7 @@ impl LockEntry {
             }
             Some(_) => queue.admit(Room::Unknown),
         };
+        queue.reason = reason;
         drop(queue);
         wakers.call();
     }

@@ -1,4 +1,4 @@
-//! Who waits, for those who only look.
+//! Waiters, for those who only look.
 
 use std::sync::Arc;
 

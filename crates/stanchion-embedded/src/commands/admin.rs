@@ -83,7 +83,7 @@ fn info(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(Reply::Text(text.join("\r\n")))
 }
 
-/// How often each command was called. Times are not measured.
+/// Counts of the calls of each command. Times are not measured.
 fn command_stats(stats: &Stats) -> String {
     let line = |(name, calls): (&String, &u64)| {
         format!(

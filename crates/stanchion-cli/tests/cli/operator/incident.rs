@@ -97,7 +97,7 @@ impl Incident {
         }
     }
 
-    /// What a command prints on a terminal of 100 columns. Shown with `--nocapture`, for the page.
+    /// Output of a command on a terminal of 100 columns. Shown with `--nocapture`, for the page.
     #[expect(clippy::print_stdout, reason = "the page is made of it")]
     fn shown(&self, args: &[&str]) -> String {
         let out = with(&self.server, args)

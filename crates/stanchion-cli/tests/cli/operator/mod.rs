@@ -1,4 +1,4 @@
-//! What an operator asks: `ping`, `ls`, `inspect`, `doctor`; of single servers, sentinels, clusters, and with few rights.
+//! Questions of an operator: `ping`, `ls`, `inspect`, `doctor`; to single servers, sentinels, clusters, and with few rights.
 
 mod doctor;
 mod events;
