@@ -43,6 +43,7 @@ mod redlock;
 mod reentry;
 mod rwlock;
 mod semaphore;
+mod small_verbs;
 mod tokens;
 mod waiting;
 mod waiting_processes;

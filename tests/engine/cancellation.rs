@@ -281,3 +281,37 @@ async fn random_cancellations_among_a_hundred_waiters_starve_nobody() {
         assert_eq!(clients.iter().map(Client::waiters).sum::<usize>(), 0);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_detachment_or_adoption_dropped_anywhere_leaves_a_good_ticket_or_nothing() {
+    let world = World::slow_engine();
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let tasks = settled_tasks().await;
+    for_each_await_point(async |polls| {
+        let guard = lock.acquire().await.unwrap();
+        let ticket = cancel_after(guard.detach(), polls).await;
+        let done = ticket.is_some();
+        if let Some(ticket) = ticket {
+            lock.adopt(&ticket.unwrap())
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+        }
+        assert_no_leak(&world, &client, tasks, polls).await;
+        done
+    })
+    .await;
+    for_each_await_point(async |polls| {
+        let ticket = lock.acquire().await.unwrap().detach().await.unwrap();
+        let done = cancel_after(lock.adopt(&ticket), polls).await.is_some();
+        if let Ok(guard) = lock.adopt(&ticket).await {
+            guard.release().await.unwrap();
+        }
+        assert_no_leak(&world, &client, tasks, polls).await;
+        done
+    })
+    .await;
+}

@@ -251,3 +251,20 @@ async fn a_hand_off_whose_resend_is_rejected_leaves_no_orphan() {
     guard.release().await.unwrap();
     world.at_rest().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_happens_once() {
+    each_way(async |world, _client, lock, way| {
+        let ticket = lock.acquire().await.unwrap().detach().await.unwrap();
+        // Now the server knows the script.
+        let guard = lock.adopt(&ticket).await.unwrap();
+        let ticket = guard.detach().await.unwrap();
+        world.lose_next_reply(way);
+        let guard = lock.adopt(&ticket).await.unwrap();
+        assert_eq!(hold_count(&lock).await, 1, "{way:?}");
+        let status = lock.status().await.unwrap();
+        assert_eq!(status.last_token, guard.fencing_token(), "{way:?}");
+        guard.release().await.unwrap();
+    })
+    .await;
+}

@@ -276,3 +276,25 @@ async fn a_local_waiter_is_called_when_max_hold_ends_a_hold_that_was_renewed_lat
     assert_eq!(world.scripts_run() - before, 1);
     waiter.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_name_rests_when_its_holder_was_cut_off() {
+    let world = World::engine();
+    let (holder, other) = (world.named("holder").await, world.client().await);
+    let [lock, there] = [&holder, &other].map(|client| Lock::new(client, "job").unwrap());
+    let options = AcquireOptions::new()
+        .lease(Lease::new(Duration::from_secs(1)).unwrap())
+        .rest_after_crash(Duration::from_secs(10));
+    let guard = lock.acquire_with(options).await.unwrap();
+    world.as_engine().faults().freeze(Some("holder"));
+    let started = other.now();
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    // P5: by its own lease.
+    assert!(other.now().since(started) <= Duration::from_secs(1));
+    let _next = there.acquire().await.unwrap();
+    let waited = other.now().since(started);
+    assert!(
+        waited >= Duration::from_secs(10) && waited < Duration::from_secs(12),
+        "{waited:?}"
+    );
+}

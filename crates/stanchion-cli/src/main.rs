@@ -36,6 +36,7 @@ mod serve;
 mod similar;
 mod status;
 mod table;
+mod ticket;
 mod top;
 mod trouble;
 mod watch;
@@ -81,6 +82,8 @@ Environment:
 enum Command {
     Demo(demo::DemoArgs),
     Run(run::RunArgs),
+    Hold(ticket::HoldArgs),
+    Release(ticket::ReleaseArgs),
     Status(status::StatusArgs),
     Ask(ask::AskArgs),
     ForceRelease(force_release::ForceReleaseArgs),
@@ -123,6 +126,8 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
         match command {
             Command::Demo(args) => Box::pin(demo::demo(args)).await,
             Command::Run(args) => Box::pin(run::run(args)).await,
+            Command::Hold(args) => Box::pin(ticket::hold(args)).await,
+            Command::Release(args) => Box::pin(ticket::release(args)).await,
             Command::Status(args) => Box::pin(status::status(args)).await,
             Command::Ask(args) => Box::pin(ask::ask(args)).await,
             Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,

@@ -10,6 +10,7 @@ use crate::error::{AcquireError, LeaseLost, LostReason, Rejection, ReleaseError,
 use crate::hold::ended::Ended;
 use crate::hold::handle::Hold;
 use crate::hold::set::HoldSet;
+use crate::lease::Lease;
 use crate::name::Name;
 use crate::notice::ReleaseRequest;
 use crate::options::AcquireOptions;
@@ -166,6 +167,17 @@ impl Guard {
     /// Safe: a renewal that was sent may still take effect.
     pub async fn renew(&self) -> Result<(), RenewError> {
         self.0.renew().await
+    }
+
+    /// Renews now, once for `lease` instead of the usual one. Never shortens what is left.
+    ///
+    /// # Errors
+    /// As [`renew`](Self::renew).
+    ///
+    /// # Cancel safety
+    /// As [`renew`](Self::renew).
+    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
+        self.0.renew_for(lease).await
     }
 
     /// Re-enters: holds once more, as the same owner.

@@ -6,13 +6,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use crate::field::renew_field;
 use crate::hint::Hint;
 use crate::lease::Lease;
 use crate::line::{Approach, Reason};
 use crate::name::Name;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Call, Item, Reply, Script};
+use stanchion_transport::{Call, Item, Reply};
 
 /// The parameters of a request: its owner, its lease, and the end of the time in which it may run.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,8 @@ pub struct Request<'a> {
     pub approach: Approach,
     /// For a shared hold: the owner of the exclusive hold of the same name that the same actor has (a writer that also reads).
     pub within: Option<&'a WireOwner>,
+    /// The owner of a detached hold that this request takes over, and nothing else: see [`HoldTicket`](crate::HoldTicket).
+    pub from: Option<&'a WireOwner>,
 }
 
 impl Request<'_> {
@@ -281,6 +284,12 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// The script that frees it, whoever holds, and tells those who held: 1 if there were any. It is sent once only. `None` where there
+    /// is none.
+    fn force_release(&self) -> Option<Call> {
+        None
+    }
+
     /// Reads the elements of a busy reply from the third on.
     fn hint(&self, _rest: &[Reply]) -> Hint {
         Hint::default()
@@ -436,17 +445,6 @@ pub(crate) fn rest_of(reply: &Reply) -> &[Reply] {
         .as_array()
         .and_then(|items| items.get(2..))
         .unwrap_or_default()
-}
-
-static RENEW: Script<1, 3> = Script::new("core/renew", include_str!("../lua/renew.lua"));
-
-/// The renewal of a hold that is a field of the hash `name`.
-#[must_use]
-pub fn renew_field(name: &Name, field: &str, lease: Lease) -> Item {
-    RENEW.item(
-        [name.as_bytes().to_vec()],
-        [field.into(), lease.millis().to_string().into_bytes()],
-    )
 }
 
 #[cfg(test)]

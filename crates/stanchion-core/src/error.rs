@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use crate::hold::ticket::{AdoptError, InvalidTicket};
 use crate::lease::InvalidLease;
 use crate::millis::Brief;
 use crate::name::{InvalidName, Name};
@@ -292,6 +293,21 @@ pub enum Error {
     /// See [`LeaseLost`].
     #[error(transparent)]
     Lost(#[from] LeaseLost),
+    /// See [`AdoptError`]; its [`Failed`](AdoptError::Failed) is an [`AcquireError`].
+    #[error(transparent)]
+    Adopt(AdoptError),
+    /// See [`InvalidTicket`].
+    #[error(transparent)]
+    Ticket(#[from] InvalidTicket),
+}
+
+impl From<AdoptError> for Error {
+    fn from(error: AdoptError) -> Self {
+        match error {
+            AdoptError::Failed(error) => error.into(),
+            error => Self::Adopt(error),
+        }
+    }
 }
 
 #[cfg(test)]

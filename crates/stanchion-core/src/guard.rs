@@ -341,6 +341,36 @@ macro_rules! define_guard {
                 self.$held.renew().await
             }
 
+            /// Renews now, once for `lease` instead of the usual one: before a step that nothing must interrupt, not even a server
+            /// that is out of reach. Never shortens what is left; later renewals are for the usual lease again, and do not either.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// # use std::time::Duration;
+            #[doc = concat!("let guard = ", stringify!($acquire), ".await?;")]
+            /// let hour = stanchion_core::Lease::new(Duration::from_secs(3600))?;
+            /// guard.renew_for(hour).await?;
+            /// assert!(guard.remaining() > Duration::from_secs(3500));
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// If the process dies, the name stays taken for what is left of `lease`.
+            ///
+            /// # Errors
+            /// As [`renew`](Self::renew).
+            ///
+            /// # Cancel safety
+            /// As [`renew`](Self::renew).
+            ///
+            /// # On the wire
+            /// As [`renew`](Self::renew).
+            pub async fn renew_for(&self, lease: $crate::Lease) -> ::std::result::Result<(), $crate::RenewError> {
+                self.$held.renew_for(lease).await
+            }
+
             $(#[$release])*
             ///
             /// ```
@@ -364,6 +394,54 @@ macro_rules! define_guard {
         impl ::std::convert::From<$guard> for $crate::Guard {
             fn from(guard: $guard) -> Self {
                 Self::from(guard.$held)
+            }
+        }
+    };
+}
+
+/// Lets the holds of a guard, with the private field `hold`, be detached, and adopted by its lock.
+///
+/// For the crates of the family.
+#[macro_export]
+macro_rules! define_detach {
+    (impl $guard:ident, adopted by $lock:ident;) => {
+        impl $guard {
+            /// Ends this hold here without releasing it, and returns its ticket: for another process, or for this one after a
+            /// restart, to [adopt](crate::$lock::adopt). It is renewed a last time, and then ends with its lease.
+            ///
+            /// # Guarantees
+            /// * Nobody else is granted it meanwhile, while the lease lasts (P1). A ticket is adopted once.
+            /// * The one that adopts it gets a larger fencing token, so what this process still sends is refused where tokens are
+            ///   checked (P2).
+            /// * A shutdown of the client does not release it.
+            ///
+            /// # Errors
+            /// [`RenewError`](stanchion_core::RenewError): it was lost; it was re-entered and other guards count on it; or the server
+            /// did not renew it. The guard is consumed in any case: what it still holds is released in the background.
+            ///
+            /// # Cancel safety
+            /// A call that is dropped before it ends releases the hold.
+            ///
+            /// # On the wire
+            /// As [`renew`](Self::renew). Local waiters ask once more, and wait for the rest of the lease.
+            pub async fn detach(
+                self,
+            ) -> ::std::result::Result<$crate::HoldTicket, $crate::RenewError> {
+                self.hold.detach(None).await
+            }
+
+            /// As [`detach`](Self::detach), renewed a last time for `lease`: the time in which it must be adopted.
+            ///
+            /// # Errors
+            /// As [`detach`](Self::detach).
+            ///
+            /// # Cancel safety
+            /// As [`detach`](Self::detach).
+            pub async fn detach_for(
+                self,
+                lease: $crate::Lease,
+            ) -> ::std::result::Result<$crate::HoldTicket, $crate::RenewError> {
+                self.hold.detach(Some(lease)).await
             }
         }
     };

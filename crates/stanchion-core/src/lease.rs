@@ -59,6 +59,11 @@ impl Lease {
         sent + (self.0 - margin)
     }
 
+    /// This lease and `more`, at most the longest.
+    pub(crate) fn and(self, more: Duration) -> Self {
+        Self((self.0.saturating_add(more)).min(Self::MAX.0))
+    }
+
     /// The interval between the watchdog's renewals (P10): a third of the lease.
     pub(crate) fn renewal_interval(self) -> Duration {
         // A renewal that fails is tried again for the two thirds that are left.

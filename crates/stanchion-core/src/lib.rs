@@ -11,6 +11,7 @@ mod client;
 mod console;
 mod description;
 mod error;
+mod field;
 mod guard;
 mod hint;
 mod hold;
@@ -43,6 +44,7 @@ pub use error::{
     AcquireError, Error, LeaseLost, LostReason, QueryError, Rejection, ReleaseError, RenewError,
 };
 pub use hold::ended::Ended;
+pub use hold::ticket::{AdoptError, HoldTicket, InvalidTicket};
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
 pub use notice::{Asked, ReleaseRequest};

@@ -1,5 +1,7 @@
 //! The options of one acquire.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actor::Actor;
@@ -39,6 +41,24 @@ pub struct AcquireOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) reentry: Reentry,
+    pub(crate) rest_after_crash: Duration,
+    pub(crate) on_queued: Option<OnQueued>,
+}
+
+/// The function to call when an acquire has to wait.
+#[derive(Clone)]
+pub(crate) struct OnQueued(Arc<dyn Fn() + Send + Sync>);
+
+impl OnQueued {
+    pub(crate) fn call(&self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for OnQueued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnQueued")
+    }
 }
 
 impl AcquireOptions {
@@ -104,6 +124,30 @@ impl AcquireOptions {
         self
     }
 
+    /// Keeps the name taken for `rest` after the lease when this process dies or is cut off: time for its last writes to land, or to
+    /// be noticed, before the next holder begins (Consul calls it a lock delay). A hold that is released, and one whose loss its
+    /// process has noticed, ends at once. Default: none.
+    ///
+    /// The server's TTL is the lease and `rest`, at most 30 days together; the holder counts on the lease alone. It delays, and
+    /// excludes nobody for certain: for that, use the fencing token. A fair lock or a lock that was waited for has it from its first
+    /// renewal on, at most a second after the grant. Without effect on what has no lease.
+    #[must_use]
+    pub fn rest_after_crash(mut self, rest: Duration) -> Self {
+        self.rest_after_crash = rest;
+        self
+    }
+
+    /// Calls `told` when the acquire has to wait: once, at its first refusal or when it joins others of this process that wait; not
+    /// for a try. To tell a user, or to ask a fair lock for its position from then on. A multi-lock that
+    /// acquires its members one by one calls it for each, a RedLock for none.
+    ///
+    /// It is called in the task that waits, so it must not block.
+    #[must_use]
+    pub fn on_queued(mut self, told: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_queued = Some(OnQueued(Arc::new(told)));
+        self
+    }
+
     /// Sets the longest hold: after it the watchdog stops and the guard is lost, so a leaked guard cannot block for ever.
     /// Default: none.
     #[must_use]
@@ -121,6 +165,25 @@ pub(crate) struct HoldTerms {
     pub(crate) first_lease: Lease,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
+    /// The time for which the server keeps it longer than its holder counts on.
+    pub(crate) rest: Duration,
     /// Actor that acquires, for those who look for deadlocks. Nothing is decided by it.
     pub(crate) actor: Option<Actor>,
+}
+
+impl HoldTerms {
+    /// The lease to ask the server for, so that the holder may count on `lease`.
+    pub(crate) fn asked_for(&self, lease: Lease) -> Lease {
+        lease.and(self.rest)
+    }
+
+    /// The lease that the acquire asks the server for.
+    pub(crate) fn first_asked(&self) -> Lease {
+        self.asked_for(self.first_lease)
+    }
+
+    /// The lease that the other requests ask the server for.
+    pub(crate) fn asked(&self) -> Lease {
+        self.asked_for(self.lease)
+    }
 }

@@ -50,6 +50,7 @@ impl Limit {
             queued: false,
             approach: Approach::default(),
             within: None,
+            from: None,
         }
     }
 }

@@ -140,6 +140,55 @@ macro_rules! define_verbs {
                 async move { Ok(part.try_acquire(&options).await?.map($guard::new)) }
             }
 
+            /// Takes over the hold of a ticket that [`detach`](crate::$guard::detach) gave, in whatever process.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// let guard = lock.acquire().await?;
+            /// let token = guard.fencing_token();
+            /// let ticket = guard.detach().await?.to_string(); // into a file, a job's payload, the next release's environment
+            /// assert!(lock.try_acquire().await?.is_none()); // it is still held
+            ///
+            /// let guard = lock.adopt(&ticket.parse()?).await?;
+            /// assert!(guard.fencing_token() > token);
+            /// assert!(lock.adopt(&ticket.parse()?).await.is_err()); // once
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// [`AdoptError`](stanchion_core::AdoptError).
+            ///
+            /// # Cancel safety
+            /// A call that is dropped may have adopted it: then it is released in the background. Otherwise the ticket is still good.
+            ///
+            /// # On the wire
+            /// One script. It is sent again after a lost reply, with the effect of once (P6).
+            pub fn adopt(
+                &self,
+                ticket: &$crate::HoldTicket,
+            ) -> impl ::std::future::Future<Output = Result<$guard, $crate::AdoptError>> + Send + 'static {
+                self.adopt_with(ticket, $crate::AcquireOptions::new())
+            }
+
+            /// As [`adopt`](Self::adopt), with the lease, the renewal and the `max_hold` of `options`.
+            ///
+            /// # Errors
+            /// As [`adopt`](Self::adopt).
+            ///
+            /// # Cancel safety
+            /// As [`adopt`](Self::adopt).
+            pub fn adopt_with(
+                &self,
+                ticket: &$crate::HoldTicket,
+                options: $crate::AcquireOptions,
+            ) -> impl ::std::future::Future<Output = Result<$guard, $crate::AdoptError>> + Send + 'static {
+                let (part, ticket) = ($crate::Lockable::part(self), ticket.clone());
+                async move { part.adopt(&ticket, &options).await.map($guard::new) }
+            }
+
             /// Asks the holder to give it back, with a reason of at most 200 bytes. The holder decides, and need not answer: its
             /// guard shows the [request](crate::$guard::requested).
             ///

@@ -119,8 +119,12 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
 }
 
 /// Renews one hold at its caller's request. Returns as [`together`].
-pub(crate) async fn renew(core: &Core, hold: &HoldState) -> Result<Option<bool>, Failure> {
-    let items = hold.sync.renewals(&hold.owner, hold.lease_to_ask());
+pub(crate) async fn renew(
+    core: &Core,
+    hold: &HoldState,
+    lease: Lease,
+) -> Result<Option<bool>, Failure> {
+    let items = hold.sync.renewals(&hold.owner, lease);
     if items.is_empty() {
         return Ok(Some(true));
     }

@@ -26,6 +26,11 @@ impl WireOwner {
         Self(text.into())
     }
 
+    /// The owner with this text, of another client or an earlier run of this one.
+    pub(crate) fn stored(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// The text as stored.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -1,7 +1,7 @@
 //! The guard of a held fair lock.
 
 use stanchion_core::primitive::Hold;
-use stanchion_core::{FencingToken, RenewError, define_guard};
+use stanchion_core::{FencingToken, RenewError, define_detach, define_guard};
 
 define_guard! {
     /// A held [`FairLock`](crate::FairLock). Release it, or drop it: the release then runs in the background.
@@ -15,6 +15,10 @@ define_guard! {
     /// # let client = Client::connect("memory://fair-guard").await?;
     /// # let tickets = FairLock::new(&client, "tickets")?;
     example tickets.acquire(), tickets.acquire_with(options);
+}
+
+define_detach! {
+    impl FairLockGuard, adopted by FairLock;
 }
 
 impl FairLockGuard {

@@ -27,11 +27,11 @@ mod status;
 pub use guard::FairLockGuard;
 pub use lock::{FairDanger, FairLock};
 pub use stanchion_core::{
-    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Asked, Background, Client,
-    ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
-    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner,
-    QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret,
-    ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, AdoptError, Asked, Background,
+    Client, ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
+    HoldTicket, InvalidLease, InvalidName, InvalidTicket, Lease, LeaseLost, LostReason, Moment,
+    Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest,
+    RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{FairHolder, FairLockStatus};
 

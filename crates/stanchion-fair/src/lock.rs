@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Reply, Resend, Synchronizer, unexpected};
+use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
 use stanchion_core::{Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
 
 use crate::guard::FairLockGuard;
@@ -407,11 +407,6 @@ impl FairDanger<'_> {
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<bool, QueryError> {
-        let reply = self
-            .lock
-            .handle
-            .query(&self.lock.description.force_release(), Resend::Never)
-            .await?;
-        Ok(reply == Reply::Int(1))
+        self.lock.handle.force_release(&*self.lock.sync).await
     }
 }

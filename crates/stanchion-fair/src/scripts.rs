@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{
     Arg, Call, Handle, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing,
-    Synchronizer, whole_millis,
+    Synchronizer, adopt_field, whole_millis,
 };
 use stanchion_core::{
     Fencing, FencingToken, Lease, Name, WireOwner, mint_function, minting, noticing,
@@ -114,12 +114,6 @@ impl Description {
     pub(crate) fn position(&self, client: &str) -> Call {
         POSITION.call([&self.queue], [client.into()])
     }
-
-    pub(crate) fn force_release(&self) -> Call {
-        let [base, publish, wait] = self.common();
-        let notice = self.notice.as_slice().into();
-        FORCE_RELEASE.call(self.keys(), [base, publish, wait, notice])
-    }
 }
 
 /// The channel of one client or waiter: `base:whose`.
@@ -149,6 +143,9 @@ impl Synchronizer for Description {
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
+        if let Some(adopt) = adopt_field(&self.name, &self.fence, request) {
+            return adopt;
+        }
         let [base, publish, wait] = self.common();
         let place = match (request.waits, request.queued) {
             (false, _) => "none",
@@ -201,6 +198,12 @@ impl Synchronizer for Description {
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
         let [base, publish, wait] = self.common();
         Some(ABANDON.call(self.keys(), [base, publish, wait, owner.as_str().into()]))
+    }
+
+    fn force_release(&self) -> Option<Call> {
+        let [base, publish, wait] = self.common();
+        let notice = self.notice.as_slice().into();
+        Some(FORCE_RELEASE.call(self.keys(), [base, publish, wait, notice]))
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {

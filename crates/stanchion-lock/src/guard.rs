@@ -1,7 +1,7 @@
 //! The guard of a held lock.
 
 use stanchion_core::primitive::Hold;
-use stanchion_core::{FencingToken, RenewError, define_guard};
+use stanchion_core::{FencingToken, RenewError, define_detach, define_guard};
 
 define_guard! {
     /// A held [`Lock`](crate::Lock). Release it, or drop it: the release then runs in the background.
@@ -14,6 +14,10 @@ define_guard! {
     /// # let client = Client::connect("memory://lock-guard").await?;
     /// # let orders = Lock::new(&client, "orders")?;
     example orders.acquire(), orders.acquire_with(options);
+}
+
+define_detach! {
+    impl LockGuard, adopted by Lock;
 }
 
 impl LockGuard {

@@ -18,6 +18,7 @@
 //! No lease lock excludes a holder that is paused between its check and its write. Give [`LockGuard::fencing_token`] to
 //! the resource you write to, and let it refuse smaller ones.
 
+mod free;
 mod guard;
 mod lock;
 mod scripts;
@@ -26,11 +27,11 @@ mod status;
 pub use guard::LockGuard;
 pub use lock::{Danger, Lock};
 pub use stanchion_core::{
-    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Asked, Background, Client,
-    ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
-    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner,
-    QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret,
-    ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, AdoptError, Asked, Background,
+    Client, ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
+    HoldTicket, InvalidLease, InvalidName, InvalidTicket, Lease, LeaseLost, LostReason, Moment,
+    Name, NameRule, Outage, Owner, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest,
+    RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{Holder, LockStatus};
 

@@ -1,10 +1,14 @@
 //! The lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Reply, Resend, Synchronizer};
-use stanchion_core::{Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
+use stanchion_core::primitive::{Handle, Synchronizer};
+use stanchion_core::{
+    AcquireError, Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs,
+};
 
+use crate::free::Free;
 use crate::guard::LockGuard;
 use crate::scripts::Description;
 use crate::status::LockStatus;
@@ -189,6 +193,44 @@ define_verbs! {
 }
 
 impl Lock {
+    /// Waits until nobody holds the lock, for at most `timeout` if there is one, and takes nothing: another owner may have it a
+    /// moment later. For programs that only wait for another's work to be done.
+    ///
+    /// Where processes stand in line, a lock goes from one to the next and is not free in between: this ends when the last of them
+    /// has released it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # use stanchion_lock::{AcquireError, Client, Lock};
+    /// # let client = Client::connect("memory://lock-wait_free").await?;
+    /// # let import = Lock::new(&client, "import")?;
+    /// let guard = import.acquire().await?;
+    /// let soon = Some(Duration::from_millis(20));
+    /// assert!(matches!(import.wait_free(soon).await, Err(AcquireError::TimedOut { .. })));
+    /// guard.release().await?;
+    /// import.wait_free(None).await?; // the import is done
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire) and [`acquire_timeout`](Self::acquire_timeout).
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// A script that reads, and where somebody holds a subscription to Redisson's channel, which all such waiters of the process
+    /// share; another look when the holder's lease may have ended. To the line it looks like a waiting process of Redisson's, which
+    /// costs a release one message more.
+    pub async fn wait_free(&self, timeout: Option<Duration>) -> Result<(), AcquireError> {
+        let free: Arc<dyn Synchronizer> =
+            Arc::new(Free::of(self.sync.name(), self.description.line()));
+        self.handle.wait(&free, timeout).await
+    }
+
     /// Returns the holder, its hold count, the rest of its lease, the last token, and how many processes wait.
     ///
     /// ```
@@ -265,11 +307,6 @@ impl Danger<'_> {
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<bool, QueryError> {
-        let reply = self
-            .lock
-            .handle
-            .query(&self.lock.description.force_release(), Resend::Never)
-            .await?;
-        Ok(reply == Reply::Int(1))
+        self.lock.handle.force_release(&*self.lock.sync).await
     }
 }

@@ -2,7 +2,7 @@
 
 use stanchion_core::primitive::{
     Arg, Call, HandOff, Handle, Hint, Kind, Line, Placed, Reply, Request, Script, ServerLine,
-    Synchronizer,
+    Synchronizer, adopt_field,
 };
 use stanchion_core::{Fencing, Lease, Name, WireOwner, in_line, minting, noticing};
 
@@ -72,11 +72,6 @@ impl Description {
         STATUS.call([self.name.as_bytes(), &self.fence], [])
     }
 
-    pub(crate) fn force_release(&self) -> Call {
-        let [base, publish] = self.common();
-        FORCE_RELEASE.call(self.keys(), [base, publish, self.notice.as_slice().into()])
-    }
-
     /// The script that ends the last hold of `owner`, and with `places` its place in the line.
     fn free(&self, owner: &WireOwner, places: bool) -> Call {
         let [base, publish] = self.common();
@@ -127,6 +122,9 @@ impl Synchronizer for Description {
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
+        if let Some(adopt) = adopt_field(&self.name, &self.fence, request) {
+            return adopt;
+        }
         let [base, publish] = self.common();
         let ask = request.ask();
         ACQUIRE.call(
@@ -185,6 +183,11 @@ impl Synchronizer for Description {
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
         Some(self)
+    }
+
+    fn force_release(&self) -> Option<Call> {
+        let [base, publish] = self.common();
+        Some(FORCE_RELEASE.call(self.keys(), [base, publish, self.notice.as_slice().into()]))
     }
 
     fn hint(&self, rest: &[Reply]) -> Hint {

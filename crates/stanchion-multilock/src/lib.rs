@@ -29,7 +29,7 @@ mod scripts;
 
 pub use guard::MultiGuard;
 pub use members::InvalidMembers;
-pub use multilock::MultiLock;
+pub use multilock::{MultiDanger, MultiLock};
 pub use stanchion_core::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
     ConfigError, ConnectError, Ended, Error, FencingToken, Guard, InvalidLease, InvalidName, Lease,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use stanchion_core::primitive::{Hold, HoldSet, Part, Synchronizer};
 use stanchion_core::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Guard, Lease, Lockable, Moment, Name,
+    QueryError,
 };
 
 use crate::guard::MultiGuard;
@@ -118,6 +119,28 @@ impl MultiLock {
     /// ```
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.members.iter().map(|part| part.sync.name())
+    }
+
+    /// Returns the operations that break guarantees.
+    ///
+    /// ```
+    /// # use stanchion_lock::Lock;
+    /// # use stanchion_multilock::{Client, Lockable, MultiLock};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://multilock-danger").await?;
+    /// # let (from, to) = (Lock::new(&client, "account:7")?, Lock::new(&client, "account:4")?);
+    /// # let both = MultiLock::new([&from as &dyn Lockable, &to])?;
+    /// let stuck = to.acquire().await?; // its process hangs
+    /// assert_eq!(both.danger().force_release().await?, 1);
+    /// assert!(both.try_acquire().await?.is_some());
+    /// # drop(stuck);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn danger(&self) -> MultiDanger<'_> {
+        MultiDanger { lock: self }
     }
 
     /// Waits until all members are acquired.
@@ -387,6 +410,37 @@ impl MultiLock {
     fn guard(&self, holds: Vec<Hold>) -> Option<MultiGuard> {
         let holds = HoldSet::all(holds).filter(HoldSet::is_held)?;
         Some(MultiGuard::new(holds, &self.members))
+    }
+}
+
+/// Operations that take members away from their holders. See [`MultiLock::danger`].
+#[derive(Debug)]
+pub struct MultiDanger<'a> {
+    lock: &'a MultiLock,
+}
+
+impl MultiDanger<'_> {
+    /// Frees every member, no matter who holds it: this multi-lock, another one, or a single acquire. Returns the number of members
+    /// that were held.
+    ///
+    /// Holders learn of it as of the forced release of each member; a multi-lock is lost with its first member. Until they know,
+    /// P1 and P5 do not hold; fencing tokens still do.
+    ///
+    /// # Errors
+    /// [`QueryError`], of the first member that could not be freed; those before it, in name order, are free. Semaphores cannot be
+    /// freed by force.
+    ///
+    /// # Cancel safety
+    /// A dropped call may have freed some of them.
+    ///
+    /// # On the wire
+    /// One script for each member, sent once.
+    pub async fn force_release(&self) -> Result<usize, QueryError> {
+        let mut freed = 0;
+        for part in &*self.lock.members {
+            freed += usize::from(part.handle.force_release(&*part.sync).await?);
+        }
+        Ok(freed)
     }
 }
 

@@ -1,5 +1,6 @@
 -- rwlock/force_release
 -- Free the lock, no matter who holds it, and tell the holders, 1024 of them at most. Readers' hold keys expire.
+-- Or only if one side holds it: a writer that also reads is a writer.
 --
 -- KEYS[1]  rwlock   hash    mode, reader -> hold count, writer -> hold count
 -- KEYS[2]  fence    string  the last fencing token; the rwlock's own key again: mint none
@@ -12,8 +13,9 @@
 -- ARGV[1]  base
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 -- ARGV[3]  notice   what the channel of a client begins with
+-- ARGV[4]  side     read or write: only if that side holds it; or ''
 --
--- Returns  1 it was held, 0 it was free
+-- Returns  1 it was held, 0 it was free, or held by the other side
 -- Replay   would free the next holder: sent once only
 -- Wakes    as the release of a writer does; the holders' processes look
 -- Cost     O(log n) for n processes in line; the server frees a hash of many readers in time linear in them
@@ -21,9 +23,11 @@ local call = redis.call
 local lock, fence, line, wake, crowd, mark, turn, readers = unpack(KEYS)
 -- HLEN first: another kind of value under this name is an error, and stays (R16).
 if call('HLEN', lock) == 0 then return 0 end
-if call('HEXISTS', lock, 'mode') == 0 then
+local mode = call('HGET', lock, 'mode')
+if not mode then
   return redis.error_reply('WRONGTYPE the name belongs to another kind of synchronizer: its hash has no mode')
 end
+if ARGV[4] ~= '' and ARGV[4] ~= mode then return 0 end
 local base, publish, released, notice = ARGV[1], ARGV[2], '1', ARGV[3]
 local holders = call('HRANDFIELD', lock, 1024)
 -- @line.lua

@@ -6,7 +6,7 @@ use stanchion_core::{Fencing, Name, WireOwner, noticing};
 use crate::preference::Preference;
 
 static STATUS: Script<4, 2> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
-static FORCE_RELEASE: Script<8, 3> = Script::new(
+static FORCE_RELEASE: Script<8, 4> = Script::new(
     "rwlock/force_release",
     in_line!(noticing!(include_str!("../lua/force_release.lua"))),
 );
@@ -184,11 +184,15 @@ impl Layout {
         )
     }
 
-    pub(crate) fn force_release(&self) -> Call {
+    /// `side`: `read` or `write`, to free it only if that side holds; or nothing.
+    pub(crate) fn force_release(&self, side: &'static str) -> Call {
         let [lock, fence, line, wake, crowd, mark, turn] = self.keys();
         let keys = [lock, fence, line, wake, crowd, mark, turn, &self.readers];
         let [base, publish] = self.base();
-        FORCE_RELEASE.call(keys, [base, publish, self.notice.as_slice().into()])
+        FORCE_RELEASE.call(
+            keys,
+            [base, publish, self.notice.as_slice().into(), side.into()],
+        )
     }
 }
 

@@ -158,6 +158,10 @@ impl Synchronizer for ReadSide {
         vec![all.or_in_parts(parts)]
     }
 
+    fn force_release(&self) -> Option<Call> {
+        Some(self.0.force_release("read"))
+    }
+
     fn hint(&self, rest: &[Reply]) -> Hint {
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }

@@ -696,8 +696,51 @@ impl RwLockDanger<'_> {
     /// # Cancel safety
     /// A dropped call may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<bool, QueryError> {
-        let call = self.lock.layout.force_release();
+        let call = self.lock.layout.force_release("");
         let reply = self.lock.handle.query(&call, Resend::Never).await?;
         Ok(reply == Reply::Int(1))
+    }
+
+    /// Frees the lock if readers hold it, and leaves a writer alone, also one that reads as well. Returns whether readers held it.
+    ///
+    /// What [`force_release`](Self::force_release) says of holders is true of all readers.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, RwLock};
+    /// # let client = Client::connect("memory://rwlock-force_release_readers").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let stuck = prices.read().await?;
+    /// assert!(!prices.danger().force_release_writer().await?); // nobody writes
+    /// assert!(prices.danger().force_release_readers().await?);
+    /// let writing = prices.try_write().await?.ok_or("it is free")?;
+    /// assert!(!prices.danger().force_release_readers().await?);
+    /// assert!(writing.is_held());
+    /// # drop(stuck);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`force_release`](Self::force_release).
+    ///
+    /// # Cancel safety
+    /// As [`force_release`](Self::force_release).
+    pub async fn force_release_readers(&self) -> Result<bool, QueryError> {
+        self.lock.handle.force_release(&*self.lock.readers).await
+    }
+
+    /// Frees the lock if a writer holds it, and leaves readers alone. Returns whether a writer held it.
+    ///
+    /// What [`force_release`](Self::force_release) says of holders is true of the writer.
+    ///
+    /// # Errors
+    /// As [`force_release`](Self::force_release).
+    ///
+    /// # Cancel safety
+    /// As [`force_release`](Self::force_release).
+    pub async fn force_release_writer(&self) -> Result<bool, QueryError> {
+        self.lock.handle.force_release(&*self.lock.writers).await
     }
 }

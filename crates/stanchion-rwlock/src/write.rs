@@ -150,6 +150,10 @@ impl Synchronizer for WriteSide {
         vec![renew_field(self.name(), &write_field(owner), lease)]
     }
 
+    fn force_release(&self) -> Option<Call> {
+        Some(self.0.force_release("write"))
+    }
+
     fn hint(&self, rest: &[Reply]) -> Hint {
         Placed::read(rest).map_or(Hint::None, Hint::Placed)
     }

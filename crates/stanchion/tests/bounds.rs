@@ -48,6 +48,7 @@ fn core() {
     shared::<AbandonedHold>();
     shared::<AcquireError>();
     shared::<AcquireOptions>();
+    shared::<AdoptError>();
     shared::<Asked>();
     shared::<Background>();
     shared::<BootClock>();
@@ -71,8 +72,10 @@ fn core() {
     shared::<FencingToken>();
     shared::<Gauges>();
     shared::<Guard>();
+    shared::<HoldTicket>();
     shared::<InvalidLease>();
     shared::<InvalidName>();
+    shared::<InvalidTicket>();
     shared::<Lease>();
     shared::<LeaseLost>();
     shared::<LostReason>();
@@ -130,6 +133,7 @@ fn primitives() {
     shared::<Lock>();
     shared::<LockGuard>();
     shared::<LockStatus>();
+    shared::<MultiDanger<'static>>();
     shared::<MultiGuard>();
     shared::<MultiLock>();
     shared::<NodeOutcome>();
@@ -188,6 +192,7 @@ fn guards() {
     spawned(Guard::requested(&any()));
     awaited(Guard::run(&any(), async {}));
     awaited(Guard::renew(&any()));
+    awaited(Guard::renew_for(&any(), any()));
     awaited(Guard::reenter(&any()));
     spawned(Guard::release(any()));
     awaited(LockGuard::reenter(&any()));
@@ -196,6 +201,9 @@ fn guards() {
     spawned(LockGuard::requested(&any()));
     awaited(LockGuard::run(&any(), async {}));
     awaited(LockGuard::renew(&any()));
+    awaited(LockGuard::renew_for(&any(), any()));
+    spawned(LockGuard::detach(any()));
+    spawned(LockGuard::detach_for(any(), any()));
     spawned(LockGuard::release(any()));
     awaited(FairLockGuard::reenter(&any()));
     spawned(FairLockGuard::lost(&any()));
@@ -203,6 +211,9 @@ fn guards() {
     spawned(FairLockGuard::requested(&any()));
     awaited(FairLockGuard::run(&any(), async {}));
     awaited(FairLockGuard::renew(&any()));
+    awaited(FairLockGuard::renew_for(&any(), any()));
+    spawned(FairLockGuard::detach(any()));
+    spawned(FairLockGuard::detach_for(any(), any()));
     spawned(FairLockGuard::release(any()));
     awaited(ReadGuard::reenter(&any()));
     spawned(ReadGuard::lost(&any()));
@@ -210,6 +221,7 @@ fn guards() {
     spawned(ReadGuard::requested(&any()));
     awaited(ReadGuard::run(&any(), async {}));
     awaited(ReadGuard::renew(&any()));
+    awaited(ReadGuard::renew_for(&any(), any()));
     spawned(ReadGuard::release(any()));
     awaited(WriteGuard::reenter(&any()));
     spawned(WriteGuard::downgrade(any()));
@@ -218,12 +230,14 @@ fn guards() {
     spawned(WriteGuard::requested(&any()));
     awaited(WriteGuard::run(&any(), async {}));
     awaited(WriteGuard::renew(&any()));
+    awaited(WriteGuard::renew_for(&any(), any()));
     spawned(WriteGuard::release(any()));
     spawned(LeasedPermit::lost(&any()));
     spawned(LeasedPermit::ended(&any()));
     spawned(LeasedPermit::requested(&any()));
     awaited(LeasedPermit::run(&any(), async {}));
     awaited(LeasedPermit::renew(&any()));
+    awaited(LeasedPermit::renew_for(&any(), any()));
     spawned(LeasedPermit::release(any()));
     spawned(Permit::release(any()));
     spawned(MultiGuard::lost(&any()));
@@ -231,12 +245,14 @@ fn guards() {
     spawned(MultiGuard::requested(&any()));
     awaited(MultiGuard::run(&any(), async {}));
     awaited(MultiGuard::renew(&any()));
+    awaited(MultiGuard::renew_for(&any(), any()));
     spawned(MultiGuard::release(any()));
     spawned(RedGuard::lost(&any()));
     spawned(RedGuard::ended(&any()));
     spawned(RedGuard::requested(&any()));
     awaited(RedGuard::run(&any(), async {}));
     awaited(RedGuard::renew(&any()));
+    awaited(RedGuard::renew_for(&any(), any()));
     spawned(RedGuard::release(any()));
 }
 
@@ -251,7 +267,10 @@ fn locks() {
     spawned(Lock::acquire_with(&any(), any()));
     spawned(Lock::try_acquire(&any()));
     spawned(Lock::try_acquire_with(&any(), any()));
+    spawned(Lock::adopt(&any(), &any()));
+    spawned(Lock::adopt_with(&any(), &any(), any()));
     awaited(Lock::request_release(&any(), ""));
+    awaited(Lock::wait_free(&any(), any()));
     awaited(Lock::status(&any()));
     awaited(Danger::force_release(&any()));
 }
@@ -262,6 +281,8 @@ fn fair_locks() {
     spawned(FairLock::acquire_with(&any(), any()));
     spawned(FairLock::try_acquire(&any()));
     spawned(FairLock::try_acquire_with(&any(), any()));
+    spawned(FairLock::adopt(&any(), &any()));
+    spawned(FairLock::adopt_with(&any(), &any(), any()));
     awaited(FairLock::request_release(&any(), ""));
     awaited(FairLock::status(&any()));
     awaited(FairLock::queue_len(&any()));
@@ -283,6 +304,8 @@ fn rwlocks() {
     awaited(RwLock::request_release(&any(), ""));
     awaited(RwLock::status(&any()));
     awaited(RwLockDanger::force_release(&any()));
+    awaited(RwLockDanger::force_release_readers(&any()));
+    awaited(RwLockDanger::force_release_writer(&any()));
 }
 
 fn semaphores() {
@@ -342,6 +365,7 @@ fn sets() {
     spawned(MultiLock::acquire_with(&any(), any()));
     spawned(MultiLock::try_acquire(&any()));
     spawned(MultiLock::try_acquire_with(&any(), any()));
+    awaited(MultiDanger::force_release(&any()));
     spawned(RedLock::acquire(&any()));
     spawned(RedLock::acquire_timeout(&any(), any()));
     spawned(RedLock::acquire_with(&any(), any()));

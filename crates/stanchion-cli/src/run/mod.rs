@@ -18,6 +18,7 @@ use stanchion::{Client, Lease, ReleaseError};
 use tokio::time::Instant;
 
 use self::acquire::Answer;
+pub(crate) use self::acquire::{Wait, parse_wait};
 use self::child::Child;
 use self::local::Local;
 use self::report::Report;
@@ -53,7 +54,7 @@ pub(crate) struct RunArgs {
     permits: Option<u32>,
     /// The time to wait for the lock, and for the server: a duration, `forever`, or 0 to ask once.
     #[arg(long, short, value_name = "DURATION", default_value = "forever", value_parser = acquire::parse_wait)]
-    wait: acquire::Wait,
+    wait: Wait,
     /// The time that the lock outlives this process if it cannot release. Renewed every third of it.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_lease)]
     lease: Lease,
@@ -192,7 +193,7 @@ Examples:
   stanchion run thumbs --permits 3 -- ./thumbs.sh   at most three at a time
   stanchion run migrate -- sh -c './migrate --fence $STANCHION_FENCING_TOKEN'";
 
-fn parse_lease(text: &str) -> Result<Lease, String> {
+pub(crate) fn parse_lease(text: &str) -> Result<Lease, String> {
     let length = humantime::parse_duration(text).map_err(|e| e.to_string())?;
     Lease::new(length).map_err(|e| e.to_string())
 }

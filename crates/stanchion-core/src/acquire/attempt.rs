@@ -41,8 +41,16 @@ pub(super) struct Manner {
     pub(super) began: Moment,
     /// True when it waits after a refusal.
     pub(super) waits: bool,
+    pub(super) other: Other,
+}
+
+/// Another owner that an acquire concerns.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Other {
     /// The owner of the exclusive hold that this acquire shares: a writer that also reads.
     pub(super) within: Option<WireOwner>,
+    /// The owner of the detached hold that it takes over.
+    pub(super) from: Option<WireOwner>,
 }
 
 /// One logical acquire: the owner that it asks for, with its debt.
@@ -60,7 +68,7 @@ pub(super) struct Asking {
 impl Asking {
     pub(super) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, manner: Manner) -> Self {
         Self {
-            debt: Arc::new(Debt::new(core, sync, manner.terms.first_lease)),
+            debt: Arc::new(Debt::new(core, sync, manner.terms.first_asked())),
             manner,
             reason: Reason::Turn,
             busy: None,
@@ -160,7 +168,7 @@ impl Asking {
             }
             // R1: a release of this owner is under way, so it must not ask again.
             Attempt::Stale => {
-                let lease = self.manner.terms.first_lease;
+                let lease = self.manner.terms.first_asked();
                 self.debt = Arc::new(Debt::new(core, &self.debt.sync, lease));
             }
             Attempt::Granted(..)
@@ -232,8 +240,9 @@ async fn ask(
                 && entry.hears_for_line(core, &**sync),
             others: position.others,
         },
-        within: manner.within.as_ref(),
-        ..limit.request(&debt.owner, manner.terms.first_lease)
+        within: manner.other.within.as_ref(),
+        from: manner.other.from.as_ref(),
+        ..limit.request(&debt.owner, manner.terms.first_asked())
     };
     let answer = core.call(Path::Direct, &sync.acquire(&request)).await;
     if let Some(now) = answer.as_ref().ok().and_then(now_of) {

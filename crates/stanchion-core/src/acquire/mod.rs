@@ -27,6 +27,8 @@ use crate::options::{AcquireOptions, HoldTerms};
 use crate::owner::Owner;
 use crate::seat::Seat;
 use crate::shared::Core;
+use crate::wire_owner::WireOwner;
+use attempt::Other;
 use once::once;
 use reentry::{Sitting, as_owner};
 use stanchion_transport::{Moment, Outage};
@@ -48,8 +50,9 @@ pub(crate) async fn acquire(
     let deadline = options
         .timeout
         .map_or(Moment::FAR, |timeout| started + timeout);
+    let told = options.on_queued.as_ref();
     match &options.owner {
-        None => wait(core, sync, &terms, started, deadline, None).await,
+        None => wait(core, sync, &terms, started, deadline, None, told).await,
         // Boxed: an explicit owner is rare, and every waiter would carry the size of this future.
         Some(owner) => {
             Box::pin(acquire_as(
@@ -70,8 +73,9 @@ async fn acquire_as(
     started: Moment,
     deadline: Moment,
 ) -> Result<Hold, AcquireError> {
+    let told = options.on_queued.as_ref();
     let anew = async |seat: &Seat| {
-        let hold = wait(core, sync, &terms, started, deadline, Some(seat)).await;
+        let hold = wait(core, sync, &terms, started, deadline, Some(seat), told).await;
         hold.map(Some)
     };
     let seat = owner.seat(&core.realm, Subject::of(&**sync));
@@ -106,9 +110,9 @@ pub(crate) async fn try_acquire(
     };
     let deadline = core.clock.now() + timeout;
     match &options.owner {
-        None => once(core, sync, terms, deadline, None).await,
+        None => once(core, sync, terms, deadline, Other::default()).await,
         Some(owner) => {
-            let anew = async |_: &Seat| once(core, sync, terms, deadline, None).await;
+            let anew = async |_: &Seat| once(core, sync, terms, deadline, Other::default()).await;
             let seat = owner.seat(&core.realm, Subject::of(&**sync));
             let seated = match timeout_at(core, deadline, pin!(seat.take_now())).await {
                 Some(Some(seated)) => seated,
@@ -132,6 +136,23 @@ pub(crate) async fn try_acquire(
             .await
         }
     }
+}
+
+/// Takes over the detached hold of `from`; `None` when it has ended.
+pub(crate) async fn adopt(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    from: WireOwner,
+    options: &AcquireOptions,
+    lease: Lease,
+) -> Result<Option<Hold>, AcquireError> {
+    let terms = check(&**sync, options, lease)?;
+    let deadline = core.clock.now() + core.config.operation_timeout;
+    let other = Other {
+        from: Some(from),
+        ..Other::default()
+    };
+    once(core, sync, terms, deadline, other).await
 }
 
 /// Checks the options, and resolves their defaults.
@@ -158,6 +179,7 @@ fn check(
         first_lease: options.first_lease.map_or(lease, |first| first.max(lease)),
         renewal: options.renewal,
         max_hold: options.max_hold,
+        rest: options.rest_after_crash,
         actor: Actor::of(options.owner.as_ref()),
     })
 }

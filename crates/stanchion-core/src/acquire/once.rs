@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::attempt::{Asking, Attempt, Manner};
+use super::attempt::{Asking, Attempt, Manner, Other};
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
 use crate::hold::handle::Hold;
@@ -10,7 +10,6 @@ use crate::millis::Brief;
 use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::waiting::{LockEntries, Position};
-use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage};
 
 /// An acquire that does not wait. Asks again only while the server cannot be reached and the deadline has not passed.
@@ -19,7 +18,7 @@ pub(super) async fn once(
     sync: &Arc<dyn Synchronizer>,
     terms: HoldTerms,
     deadline: Moment,
-    within: Option<WireOwner>,
+    other: Other,
 ) -> Result<Option<Hold>, AcquireError> {
     // Kept to the end: the entry must still be the one in the table when it is told of the new holder.
     let visit = LockEntries::visit(core, &**sync);
@@ -28,7 +27,7 @@ pub(super) async fn once(
         terms,
         began: asked,
         waits: false,
-        within,
+        other,
     };
     let mut asking = Asking::new(core, sync, manner);
     loop {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::MutexGuard;
 
+use super::attempt::Other;
 use super::once::once;
 use super::timeout_at;
 use crate::description::{Sharing, Synchronizer};
@@ -85,8 +86,11 @@ pub(super) async fn as_owner(
     let mut hold = None;
     if let Some(state) = live(&seat.exclusive).filter(|_| shares) {
         // This owner excludes all others already, so one attempt is enough.
-        let within = Some(state.owner.clone());
-        hold = once(core, sync, terms, deadline, within).await?;
+        let other = Other {
+            within: Some(state.owner.clone()),
+            ..Other::default()
+        };
+        hold = once(core, sync, terms, deadline, other).await?;
     }
     // Also when the server refused that attempt: the exclusive hold has ended there, so this owner waits as any other.
     if hold.is_none() {

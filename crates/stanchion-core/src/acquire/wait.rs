@@ -7,13 +7,13 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use super::attempt::{Asking, Attempt, Manner};
+use super::attempt::{Asking, Attempt, Manner, Other};
 use super::{FIRST_ASK, timed_out, timeout_at};
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
 use crate::hint::Hint;
 use crate::hold::handle::Hold;
-use crate::options::HoldTerms;
+use crate::options::{HoldTerms, OnQueued};
 use crate::seat::Seat;
 use crate::shared::Core;
 use crate::waiting::{LockEntries, Ticket, Turn};
@@ -27,6 +27,7 @@ pub(super) async fn wait(
     started: Moment,
     deadline: Moment,
     seat: Option<&Seat>,
+    on_queued: Option<&OnQueued>,
 ) -> Result<Hold, AcquireError> {
     let mut in_line = None;
     let manner = Manner {
@@ -34,7 +35,7 @@ pub(super) async fn wait(
         began: started,
         // With no time left it asks as a try, which leaves no place in a queue.
         waits: deadline > started,
-        within: None,
+        other: Other::default(),
     };
     let mut asking = Asking::new(core, sync, manner);
     let mut ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
@@ -42,12 +43,14 @@ pub(super) async fn wait(
     let patience = deadline.max(started + FIRST_ASK);
     // A first request that is sent at once follows no wake.
     let mut waited = false;
+    let mut on_queued = on_queued;
     loop {
         asking.handled();
         if ticket.must_wait() {
             // Its first request may be far off, so no refusal will subscribe it. A message must reach it before (P4).
             core.subscriptions.want(ticket.entry());
             waited = true;
+            on_queued.take().into_iter().for_each(OnQueued::call);
             // From here on a try of the same owner does not wait behind this call, see `Seat::take_now`.
             in_line = in_line.or_else(|| seat.map(Seat::in_line));
         }
@@ -102,6 +105,9 @@ pub(super) async fn wait(
                 _ => {
                     if std::mem::replace(&mut waited, true) && !asking.comes_anew() {
                         core.tell(|sink| sink.woken(sync.kind().name(), false));
+                    }
+                    if deadline > started {
+                        on_queued.take().into_iter().for_each(OnQueued::call);
                     }
                     if ticket.busy(ttl, &hint, &asking.debt) {
                         asking.stood();

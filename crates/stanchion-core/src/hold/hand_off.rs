@@ -44,7 +44,7 @@ impl<'a> Passing<'a> {
         Self {
             from,
             terms,
-            to: Arc::new(Debt::new(&from.core, to, terms.first_lease)),
+            to: Arc::new(Debt::new(&from.core, to, terms.first_asked())),
         }
     }
 
@@ -55,7 +55,7 @@ impl<'a> Passing<'a> {
             let sent = core.clock.now();
             // Each try has the same two owners, by which the script recognises an earlier run (R7).
             let limit = core.limit(self.from.sync.name(), sent);
-            let request = limit.request(&self.to.owner, self.terms.first_lease);
+            let request = limit.request(&self.to.owner, self.terms.first_asked());
             let Some(call) = call(&request) else {
                 return Passed::Rejected;
             };

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
-use crate::description::{Sharing, Synchronizer};
+use crate::description::{Kind, Sharing, Synchronizer};
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
 use crate::hold::ended::{Ended, ended, lost};
 use crate::hold::renew::{bounded, reenter, renew, unanswered_in};
 use crate::hold::state::{Grant, HoldState};
 use crate::hold::{hand_off, release};
+use crate::lease::Lease;
 use crate::name::Name;
 use crate::notice::ReleaseRequest;
 use crate::observe::{span, spans};
@@ -117,6 +118,24 @@ impl Hold {
         drop(self.state().public_owner.set(owner.clone()));
     }
 
+    /// The kind of what is held.
+    pub(crate) fn kind(&self) -> Kind {
+        self.state().sync.kind()
+    }
+
+    /// The lease that a renewal gives it.
+    pub(crate) fn lease(&self) -> Lease {
+        self.state().terms.lease
+    }
+
+    /// The rule that keeps it from being detached, if other guards count on it.
+    pub(super) fn shared_by(&self) -> Option<String> {
+        let guards = self.state().guards().filter(|guards| *guards > 1)?;
+        Some(format!(
+            "held {guards} times by its owner: only a hold that was not re-entered can be detached"
+        ))
+    }
+
     /// The way in which holders of this kind share, and the number of permits that this one takes.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
@@ -212,6 +231,18 @@ impl Hold {
     /// # Errors
     /// [`RenewError`].
     pub async fn renew(&self) -> Result<(), RenewError> {
+        self.renew_with(None).await
+    }
+
+    /// Renews now, for `lease`. See the guards' documentation.
+    ///
+    /// # Errors
+    /// [`RenewError`].
+    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
+        self.renew_with(Some(lease)).await
+    }
+
+    async fn renew_with(&self, lease: Option<Lease>) -> Result<(), RenewError> {
         let state = Arc::clone(self.state());
         let timeout = state.core.config.operation_timeout;
         let unavailable = RenewError::Unavailable {
@@ -222,7 +253,7 @@ impl Hold {
         let span = span!("renew", state.sync);
         let (recorded, hold) = (span.clone(), Arc::clone(&state));
         let work = async move {
-            let result = renew(Arc::clone(&hold)).await;
+            let result = renew(Arc::clone(&hold), lease).await;
             spans::renewed(&recorded, &hold, &result);
             result
         };

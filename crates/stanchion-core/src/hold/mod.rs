@@ -14,3 +14,4 @@ pub(crate) mod renew;
 pub(crate) mod set;
 pub(crate) mod state;
 pub(crate) mod sweep;
+pub(crate) mod ticket;

@@ -28,7 +28,9 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
         *count = 0;
         return last(&state, path).await;
     }
-    let call = state.sync.release(&state.owner, *count, state.terms.lease);
+    let call = state
+        .sync
+        .release(&state.owner, *count, state.terms.asked());
     // The server is told counts, not differences, so the owner's next operation corrects a failure of this one.
     *count -= 1;
     let lost = |now| {
@@ -109,7 +111,7 @@ pub(super) async fn publicly(
     before: Freed,
 ) -> Result<(), ReleaseError> {
     let core = &state.core;
-    let Some(call) = state.sync.release(&state.owner, 1, state.terms.lease) else {
+    let Some(call) = state.sync.release(&state.owner, 1, state.terms.asked()) else {
         return Ok(());
     };
     core.tell(|sink| sink.released(state.sync.kind().name()));

@@ -12,6 +12,7 @@ use crate::description::Verdict;
 use crate::error::{AcquireError, LostReason, Rejection, RenewError};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
+use crate::lease::Lease;
 use crate::observe::{span, spans};
 use crate::shared::Core;
 use crate::watchdog;
@@ -52,8 +53,8 @@ pub(crate) fn unanswered_in(timeout: Duration) -> Outage {
     }
 }
 
-/// Renews until the server has answered or the hold is lost.
-pub(crate) async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
+/// Renews until the server has answered or the hold is lost; for `lease`, if it is not the usual one.
+pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result<(), RenewError> {
     // A release that waits for its turn runs after this, and so is not undone by it.
     let _turn = state.turn().await;
     let name = || state.sync.name().clone();
@@ -63,9 +64,11 @@ pub(crate) async fn renew(state: Arc<HoldState>) -> Result<(), RenewError> {
         }
         // P5: before the request. A slow answer must not lengthen what the holder counts on.
         let sent = state.core.clock.now();
-        match watchdog::renew(&state.core, &state).await {
+        let asked = lease.map_or_else(|| state.lease_to_ask(), |it| state.terms.asked_for(it));
+        state.asks_for(asked);
+        match watchdog::renew(&state.core, &state, asked).await {
             Ok(Some(true)) => {
-                state.renewed(sent);
+                state.renewed_for(lease.unwrap_or(state.terms.lease), sent);
                 return Ok(());
             }
             Ok(Some(false)) => return Err(state.gone().into()),
@@ -124,7 +127,7 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
         let sent = core.clock.now();
         // Each try has a `not_after` of its own, and all of them set the same count (R4).
         let limit = core.limit(state.sync.name(), sent);
-        let request = limit.request(&state.owner, state.terms.lease);
+        let request = limit.request(&state.owner, state.terms.asked());
         let Some(call) = state.sync.reenter(&request, *count) else {
             return Err(RenewError::Rejected {
                 name: state.sync.name().clone(),

@@ -10,6 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
 use crate::hold::ended::{Ended, lost};
 use crate::hold::handle::Hold;
+use crate::lease::Lease;
 use crate::name::Name;
 use crate::notice::ReleaseRequest;
 use stanchion_transport::Moment;
@@ -163,7 +164,22 @@ impl HoldSet {
     /// # Errors
     /// An error of one of them, when too few were renewed.
     pub async fn renew(&self) -> Result<(), RenewError> {
-        let mut renewals: FuturesUnordered<_> = self.holds.iter().map(Hold::renew).collect();
+        self.renew_each(Hold::renew).await
+    }
+
+    /// As [`renew`](Self::renew), each for `lease`.
+    ///
+    /// # Errors
+    /// As [`renew`](Self::renew).
+    pub async fn renew_for(&self, lease: Lease) -> Result<(), RenewError> {
+        self.renew_each(|hold| hold.renew_for(lease)).await
+    }
+
+    async fn renew_each<'a, F>(&'a self, renew: impl Fn(&'a Hold) -> F) -> Result<(), RenewError>
+    where
+        F: Future<Output = Result<(), RenewError>> + 'a,
+    {
+        let mut renewals: FuturesUnordered<_> = self.holds.iter().map(renew).collect();
         let mut renewed = 0;
         let mut failure = None;
         while let Some(outcome) = renewals.next().await {

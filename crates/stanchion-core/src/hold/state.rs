@@ -51,6 +51,8 @@ pub(crate) struct HoldState {
     /// The end that the holder may count on, in nanoseconds (P5). Raised by renewals (`fetch_max`), only from the send time of a
     /// successful request; never lowered, so an answer that arrives late cannot shorten it.
     valid_until: AtomicU64,
+    /// The longest lease that the server was asked for, in ms. Raised before the request is sent: how long it may know the hold.
+    longest_lease: AtomicU64,
     /// True until the first renewal, when the server granted for less than the lease. Cleared by [`HoldState::renewed`].
     provisional: AtomicBool,
     /// True while a waiter that was given this hold has not taken it. Until then it is not renewed beyond its first lease, so a
@@ -140,6 +142,7 @@ impl HoldState {
             began: sent,
             ends,
             valid_until: AtomicU64::new(valid_until.nanos()),
+            longest_lease: AtomicU64::new(terms.first_asked().millis()),
             provisional: AtomicBool::new(first.is_some()),
             unclaimed: AtomicBool::new(false),
             phase: AtomicU8::new(HELD),
@@ -244,10 +247,22 @@ impl HoldState {
     /// The lease that a renewal asks for.
     pub(crate) fn lease_to_ask(&self) -> Lease {
         if self.provisional.load(Ordering::Acquire) {
-            self.terms.first_lease
+            self.terms.first_asked()
         } else {
-            self.terms.lease
+            self.terms.asked()
         }
+    }
+
+    /// The longest lease that the server was asked for.
+    pub(super) fn longest_lease(&self) -> Lease {
+        let longest = Duration::from_millis(self.longest_lease.load(Ordering::Acquire));
+        Lease::new(longest).unwrap_or(Lease::MAX)
+    }
+
+    /// Records that a renewal for `lease` is about to be sent.
+    pub(super) fn asks_for(&self, lease: Lease) {
+        self.longest_lease
+            .fetch_max(lease.millis(), Ordering::AcqRel);
     }
 
     /// Returns whether `max_hold` leaves nothing to renew.
@@ -344,7 +359,12 @@ impl HoldState {
     pub(crate) fn renewed(&self, sent: Moment) {
         // P1: by the usual lease, also where a longer first one was asked for. What the holder counts on may be shorter than what
         // the server keeps, never longer.
-        let until = self.terms.lease.valid_until(sent).min(self.ends);
+        self.renewed_for(self.terms.lease, sent);
+    }
+
+    /// Extends it by `lease` after a successful renewal for it that was sent at `sent`.
+    pub(super) fn renewed_for(&self, lease: Lease, sent: Moment) {
+        let until = lease.valid_until(sent).min(self.ends);
         self.valid_until.fetch_max(until.nanos(), Ordering::AcqRel);
         // After the new end: whoever reads the mark as cleared (Acquire) reads that end, too.
         self.provisional.store(false, Ordering::Release);
@@ -414,8 +434,7 @@ impl HoldState {
 
     /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.
     pub(crate) fn free_by(&self) -> Duration {
-        self.core
-            .free_by(self.sync.tenure(), self.terms.first_lease)
+        self.core.free_by(self.sync.tenure(), self.longest_lease())
     }
 
     /// Waits for this owner's turn: one operation at a time.

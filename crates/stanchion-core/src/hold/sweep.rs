@@ -201,7 +201,7 @@ impl Leftover {
     pub(super) fn of(state: &HoldState) -> Self {
         Self {
             owner: state.owner.clone(),
-            lease: state.terms.first_lease,
+            lease: state.longest_lease(),
             unanswered_until: state.unanswered_until(),
             queued: false,
         }

@@ -10,9 +10,10 @@ use tracing::{Instrument as _, Span};
 use crate::acquire;
 use crate::client::Client;
 use crate::description::Synchronizer;
-use crate::error::{AcquireError, QueryError};
+use crate::error::{AcquireError, QueryError, Rejection};
 use crate::hold::handle::Hold;
 use crate::hold::renew::unanswered_in;
+use crate::hold::ticket::{AdoptError, HoldTicket};
 use crate::lease::Lease;
 use crate::name::{InvalidName, Name, NameRule};
 use crate::notice::Asked;
@@ -171,6 +172,33 @@ impl Handle {
         result
     }
 
+    /// Takes over the hold of `ticket`; of `options` the lease, its renewal and `max_hold` count. `lease` applies if they have none.
+    ///
+    /// # Errors
+    /// [`AdoptError`].
+    pub async fn adopt(
+        &self,
+        sync: &Arc<dyn Synchronizer>,
+        ticket: &HoldTicket,
+        options: &AcquireOptions,
+        lease: Lease,
+    ) -> Result<Hold, AdoptError> {
+        let from = ticket.is_for(sync.kind().name(), sync.name())?;
+        self.open(&**sync)?;
+        let started;
+        let mut work = pin!({
+            let span = span!("adopt", sync);
+            started = self.started(&span);
+            acquire::adopt(self.core(), sync, from, options, lease).instrument(span)
+        });
+        let result = work.as_mut().await;
+        let of = |hold: &Option<Hold>| hold.as_ref().map(Hold::fencing_token);
+        self.waited(&**sync, started, &result, of, work.span());
+        result?.ok_or_else(|| AdoptError::Gone {
+            name: sync.name().clone(),
+        })
+    }
+
     /// Waits for something that leaves no hold.
     ///
     /// # Errors
@@ -232,6 +260,22 @@ impl Handle {
             (Some(holders), Some(heard)) => Ok(Asked { holders, heard }),
             _ => Err(unexpected(&reply)),
         }
+    }
+
+    /// Frees it, whoever holds. Returns whether it was held.
+    ///
+    /// # Errors
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have run. It is not sent twice, because the second run would free the next
+    /// holder.
+    pub async fn force_release(&self, sync: &dyn Synchronizer) -> Result<bool, QueryError> {
+        let Some(call) = sync.force_release() else {
+            return Err(QueryError::Rejected {
+                rejection: Rejection::InvalidOption {
+                    rule: format!("a {} cannot be freed by force", sync.kind().name()),
+                },
+            });
+        };
+        Ok(self.query(&call, Resend::Never).await? == Reply::Int(1))
     }
 
     /// The length of an outage after which an acquire without a deadline gives up.

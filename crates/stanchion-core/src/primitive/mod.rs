@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::AcquireError;
+use crate::hold::ticket::{AdoptError, HoldTicket};
 use crate::lease::Lease;
 use crate::options::AcquireOptions;
 
@@ -18,8 +19,8 @@ pub use self::handle::{Handle, Operation, Resend};
 pub use self::line::Line;
 pub use crate::description::{
     HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
-    renew_field,
 };
+pub use crate::field::{adopt_field, renew_field};
 pub use crate::hint::Hint;
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
@@ -79,6 +80,20 @@ impl Part {
     ) -> Result<Option<Hold>, AcquireError> {
         self.handle
             .try_acquire(&self.sync, options, self.lease)
+            .await
+    }
+
+    /// Takes over the hold of `ticket`.
+    ///
+    /// # Errors
+    /// [`AdoptError`].
+    pub async fn adopt(
+        &self,
+        ticket: &HoldTicket,
+        options: &AcquireOptions,
+    ) -> Result<Hold, AdoptError> {
+        self.handle
+            .adopt(&self.sync, ticket, options, self.lease)
             .await
     }
 }

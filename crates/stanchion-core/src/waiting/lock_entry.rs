@@ -190,7 +190,7 @@ impl LockEntries {
             places.extend(queue.waiters.values().filter(asked).map(|waiter| {
                 let leftover = Leftover {
                     owner: waiter.owner.clone(),
-                    lease: waiter.terms.lease,
+                    lease: waiter.terms.asked(),
                     // A request under way has a debt of its own, which is swept after it.
                     unanswered_until: Moment::ZERO,
                     queued: true,

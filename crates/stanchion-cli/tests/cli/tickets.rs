@@ -1,0 +1,75 @@
+//! `hold` and `release`: a lock that is held between two commands.
+
+use stanchion_testkit::{RedisServer, Value};
+
+use crate::support::*;
+
+fn ticket_of(server: &RedisServer, args: &[&str]) -> String {
+    let held = output(server, args);
+    assert_eq!(held.status.code(), Some(0), "{}", text(&held.stderr));
+    text(&held.stdout).trim_end().to_owned()
+}
+
+#[test]
+fn a_lock_is_held_from_hold_to_release() {
+    let server = RedisServer::start();
+    for fair in [&[][..], &["--fair"]] {
+        let args = [&["hold", "deploy", "--for", "30m"], fair].concat();
+        let ticket = ticket_of(&server, &args);
+        let Value::Int(left) = server.cli(&["PTTL", "deploy"]) else {
+            panic!("a number");
+        };
+        assert!(left > 29 * 60_000, "{left} ms");
+        let taken = [&["hold", "deploy", "--for", "1m", "--wait", "0"], fair].concat();
+        assert_eq!(code(&server, &taken), Some(75));
+        let done = output(&server, &["release", &ticket]);
+        assert_eq!(
+            (done.status.code(), text(&done.stdout).as_str()),
+            (Some(0), "deploy: released\n")
+        );
+        assert!(!is_held(&server, "deploy"));
+        let again = output(&server, &["release", &ticket]);
+        assert_eq!(again.status.code(), Some(1));
+        assert_eq!(text(&again.stdout), "deploy: this hold had ended\n");
+    }
+}
+
+#[test]
+fn a_ticket_comes_from_standard_input_and_goes_out_as_json() {
+    let server = RedisServer::start();
+    let args = ["hold", "job", "--for", "1m", "--json", "--prefix", "shop:"];
+    let held = output(&server, &args);
+    let line = json(&held.stdout);
+    assert_eq!(line["lease_ms"], 60_000);
+    assert!(line["fencing_token"].as_u64() > Some(0));
+    let ticket = line["ticket"].as_str().unwrap();
+    assert!(ticket.ends_with("/shop:job"), "{ticket}");
+    // The prefix of the ticket's name is that of the user.
+    assert_eq!(
+        code(&server, &["release", ticket, "--prefix", "other:"]),
+        Some(78)
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("{ticket}\n")).unwrap();
+    let mut release = with(&server, &["release", "-", "--json"]);
+    let done = release.stdin(file.reopen().unwrap()).output().unwrap();
+    assert_eq!(
+        json(&done.stdout)["released"],
+        true,
+        "{}",
+        text(&done.stderr)
+    );
+}
+
+#[test]
+fn what_is_no_ticket_is_refused_with_the_rule() {
+    let server = RedisServer::start();
+    let refused = output(&server, &["release", "deploy"]);
+    assert_eq!(refused.status.code(), Some(78));
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("not the ticket of a hold: it begins with stanchion1/"),
+        "{said}"
+    );
+    assert_eq!(code(&server, &["hold", "deploy"]), Some(2), "how long?");
+}

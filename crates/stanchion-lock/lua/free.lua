@@ -1,0 +1,11 @@
+-- lock/free
+-- Look whether anybody holds the lock. Reads only.
+--
+-- KEYS[1]  lock  hash  owner -> hold count
+--
+-- Returns  0 free, -4 - ttl held (-3: the holder has no TTL)
+-- Replay   harmless
+-- Wakes    nobody
+-- Cost     O(1)
+local ttl = redis.call('PTTL', KEYS[1])
+return ttl == -2 and 0 or -4 - ttl
