@@ -15,6 +15,18 @@ pub(crate) const RELEASE: &str =
 const HAND_OFF: &str = stanchion_core::in_line!(stanchion_core::minting!(include_str!(
     "../../crates/stanchion-lock/lua/hand_off.lua"
 )));
+/// A script of the fair lock, as its crate puts it together.
+macro_rules! of_fair {
+    ($first:literal, $last:literal) => {
+        stanchion_core::mint_function!(concat!(
+            include_str!(concat!("../../crates/stanchion-fair/lua/", $first, ".lua")),
+            include_str!("../../crates/stanchion-fair/lua/queue.lua"),
+            include_str!(concat!("../../crates/stanchion-fair/lua/", $last, ".lua")),
+        ))
+    };
+}
+const FAIR_ACQUIRE: &str = stanchion_core::minting!(of_fair!("acquire", "acquire_queued"));
+const FAIR_RELEASE: &str = of_fair!("release", "after_release");
 pub(crate) const MINIMAL_ACQUIRE: &str = include_str!("../lua/minimal_acquire.lua");
 pub(crate) const MINIMAL_RELEASE: &str = include_str!("../lua/minimal_release.lua");
 pub(crate) const REDISSON_ACQUIRE: &str = include_str!("../lua/redisson_acquire.lua");
@@ -182,6 +194,69 @@ impl Bare {
     pub(crate) async fn release(&mut self) -> Result<Value> {
         let release = self.pair.release.command();
         Ok(release.query_async(&mut self.connection).await?)
+    }
+}
+
+/// Two owners that pass a fair lock to and fro: each releases, and stands in the queue again at once.
+#[derive(Clone, Debug)]
+pub(crate) struct BareFair {
+    connection: MultiplexedConnection,
+    /// Release and acquire of each.
+    owners: [Pair; 2],
+}
+
+impl BareFair {
+    /// The first holds, and the second waits.
+    pub(crate) async fn new(connection: &MultiplexedConnection, name: &str) -> Result<Self> {
+        let keys = [
+            name.to_owned(),
+            format!("redisson_lock_queue:{{{name}}}"),
+            format!("redisson_lock_timeout:{{{name}}}"),
+            format!("stanchion_fair_waiters:{{{name}}}"),
+            format!("stanchion_fair_heard:{{{name}}}"),
+            format!("stanchion_fence:{{{name}}}"),
+        ];
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let channel = channel(name);
+        let of = |owner| {
+            let common = [&*channel, "PUBLISH", "300000", owner];
+            let acquire = [&common[..], &[LEASE, NOT_AFTER, "new"]].concat();
+            let release = [&common[..], &["1", LEASE]].concat();
+            Pair {
+                acquire: Invocation::new(FAIR_ACQUIRE, &keys, &acquire),
+                release: Invocation::new(FAIR_RELEASE, &keys, &release),
+            }
+        };
+        let mut fair = Self {
+            connection: connection.clone(),
+            owners: [of(OWNER), of(NEXT)],
+        };
+        for pair in &fair.owners {
+            pair.load(&mut fair.connection).await?;
+            let asked: Value = pair
+                .acquire
+                .command()
+                .query_async(&mut fair.connection)
+                .await?;
+            drop(asked);
+        }
+        Ok(fair)
+    }
+}
+
+impl Contender for BareFair {
+    /// Two hand-offs.
+    async fn cycle(&mut self) -> Result<()> {
+        for pair in &self.owners {
+            let (release, acquire) = (pair.release.command(), pair.acquire.command());
+            let mut other = self.connection.clone();
+            let (released, asked): (Value, Value) = tokio::try_join!(
+                release.query_async(&mut self.connection),
+                acquire.query_async(&mut other)
+            )?;
+            drop((released, asked));
+        }
+        Ok(())
     }
 }
 

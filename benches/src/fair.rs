@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use stanchion::{AcquireError, Client, FairLock};
 use stanchion_testkit::RedisServer;
 
+use crate::bare::{Bare, BareFair, Pair, connect};
 use crate::chart::{Chart, Scale, Series, Shape};
 use crate::contender::rate;
 use crate::crowd::Crowd;
@@ -104,7 +105,7 @@ pub(crate) fn turns(server: &RedisServer, plan: Plan, report: &mut Report) -> Re
         rows(report, what, both);
     }
     charts(report, &columns);
-    Ok(())
+    floor(server, plan, report)
 }
 
 fn rows(report: &mut Report, what: &str, both: &Both) {
@@ -189,6 +190,38 @@ fn charts(report: &mut Report, columns: &[(String, Both)]) {
         each(|o| o.commands),
         Scale::Linear,
     ));
+}
+
+/// The same without the library: two owners pass a fair lock to and fro, and a lock.
+fn floor(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
+    let name = "bench:bare:turns";
+    let compared = Flavor::MultiThread.runtime()?.block_on(async {
+        let connection = connect(&server.url()).await?;
+        let fair = [BareFair::new(&connection, "bench:bare:fair").await?];
+        Bare::new(&connection, Pair::ours(name))
+            .await?
+            .acquire()
+            .await?;
+        let lock = [Bare::new(&connection, Pair::hand_offs(name)).await?];
+        compare(
+            plan,
+            async |block| Ok(2.0 * rate(&fair, block).await?),
+            async |block| Ok(2.0 * rate(&lock, block).await?),
+        )
+        .await
+    })?;
+    report.row(
+        "fair",
+        "bare: hand-offs/s, the fair lock's two scripts together / the lock's one",
+        compared.ratio,
+        Target::None,
+        format!(
+            "{} / {}",
+            per_second(compared.subject),
+            per_second(compared.reference)
+        ),
+    );
+    Ok(())
 }
 
 /// Nobody else: a cycle of the fair lock against one of the lock.

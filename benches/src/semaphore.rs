@@ -62,35 +62,48 @@ async fn crowd<T: Taker>(taker: &T, block: Duration) -> Result<(u64, f64)> {
     Ok((grants.load(Ordering::Relaxed), seconds))
 }
 
+/// Commands of a grant, and grants a second, of both kinds.
+type Figures = [(Vec<f64>, Vec<f64>); 2];
+
 pub(crate) fn grants(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
-    Flavor::MultiThread.runtime()?.block_on(async {
-        let client = Client::connect(server.url()).await?;
-        let plain = Semaphore::new(&client, "bench:plain")?;
-        let leased = LeasedSemaphore::new(&client, "bench:leased")?;
-        plain.init(PERMITS).await?;
-        leased.init(PERMITS).await?;
-        let mut figures: [(Vec<f64>, Vec<f64>); 2] = Default::default();
-        for _ in 0..plan.runs {
-            for (which, figures) in figures.iter_mut().enumerate() {
-                server.reset_stats();
-                let (grants, seconds) = match which {
-                    0 => crowd(&plain, plan.run / 2).await?,
-                    _ => crowd(&leased, plan.run / 2).await?,
-                };
-                figures.0.push(sent(server) as f64 / grants as f64);
-                figures.1.push(grants as f64 / seconds);
-            }
-        }
+    // On several threads replies are handled in another order than they came in: one that says what was free before is not known to be old.
+    for flavor in Flavor::ALL {
+        server.flush();
+        let figures = flavor.runtime()?.block_on(measured(server, plan))?;
         let names = ["Semaphore", "LeasedSemaphore"];
         for (name, (commands, rates)) in names.into_iter().zip(figures) {
             report.row(
                 "semaphore",
-                format!("{name} of {PERMITS}, {TASKS} tasks: commands a grant"),
+                format!(
+                    "{name} of {PERMITS}, {TASKS} tasks: commands a grant, {}",
+                    flavor.name()
+                ),
                 Spread::of(commands),
-                Target::AtMost(2.2),
+                Target::AtMost(2.1),
                 format!("{} grants", per_second(Spread::of(rates))),
             );
         }
-        anyhow::Ok(())
-    })
+    }
+    Ok(())
+}
+
+async fn measured(server: &RedisServer, plan: Plan) -> Result<Figures> {
+    let client = Client::connect(server.url()).await?;
+    let plain = Semaphore::new(&client, "bench:plain")?;
+    let leased = LeasedSemaphore::new(&client, "bench:leased")?;
+    plain.init(PERMITS).await?;
+    leased.init(PERMITS).await?;
+    let mut figures = Figures::default();
+    for _ in 0..plan.runs {
+        for (which, figures) in figures.iter_mut().enumerate() {
+            server.reset_stats();
+            let (grants, seconds) = match which {
+                0 => crowd(&plain, plan.run / 2).await?,
+                _ => crowd(&leased, plan.run / 2).await?,
+            };
+            figures.0.push(sent(server) as f64 / grants as f64);
+            figures.1.push(grants as f64 / seconds);
+        }
+    }
+    Ok(figures)
 }

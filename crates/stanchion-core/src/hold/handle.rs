@@ -185,7 +185,7 @@ impl Hold {
     /// Resolves when the hold is released or lost (P5). Keeps nothing alive.
     pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
         let state = self.state();
-        ended(Arc::downgrade(state), Arc::clone(&state.over))
+        ended(Arc::downgrade(state), state.bell())
     }
 
     /// Resolves when the holder is asked to give it back; at once if it was; never after its end. Keeps nothing alive.

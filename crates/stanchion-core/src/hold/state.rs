@@ -11,7 +11,7 @@
 //! [`Hold`](crate::hold::handle::Hold) releases it in the background.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -60,9 +60,9 @@ pub(crate) struct HoldState {
     unclaimed: AtomicBool,
     /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
     phase: AtomicU8,
-    /// Rung after `phase` has changed. In an `Arc` of its own, so that a future that waits for the end keeps neither this state
-    /// nor the client alive.
-    pub(super) over: Arc<Notify>,
+    /// Rung after `phase` has changed; made by the first that waits for that. In an `Arc` of its own, so that a future that waits for
+    /// the end keeps neither this state nor the client alive.
+    over: OnceLock<Arc<Notify>>,
     /// The number of guards. Scripts are told absolute counts, so this owner's renewals, re-entries and releases take turns:
     /// each holds this mutex from before its request until its answer. The watchdog, whose renewals carry no count, does not.
     pub(super) count: tokio::sync::Mutex<u32>,
@@ -146,7 +146,7 @@ impl HoldState {
             provisional: AtomicBool::new(first.is_some()),
             unclaimed: AtomicBool::new(false),
             phase: AtomicU8::new(HELD),
-            over: Arc::default(),
+            over: OnceLock::new(),
             count: tokio::sync::Mutex::new(1),
             unanswered_until: AtomicU64::new(unanswered_until.nanos()),
             slot: Mutex::new(None),
@@ -170,6 +170,22 @@ impl HoldState {
 
     pub(crate) fn valid_until(&self) -> Moment {
         Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    /// The bell that rings at its end. Who takes it reads the phase afterwards.
+    pub(super) fn bell(&self) -> Arc<Notify> {
+        let bell = Arc::clone(self.over.get_or_init(Arc::default));
+        // With the fence in `ring`: either the end finds this bell, or its phase is seen after this.
+        fence(Ordering::SeqCst);
+        bell
+    }
+
+    /// Wakes those who wait for the end, after the phase has changed.
+    fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if let Some(bell) = self.over.get() {
+            bell.notify_waiters();
+        }
     }
 
     /// The moment of its grant, before the request was sent.
@@ -314,7 +330,7 @@ impl HoldState {
                 self.core.tell(|sink| sink.lost(kind, label));
                 self.tell_ended();
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
-                self.over.notify_waiters();
+                self.ring();
                 // P4: the first to notice the loss wakes the waiters, because nobody else may.
                 self.entry.freed(&self.core, self, End::Unknown);
                 Some(reason)
@@ -334,7 +350,7 @@ impl HoldState {
             .compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire)
         {
             Ok(_) => {
-                self.over.notify_waiters();
+                self.ring();
                 self.tell_ended();
                 Ok(())
             }

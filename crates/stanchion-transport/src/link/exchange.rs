@@ -5,20 +5,30 @@
 //! connection would look silent and would be dropped.
 //!
 //! The arrival is noticed by the wake: [`Books::enter`] hands the redis crate a waker of its own, which counts the reply and
-//! then wakes the caller. A wake without a reply is corrected at the next poll.
+//! then wakes the caller. A wake without a reply is corrected at the next poll. Such wakers are used again.
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// The requests and replies of one connection. Calls change the counters, the supervisor reads them. `Relaxed` suffices: they
-/// order nothing else, and the supervisor looks again after a tick.
+/// The most wakers that are kept for the requests to come.
+const SPARE: usize = 256;
+
+/// The requests and replies of one connection. Calls change the counters, the supervisor reads them.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
+    counts: Arc<Counts>,
+    /// Entries that nobody else refers to. Locked for one access.
+    spare: Mutex<Vec<Kept>>,
+}
+
+/// `Relaxed` suffices: they order nothing else, and the supervisor looks again after a tick.
+#[derive(Debug, Default)]
+struct Counts {
     owed: AtomicUsize,
     answered: AtomicU64,
 }
@@ -26,30 +36,27 @@ pub(crate) struct Books {
 impl Books {
     /// Returns whether a reply is owed.
     pub(crate) fn owes(&self) -> bool {
-        self.owed.load(Ordering::Relaxed) > 0
+        self.counts.owed.load(Ordering::Relaxed) > 0
     }
 
     /// Returns the number of replies that have arrived.
     pub(crate) fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
+        self.counts.answered.load(Ordering::Relaxed)
     }
 
     /// Runs `exchange`, a request and its reply, and counts it from the first poll on.
-    pub(crate) async fn enter<T>(
-        self: &Arc<Self>,
-        mut exchange: Pin<&mut impl Future<Output = T>>,
-    ) -> T {
-        let entry = Arc::new(Entry {
-            books: Arc::clone(self),
-            open: AtomicBool::new(false),
-            caller: AtomicWaker::new(),
-        });
-        let waker = Waker::from(Arc::clone(&entry));
+    pub(crate) async fn enter<T>(&self, mut exchange: Pin<&mut impl Future<Output = T>>) -> T {
         // Before the first poll: a caller may drop this future at any point after it.
-        let dropped = Closing(entry);
+        let opened = Opened {
+            books: self,
+            kept: Some(self.entry()),
+        };
         let mut polled = false;
         poll_fn(|cx| {
-            let entry = &dropped.0;
+            let Some(Kept { entry, waker }) = &opened.kept else {
+                // OK: taken only by the drop.
+                return Poll::Pending;
+            };
             // Before the poll: the driver may store the reply and wake on its own thread right after it.
             entry.caller.register(cx.waker());
             // Opened again after a wake without a reply.
@@ -57,7 +64,7 @@ impl Books {
             // silent as a server.
             let counted = entry.open() && std::mem::replace(&mut polled, true);
             // The entry's waker, not the caller's: it counts the reply even if the caller does not poll again.
-            let answer = exchange.as_mut().poll(&mut Context::from_waker(&waker));
+            let answer = exchange.as_mut().poll(&mut Context::from_waker(waker));
             // The wake has counted this reply; only the debt that this poll opened again is to be closed.
             if answer.is_ready() && counted {
                 entry.close();
@@ -69,12 +76,37 @@ impl Books {
         })
         .await
     }
+
+    fn entry(&self) -> Kept {
+        let spare = self
+            .spare
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        spare.unwrap_or_else(|| {
+            let entry = Arc::new(Entry {
+                counts: Arc::clone(&self.counts),
+                open: AtomicBool::new(false),
+                caller: AtomicWaker::new(),
+            });
+            let waker = Waker::from(Arc::clone(&entry));
+            Kept { entry, waker }
+        })
+    }
+}
+
+/// An entry, and the waker that it is.
+#[derive(Debug)]
+struct Kept {
+    entry: Arc<Entry>,
+    waker: Waker,
 }
 
 /// One request, as the waker that the redis crate wakes when the reply arrives.
+#[derive(Debug)]
 struct Entry {
-    books: Arc<Books>,
-    /// True while it is counted in [`Books::owed`]. Set by polls of the caller's task; cleared by these, by the driver's wake
+    counts: Arc<Counts>,
+    /// True while it is counted in [`Counts::owed`]. Set by polls of the caller's task; cleared by these, by the driver's wake
     /// or by the drop, whichever comes first.
     open: AtomicBool,
     /// Set by the caller's task at each poll, woken by the driver.
@@ -86,7 +118,7 @@ impl Entry {
     fn open(&self) -> bool {
         let was_closed = !self.open.swap(true, Ordering::Relaxed);
         if was_closed {
-            self.books.owed.fetch_add(1, Ordering::Relaxed);
+            self.counts.owed.fetch_add(1, Ordering::Relaxed);
         }
         was_closed
     }
@@ -95,14 +127,14 @@ impl Entry {
     fn close(&self) -> bool {
         let was_open = self.open.swap(false, Ordering::Relaxed);
         if was_open {
-            self.books.owed.fetch_sub(1, Ordering::Relaxed);
+            self.counts.owed.fetch_sub(1, Ordering::Relaxed);
         }
         was_open
     }
 
     fn arrived(&self) {
         if self.close() {
-            self.books.answered.fetch_add(1, Ordering::Relaxed);
+            self.counts.answered.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -120,14 +152,33 @@ impl Wake for Entry {
     }
 }
 
-/// Closes the entry when the caller's future is dropped: nobody waits for that reply any longer.
-struct Closing(Arc<Entry>);
+/// Closes the entry when the caller's future has ended or is dropped: nobody waits for that reply any longer.
+struct Opened<'a> {
+    books: &'a Books,
+    kept: Option<Kept>,
+}
 
-impl Drop for Closing {
+impl Drop for Opened<'_> {
     fn drop(&mut self) {
+        let Some(kept) = self.kept.take() else {
+            return;
+        };
         // The redis crate wakes nobody for a request whose future is gone. Left open, the debt would make the supervisor
         // drop a healthy connection. Not counted as answered: no reply has been seen.
-        self.0.close();
+        kept.entry.close();
+        // It would keep the caller's task.
+        drop(kept.entry.caller.take());
+        // These two alone: while the driver has a waker of it, a late wake would count for the next request.
+        if Arc::strong_count(&kept.entry) == 2 {
+            let mut spare = self
+                .books
+                .spare
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if spare.len() < SPARE {
+                spare.push(kept);
+            }
+        }
     }
 }
 
@@ -166,5 +217,33 @@ mod tests {
         assert!(books.owes());
         drop(asked);
         assert!(!books.owes(), "nobody waits");
+    }
+
+    #[tokio::test]
+    async fn an_entry_is_used_again_only_when_nobody_can_wake_it_any_more() {
+        let books = Books::default();
+        let spare = || books.spare.lock().unwrap().len();
+        let (answer, answered) = oneshot::channel();
+        answer.send(7).unwrap();
+        assert_eq!(books.enter(pin!(answered)).await, Ok(7));
+        assert_eq!(spare(), 1);
+
+        // The driver keeps the waker of a request that its caller has dropped.
+        let mut kept = None;
+        {
+            let mut exchange = pin!(poll_fn(|cx| {
+                kept = Some(cx.waker().clone());
+                Poll::<()>::Pending
+            }));
+            let mut asked = Box::pin(books.enter(exchange.as_mut()));
+            assert!(poll!(asked.as_mut()).is_pending());
+            assert_eq!(spare(), 0, "used again");
+        }
+        assert_eq!(spare(), 0, "it can still be woken");
+        let (_answer, mut answered) = oneshot::channel::<()>();
+        let mut asked = Box::pin(books.enter(Pin::new(&mut answered)));
+        assert!(poll!(asked.as_mut()).is_pending());
+        kept.unwrap().wake();
+        assert!(books.owes(), "a late wake counts for no other request");
     }
 }

@@ -175,7 +175,7 @@ pub(crate) struct Live {
     /// Changed by calls that unsubscribe and by the driver; the supervisor waits for its signal.
     pub(crate) stops: Arc<Stops>,
     /// Changed by calls and by the wakes of the driver, read by the supervisor.
-    pub(crate) books: Arc<Books>,
+    pub(crate) books: Books,
     /// True once a script has been answered on it. Set by calls, read by the supervisor.
     pub(crate) served: AtomicBool,
     /// The length of its login, if the login ends.

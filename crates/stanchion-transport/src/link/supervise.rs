@@ -306,7 +306,7 @@ impl Link {
             driver: driver.abort_handle(),
             over: CancellationToken::new(),
             stops,
-            books: Arc::new(Books::default()),
+            books: Books::default(),
             served: AtomicBool::new(false),
             login_ends: credentials.and_then(|c| c.valid_for),
         };
