@@ -4,7 +4,6 @@
 mod any;
 mod cancellation;
 mod connections;
-mod deadlocks;
 mod ends;
 mod fair;
 mod forced;

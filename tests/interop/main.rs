@@ -12,6 +12,7 @@ mod support;
 
 mod clocks;
 mod crashes;
+mod deadlocks;
 mod expiry;
 mod fair;
 mod fenced;

@@ -14,7 +14,7 @@ use crate::name::{InvalidName, Name};
 use crate::observe::{Counts, beat, sink};
 use crate::owner::Owner;
 use crate::shared::Core;
-use crate::survey::{self, Announcer};
+use crate::survey::{self, Announcer, Looks, OwnHolds};
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
@@ -113,6 +113,9 @@ impl Client {
             entries: LockEntries::default(),
             timetable: Arc::default(),
             presence,
+            labels: Arc::default(),
+            looks: Looks::default(),
+            own: OwnHolds::default(),
             runner,
             sink,
             counts: Counts::default(),

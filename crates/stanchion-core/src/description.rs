@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::field::renew_field;
 use crate::hint::Hint;
+use crate::holders::Holders;
 use crate::lease::Lease;
 use crate::line::{Approach, Reason};
 use crate::name::Name;
@@ -227,6 +228,15 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// Returns whether a hold is several entries on the server, of which some may exist when others are gone.
     fn in_parts(&self) -> bool {
         matches!(self.sharing(), Sharing::Permits(2..))
+    }
+
+    /// Where the server keeps who holds. Those who wait for what it does not tell are in no certain deadlock.
+    fn holders(&self) -> Holders {
+        match self.sharing() {
+            Sharing::Permits(_) => Holders::Permits,
+            _ if self.kind().is_plain() => Holders::One,
+            _ => Holders::Untold,
+        }
     }
 
     /// The script of one attempt. Run twice for one owner, it has the effect of once (P6).

@@ -3,6 +3,7 @@
 //! | class | state on the server | what to do |
 //! |---|---|---|
 //! | not acquired (`TimedOut`) | nothing of this call; or, with `free_by`, a leftover that is being removed | try again at any time |
+//! | deadlock (`Deadlock`) | as not acquired | release what the caller holds, then try the whole again |
 //! | ambiguous | it may have happened; a leftover is being removed, and is gone by `free_by` at the latest | treat as not done, or wait until `free_by` |
 //! | lost | the hold has ended; another owner may hold | stop the work that needed it |
 //! | unavailable | nothing of this call | worth retrying |
@@ -14,6 +15,7 @@ use crate::hold::ticket::{AdoptError, InvalidTicket};
 use crate::lease::InvalidLease;
 use crate::millis::Brief;
 use crate::name::{InvalidName, Name};
+use crate::survey::DeadlockEdge;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{ConnectError, Outage, ServerRejection};
 
@@ -165,12 +167,38 @@ pub enum AcquireError {
         /// The reason.
         rejection: Rejection,
     },
+    /// The call waited in a deadlock across names, and gave up so that the others go on: [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). What its
+    /// caller holds is in the others' way until the caller releases it; then the whole can be tried again.
+    #[error("gave up after {} waiting for {name} in a deadlock: {}{}", Brief(*.waited), Cycle(.cycle), Leftover(*.free_by))]
+    Deadlock {
+        /// The name that was asked for.
+        name: Name,
+        /// The time that the call waited.
+        waited: Duration,
+        /// As of [`AcquireError::TimedOut`].
+        free_by: Option<Duration>,
+        /// Who waited for whom, this call among them.
+        cycle: Vec<DeadlockEdge>,
+    },
     /// The client was shut down.
     #[error("cannot acquire {name}: the client was shut down")]
     Shutdown {
         /// The name that was asked for.
         name: Name,
     },
+}
+
+/// The waits of a deadlock, one after the other.
+struct Cycle<'a>(&'a [DeadlockEdge]);
+
+impl std::fmt::Display for Cycle<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (number, edge) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { "; " };
+            write!(f, "{comma}{edge}")?;
+        }
+        Ok(())
+    }
 }
 
 /// The second half of the time-out message.

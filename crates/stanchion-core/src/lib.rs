@@ -15,6 +15,7 @@ mod field;
 mod guard;
 mod hint;
 mod hold;
+mod holders;
 mod lease;
 mod line;
 mod lua;
@@ -37,6 +38,7 @@ mod waiting;
 mod watchdog;
 mod wire_owner;
 
+pub use actor::Actor;
 pub use any::{Acquire, Acquiring, Guard};
 pub use client::{AbandonedHold, Client, ShutdownReport};
 pub use console::Console;
@@ -48,13 +50,13 @@ pub use hold::ticket::{AdoptError, HoldTicket, InvalidTicket};
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
 pub use notice::{Asked, ReleaseRequest};
-pub use options::{AcquireOptions, Reentry, Renewal};
+pub use options::{AcquireOptions, OnDeadlock, Reentry, Renewal};
 pub use owner::Owner;
 pub use primitive::Lockable;
 pub use processes::Process;
 pub use survey::{
-    Certainty, Deadlock, DeadlockEdge, Survey, SurveyedClient, SurveyedHold, SurveyedName,
-    SurveyedWait,
+    Certainty, Deadlock, DeadlockEdge, DeadlockParty, InTheWay, Survey, SurveyedClient,
+    SurveyedHold, SurveyedName, SurveyedWait,
 };
 pub use token::{Fencing, FencingToken};
 pub use wire_owner::WireOwner;

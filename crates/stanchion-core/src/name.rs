@@ -107,11 +107,7 @@ impl Name {
     /// `prefix:{N}`, or `prefix:N` when N has a `{` anywhere: Redisson's rule for derived keys and channels.
     #[must_use]
     pub fn prefixed(&self, prefix: &str) -> Vec<u8> {
-        if self.0.contains(&b'{') {
-            [prefix.as_bytes(), b":", &self.0].concat()
-        } else {
-            [prefix.as_bytes(), b":{", &self.0, b"}"].concat()
-        }
+        derived(prefix, &self.0)
     }
 
     /// As [`Name::prefixed`], but `x` and `{x}` have two keys: for keys that Redisson does not know.
@@ -158,6 +154,15 @@ impl Name {
     #[must_use]
     pub fn slot_key(&self, prefix: &str) -> Vec<u8> {
         format!("{prefix}:{{{}}}", tag_of(self.slot())).into_bytes()
+    }
+}
+
+/// As [`Name::prefixed`], for the bytes of a name that another process tells.
+pub(crate) fn derived(prefix: &str, name: &[u8]) -> Vec<u8> {
+    if name.contains(&b'{') {
+        [prefix.as_bytes(), b":", name].concat()
+    } else {
+        [prefix.as_bytes(), b":{", name, b"}"].concat()
     }
 }
 

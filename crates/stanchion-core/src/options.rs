@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actor::Actor;
+use crate::actor::ActorId;
 use crate::lease::Lease;
 use crate::owner::Owner;
 
@@ -31,6 +31,38 @@ pub enum Reentry {
     Refused,
 }
 
+/// The effect of a deadlock on a call that waits in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnDeadlock {
+    /// It waits on. Those who look find the deadlock: [`Client::deadlocks`](crate::Client::deadlocks), `stanchion doctor`.
+    #[default]
+    Wait,
+    /// It gives up with [`AcquireError::Deadlock`](crate::AcquireError::Deadlock), if of the calls that say so its wait is the youngest whose
+    /// end lets another of the deadlock go on. One call gives up for one deadlock, and nobody's hold is taken: what the caller holds is
+    /// the caller's to release.
+    ///
+    /// # What it needs
+    /// An [actor](crate::Actor) that is certain: a scope or an explicit owner, here and of all others in the deadlock. Without one the call is
+    /// rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)), as it is with permits, on a `RedLock`, and with a
+    /// [`Presence`](crate::Presence) other than `On`. The client needs the right to read `stanchion_client*`; without it, it logs one warning and
+    /// the call waits on.
+    ///
+    /// # When
+    /// After 5 s of waiting the client looks for the first time, then each 11.5 s, and believes what it sees twice: the call gives up
+    /// after 17 s at the earliest, usually within 30 s. If the process of the youngest lives and does not give up, because nothing polls its
+    /// call, the next one does 35 s later.
+    ///
+    /// # On the wire
+    /// A look reads the name that is waited for (one script), the record of its holder's process (`GET`, `PTTL`), the names that this holder
+    /// waits for, and so on: as much as there is on the way, not all that wait. Looks of one client share what they read.
+    ///
+    /// # Trust
+    /// Who holds is read from the locks. Who waits, and what belongs together, is what processes tell: who may write their records can
+    /// make such a call give up.
+    Fail,
+}
+
 /// Options of one acquire. The defaults: a new owner, wait for ever, the synchronizer's lease (30 s), watchdog on.
 #[derive(Clone, Debug, Default)]
 pub struct AcquireOptions {
@@ -43,6 +75,7 @@ pub struct AcquireOptions {
     pub(crate) reentry: Reentry,
     pub(crate) rest_after_crash: Duration,
     pub(crate) on_queued: Option<OnQueued>,
+    pub(crate) on_deadlock: OnDeadlock,
 }
 
 /// The function to call when an acquire has to wait.
@@ -148,6 +181,19 @@ impl AcquireOptions {
         self
     }
 
+    /// Sets what the call does when it waits in a deadlock across names. Default: it waits on.
+    #[must_use]
+    pub fn on_deadlock(mut self, on_deadlock: OnDeadlock) -> Self {
+        self.on_deadlock = on_deadlock;
+        self
+    }
+
+    /// Returns whether these options ask for [`OnDeadlock::Fail`], for primitives that do not support it.
+    #[must_use]
+    pub fn fails_on_deadlock(&self) -> bool {
+        self.on_deadlock == OnDeadlock::Fail
+    }
+
     /// Sets the longest hold: after it the watchdog stops and the guard is lost, so a leaked guard cannot block for ever.
     /// Default: none.
     #[must_use]
@@ -167,8 +213,9 @@ pub(crate) struct HoldTerms {
     pub(crate) max_hold: Option<Duration>,
     /// The time for which the server keeps it longer than its holder counts on.
     pub(crate) rest: Duration,
-    /// Actor that acquires, for those who look for deadlocks. Nothing is decided by it.
-    pub(crate) actor: Option<Actor>,
+    /// Actor that acquires, for those who look for deadlocks.
+    pub(crate) actor: Option<ActorId>,
+    pub(crate) on_deadlock: OnDeadlock,
 }
 
 impl HoldTerms {

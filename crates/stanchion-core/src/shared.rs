@@ -11,13 +11,14 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::actor::Labels;
 use crate::agenda::Agenda;
 use crate::description::{Request, Tenure};
 use crate::lease::Lease;
 use crate::line::Approach;
 use crate::name::Name;
 use crate::observe::Counts;
-use crate::survey::Announcer;
+use crate::survey::{Announcer, Looks, OwnHolds};
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
@@ -72,6 +73,12 @@ pub(crate) struct Core {
     pub(crate) timetable: Arc<Agenda>,
     /// This process as others may see it.
     pub(crate) presence: Announcer,
+    /// The labels of actors.
+    pub(crate) labels: Arc<Labels>,
+    /// What waits that look for deadlocks have read. Its asynchronous mutex is held across requests, by tasks of the background.
+    pub(crate) looks: Looks,
+    /// The names that were warned of because their holder waits for them.
+    pub(crate) own: OwnHolds,
     pub(crate) runner: Arc<Runner>,
     /// Told of events; `None` where nobody counts them.
     pub(crate) sink: Option<Arc<dyn Observer>>,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    Arg, Call, Handle, Heard, Hint, Kind, Reply, Request, Script, ServerQueue, Sharing,
+    Arg, Call, Handle, Heard, Hint, Holders, Kind, Reply, Request, Script, ServerQueue, Sharing,
     Synchronizer, adopt_field, whole_millis,
 };
 use stanchion_core::{
@@ -40,6 +40,9 @@ static POSITION: Script<1, 1> = Script::new("fair/position", include_str!("../lu
 /// The time without a heartbeat after which a process counts as dead, and its waiters are removed (P7).
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
+/// The prefix of the queue's key.
+const QUEUE: &str = "redisson_lock_queue";
+
 /// Redisson's `fairLockWaitTimeout`.
 pub(crate) const REDISSON_WAIT: Duration = Duration::from_secs(300);
 
@@ -67,7 +70,7 @@ impl Description {
     pub(crate) fn new(handle: &Handle, name: Name, fencing: Fencing, wait: Duration) -> Self {
         let base = name.prefixed("redisson_lock__channel");
         Self {
-            queue: name.prefixed("redisson_lock_queue"),
+            queue: name.prefixed(QUEUE),
             timeouts: name.prefixed("redisson_lock_timeout"),
             waiters: name.prefixed("stanchion_fair_waiters"),
             heard: name.prefixed("stanchion_fair_heard"),
@@ -136,6 +139,10 @@ impl Synchronizer for Description {
 
     fn sharing(&self) -> Sharing {
         Sharing::Queued
+    }
+
+    fn holders(&self) -> Holders {
+        Holders::Queue(QUEUE.into())
     }
 
     fn fence(&self) -> Option<&[u8]> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stanchion_core::primitive::{
-    Arg, Call, Hint, Item, Kind, Line, Part, Placed, Reply, Request, Script, ServerLine,
+    Arg, Call, Hint, Holders, Item, Kind, Line, Part, Placed, Reply, Request, Script, ServerLine,
     Synchronizer, renew_field,
 };
 use stanchion_core::{Lease, Name, WireOwner, in_line};
@@ -153,6 +153,10 @@ impl Synchronizer for Joint {
     /// Its waiters share the queue of the lock that they wait for.
     fn kind(&self) -> Kind {
         Kind::new("multilock").of_family("lock")
+    }
+
+    fn holders(&self) -> Holders {
+        Holders::One
     }
 
     /// The first name, for errors and logs.

@@ -285,7 +285,8 @@ impl RedLock {
     /// ```
     ///
     /// # Errors
-    /// As [`RedLock::acquire`] and [`RedLock::acquire_timeout`]; [`RedLockError::InvalidOption`] for an owner.
+    /// As [`RedLock::acquire`] and [`RedLock::acquire_timeout`]; [`RedLockError::InvalidOption`] for an owner, and for
+    /// [`OnDeadlock::Fail`](stanchion_core::OnDeadlock::Fail).
     ///
     /// # Cancel safety
     /// As [`RedLock::acquire`].
@@ -476,6 +477,12 @@ impl RedLock {
             return Err(RedLockError::InvalidOption {
                 name: self.name().clone(),
                 rule: "owner: a RedLock is not re-entrant".into(),
+            });
+        }
+        if options.fails_on_deadlock() {
+            return Err(RedLockError::InvalidOption {
+                name: self.name().clone(),
+                rule: "on_deadlock: Fail is for locks on one server; a RedLock has no one holder to read".into(),
             });
         }
         Ok(())

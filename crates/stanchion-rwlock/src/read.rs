@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Call, Hint, Item, Kind, Placed, Reply, Request, Script, ServerLine, Sharing, Synchronizer,
-    renew_field,
+    Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerLine, Sharing,
+    Synchronizer, renew_field,
 };
 use stanchion_core::{Lease, Name, WireOwner};
 
@@ -70,6 +70,10 @@ impl ReadSide {
 impl Synchronizer for ReadSide {
     fn kind(&self) -> Kind {
         Kind::new("rwlock_read").of_family("rwlock")
+    }
+
+    fn holders(&self) -> Holders {
+        Holders::Readers
     }
 
     fn name(&self) -> &Name {

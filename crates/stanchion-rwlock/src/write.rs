@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Call, Hint, Item, Kind, Placed, Reply, Request, Script, ServerLine, Synchronizer, renew_field,
+    Call, Hint, Holders, Item, Kind, Placed, Reply, Request, Script, ServerLine, Synchronizer,
+    renew_field,
 };
 use stanchion_core::{Lease, Name, WireOwner, minting};
 
@@ -59,6 +60,10 @@ impl WriteSide {
 impl Synchronizer for WriteSide {
     fn kind(&self) -> Kind {
         Kind::new("rwlock_write").of_family("rwlock")
+    }
+
+    fn holders(&self) -> Holders {
+        Holders::Writer
     }
 
     fn name(&self) -> &Name {

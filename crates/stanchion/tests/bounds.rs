@@ -66,6 +66,10 @@ fn core() {
     shared::<Credentials>();
     shared::<Deadlock>();
     shared::<DeadlockEdge>();
+    shared::<DeadlockParty>();
+    shared::<InTheWay>();
+    shared::<OnDeadlock>();
+    shared::<Actor>();
     shared::<Ended>();
     shared::<Error>();
     shared::<Fencing>();
@@ -183,6 +187,7 @@ fn clients() {
     awaited(Client::processes(&any()));
     awaited(Client::survey(&any()));
     awaited(Client::deadlocks(&any()));
+    spawned(Actor::scope(&any(), async {}));
     awaited(Console::command(&any(), any::<&[&str]>()));
 }
 

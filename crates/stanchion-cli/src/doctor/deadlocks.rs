@@ -1,6 +1,6 @@
 //! Calls that wait for each other.
 
-use stanchion::{Certainty, Client, Deadlock, DeadlockEdge, QueryError};
+use stanchion::{Certainty, Client, Deadlock, DeadlockEdge, DeadlockParty, InTheWay, QueryError};
 
 use super::finding::Finding;
 use crate::wording::{age, printable};
@@ -31,7 +31,7 @@ fn told(check: &'static str, deadlock: &Deadlock) -> Finding {
     let edges: Vec<String> = deadlock.edges.iter().map(edge).collect();
     let mut what = edges.join("; ");
     let break_it = deadlock.edges.first().map_or_else(String::new, |edge| {
-        let name = printable(edge.hold.name.as_bytes());
+        let name = printable(edge.name.as_bytes());
         format!("acquire in one order of names, or as a multi-lock; now: end one of them, or stanchion force-release {name}")
     });
     if let Some(until) = deadlock.until {
@@ -45,12 +45,33 @@ fn told(check: &'static str, deadlock: &Deadlock) -> Finding {
 }
 
 fn edge(edge: &DeadlockEdge) -> String {
+    let name = printable(edge.name.as_bytes());
+    let waits = edge
+        .waiter
+        .since
+        .map_or_else(String::new, |it| format!(" {}", age(it)));
+    let since = edge.blocker.since.map(age);
+    let way = match (edge.way, since) {
+        (InTheWay::Ahead, Some(since)) => format!("has waited for {since}, and comes first"),
+        (InTheWay::Ahead, None) => "waits for, and comes first".into(),
+        (_, Some(since)) => format!("has held for {since}"),
+        (_, None) => "holds".into(),
+    };
     format!(
-        "{} waits {} for {}, which {} has held for {}",
-        printable(edge.waiter_app.as_bytes()),
-        age(edge.wait.waiting),
-        printable(edge.wait.name.as_bytes()),
-        printable(edge.holder_app.as_bytes()),
-        age(edge.hold.held),
+        "{} waits{waits} for {name}, which {} {way}",
+        who(&edge.waiter),
+        who(&edge.blocker)
     )
+}
+
+/// The application and what it calls its actor; the owner of one who tells nothing.
+fn who(party: &DeadlockParty) -> String {
+    let Some(app) = &party.app else {
+        return printable(party.owner.as_bytes());
+    };
+    let app = printable(app.as_bytes());
+    match &party.label {
+        Some(label) => format!("{app} ({})", printable(label.as_bytes())),
+        None => app,
+    }
 }

@@ -18,21 +18,23 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actor::Actor;
+use crate::actor::ActorId;
 use crate::description::{Subject, Synchronizer};
 use crate::error::{AcquireError, Rejection};
 use crate::hold::handle::Hold;
+use crate::holders::Holders;
 use crate::lease::Lease;
-use crate::options::{AcquireOptions, HoldTerms};
+use crate::options::{AcquireOptions, HoldTerms, OnDeadlock};
 use crate::owner::Owner;
 use crate::seat::Seat;
 use crate::shared::Core;
+use crate::survey::watch;
 use crate::wire_owner::WireOwner;
 use attempt::Other;
 use once::once;
 use reentry::{Sitting, as_owner};
-use stanchion_transport::{Moment, Outage};
-use wait::wait;
+use stanchion_transport::{Moment, Outage, Presence};
+use wait::{Wishes, wait};
 
 /// The time that the one request of a call without any time left may take.
 /// Below the 50 ms by which a call may outlive its deadline (P9).
@@ -45,18 +47,27 @@ pub(crate) async fn acquire(
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Hold, AcquireError> {
-    let terms = check(&**sync, options, lease)?;
+    let terms = check(core, &**sync, options, lease)?;
     let started = core.clock.now();
+    let mut watch = match terms.actor {
+        Some(actor) if options.on_deadlock == OnDeadlock::Fail => {
+            Some(Box::new(watch(core, &**sync, actor, started)))
+        }
+        _ => None,
+    };
+    let wishes = Wishes {
+        on_queued: options.on_queued.as_ref(),
+        watch: watch.as_deref_mut(),
+    };
     let deadline = options
         .timeout
         .map_or(Moment::FAR, |timeout| started + timeout);
-    let told = options.on_queued.as_ref();
     match &options.owner {
-        None => wait(core, sync, &terms, started, deadline, None, told).await,
+        None => wait(core, sync, &terms, started, deadline, None, wishes).await,
         // Boxed: an explicit owner is rare, and every waiter would carry the size of this future.
         Some(owner) => {
             Box::pin(acquire_as(
-                core, sync, owner, options, terms, started, deadline,
+                core, sync, owner, options, terms, started, deadline, wishes,
             ))
             .await
         }
@@ -64,6 +75,7 @@ pub(crate) async fn acquire(
 }
 
 /// Acquires as `owner`.
+#[expect(clippy::too_many_arguments, reason = "what an acquire is made of")]
 async fn acquire_as(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
@@ -72,10 +84,10 @@ async fn acquire_as(
     terms: HoldTerms,
     started: Moment,
     deadline: Moment,
+    wishes: Wishes<'_>,
 ) -> Result<Hold, AcquireError> {
-    let told = options.on_queued.as_ref();
     let anew = async |seat: &Seat| {
-        let hold = wait(core, sync, &terms, started, deadline, Some(seat), told).await;
+        let hold = wait(core, sync, &terms, started, deadline, Some(seat), wishes).await;
         hold.map(Some)
     };
     let seat = owner.seat(&core.realm, Subject::of(&**sync));
@@ -101,7 +113,7 @@ pub(crate) async fn try_acquire(
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
-    let terms = check(&**sync, options, lease)?;
+    let terms = check(core, &**sync, options, lease)?;
     // P9: a try always has a bound, also when its options have none. With no time at all it asks once.
     let timeout = match options.timeout {
         Some(Duration::ZERO) => FIRST_ASK,
@@ -146,7 +158,7 @@ pub(crate) async fn adopt(
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
-    let terms = check(&**sync, options, lease)?;
+    let terms = check(core, &**sync, options, lease)?;
     let deadline = core.clock.now() + core.config.operation_timeout;
     let other = Other {
         from: Some(from),
@@ -157,6 +169,7 @@ pub(crate) async fn adopt(
 
 /// Checks the options, and resolves their defaults.
 fn check(
+    core: &Core,
     sync: &dyn Synchronizer,
     options: &AcquireOptions,
     lease: Lease,
@@ -173,6 +186,15 @@ fn check(
             rejection: Rejection::InvalidOption { rule },
         });
     }
+    let actor = ActorId::of(options.owner.as_ref());
+    if options.on_deadlock == OnDeadlock::Fail
+        && let Some(rule) = never_fails(core, sync, actor)
+    {
+        return Err(AcquireError::Rejected {
+            name: sync.name().clone(),
+            rejection: Rejection::InvalidOption { rule: rule.into() },
+        });
+    }
     let lease = options.lease.unwrap_or(lease);
     Ok(HoldTerms {
         lease,
@@ -180,8 +202,26 @@ fn check(
         renewal: options.renewal,
         max_hold: options.max_hold,
         rest: options.rest_after_crash,
-        actor: Actor::of(options.owner.as_ref()),
+        actor,
+        on_deadlock: options.on_deadlock,
     })
+}
+
+/// The reason for which [`OnDeadlock::Fail`] could never be of effect: an option that does nothing is refused.
+fn never_fails(
+    core: &Core,
+    sync: &dyn Synchronizer,
+    actor: Option<ActorId>,
+) -> Option<&'static str> {
+    if matches!(sync.holders(), Holders::Untold | Holders::Permits) {
+        Some("on_deadlock: Fail is for locks, whose holders are known; not for permits")
+    } else if core.config.presence != Presence::On {
+        Some("on_deadlock: Fail needs Presence::On: the others must see what this client holds")
+    } else if !actor.is_some_and(ActorId::is_certain) {
+        Some("on_deadlock: Fail needs an actor: a scope of Client::actor, or an explicit owner")
+    } else {
+        None
+    }
 }
 
 /// The error of a call that began at `started`. `free_by`: when a request that it left is certain to be undone.

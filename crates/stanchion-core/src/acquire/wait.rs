@@ -16,8 +16,16 @@ use crate::hold::handle::Hold;
 use crate::options::{HoldTerms, OnQueued};
 use crate::seat::Seat;
 use crate::shared::Core;
+use crate::survey::{Watch, own};
 use crate::waiting::{LockEntries, Ticket, Turn};
 use stanchion_transport::Moment;
+
+/// What the caller wants of a wait.
+pub(super) struct Wishes<'a> {
+    pub(super) on_queued: Option<&'a OnQueued>,
+    /// Looks for deadlocks meanwhile.
+    pub(super) watch: Option<&'a mut Watch>,
+}
 
 /// The loop of an acquire that waits.
 pub(super) async fn wait(
@@ -27,7 +35,7 @@ pub(super) async fn wait(
     started: Moment,
     deadline: Moment,
     seat: Option<&Seat>,
-    on_queued: Option<&OnQueued>,
+    wishes: Wishes<'_>,
 ) -> Result<Hold, AcquireError> {
     let mut in_line = None;
     let manner = Manner {
@@ -43,7 +51,11 @@ pub(super) async fn wait(
     let patience = deadline.max(started + FIRST_ASK);
     // A first request that is sent at once follows no wake.
     let mut waited = false;
-    let mut on_queued = on_queued;
+    let Wishes {
+        mut on_queued,
+        mut watch,
+    } = wishes;
+    let mut looked = false;
     loop {
         asking.handled();
         if ticket.must_wait() {
@@ -54,10 +66,22 @@ pub(super) async fn wait(
             // From here on a try of the same owner does not wait behind this call, see `Seat::take_now`.
             in_line = in_line.or_else(|| seat.map(Seat::in_line));
         }
-        match next_turn(core, &mut ticket, deadline).await {
+        if waited && !std::mem::replace(&mut looked, true) {
+            own::at_once(core, &**sync, ticket.entry(), terms);
+        }
+        match next_turn(core, &mut ticket, deadline, watch.as_deref_mut()).await {
             // No request is under way here: what is left is that of earlier ones, a place on the server included.
             Turn::TimedOut => return Err(timed_out(core, sync, started, asking.debt.leftover())),
             Turn::Closing => return Err(asking.shut_down()),
+            // P3: as a time-out. Its hold, if it is granted meanwhile, is released with the ticket.
+            Turn::Deadlock(cycle) => {
+                return Err(AcquireError::Deadlock {
+                    name: sync.name().clone(),
+                    waited: core.clock.now().since(started),
+                    free_by: asking.debt.leftover(),
+                    cycle,
+                });
+            }
             Turn::Take(hold) if hold.is_held() => {
                 core.tell(|sink| sink.woken(sync.kind().name(), true));
                 asking.given(&hold);
@@ -143,7 +167,28 @@ pub(super) async fn wait(
 }
 
 /// The next turn, which is also the end of the wait by the deadline or a shutdown.
-async fn next_turn(core: &Core, ticket: &mut Ticket, deadline: Moment) -> Turn {
+async fn next_turn(
+    core: &Core,
+    ticket: &mut Ticket,
+    deadline: Moment,
+    watch: Option<&mut Watch>,
+) -> Turn {
+    let turn = own_turn(core, ticket, deadline);
+    let Some(watch) = watch else {
+        return turn.await;
+    };
+    // Boxed, as all that is rare here.
+    Box::pin(async {
+        tokio::select! {
+            biased;
+            turn = turn => turn,
+            cycle = watch.must_give_up() => Turn::Deadlock(cycle),
+        }
+    })
+    .await
+}
+
+async fn own_turn(core: &Core, ticket: &mut Ticket, deadline: Moment) -> Turn {
     let turn = pin!(async {
         tokio::select! {
             biased;

@@ -28,6 +28,7 @@ pub(crate) fn outcome<T>(
         Ok(value) if granted(value) => "acquired",
         Ok(_) => "busy",
         Err(AcquireError::TimedOut { .. }) => "timed_out",
+        Err(AcquireError::Deadlock { .. }) => "deadlock",
         Err(_) => "failed",
     }
 }

@@ -24,6 +24,7 @@ pub use crate::field::{adopt_field, renew_field};
 pub use crate::hint::Hint;
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
+pub use crate::holders::Holders;
 pub use crate::line::{Approach, Placed, Reason, Role, Sign};
 #[doc(hidden)]
 pub use crate::lua::{

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{local, record};
+use super::{local, own, record};
 use crate::shared::Core;
 use stanchion_transport::{ClientConfig, Failure, Moment, Path, Presence, Reply, ServerRejection};
 
@@ -198,6 +198,7 @@ impl Told {
         let keys = Keys::new(&core.config);
         let now = self.server_micros(core, &keys);
         let seen = local::look(core, record::MOST_HOLDS, record::MOST_WAITS);
+        own::among(core, &seen);
         let text = record::write(&seen, now, presence == Presence::On);
         self.looks = 0;
         self.written = true;
@@ -250,7 +251,7 @@ impl Told {
     }
 }
 
-async fn send(core: &Core, key: &[u8], parts: &[&[u8]]) -> Result<Reply, Failure> {
+pub(super) async fn send(core: &Core, key: &[u8], parts: &[&[u8]]) -> Result<Reply, Failure> {
     let slot = core.slot_of_key(key);
     let Some(console) = core.servers.console(slot) else {
         return Ok(Reply::Nil);

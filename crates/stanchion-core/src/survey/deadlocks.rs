@@ -1,29 +1,30 @@
-//! Deadlocks across names and processes: found in what the processes tell, and confirmed by what they tell next.
-//!
-//! An acquire is not tied to what else its caller holds. What ties them is the actor: an explicit owner, by its user's word, or the task
-//! that acquired, which is a guess.
+//! Deadlocks across names and processes: found in what the processes tell and in the locks, and confirmed by a second look.
 
-use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::graph::{self, Need};
-use super::{Survey, SurveyedClient, SurveyedHold, SurveyedWait, text};
+use super::holders::Held;
+use super::scene::Scene;
+use super::tangle::{Graph, client_of, is_foreign};
+use super::{Survey, SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait};
 use crate::client::Client;
 use crate::error::QueryError;
-use crate::millis::as_millis;
+use crate::millis::{Brief, as_millis};
+use crate::token::FencingToken;
 
-/// The time between the two looks of [`Client::deadlocks`]: within it each process that lives has told anew.
-const APART: Duration = Duration::from_millis(11_500);
+/// The time between two looks: within it each process that lives has told anew.
+pub(super) const APART: Duration = Duration::from_millis(11_500);
 
 /// Certainty that those who wait, wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Certainty {
-    /// Every actor is an explicit owner, and every name has one holder or is read by known ones.
+    /// Every actor is a scope ([`Actor`](crate::Actor)), an explicit owner, or a thread of Redisson's; and every name is a lock, whose holders are
+    /// known.
     Certain,
     /// A task was taken for an actor, though its guards may have been moved, or it does several things at once; or permits are waited
     /// for, of which others may hold some.
@@ -43,34 +44,180 @@ pub struct Deadlock {
     pub edges: Vec<DeadlockEdge>,
 }
 
-/// One waits for what another holds.
+/// One waits, and another is in its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeadlockEdge {
-    /// The client that waits.
-    #[serde(serialize_with = "text")]
-    pub waiter: Uuid,
-    /// The name of its application.
-    pub waiter_app: String,
-    /// Its wait.
-    pub wait: SurveyedWait,
-    /// The client that holds.
-    #[serde(serialize_with = "text")]
-    pub holder: Uuid,
-    /// The name of its application.
-    pub holder_app: String,
-    /// The hold that is in the way.
-    pub hold: SurveyedHold,
+    /// The name that is waited for.
+    pub name: SurveyedName,
+    /// Who waits.
+    pub waiter: DeadlockParty,
+    /// Who is in its way.
+    pub blocker: DeadlockParty,
+    /// Why that one is in the way.
+    pub way: InTheWay,
+}
+
+/// The reason for which one is in the way of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum InTheWay {
+    /// It holds the name.
+    Holds,
+    /// It waits for the name, too, and comes first: ahead in a fair lock's queue, or to write before those who wait to read.
+    Ahead,
+}
+
+/// One in a deadlock. What its process does not tell is `None`; Redisson's tell nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DeadlockParty {
+    /// The owner as the server stores it; of Redisson the instance and the thread.
+    pub owner: String,
+    /// The name of the application.
+    pub app: Option<String>,
+    /// The name of its machine.
+    pub host: Option<String>,
+    /// The number of its process on that machine.
+    pub pid: Option<u32>,
+    /// The kind of synchronizer, as the metrics call it.
+    pub kind: Option<String>,
+    /// The label of its [`Actor`](crate::Actor).
+    pub label: Option<String>,
+    /// The time for which it has held or waited.
+    #[serde(rename = "since_ms", serialize_with = "as_millis")]
+    pub since: Option<Duration>,
+    /// The fencing token of its hold.
+    pub token: Option<FencingToken>,
+    /// Tells a wait from others of its process.
+    #[serde(skip)]
+    pub(super) began: Option<u64>,
+}
+
+impl DeadlockParty {
+    pub(super) fn holds(client: &SurveyedClient, hold: &SurveyedHold) -> Self {
+        Self {
+            kind: Some(hold.kind.clone()),
+            label: hold.label.clone(),
+            since: Some(hold.held),
+            token: hold.token,
+            ..Self::of(client, &hold.owner)
+        }
+    }
+
+    pub(super) fn waits(client: &SurveyedClient, wait: &SurveyedWait) -> Self {
+        Self {
+            kind: Some(wait.kind.clone()),
+            label: wait.label.clone(),
+            since: Some(wait.waiting),
+            began: Some(wait.began),
+            ..Self::of(client, &wait.owner)
+        }
+    }
+
+    pub(super) fn silent(owner: &str) -> Self {
+        Self {
+            owner: owner.to_owned(),
+            app: None,
+            host: None,
+            pid: None,
+            kind: None,
+            label: None,
+            since: None,
+            token: None,
+            began: None,
+        }
+    }
+
+    fn of(client: &SurveyedClient, owner: &str) -> Self {
+        Self {
+            app: Some(client.app.clone()),
+            host: client.host.clone(),
+            pid: Some(client.pid),
+            ..Self::silent(owner)
+        }
+    }
+
+    /// Returns the client: the first part of the owner.
+    #[must_use]
+    pub fn client(&self) -> Option<Uuid> {
+        client_of(&self.owner)
+    }
+
+    /// Returns whether it is the same at another time. A wait may ask as another owner after an outage.
+    fn is_still(&self, before: &Self) -> bool {
+        match (self.began, before.began) {
+            (Some(began), Some(other)) => began == other && self.client() == before.client(),
+            _ => (&self.owner, self.token) == (&before.owner, before.token),
+        }
+    }
+}
+
+/// Shows names of other processes without the control characters that they may contain.
+struct Legible<'a>(&'a dyn fmt::Display);
+
+impl fmt::Display for Legible<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write as _;
+        let text = self.0.to_string();
+        text.chars()
+            .try_for_each(|it| f.write_char(if it.is_control() { '�' } else { it }))
+    }
+}
+
+/// The process and the owner: `orders-api (pid 4711, transfer 12) as 0197…:42`.
+impl fmt::Display for DeadlockParty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(app) = &self.app else {
+            return write!(f, "{}", Legible(&self.owner));
+        };
+        write!(f, "{} (", Legible(app))?;
+        if let Some(pid) = self.pid {
+            write!(f, "pid {pid}")?;
+        }
+        if let Some(label) = &self.label {
+            write!(f, ", {}", Legible(label))?;
+        }
+        write!(f, ") as {}", Legible(&self.owner))
+    }
+}
+
+/// A sentence: who has waited how long for what, and who holds it.
+impl fmt::Display for DeadlockEdge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waits", self.waiter)?;
+        if let Some(since) = self.waiter.since {
+            write!(f, " {}", Brief(since))?;
+        }
+        let way = match self.way {
+            InTheWay::Holds => "holds",
+            InTheWay::Ahead => "waits for first",
+        };
+        write!(
+            f,
+            " for {}, which {} {way}",
+            Legible(&self.name),
+            self.blocker
+        )
+    }
 }
 
 impl Client {
     /// Looks for deadlocks: calls in one or several processes that wait for each other for ever.
     ///
-    /// Takes [surveys](Client::survey) some 12 s apart, and returns what is the same in both: the same calls wait for the same holds,
-    /// and every process has told so anew in between. So what is returned existed when the first was taken.
+    /// Takes [surveys](Client::survey), and reads who holds the names that are waited for from the names themselves, some 12 s apart; returns
+    /// what is the same in both: the same calls wait for the same holds, and every process has told so anew in between. So what is returned
+    /// existed when the first was taken. Nobody is made to give up: see [`OnDeadlock`](crate::OnDeadlock).
+    ///
+    /// Redisson's holders are seen, and its waiters in the queues of fair locks.
     ///
     /// Not found: what waits for less than a second, what passes through a lock of something else (a row in a database), through
-    /// Redisson's clients or through clients that tell nothing, and readers that wait behind a writer for each other's lock.
+    /// Redisson's waiters for other things than fair locks, or through clients that tell nothing. Of names that this user may not read
+    /// the holders are those that tell so.
+    ///
+    /// On the wire: a survey, and one script for each name that is waited for and each fair lock that is held. Twice, where the first finds
+    /// something.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -78,227 +225,55 @@ impl Client {
     /// # Cancel safety
     /// Safe; it only reads.
     pub async fn deadlocks(&self) -> Result<Vec<Deadlock>, QueryError> {
-        let before = self.survey().await?;
-        if before.deadlocks().is_empty() {
+        let before = Scene::of_all(self.core(), self.survey().await?).await;
+        let before = before.deadlocks();
+        if before.is_empty() {
             return Ok(Vec::new());
         }
         let began = self.now();
         self.core().runner.sleep(APART).await;
-        let after = self.survey().await?;
+        let after = Scene::of_all(self.core(), self.survey().await?).await;
         let between = self.now().since(began);
-        Ok(after.confirmed(&before, between))
+        let old: Vec<&DeadlockEdge> = before.iter().flat_map(|it| &it.edges).collect();
+        let mut found = after.deadlocks();
+        found.retain(|it| is_confirmed(&it.edges, &old, &after, between));
+        Ok(found)
     }
-}
-
-/// One hold or wait of a survey, with its client.
-type Place<'a, T> = (&'a SurveyedClient, &'a T);
-
-/// A hold with the number of its actor; `None`: nobody known, who will leave some day.
-type Held<'a> = (Option<usize>, Place<'a, SurveyedHold>);
-
-/// One who acts: an explicit owner is the same actor whichever client it acquires with, a task's number is one of its process.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Who<'a> {
-    Owner(&'a str),
-    Task(Uuid, &'a str),
-}
-
-impl<'a> Who<'a> {
-    fn of(client: &SurveyedClient, actor: Option<&'a str>) -> Option<Self> {
-        let actor = actor?;
-        Some(if actor.starts_with('o') {
-            Self::Owner(actor)
-        } else {
-            Self::Task(client.client, actor)
-        })
-    }
-}
-
-/// Kinds that exclude each other: a plain, a fair and a multi-lock of one name are one lock.
-fn family(kind: &str) -> &str {
-    match kind {
-        "lock" | "fair lock" | "multilock" => "lock",
-        "rwlock_read" | "rwlock_write" => "rwlock",
-        other => other,
-    }
-}
-
-fn has_permits(kind: &str) -> bool {
-    matches!(kind, "semaphore" | "leased_semaphore")
-}
-
-/// Returns whether a hold of this kind is in the way of a wait of that kind, for one name.
-fn is_in_the_way(hold: &str, wait: &str) -> bool {
-    !(hold == "rwlock_read" && wait == "rwlock_read")
 }
 
 impl Survey {
     /// Returns the deadlocks in what this survey tells. Its parts were told within some 10 s of each other and not at one moment, so a
-    /// deadlock may have ended, or never have been: [`Client::deadlocks`] looks twice.
+    /// deadlock may have ended, or never have been; and who holds is what the holders tell. [`Client::deadlocks`] looks twice, and at
+    /// the names themselves.
     #[must_use]
     pub fn deadlocks(&self) -> Vec<Deadlock> {
-        let graph = Graph::of(self);
-        let certain = graph.find(Certainty::Certain);
-        let mut found = certain.clone();
-        // Those with guesses, but for what is certain without them.
-        for deadlock in graph.find(Certainty::Suspected) {
-            let known = |edge: &DeadlockEdge| certain.iter().any(|it| it.edges.contains(edge));
-            if !deadlock.edges.iter().any(known) {
-                found.push(deadlock);
-            }
-        }
-        found
-    }
-
-    /// Returns the deadlocks that were there in `before` already, if all of their processes have told anew in the time `between`.
-    fn confirmed(&self, before: &Self, between: Duration) -> Vec<Deadlock> {
-        let old = before.deadlocks();
-        let same = |edge: &DeadlockEdge| {
-            let is_old = |it: &DeadlockEdge| {
-                (it.waiter, it.wait.began, &it.wait.name)
-                    == (edge.waiter, edge.wait.began, &edge.wait.name)
-                    && (&it.hold.owner, it.hold.token) == (&edge.hold.owner, edge.hold.token)
-            };
-            let told_anew = |id: Uuid| {
-                let client = self.clients.iter().find(|it| it.client == id);
-                client.is_some_and(|it| it.age < between)
-            };
-            old.iter().flat_map(|it| &it.edges).any(is_old)
-                && told_anew(edge.waiter)
-                && told_anew(edge.holder)
-        };
-        let mut found = self.deadlocks();
-        found.retain(|deadlock| deadlock.edges.iter().all(same));
-        found
+        Graph::of(&self.clients, &Held::default()).deadlocks()
     }
 }
 
-/// The waits of a survey whose actors are known, each with the holds in its way.
-struct Graph<'a> {
-    actors: usize,
-    waits: Vec<Edges<'a>>,
-}
-
-struct Edges<'a> {
-    actor: usize,
-    certain: bool,
-    wait: Place<'a, SurveyedWait>,
-    /// The holds in its way.
-    holds: Vec<Held<'a>>,
-}
-
-impl<'a> Graph<'a> {
-    fn of(survey: &'a Survey) -> Self {
-        let mut numbers: HashMap<Who<'a>, usize> = HashMap::new();
-        let mut number = |who: Who<'a>| {
-            let next = numbers.len();
-            *numbers.entry(who).or_insert(next)
-        };
-        let mut held: HashMap<(&str, &[u8]), Vec<Held<'a>>> = HashMap::new();
-        for client in &survey.clients {
-            for hold in &client.holds {
-                let actor = Who::of(client, hold.actor.as_deref()).map(&mut number);
-                let key = (family(&hold.kind), hold.name.as_bytes());
-                held.entry(key).or_default().push((actor, (client, hold)));
-            }
-        }
-        let mut waits = Vec::new();
-        for client in &survey.clients {
-            for wait in &client.waits {
-                let Some(who) = Who::of(client, wait.actor.as_deref()) else {
-                    continue;
-                };
-                let certain = matches!(who, Who::Owner(_)) && !has_permits(&wait.kind);
-                let key = (family(&wait.kind), wait.name.as_bytes());
-                let holds = held.get(&key).map(Vec::as_slice).unwrap_or_default();
-                waits.push(Edges {
-                    actor: number(who),
-                    certain,
-                    wait: (client, wait),
-                    holds: holds
-                        .iter()
-                        .filter(|(_, (_, hold))| is_in_the_way(&hold.kind, &wait.kind))
-                        .copied()
-                        .collect(),
-                });
-            }
-        }
-        Self {
-            actors: numbers.len(),
-            waits,
-        }
-    }
-
-    /// The need of a wait. `lasting`: what ends by itself does not count.
-    fn need(&self, edges: &Edges<'_>, sure: bool, lasting: bool) -> Need {
-        let (_, wait) = edges.wait;
-        let ends = lasting && wait.gives_up_in.is_some() || sure && !edges.certain;
-        let part = |hold: &SurveyedHold| match has_permits(&hold.kind) {
-            true => u64::from(hold.count),
-            false => 1,
-        };
-        let stays = |(actor, (_, hold)): &Held<'_>| {
-            let leaves = lasting && hold.ends_in.is_some();
-            actor.filter(|_| !leaves).map(|actor| (actor, part(hold)))
-        };
-        let all: u64 = edges.holds.iter().map(|(_, (_, hold))| part(hold)).sum();
-        let blockers: Vec<(usize, u64)> = edges.holds.iter().filter_map(stays).collect();
-        // Those whose actor is not known will leave.
-        let left = all - blockers.iter().map(|(_, part)| part).sum::<u64>();
-        let wanted = match has_permits(&wait.kind) {
-            true => u64::from(wait.wanted).min(all),
-            false => all,
-        };
-        Need {
-            actor: edges.actor,
-            blockers,
-            wanted: if ends { 0 } else { wanted.saturating_sub(left) },
-        }
-    }
-
-    fn find(&self, certainty: Certainty) -> Vec<Deadlock> {
-        let sure = certainty == Certainty::Certain;
-        let needs = |lasting| -> Vec<Need> {
-            let need = |edges| self.need(edges, sure, lasting);
-            self.waits.iter().map(need).collect()
-        };
-        let all = needs(false);
-        let knots = graph::knots(&graph::stuck(self.actors, &all), &all);
-        let for_ever = graph::stuck(self.actors, &needs(true));
-        let mut found: BTreeMap<usize, Deadlock> = BTreeMap::new();
-        for edges in &self.waits {
-            let Some(knot) = knots[edges.actor] else {
-                continue;
-            };
-            let deadlock = found.entry(knot).or_insert_with(|| Deadlock {
-                certainty,
-                until: None,
-                edges: Vec::new(),
-            });
-            let (waiter, wait) = edges.wait;
-            let ends = |deadlock: &mut Deadlock, end: Option<Duration>| {
-                if !for_ever[edges.actor]
-                    && let Some(end) = end
-                {
-                    deadlock.until = Some(deadlock.until.map_or(end, |until| until.min(end)));
-                }
-            };
-            ends(deadlock, wait.gives_up_in);
-            for (actor, (holder, hold)) in &edges.holds {
-                if actor.is_none_or(|actor| knots[actor] != Some(knot)) {
-                    continue;
-                }
-                ends(deadlock, hold.ends_in);
-                deadlock.edges.push(DeadlockEdge {
-                    waiter: waiter.client,
-                    waiter_app: waiter.app.clone(),
-                    wait: wait.clone(),
-                    holder: holder.client,
-                    holder_app: holder.app.clone(),
-                    hold: (*hold).clone(),
-                });
-            }
-        }
-        found.into_values().collect()
-    }
+/// Returns whether `edges` were there before, and all of their processes have told anew in the time `between`.
+pub(super) fn is_confirmed(
+    edges: &[DeadlockEdge],
+    before: &[&DeadlockEdge],
+    scene: &Scene,
+    between: Duration,
+) -> bool {
+    let told_anew = |party: &DeadlockParty| {
+        // Who tells nothing was seen on the server, both times.
+        is_foreign(&party.owner)
+            || scene
+                .clients
+                .iter()
+                .any(|it| Some(it.client) == party.client() && it.age < between)
+    };
+    let is_old = |edge: &DeadlockEdge| {
+        before.iter().any(|old| {
+            (&edge.name, edge.way) == (&old.name, old.way)
+                && edge.waiter.is_still(&old.waiter)
+                && edge.blocker.is_still(&old.blocker)
+        })
+    };
+    edges
+        .iter()
+        .all(|edge| is_old(edge) && told_anew(&edge.waiter) && told_anew(&edge.blocker))
 }

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait};
+use crate::actor::ActorId;
 use crate::client::Client;
 use crate::description::{Sharing, Subject, Synchronizer, Tenure};
 use crate::hold::state::HoldState;
+use crate::options::OnDeadlock;
 use crate::shared::Core;
 use crate::waiting::Waiting;
 use stanchion_transport::Moment;
@@ -75,7 +77,7 @@ pub(super) fn look(core: &Core, most_holds: usize, most_waits: usize) -> Surveye
         holds: held.collect(),
         waits: waits
             .into_iter()
-            .map(|(name, it)| wait(name.as_bytes(), &it, now))
+            .map(|(name, it)| wait(core, name.as_bytes(), &it, now))
             .collect(),
         more_holds,
         more_waits,
@@ -102,12 +104,14 @@ fn held(hold: &HoldState, behind: &HashMap<Subject, Behind>, now: Moment) -> Vec
             waiters: waits.map_or(0, |(count, _)| *count),
             longest_wait: waits.map(|(_, began)| now.since(*began)),
             actor: hold.terms.actor.map(|actor| actor.to_string()),
+            label: label(&hold.core, hold.terms.actor),
+            holders: hold.sync.holders(),
         }
     };
     hold.sync.names().into_iter().map(of_name).collect()
 }
 
-fn wait(name: &[u8], waiting: &Waiting, now: Moment) -> SurveyedWait {
+fn wait(core: &Core, name: &[u8], waiting: &Waiting, now: Moment) -> SurveyedWait {
     SurveyedWait {
         name: SurveyedName::new(name),
         kind: waiting.sync.kind().name().to_owned(),
@@ -116,8 +120,15 @@ fn wait(name: &[u8], waiting: &Waiting, now: Moment) -> SurveyedWait {
         waiting: now.since(waiting.began),
         gives_up_in: (waiting.deadline != Moment::FAR).then(|| waiting.deadline.since(now)),
         actor: waiting.actor.map(|actor| actor.to_string()),
+        label: label(core, waiting.actor),
+        fails_on_deadlock: waiting.on_deadlock == OnDeadlock::Fail,
+        holders: waiting.sync.holders(),
         began: waiting.began.micros(),
     }
+}
+
+fn label(core: &Core, actor: Option<ActorId>) -> Option<String> {
+    core.labels.of(actor?)
 }
 
 fn wanted(sync: &dyn Synchronizer) -> u32 {

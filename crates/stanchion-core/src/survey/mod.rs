@@ -4,17 +4,27 @@
 //! * [`record`]: the same as text, short enough for the server.
 //! * [`announcer`]: keeps that text on the server while there is something to tell, from the background.
 //! * [`remote`]: reads the texts of all processes.
+//! * [`holders`]: reads who holds a name, from the name itself.
+//! * [`scene`]: the records and the holders that a question needs: of all processes, or what one wait leads to.
 //! * [`graph`]: which of those who wait, wait for each other. Pure.
-//! * [`deadlocks`]: makes the graph of a survey, and tells what it found apart.
+//! * [`tangle`]: makes the graph of a scene. Pure.
+//! * [`deadlocks`]: what is found twice, for people.
+//! * [`own`]: a wait for what the waiting task itself holds.
+//! * [`watch`]: the same for one wait, which gives up.
 //!
-//! All of it informs people. No acquire, renewal or release depends on it.
+//! It informs people; no renewal or release depends on it, and no acquire but those that ask for [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
 
 mod announcer;
 mod deadlocks;
 mod graph;
+mod holders;
 mod local;
+pub(crate) mod own;
 mod record;
 mod remote;
+mod scene;
+mod tangle;
+mod watch;
 
 use std::fmt;
 use std::time::Duration;
@@ -22,11 +32,15 @@ use std::time::Duration;
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::holders::Holders;
 use crate::millis::as_millis;
 use crate::token::FencingToken;
 
 pub(crate) use announcer::{Announcer, run};
-pub use deadlocks::{Certainty, Deadlock, DeadlockEdge};
+pub use deadlocks::{Certainty, Deadlock, DeadlockEdge, DeadlockParty, InTheWay};
+pub(crate) use own::OwnHolds;
+pub(crate) use scene::Looks;
+pub(crate) use watch::{Watch, watch};
 
 /// The holds and the waits of all processes that tell of themselves, as far as they last: see
 /// [`Client::survey`](crate::Client::survey).
@@ -97,9 +111,14 @@ pub struct SurveyedHold {
     /// The longest of their waits.
     #[serde(rename = "longest_wait_ms", serialize_with = "as_millis")]
     pub longest_wait: Option<Duration>,
-    /// Actor that acquired it, within its process: an explicit owner (`o` and a number) or a task (`t` and its number). `None` outside of
-    /// tasks.
+    /// Actor that acquired it: a scope ([`Actor`](crate::Actor), `s` and a number), an explicit owner (`o` and a number), or within its process a
+    /// task (`t` and its number). `None` outside of all three.
     pub actor: Option<String>,
+    /// The label of the actor, if it is a scope.
+    pub label: Option<String>,
+    /// Where the server keeps who holds it.
+    #[serde(skip)]
+    pub(crate) holders: Holders,
 }
 
 /// A call that waits.
@@ -122,6 +141,12 @@ pub struct SurveyedWait {
     pub gives_up_in: Option<Duration>,
     /// Actor that waits, as [`SurveyedHold::actor`].
     pub actor: Option<String>,
+    /// The label of the actor, if it is a scope.
+    pub label: Option<String>,
+    /// True if it gives up in a deadlock: [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
+    pub fails_on_deadlock: bool,
+    #[serde(skip)]
+    pub(crate) holders: Holders,
     /// Tells it from other waits of its process, as long as it lasts.
     #[serde(skip)]
     pub(crate) began: u64,

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait};
 use crate::actor::mark_of;
+use crate::holders::Holders;
 use crate::token::FencingToken;
 use stanchion_transport::micros;
 
@@ -80,6 +81,12 @@ struct Hold {
     /// The actor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     a: Option<String>,
+    /// Its label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    l: Option<String>,
+    /// Where the server keeps the holders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    h: Option<String>,
     /// The waiters of this process.
     #[serde(default, skip_serializing_if = "is_zero")]
     m: usize,
@@ -103,6 +110,13 @@ struct Wait {
     e: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     a: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    l: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    h: Option<String>,
+    /// True if it gives up in a deadlock.
+    #[serde(default, skip_serializing_if = "is_false")]
+    f: bool,
     /// Tells it from others of this process: its start on the process's clock, in µs.
     i: u64,
 }
@@ -110,6 +124,44 @@ struct Wait {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 const fn is_zero(n: &usize) -> bool {
     *n == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_false(it: &bool) -> bool {
+    !*it
+}
+
+/// The word for a place of holders: `1`, `q` and a prefix, `r`, `w`, `p`.
+fn word_of(holders: &Holders) -> Option<String> {
+    Some(match holders {
+        Holders::Untold => return None,
+        Holders::Permits => "p".into(),
+        Holders::One => "1".into(),
+        Holders::Queue(prefix) => format!("q{prefix}"),
+        Holders::Readers => "r".into(),
+        Holders::Writer => "w".into(),
+    })
+}
+
+/// A word that this version does not know is of a later one's kind.
+fn holders_of(word: Option<String>) -> Holders {
+    let Some(word) = word else {
+        return Holders::Untold;
+    };
+    match word.split_at_checked(1) {
+        Some(("p", "")) => Holders::Permits,
+        Some(("1", "")) => Holders::One,
+        Some(("r", "")) => Holders::Readers,
+        Some(("w", "")) => Holders::Writer,
+        // Nothing but the prefix of a key: what others write may make nobody read whatever they like.
+        Some(("q", prefix)) if is_prefix(prefix) => Holders::Queue(prefix.to_owned().into()),
+        _ => Holders::Untold,
+    }
+}
+
+fn is_prefix(text: &str) -> bool {
+    let plain = |it: char| it.is_ascii_lowercase() || it == '_';
+    (1..=64).contains(&text.len()) && text.chars().all(plain)
 }
 
 impl Named {
@@ -163,6 +215,8 @@ pub(super) fn write(seen: &SurveyedClient, now: u64, names: bool) -> String {
         s: past(it.held),
         e: it.ends_in.map(future),
         a: it.actor.clone(),
+        l: it.label.clone().filter(|_| names),
+        h: word_of(&it.holders),
         m: it.waiters,
         w: it.longest_wait.map(past),
     };
@@ -174,6 +228,9 @@ pub(super) fn write(seen: &SurveyedClient, now: u64, names: bool) -> String {
         s: past(it.waiting),
         e: it.gives_up_in.map(future),
         a: it.actor.clone(),
+        l: it.label.clone().filter(|_| names),
+        h: word_of(&it.holders),
+        f: it.fails_on_deadlock,
         i: it.began,
     };
     let holds: Vec<Hold> = fitting(seen.holds.iter().map(hold), FOR_HOLDS);
@@ -232,6 +289,8 @@ pub(super) fn read(text: &[u8], now: u64, told: u64) -> Option<SurveyedClient> {
             waiters: it.m,
             longest_wait: it.w.map(ago),
             actor: it.a,
+            label: it.l,
+            holders: holders_of(it.h),
         })
     };
     let wait = |it: Wait| {
@@ -243,6 +302,9 @@ pub(super) fn read(text: &[u8], now: u64, told: u64) -> Option<SurveyedClient> {
             waiting: ago(it.s),
             gives_up_in: it.e.map(left),
             actor: it.a,
+            label: it.l,
+            fails_on_deadlock: it.f,
+            holders: holders_of(it.h),
             began: it.i,
         })
     };
@@ -278,7 +340,9 @@ mod tests {
             ends_in: None,
             waiters: 2,
             longest_wait: Some(Duration::from_secs(3)),
-            actor: Some("t7".into()),
+            actor: Some("s7".into()),
+            label: Some("transfer 4711".into()),
+            holders: Holders::Queue("redisson_lock_queue".into()),
         };
         let wait = |n: usize| SurveyedWait {
             name: SurveyedName::new(name),
@@ -288,6 +352,9 @@ mod tests {
             waiting: Duration::from_secs(2),
             gives_up_in: Some(Duration::from_secs(5)),
             actor: None,
+            label: None,
+            fails_on_deadlock: true,
+            holders: Holders::Readers,
             began: 17,
         };
         SurveyedClient {
@@ -338,10 +405,23 @@ mod tests {
     fn without_names_digits_stand_for_them() {
         let text = write(&seen(1, b"secret"), NOW * 1000, false);
         assert!(!text.contains("secret"), "{text}");
+        assert!(!text.contains("transfer"), "{text}");
         let back = read(text.as_bytes(), NOW, NOW).unwrap();
         let name = back.holds[0].name.to_string();
         assert!(name.starts_with('#') && name.len() == 9, "{name}");
         assert_eq!(back.holds[0].name, back.waits[0].name);
+    }
+
+    #[test]
+    fn places_of_holders_are_read_as_they_were_written() {
+        let queue = Holders::Queue("a_queue".into());
+        use Holders::{One, Permits, Readers, Untold, Writer};
+        for holders in [Untold, Permits, One, queue, Readers, Writer] {
+            assert_eq!(holders_of(word_of(&holders)), holders);
+        }
+        for odd in ["", "x", "q", "1q", "q*", "qA", "ää", &"q".repeat(70)] {
+            assert_eq!(holders_of(Some(odd.into())), Untold, "{odd}");
+        }
     }
 
     #[test]

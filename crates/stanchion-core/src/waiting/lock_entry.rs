@@ -38,6 +38,7 @@ use super::line::{self, Granted};
 use super::queue::{Queue, Room, Turn, Waiter, Wakers};
 use super::subscriptions::Ear;
 use super::ticket::{Applicant, Stay, Ticket, Visit};
+use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item};
 use crate::description::{Heard, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
@@ -276,6 +277,12 @@ impl LockEntry {
             core: Arc::downgrade(core),
             timetable: Arc::clone(&core.timetable),
         })
+    }
+
+    /// Returns whether `actor` has the exclusive hold, as far as this process knows.
+    pub(crate) fn is_held_by(&self, actor: ActorId) -> bool {
+        let holder = self.queue().holder.upgrade();
+        holder.is_some_and(|it| it.is_held() && it.terms.actor == Some(actor))
     }
 
     pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {

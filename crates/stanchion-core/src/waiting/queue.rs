@@ -22,6 +22,7 @@ use crate::hold::state::HoldState;
 use crate::hold::sweep::{Debt, Gathered};
 use crate::line::{Reason, Sign};
 use crate::options::HoldTerms;
+use crate::survey::DeadlockEdge;
 use crate::timetable::Slot;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Outage};
@@ -43,6 +44,8 @@ pub(crate) enum Turn {
     TimedOut,
     /// Fail: the client is shut down. No queue gives it.
     Closing,
+    /// Fail: it waits in a deadlock. No queue gives it.
+    Deadlock(Vec<DeadlockEdge>),
 }
 
 impl Turn {
@@ -54,7 +57,8 @@ impl Turn {
             | Self::Missed
             | Self::OutOfReach(_)
             | Self::TimedOut
-            | Self::Closing => None,
+            | Self::Closing
+            | Self::Deadlock(_) => None,
         }
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use dashmap::mapref::multiple::RefMulti;
 
 use super::lock_entry::{LockEntries, LockEntry};
-use crate::actor::Actor;
+use crate::actor::ActorId;
 use crate::description::{Subject, Synchronizer};
 use crate::name::Name;
+use crate::options::OnDeadlock;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
@@ -16,7 +17,8 @@ use stanchion_transport::Moment;
 pub(crate) struct Waiting {
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) owner: WireOwner,
-    pub(crate) actor: Option<Actor>,
+    pub(crate) actor: Option<ActorId>,
+    pub(crate) on_deadlock: OnDeadlock,
     pub(crate) began: Moment,
     pub(crate) deadline: Moment,
 }
@@ -36,6 +38,7 @@ impl LockEntries {
                 sync: Arc::clone(&waiter.sync),
                 owner: waiter.owner.clone(),
                 actor: waiter.terms.actor,
+                on_deadlock: waiter.terms.on_deadlock,
                 began: waiter.stay.began,
                 deadline: waiter.stay.deadline,
             });

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use stanchion::{
-    AcquireOptions, Certainty, Client, Deadlock, Lock, LockGuard, Owner, RwLock, Semaphore,
+    AcquireOptions, Actor, Certainty, Client, Deadlock, FairLock, InTheWay, Lock, LockGuard, Owner,
+    Preference, RwLock, Semaphore,
 };
-use stanchion_tests::World;
+use stanchion_tests::{JAVA, World};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -42,7 +43,7 @@ async fn found(observer: &Client) -> Vec<Deadlock> {
 /// The names that are waited for in a deadlock.
 fn names(deadlock: &Deadlock) -> Vec<String> {
     let mut names: Vec<String> = (deadlock.edges.iter())
-        .map(|edge| edge.wait.name.to_string())
+        .map(|edge| edge.name.to_string())
         .collect();
     names.sort();
     names
@@ -73,12 +74,12 @@ async fn two_owners_that_wait_for_each_other_are_found_within_25_seconds() {
     );
     assert_eq!(names(deadlock), ["x", "y"]);
     for edge in &deadlock.edges {
-        let there = if edge.waiter == a.id() { "y" } else { "x" };
-        assert_eq!(edge.wait.name.to_string(), there);
-        assert_eq!(edge.hold.name, edge.wait.name);
-        assert_ne!(edge.waiter, edge.holder);
-        assert!(edge.hold.token.is_some() && edge.wait.waiting > secs(1));
-        assert_eq!(edge.waiter_app == "orders", edge.waiter == a.id());
+        let is_a = edge.waiter.client() == Some(a.id());
+        assert_eq!(edge.name.to_string(), if is_a { "y" } else { "x" });
+        assert_eq!(edge.way, InTheWay::Holds);
+        assert_ne!(edge.waiter.client(), edge.blocker.client());
+        assert!(edge.blocker.token.is_some() && edge.waiter.since > Some(secs(1)));
+        assert_eq!(edge.waiter.app.as_deref() == Some("orders"), is_a);
     }
 }
 
@@ -101,7 +102,12 @@ async fn three_tasks_in_a_circle_are_suspected_and_who_waits_behind_is_not_named
     };
     assert_eq!(deadlock.certainty, Certainty::Suspected);
     assert_eq!(names(deadlock), ["x", "y", "z"]);
-    assert!(deadlock.edges.iter().all(|edge| edge.waiter != behind.id()));
+    assert!(
+        deadlock
+            .edges
+            .iter()
+            .all(|edge| edge.waiter.client() != Some(behind.id()))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -265,4 +271,190 @@ async fn what_a_process_that_died_told_last_confirms_nothing() {
     sleep(secs(11)).await;
     assert_eq!(observer.survey().await.unwrap().deadlocks().len(), 1);
     assert_eq!(looking.await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_scope_does_belongs_together_and_what_it_spawns_only_if_it_is_passed_on() {
+    for passed_on in [true, false] {
+        let world = World::engine();
+        let (a, b) = (world.named("a").await, world.named("b").await);
+        let mut tasks = Vec::new();
+        for (client, holds, waits) in [(&a, "x", "y"), (&b, "y", "x")] {
+            let lock = |name| Lock::new(client, name).unwrap();
+            let (holds, waits) = (lock(holds), lock(waits));
+            let transfer = client.actor(format!("transfer\n{}", client.id()));
+            let work = async move {
+                let _held = holds.acquire().await.unwrap();
+                sleep(secs(1)).await;
+                let waiting = async move { drop(waits.acquire().await) };
+                let waiting = match Actor::current().filter(|_| passed_on) {
+                    Some(actor) => tokio::spawn(actor.scope(waiting)),
+                    None => tokio::spawn(waiting),
+                };
+                waiting.await.unwrap();
+            };
+            tasks.push(tokio::spawn(transfer.scope(work)));
+        }
+        sleep(secs(12)).await;
+        let deadlocks = found(&a).await;
+        assert_eq!(deadlocks.len(), usize::from(passed_on), "{deadlocks:?}");
+        for deadlock in deadlocks {
+            assert_eq!(deadlock.certainty, Certainty::Certain);
+            let label = deadlock.edges[0].waiter.label.clone().unwrap();
+            assert!(label.starts_with("transfer "), "{label}");
+        }
+        tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_ahead_in_a_fair_queue_is_in_the_way() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let fair = |client: &Client| FairLock::new(client, "tickets").unwrap();
+    // One holds the tickets and waits for the gate. Behind it one waits who holds nothing, and behind that one the holder of the gate.
+    let (tickets, gate) = (fair(&clients[0]), Lock::new(&clients[0], "gate").unwrap());
+    let owner = clients[0].owner();
+    tokio::spawn(async move {
+        let _held = tickets.acquire_with(of(&owner)).await.unwrap();
+        sleep(secs(3)).await;
+        drop(gate.acquire_with(of(&owner)).await);
+    });
+    let (tickets, owner) = (fair(&clients[1]), clients[1].owner());
+    tokio::spawn(async move {
+        sleep(secs(1)).await;
+        drop(tickets.acquire_with(of(&owner)).await);
+    });
+    let (tickets, gate) = (fair(&clients[2]), Lock::new(&clients[2], "gate").unwrap());
+    let owner = clients[2].owner();
+    tokio::spawn(async move {
+        let _held = gate.acquire_with(of(&owner)).await.unwrap();
+        sleep(secs(2)).await;
+        drop(tickets.acquire_with(of(&owner)).await);
+    });
+    sleep(secs(14)).await;
+    let deadlocks = found(&clients[0]).await;
+    let [deadlock] = &deadlocks[..] else {
+        panic!("{deadlocks:?}");
+    };
+    assert_eq!(deadlock.certainty, Certainty::Certain);
+    let mut ahead = deadlock
+        .edges
+        .iter()
+        .filter(|edge| edge.way == InTheWay::Ahead);
+    let edge = ahead.next().unwrap();
+    assert_eq!(edge.waiter.client(), Some(clients[2].id()));
+    assert_eq!(edge.blocker.client(), Some(clients[1].id()));
+    assert_eq!(ahead.next(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_waits_between_readers_is_in_the_way() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let prices = |client: &Client| {
+        let prices = RwLock::new(client, "prices").unwrap();
+        prices.with_preference(Preference::Writer)
+    };
+    // One reads and waits for the gate; one waits to write; the one with the gate waits to read behind it.
+    let (reads, gate) = (prices(&clients[0]), Lock::new(&clients[0], "gate").unwrap());
+    let owner = clients[0].owner();
+    let first = tokio::spawn(async move {
+        let _reads = reads.read_with(of(&owner)).await.unwrap();
+        sleep(secs(3)).await;
+        drop(gate.acquire_with(of(&owner)).await);
+    });
+    let (writes, owner) = (prices(&clients[1]), clients[1].owner());
+    let writing = tokio::spawn(async move {
+        sleep(secs(1)).await;
+        drop(writes.write_with(of(&owner)).await);
+    });
+    let (reads, gate) = (prices(&clients[2]), Lock::new(&clients[2], "gate").unwrap());
+    let owner = clients[2].owner();
+    tokio::spawn(async move {
+        let _gate = gate.acquire_with(of(&owner)).await.unwrap();
+        sleep(secs(2)).await;
+        drop(reads.read_with(of(&owner)).await);
+    });
+    sleep(secs(14)).await;
+    let deadlocks = found(&clients[1]).await;
+    let [deadlock] = &deadlocks[..] else {
+        panic!("{deadlocks:?}");
+    };
+    assert_eq!(deadlock.edges.len(), 3, "{deadlock:?}");
+    assert_eq!(deadlock.certainty, Certainty::Certain);
+    writing.abort();
+    sleep(secs(12)).await;
+    assert!(first.is_finished(), "without the writer all go on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_readers_that_can_go_on_is_not_enough_for_a_writer_and_none_is_a_knot() {
+    for stuck in [true, false] {
+        let world = World::engine();
+        let clients = world.fleet(3).await;
+        let prices = |client: &Client| RwLock::new(client, "prices").unwrap();
+        let (reads, gate) = (prices(&clients[0]), Lock::new(&clients[0], "gate").unwrap());
+        let owner = clients[0].owner();
+        tokio::spawn(async move {
+            let _reads = reads.read_with(of(&owner)).await.unwrap();
+            sleep(secs(2)).await;
+            if stuck {
+                drop(gate.acquire_with(of(&owner)).await);
+            }
+            sleep(secs(600)).await;
+        });
+        let _reads = prices(&clients[1]).read().await.unwrap();
+        let (writes, gate) = (prices(&clients[2]), Lock::new(&clients[2], "gate").unwrap());
+        let owner = clients[2].owner();
+        tokio::spawn(async move {
+            let _gate = gate.acquire_with(of(&owner)).await.unwrap();
+            sleep(secs(1)).await;
+            drop(writes.write_with(of(&owner)).await);
+        });
+        sleep(secs(14)).await;
+        let deadlocks = found(&clients[1]).await;
+        assert_eq!(deadlocks.len(), usize::from(stuck), "{deadlocks:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn redissons_threads_are_found_by_what_the_locks_tell() {
+    let world = World::engine();
+    let client = world.client().await;
+    let fair = |name: &str| FairLock::new(&client, name).unwrap();
+    // Java has x and stands in the queue for y, which this one has: it waits for x.
+    let _ = world.admin(&["HSET", "x", JAVA, "1"]);
+    let _ = world.admin(&["PEXPIRE", "x", "600000"]);
+    let _own = holds_and_waits_fairly(&client, &fair("y"), &fair("x"));
+    sleep(secs(2)).await;
+    let _ = world.admin(&["RPUSH", "redisson_lock_queue:{y}", JAVA]);
+    let until = "9999999999999";
+    let _ = world.admin(&["ZADD", "redisson_lock_timeout:{y}", until, JAVA]);
+    sleep(secs(12)).await;
+    let deadlocks = found(&client).await;
+    let [deadlock] = &deadlocks[..] else {
+        panic!("{deadlocks:?}");
+    };
+    assert_eq!(
+        (deadlock.certainty, names(deadlock)),
+        (Certainty::Certain, vec!["x".into(), "y".into()])
+    );
+    let java = deadlock
+        .edges
+        .iter()
+        .filter(|edge| edge.waiter.owner == JAVA);
+    assert!(
+        java.clone()
+            .all(|edge| edge.waiter.app.is_none() && edge.waiter.since.is_none())
+    );
+    assert_eq!(java.count(), 1);
+}
+
+fn holds_and_waits_fairly(client: &Client, holds: &FairLock, waits: &FairLock) -> JoinHandle<()> {
+    let (owner, holds, waits) = (client.owner(), holds.clone(), waits.clone());
+    tokio::spawn(async move {
+        let _held = holds.acquire_with(of(&owner)).await.unwrap();
+        drop(waits.acquire_with(of(&owner)).await);
+    })
 }

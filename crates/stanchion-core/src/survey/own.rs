@@ -1,0 +1,62 @@
+//! A wait for what the waiting task, or its scope, holds itself: every acquire without an owner is a new one, and waits for the old.
+//!
+//! A hint, because a guard may have been moved to a task that will release it: one event for a name, and no error.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use super::SurveyedClient;
+use crate::description::Synchronizer;
+use crate::holders::Holders;
+use crate::options::HoldTerms;
+use crate::shared::Core;
+use crate::waiting::LockEntry;
+
+/// The most names that are remembered. Of more nothing is said.
+const MOST: usize = 1024;
+
+/// The names that were warned of.
+#[derive(Debug, Default)]
+pub(crate) struct OwnHolds(Mutex<HashSet<Vec<u8>>>);
+
+impl OwnHolds {
+    fn warn(&self, name: &[u8]) {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.contains(name) || names.len() >= MOST {
+            return;
+        }
+        names.insert(name.to_vec());
+        drop(names);
+        let name = String::from_utf8_lossy(name);
+        tracing::warn!(
+            %name,
+            "this task holds {name:?} already, and waits for it as another owner; to hold it twice, re-enter or pass an Owner"
+        );
+    }
+}
+
+/// Looks when a wait begins. Sees one exclusive holder, which the queue of the name knows: that costs nothing.
+pub(crate) fn at_once(core: &Core, sync: &dyn Synchronizer, entry: &LockEntry, terms: &HoldTerms) {
+    let permits = sync.holders() == Holders::Permits;
+    if let Some(actor) = terms.actor
+        && !permits
+        && entry.is_held_by(actor)
+    {
+        core.own.warn(entry.name().as_bytes());
+    }
+}
+
+/// Looks among all holds and waits of this process, where these are looked at anyway.
+pub(super) fn among(core: &Core, seen: &SurveyedClient) {
+    let readers = |holders: &Holders| *holders == Holders::Readers;
+    for wait in seen.waits.iter().filter(|it| it.actor.is_some()) {
+        let own = seen.holds.iter().any(|hold| {
+            (&hold.name, &hold.actor) == (&wait.name, &wait.actor)
+                && !matches!(hold.holders, Holders::Untold | Holders::Permits)
+                && !(readers(&hold.holders) && readers(&wait.holders))
+        });
+        if own {
+            core.own.warn(wait.name.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! The graph of a scene: which call waits for whom.
+//!
+//! An acquire is not tied to what else its caller holds. What ties them is the actor: a scope or an explicit owner, by their user's word, or
+//! the task that acquired, which is a guess. Of Redisson's it is the owner: an instance and a thread.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::deadlocks::{Certainty, Deadlock, DeadlockEdge, DeadlockParty, InTheWay};
+use super::graph::{self, Need};
+use super::holders::{Held, Seen, tells};
+use super::{SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait};
+use crate::actor::ActorId;
+use crate::holders::Holders;
+
+/// A hold or a wait, with the client that told it.
+type Told<'a, T> = (&'a SurveyedClient, &'a T);
+
+/// One who acts: a scope and an explicit owner are the same actor whichever client they acquire with, a task's number is one of its process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Who<'a> {
+    Certain(&'a str),
+    Task(Uuid, &'a str),
+    /// Redisson's instance and thread.
+    Foreign(&'a str),
+}
+
+impl<'a> Who<'a> {
+    fn of(client: &SurveyedClient, actor: Option<&'a str>) -> Option<Self> {
+        let actor = actor?;
+        Some(if ActorId::is_certain_as(actor) {
+            Self::Certain(actor)
+        } else {
+            Self::Task(client.client, actor)
+        })
+    }
+}
+
+/// Returns whether `owner` is of a client that keeps no records: Redisson's ids have another version than ours.
+pub(super) fn is_foreign(owner: &str) -> bool {
+    client_of(owner).is_some_and(|client| client.get_version_num() != 8)
+}
+
+/// The client in an owner.
+pub(super) fn client_of(owner: &str) -> Option<Uuid> {
+    owner.split_once(':')?.0.parse().ok()
+}
+
+/// One who is in the way of a wait.
+#[derive(Clone, Copy, Debug)]
+struct Blocker<'a> {
+    /// Its number; `None`: nobody known, who will leave some day.
+    actor: Option<usize>,
+    by: By<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum By<'a> {
+    Hold(Told<'a, SurveyedHold>),
+    /// It waits, and comes first.
+    Wait(Told<'a, SurveyedWait>),
+    /// One who tells nothing.
+    Silent(&'a str, InTheWay),
+}
+
+impl By<'_> {
+    /// What it gives back when it leaves.
+    fn part(&self) -> u64 {
+        match self {
+            Self::Hold((_, hold)) if hold.holders == Holders::Permits => u64::from(hold.count),
+            _ => 1,
+        }
+    }
+
+    /// The time after which it leaves though nobody releases.
+    const fn ends_in(&self) -> Option<Duration> {
+        match self {
+            Self::Hold((_, hold)) => hold.ends_in,
+            Self::Wait((_, wait)) => wait.gives_up_in,
+            Self::Silent(..) => None,
+        }
+    }
+
+    fn party(&self) -> DeadlockParty {
+        match self {
+            Self::Hold((client, hold)) => DeadlockParty::holds(client, hold),
+            Self::Wait((client, wait)) => DeadlockParty::waits(client, wait),
+            Self::Silent(owner, _) => DeadlockParty::silent(owner),
+        }
+    }
+
+    const fn way(&self) -> InTheWay {
+        match self {
+            Self::Hold(_) => InTheWay::Holds,
+            Self::Wait(_) => InTheWay::Ahead,
+            Self::Silent(_, way) => *way,
+        }
+    }
+}
+
+/// A wait whose actor is known, with those in its way.
+struct Edges<'a> {
+    actor: usize,
+    certain: bool,
+    name: &'a [u8],
+    /// `None` of one who tells nothing.
+    wait: Option<Told<'a, SurveyedWait>>,
+    owner: &'a str,
+    blockers: Vec<Blocker<'a>>,
+}
+
+/// The waits of a scene.
+pub(super) struct Graph<'a> {
+    actors: usize,
+    waits: Vec<Edges<'a>>,
+}
+
+/// A name; of permits also the kind.
+type Place<'a> = (Option<&'a str>, &'a [u8]);
+
+/// What is known of owners and actors.
+#[derive(Default)]
+struct Index<'a> {
+    numbers: HashMap<Who<'a>, usize>,
+    holds: HashMap<&'a str, Told<'a, SurveyedHold>>,
+    by_name: HashMap<Place<'a>, Vec<Told<'a, SurveyedHold>>>,
+    waits: HashMap<&'a str, Told<'a, SurveyedWait>>,
+    /// Those who wait to write, by name.
+    writers: HashMap<&'a [u8], Vec<Told<'a, SurveyedWait>>>,
+}
+
+/// What excludes each other: locks of all kinds that are one hash, permits of one kind.
+fn place<'a>(kind: &'a str, holders: &Holders, name: &'a [u8]) -> Place<'a> {
+    let alone = matches!(holders, Holders::Untold | Holders::Permits);
+    (alone.then_some(kind), name)
+}
+
+impl<'a> Index<'a> {
+    fn of(clients: &'a [SurveyedClient]) -> Self {
+        let mut index = Self::default();
+        for client in clients {
+            for hold in &client.holds {
+                // An owner is used for one hold; with several names it is the same.
+                index.holds.entry(&hold.owner).or_insert((client, hold));
+                let place = place(&hold.kind, &hold.holders, hold.name.as_bytes());
+                index.by_name.entry(place).or_default().push((client, hold));
+            }
+            for wait in &client.waits {
+                index.waits.insert(&wait.owner, (client, wait));
+                if wait.holders == Holders::Writer {
+                    let name = wait.name.as_bytes();
+                    index.writers.entry(name).or_default().push((client, wait));
+                }
+            }
+        }
+        index
+    }
+
+    fn number(&mut self, who: Option<Who<'a>>) -> Option<usize> {
+        let next = self.numbers.len();
+        Some(*self.numbers.entry(who?).or_insert(next))
+    }
+
+    fn hold(&mut self, (client, hold): Told<'a, SurveyedHold>) -> Blocker<'a> {
+        Blocker {
+            actor: self.number(Who::of(client, hold.actor.as_deref())),
+            by: By::Hold((client, hold)),
+        }
+    }
+
+    fn wait(&mut self, (client, wait): Told<'a, SurveyedWait>) -> Blocker<'a> {
+        Blocker {
+            actor: self.number(Who::of(client, wait.actor.as_deref())),
+            by: By::Wait((client, wait)),
+        }
+    }
+
+    fn silent(&mut self, owner: &'a str, way: InTheWay) -> Blocker<'a> {
+        Blocker {
+            actor: self.number(is_foreign(owner).then_some(Who::Foreign(owner))),
+            by: By::Silent(owner, way),
+        }
+    }
+
+    fn holder(&mut self, owner: &'a str) -> Blocker<'a> {
+        match self.holds.get(owner) {
+            Some(told) => self.hold(*told),
+            None => self.silent(owner, InTheWay::Holds),
+        }
+    }
+
+    fn ahead(&mut self, owner: &'a str) -> Blocker<'a> {
+        match self.waits.get(owner) {
+            Some(told) => self.wait(*told),
+            None => self.silent(owner, InTheWay::Ahead),
+        }
+    }
+
+    /// Those in the way of a wait, from the lock itself.
+    fn seen(&mut self, (client, wait): Told<'a, SurveyedWait>, seen: &'a Seen) -> Vec<Blocker<'a>> {
+        let reads = wait.holders == Holders::Readers;
+        let in_the_way = seen.holders.iter().filter(|it| !(reads && it.reads));
+        let mut blockers: Vec<Blocker<'a>> = in_the_way.map(|it| self.holder(&it.owner)).collect();
+        if reads && blockers.is_empty() && !seen.holders.is_empty() {
+            blockers = self.writers_before((client, wait));
+        }
+        let queued = seen.queue.iter();
+        let place = seen.queue.iter().position(|owner| *owner == wait.owner);
+        // Behind all that are seen, if there are more.
+        let ahead = place.unwrap_or(if seen.more_queued {
+            seen.queue.len()
+        } else {
+            0
+        });
+        blockers.extend(queued.take(ahead).map(|owner| self.ahead(owner)));
+        blockers
+    }
+
+    /// Those in the way of a wait, by the processes' own words.
+    fn told(&mut self, (client, wait): Told<'a, SurveyedWait>) -> Vec<Blocker<'a>> {
+        let place = place(&wait.kind, &wait.holders, wait.name.as_bytes());
+        let holds = self.by_name.get(&place).cloned().unwrap_or_default();
+        let reads = |holders: &Holders| *holders == Holders::Readers;
+        let both_read =
+            |(_, hold): &Told<'a, SurveyedHold>| reads(&hold.holders) && reads(&wait.holders);
+        let in_the_way = holds.iter().filter(|it| !both_read(it));
+        let blockers: Vec<Blocker<'a>> = in_the_way.map(|it| self.hold(*it)).collect();
+        if blockers.is_empty() && !holds.is_empty() {
+            return self.writers_before((client, wait));
+        }
+        blockers
+    }
+
+    /// Who waits to read while others read, waits behind those who wait to write and came before.
+    fn writers_before(&mut self, (_, wait): Told<'a, SurveyedWait>) -> Vec<Blocker<'a>> {
+        let writers = self.writers.get(wait.name.as_bytes());
+        let mut before = writers.cloned().unwrap_or_default();
+        before.retain(|(_, writer)| writer.waiting >= wait.waiting);
+        before.into_iter().map(|it| self.wait(it)).collect()
+    }
+}
+
+impl<'a> Graph<'a> {
+    /// Makes the graph of what `clients` tell, with the holders of those names that were looked at.
+    pub(super) fn of(clients: &'a [SurveyedClient], held: &'a Held) -> Self {
+        let mut index = Index::of(clients);
+        let mut waits = Vec::new();
+        for client in clients {
+            for wait in &client.waits {
+                let who = Who::of(client, wait.actor.as_deref());
+                let certain = matches!(who, Some(Who::Certain(_)))
+                    && !matches!(wait.holders, Holders::Untold | Holders::Permits);
+                let Some(actor) = index.number(who) else {
+                    continue;
+                };
+                let name = wait.name.as_bytes();
+                let seen = held.get(name).filter(|_| tells(&wait.name, &wait.holders));
+                let mut blockers = match seen {
+                    Some(seen) => index.seen((client, wait), seen),
+                    None => index.told((client, wait)),
+                };
+                // Its own other place in a queue keeps it from nothing.
+                blockers.retain(|it| it.actor != Some(actor) || it.by.way() == InTheWay::Holds);
+                waits.push(Edges {
+                    actor,
+                    certain,
+                    name,
+                    wait: Some((client, wait)),
+                    owner: &wait.owner,
+                    blockers,
+                });
+            }
+        }
+        for (name, seen) in held {
+            for (place, owner) in seen.queue.iter().enumerate() {
+                if !is_foreign(owner) {
+                    continue;
+                }
+                let Some(actor) = index.number(Some(Who::Foreign(owner))) else {
+                    continue;
+                };
+                let holders = seen.holders.iter().map(|it| index.holder(&it.owner));
+                let mut blockers: Vec<Blocker<'a>> = holders.collect();
+                blockers.extend(seen.queue[..place].iter().map(|it| index.ahead(it)));
+                waits.push(Edges {
+                    actor,
+                    certain: true,
+                    name,
+                    wait: None,
+                    owner,
+                    blockers,
+                });
+            }
+        }
+        Self {
+            actors: index.numbers.len(),
+            waits,
+        }
+    }
+
+    /// The need of a wait. `lasting`: what ends by itself does not count.
+    fn need(edges: &Edges<'_>, sure: bool, lasting: bool) -> Need {
+        let gives_up = edges
+            .wait
+            .is_some_and(|(_, wait)| wait.gives_up_in.is_some());
+        let ends = lasting && gives_up || sure && !edges.certain;
+        let stays = |it: &Blocker<'_>| {
+            let leaves = lasting && it.by.ends_in().is_some();
+            it.actor
+                .filter(|_| !leaves)
+                .map(|actor| (actor, it.by.part()))
+        };
+        let all: u64 = edges.blockers.iter().map(|it| it.by.part()).sum();
+        let blockers: Vec<(usize, u64)> = edges.blockers.iter().filter_map(stays).collect();
+        // Those whose actor is not known will leave.
+        let left = all - blockers.iter().map(|(_, part)| part).sum::<u64>();
+        let wanted = match edges.wait {
+            Some((_, wait)) if wait.holders == Holders::Permits => u64::from(wait.wanted).min(all),
+            _ => all,
+        };
+        Need {
+            actor: edges.actor,
+            blockers,
+            wanted: if ends { 0 } else { wanted.saturating_sub(left) },
+        }
+    }
+
+    fn needs(&self, sure: bool, lasting: bool) -> Vec<Need> {
+        let need = |edges| Self::need(edges, sure, lasting);
+        self.waits.iter().map(need).collect()
+    }
+
+    fn knots(&self, needs: &[Need]) -> Vec<Option<usize>> {
+        graph::knots(&graph::stuck(self.actors, needs), needs)
+    }
+
+    /// Finds those that are certain, and those that are suspected beside them.
+    pub(super) fn deadlocks(&self) -> Vec<Deadlock> {
+        let certain = self.find(Certainty::Certain);
+        let mut found = certain.clone();
+        // Those with guesses, but for what is certain without them.
+        for deadlock in self.find(Certainty::Suspected) {
+            let known = |edge: &DeadlockEdge| certain.iter().any(|it| it.edges.contains(edge));
+            if !deadlock.edges.iter().any(known) {
+                found.push(deadlock);
+            }
+        }
+        found
+    }
+
+    fn find(&self, certainty: Certainty) -> Vec<Deadlock> {
+        let sure = certainty == Certainty::Certain;
+        let knots = self.knots(&self.needs(sure, false));
+        let for_ever = graph::stuck(self.actors, &self.needs(sure, true));
+        let mut found: BTreeMap<usize, Deadlock> = BTreeMap::new();
+        for edges in &self.waits {
+            let Some(knot) = knots[edges.actor] else {
+                continue;
+            };
+            let deadlock = found.entry(knot).or_insert_with(|| Deadlock {
+                certainty,
+                until: None,
+                edges: Vec::new(),
+            });
+            let mut ends = |end: Option<Duration>| {
+                if !for_ever[edges.actor]
+                    && let Some(end) = end
+                {
+                    deadlock.until = Some(deadlock.until.map_or(end, |until| until.min(end)));
+                }
+            };
+            ends(edges.wait.and_then(|(_, wait)| wait.gives_up_in));
+            for blocker in &edges.blockers {
+                if blocker
+                    .actor
+                    .is_some_and(|actor| knots[actor] == Some(knot))
+                {
+                    ends(blocker.by.ends_in());
+                }
+            }
+            deadlock.edges.extend(edges.within(&knots, knot));
+        }
+        found.into_values().collect()
+    }
+
+    /// The certain deadlock in which `mine` is a wait that may give up: the number of those that do so before it, and the deadlock's
+    /// edges. Everybody who sees the same comes to the same order.
+    pub(super) fn to_give_up(
+        &self,
+        mine: impl Fn(&SurveyedClient, &SurveyedWait) -> bool,
+    ) -> Option<(u32, Vec<DeadlockEdge>)> {
+        let needs = self.needs(true, false);
+        let knots = self.knots(&needs);
+        let is_mine = |(client, wait): Told<'a, SurveyedWait>| mine(client, wait);
+        let own = self.waits.iter().find(|it| it.wait.is_some_and(is_mine))?;
+        let knot = knots[own.actor]?;
+        let mut may: Vec<Told<'a, SurveyedWait>> = Vec::new();
+        for (at, edges) in self.waits.iter().enumerate() {
+            let Some((client, wait)) = edges.wait else {
+                continue;
+            };
+            let inside = knots[edges.actor] == Some(knot);
+            // Somebody else must be able to go on: the end of a wait that keeps nobody from anything helps nobody.
+            if inside && wait.fails_on_deadlock && edges.certain && self.helps(&needs, &knots, at) {
+                may.push((client, wait));
+            }
+        }
+        // The youngest first. `began` and the name tell waits of one client apart.
+        may.sort_by_key(|(client, wait)| (wait.waiting, client.client, wait.began, &wait.name));
+        let rank = may.iter().position(|it| is_mine(*it))?;
+        let edges = self.waits.iter().filter(|it| knots[it.actor] == Some(knot));
+        let edges = edges.flat_map(|it| it.within(&knots, knot)).collect();
+        Some((u32::try_from(rank).unwrap_or(u32::MAX), edges))
+    }
+
+    /// Returns whether another actor of the same knot goes on when the wait `at` ends, and its actor with it.
+    fn helps(&self, needs: &[Need], knots: &[Option<usize>], at: usize) -> bool {
+        let mut without = needs.to_vec();
+        let actor = without.remove(at).actor;
+        let stuck = graph::stuck(self.actors, &without);
+        let freed = |other: usize| other != actor && knots[other] == knots[actor] && !stuck[other];
+        (0..self.actors).any(freed)
+    }
+}
+
+impl Edges<'_> {
+    /// The edges to others of the same knot.
+    fn within(&self, knots: &[Option<usize>], knot: usize) -> Vec<DeadlockEdge> {
+        let inside = |it: &&Blocker<'_>| it.actor.is_some_and(|actor| knots[actor] == Some(knot));
+        let edge = |blocker: &Blocker<'_>| DeadlockEdge {
+            name: SurveyedName::new(self.name),
+            waiter: match self.wait {
+                Some((client, wait)) => DeadlockParty::waits(client, wait),
+                None => DeadlockParty::silent(self.owner),
+            },
+            blocker: blocker.by.party(),
+            way: blocker.by.way(),
+        };
+        self.blockers.iter().filter(inside).map(edge).collect()
+    }
+}

@@ -1,0 +1,180 @@
+//! A wait that gives up in a deadlock: [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
+//!
+//! The background looks, so that nothing depends on how often the caller is polled. All who look at one deadlock read the same records,
+//! their own included, and so come to the same order: one of them gives up.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::deadlocks::{APART, DeadlockEdge, is_confirmed};
+use super::scene::Scene;
+use super::tangle::Graph;
+use super::{SurveyedClient, SurveyedWait};
+use crate::actor::ActorId;
+use crate::description::Synchronizer;
+use crate::shared::Core;
+use stanchion_transport::{Failure, Moment, ServerRejection};
+
+/// The time that a wait lasts before anybody looks.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+
+/// The number of looks that each who gives up before has for it.
+const LOOKS_FOR_OTHERS: u32 = 3;
+
+/// A decision that was not taken for so long is old: the deadlock may have ended.
+const OLD: Duration = Duration::from_secs(2);
+
+/// The looks for one wait. Dropped, they end.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    core: Weak<Core>,
+    wait: Arc<Wait>,
+    found: oneshot::Receiver<Found>,
+    _end: DropGuard,
+}
+
+/// The wait.
+#[derive(Debug)]
+struct Wait {
+    actor: String,
+    /// Its names: a multi-lock waits for one of several.
+    names: Vec<Vec<u8>>,
+    /// Its start on the process's clock, in µs.
+    began: u64,
+}
+
+#[derive(Debug)]
+struct Found {
+    at: Moment,
+    edges: Vec<DeadlockEdge>,
+}
+
+/// Begins to look for deadlocks of a wait that began at `began`.
+pub(crate) fn watch(
+    core: &Arc<Core>,
+    sync: &dyn Synchronizer,
+    actor: ActorId,
+    began: Moment,
+) -> Watch {
+    let wait = Arc::new(Wait {
+        actor: actor.to_string(),
+        names: sync
+            .names()
+            .iter()
+            .map(|it| it.as_bytes().to_vec())
+            .collect(),
+        began: began.micros(),
+    });
+    Watch::begin(core, wait, began + FIRST_LOOK)
+}
+
+impl Watch {
+    fn begin(core: &Arc<Core>, wait: Arc<Wait>, first: Moment) -> Self {
+        let (give, found) = oneshot::channel();
+        let end = CancellationToken::new();
+        let looking = look(Arc::downgrade(core), Arc::clone(&wait), first, give);
+        let (ended, closed) = (end.clone(), core.closed.clone());
+        core.runner.serve(async move {
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => {}
+                () = closed.cancelled() => {}
+                () = looking => {}
+            }
+        });
+        Self {
+            core: Arc::downgrade(core),
+            wait,
+            found,
+            _end: end.drop_guard(),
+        }
+    }
+
+    /// Resolves when the wait must give up. Cancel safe.
+    pub(crate) async fn must_give_up(&mut self) -> Vec<DeadlockEdge> {
+        loop {
+            let found = (&mut self.found).await;
+            let (Ok(found), Some(core)) = (found, self.core.upgrade()) else {
+                // Nothing is to be found any more.
+                return std::future::pending().await;
+            };
+            let now = core.clock.now();
+            if now.since(found.at) < OLD {
+                return found.edges;
+            }
+            // The caller was not polled when it should have given up.
+            *self = Self::begin(&core, Arc::clone(&self.wait), now);
+        }
+    }
+}
+
+/// Looks until the wait must give up.
+async fn look(core: Weak<Core>, wait: Arc<Wait>, first: Moment, give: oneshot::Sender<Found>) {
+    let mine = |client: &SurveyedClient, it: &SurveyedWait| {
+        it.began == wait.began
+            && it.actor.as_ref() == Some(&wait.actor)
+            && wait.names.iter().any(|name| name == it.name.as_bytes())
+            && client.age < APART
+    };
+    let mut next = first;
+    let mut before: Option<(Moment, Vec<DeadlockEdge>)> = None;
+    // How often in a row the same was found.
+    let mut confirmed = 0;
+    loop {
+        let Some(strong) = core.upgrade() else { return };
+        let pause = next.since(strong.clock.now());
+        drop(strong);
+        tokio::time::sleep(pause).await;
+        let Some(strong) = core.upgrade() else { return };
+        let now = strong.clock.now();
+        next = now + APART;
+        let own = strong.id;
+        let mine =
+            |client: &SurveyedClient, it: &SurveyedWait| client.client == own && mine(client, it);
+        let Some(scene) = surroundings(&strong, &wait.actor).await else {
+            (before, confirmed) = (None, 0);
+            continue;
+        };
+        let Some((rank, edges)) = Graph::of(&scene.clients, &scene.held).to_give_up(mine) else {
+            (before, confirmed) = (None, 0);
+            continue;
+        };
+        let same = before.take().is_some_and(|(at, before)| {
+            let before: Vec<&DeadlockEdge> = before.iter().collect();
+            is_confirmed(&edges, &before, &scene, now.since(at))
+        });
+        confirmed = if same { confirmed + 1 } else { 0 };
+        if confirmed > rank.saturating_mul(LOOKS_FOR_OTHERS) {
+            // Nobody waits for it if the caller has left.
+            let at = strong.clock.now();
+            give.send(Found { at, edges }).ok();
+            return;
+        }
+        before = Some((now, edges));
+    }
+}
+
+/// Reads what leads on from the waits of `actor`. `None`: nothing is known now.
+async fn surroundings(core: &Core, actor: &str) -> Option<Scene> {
+    let limit = core.config.operation_timeout;
+    match tokio::time::timeout(limit, Scene::around(core, actor)).await {
+        Ok(Ok(scene)) => scene,
+        Ok(Err(Failure::Rejected(ServerRejection::NotPermitted { detail }))) => {
+            if core.looks.first_refusal() {
+                tracing::warn!(
+                    detail,
+                    "not permitted to look for deadlocks, so calls with OnDeadlock::Fail wait on; grant ~stanchion_client*"
+                );
+            }
+            None
+        }
+        Ok(Err(failure)) => {
+            tracing::debug!(?failure, "did not look for deadlocks");
+            None
+        }
+        Err(_) => None,
+    }
+}

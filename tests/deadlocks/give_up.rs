@@ -1,0 +1,335 @@
+//! `OnDeadlock::Fail`: one of those who wait for each other gives up.
+
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, AcquireOptions, Actor, Client, FairLock, Lock, Lockable, MultiLock, OnDeadlock,
+    Presence, RedLock, RedLockError, Rejection, RwLock, Semaphore,
+};
+use stanchion_tests::World;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn failing() -> AcquireOptions {
+    AcquireOptions::new().on_deadlock(OnDeadlock::Fail)
+}
+
+fn lock(client: &Client, name: &str) -> Lock {
+    Lock::new(client, name).unwrap()
+}
+
+type Ended = Result<(), AcquireError>;
+
+/// Holds one name and, after `pause`, waits for another, in the scope of an actor; then releases both.
+fn entangled(
+    client: &Client,
+    holds: &str,
+    waits: &str,
+    pause: Duration,
+    options: AcquireOptions,
+) -> JoinHandle<Ended> {
+    let (holds, waits) = (lock(client, holds), lock(client, waits));
+    let work = async move {
+        let _held = holds.acquire().await?;
+        sleep(pause).await;
+        waits.acquire_with(options).await.map(drop)
+    };
+    tokio::spawn(client.actor("transfer").scope(work))
+}
+
+/// Every one's end, within `limit`; the errors.
+async fn ends(tasks: Vec<JoinHandle<Ended>>, limit: Duration) -> Vec<AcquireError> {
+    let mut failed = Vec::new();
+    for task in tasks {
+        let ended = timeout(limit, task).await.unwrap().unwrap();
+        failed.extend(ended.err());
+    }
+    failed
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_gives_up_and_the_other_goes_on() {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    let older = entangled(&a, "x", "y", secs(1), failing());
+    let began = Instant::now();
+    let younger = entangled(&b, "y", "x", secs(2), failing());
+    let error = timeout(secs(40), younger)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        (secs(16)..secs(32)).contains(&began.elapsed()),
+        "{:?}",
+        began.elapsed()
+    );
+    timeout(secs(5), older).await.unwrap().unwrap().unwrap();
+    let AcquireError::Deadlock {
+        name,
+        waited,
+        free_by,
+        cycle,
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((name.to_string().as_str(), *free_by), ("x", None));
+    assert!(*waited > secs(15));
+    let mut names: Vec<String> = cycle.iter().map(|edge| edge.name.to_string()).collect();
+    names.sort();
+    assert_eq!(names, ["x", "y"]);
+    for edge in cycle {
+        assert_eq!(edge.waiter.pid, Some(std::process::id()));
+        assert_eq!(edge.waiter.label.as_deref(), Some("transfer"));
+        assert!(edge.blocker.token.is_some());
+    }
+    let text = error.to_string();
+    assert!(
+        text.contains("for x, which a (pid ") && text.contains("transfer) as "),
+        "{text}"
+    );
+    // P3
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn exactly_one_of_n_gives_up_100_of_100() {
+    for round in 0..100_u64 {
+        let world = World::engine();
+        let size = 2 + usize::try_from(round % 4).unwrap();
+        let clients = world.fleet(size).await;
+        let mut rng = fastrand::Rng::with_seed(round);
+        let name = |at: usize| format!("n{}", at % size);
+        let tasks = (0..size).map(|at| {
+            // Some begin in the same millisecond, some seconds later.
+            let pause = Duration::from_millis(1000 + [0, 1, 700, 9000][rng.usize(0..4)]);
+            entangled(&clients[at], &name(at), &name(at + 1), pause, failing())
+        });
+        let failed = ends(tasks.collect(), secs(90)).await;
+        assert_eq!(failed.len(), 1, "round {round}: {failed:?}");
+        assert!(
+            matches!(failed[0], AcquireError::Deadlock { .. }),
+            "{}",
+            failed[0]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_who_asks_for_it_gives_up_and_only_for_a_deadlock() {
+    let world = World::engine();
+    let (a, b) = (world.client().await, world.client().await);
+    // The older asks for it, the younger does not.
+    let older = entangled(&a, "x", "y", secs(1), failing());
+    let younger = entangled(&b, "y", "x", secs(4), AcquireOptions::new());
+    let failed = timeout(secs(60), older).await.unwrap().unwrap();
+    assert!(
+        matches!(failed, Err(AcquireError::Deadlock { .. })),
+        "{failed:?}"
+    );
+    timeout(secs(5), younger).await.unwrap().unwrap().unwrap();
+    // A chain, for long.
+    let held = lock(&b, "z").acquire().await.unwrap();
+    let waits = entangled(&a, "x", "z", secs(1), failing());
+    sleep(secs(120)).await;
+    assert!(!waits.is_finished());
+    held.release().await.unwrap();
+    timeout(secs(5), waits).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_polled_is_passed_over() {
+    let world = World::engine();
+    let (a, b) = (world.client().await, world.client().await);
+    let older = entangled(&a, "x", "y", secs(1), failing());
+    let (y, x) = (lock(&b, "y"), lock(&b, "x"));
+    let actor = b.actor("stalled");
+    let held = actor.scope(y.acquire()).await.unwrap();
+    sleep(secs(3)).await;
+    // Polled until it waits, and not again until the other has given up.
+    let mut younger = Box::pin(actor.scope(x.acquire_with(failing())));
+    assert!(timeout(secs(2), &mut younger).await.is_err());
+    let failed = timeout(secs(120), older).await.unwrap().unwrap();
+    assert!(
+        matches!(failed, Err(AcquireError::Deadlock { .. })),
+        "{failed:?}"
+    );
+    // Its own decision is old by now.
+    drop(timeout(secs(5), younger).await.unwrap().unwrap());
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_nobody_took_is_not_taken_when_it_is_old() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let older = entangled(&clients[0], "x", "y", secs(1), failing());
+    let (y, x) = (lock(&clients[1], "y"), lock(&clients[1], "x"));
+    let actor = clients[1].actor("stalled");
+    let held = actor.scope(y.acquire()).await.unwrap();
+    sleep(secs(2)).await;
+    // This one is first when x is free, and belongs to no deadlock.
+    let between = tokio::spawn(lock(&clients[2], "x").acquire());
+    sleep(secs(1)).await;
+    let mut younger = Box::pin(actor.scope(x.acquire_with(failing())));
+    assert!(timeout(secs(2), &mut younger).await.is_err());
+    let failed = timeout(secs(120), older).await.unwrap().unwrap();
+    assert!(
+        matches!(failed, Err(AcquireError::Deadlock { .. })),
+        "{failed:?}"
+    );
+    let between = timeout(secs(5), between).await.unwrap().unwrap().unwrap();
+    assert!(timeout(secs(30), &mut younger).await.is_err());
+    between.release().await.unwrap();
+    drop(timeout(secs(5), younger).await.unwrap().unwrap());
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_end_would_help_nobody_waits_on() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let fair = |client: &Client| FairLock::new(client, "tickets").unwrap();
+    let (tickets, gate) = (fair(&clients[0]), lock(&clients[0], "gate"));
+    let _first = tokio::spawn(clients[0].actor("first").scope(async move {
+        let _held = tickets.acquire().await.unwrap();
+        sleep(secs(3)).await;
+        drop(gate.acquire().await);
+    }));
+    // It holds nothing: without it the two others wait for each other all the same.
+    let tickets = fair(&clients[1]);
+    let between = tokio::spawn(clients[1].actor("between").scope(async move {
+        sleep(secs(1)).await;
+        tickets.acquire_with(failing()).await
+    }));
+    let (tickets, gate) = (fair(&clients[2]), lock(&clients[2], "gate"));
+    let _last = tokio::spawn(clients[2].actor("last").scope(async move {
+        let _held = gate.acquire().await.unwrap();
+        sleep(secs(2)).await;
+        drop(tickets.acquire().await);
+    }));
+    sleep(secs(90)).await;
+    assert_eq!(clients[0].deadlocks().await.unwrap().len(), 1);
+    assert!(!between.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_wait_leaves_nothing_at_any_moment() {
+    for moment in [0, 1, 900, 4_999, 5_001, 10_000, 16_400, 16_600, 18_000] {
+        let world = World::engine();
+        let (a, b) = (world.client().await, world.client().await);
+        let older = entangled(&a, "x", "y", secs(1), AcquireOptions::new());
+        let younger = entangled(&b, "y", "x", secs(1), failing());
+        sleep(secs(1) + Duration::from_millis(moment)).await;
+        younger.abort();
+        timeout(secs(5), older).await.unwrap().unwrap().unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fair_locks_both_sides_of_a_rwlock_and_multi_locks_give_up() {
+    for kind in 0..4 {
+        let world = World::engine();
+        let (a, b) = (world.client().await, world.client().await);
+        let first = a.actor("first").scope({
+            let (gate, fair) = (lock(&a, "gate"), FairLock::new(&a, "n").unwrap());
+            let rw = RwLock::new(&a, "n").unwrap();
+            let plain = lock(&a, "n");
+            async move {
+                let held: Box<dyn Send> = match kind {
+                    0 => Box::new(fair.acquire().await?),
+                    1 => Box::new(rw.read().await?),
+                    2 => Box::new(rw.write().await?),
+                    _ => Box::new(plain.acquire().await?),
+                };
+                sleep(secs(1)).await;
+                drop(gate.acquire().await?);
+                drop(held);
+                Ok(())
+            }
+        });
+        let second = b.actor("second").scope({
+            let (gate, fair) = (lock(&b, "gate"), FairLock::new(&b, "n").unwrap());
+            let rw = RwLock::new(&b, "n").unwrap();
+            let (plain, other) = (lock(&b, "n"), lock(&b, "m"));
+            let both = MultiLock::new([&other as &dyn Lockable, &plain]).unwrap();
+            async move {
+                let _gate = gate.acquire().await?;
+                sleep(secs(2)).await;
+                match kind {
+                    0 => drop(fair.acquire_with(failing()).await?),
+                    1 => drop(rw.write_with(failing()).await?),
+                    2 => drop(rw.read_with(failing()).await?),
+                    _ => drop(both.acquire_with(failing()).await?),
+                }
+                Ok(())
+            }
+        });
+        let failed = ends(vec![tokio::spawn(first), tokio::spawn(second)], secs(60)).await;
+        let [AcquireError::Deadlock { .. }] = &failed[..] else {
+            panic!("{kind}: {failed:?}");
+        };
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_option_that_could_do_nothing_is_refused() {
+    let world = World::engine();
+    let client = world.client().await;
+    let rule = |ended: Result<_, AcquireError>| match ended {
+        Err(AcquireError::Rejected {
+            rejection: Rejection::InvalidOption { rule },
+            ..
+        }) => rule,
+        other => panic!("{other:?}"),
+    };
+    let x = lock(&client, "x");
+    assert!(rule(x.acquire_with(failing()).await.map(drop)).contains("needs an actor"));
+    // A task is a hint, and spawned it is in no scope.
+    let task = client
+        .actor("a")
+        .scope(async { tokio::spawn(x.acquire_with(failing())).await });
+    assert!(rule(task.await.unwrap().map(drop)).contains("needs an actor"));
+    let pool = Semaphore::new(&client, "pool").unwrap();
+    let owned = failing().owner(&client.owner());
+    drop(x.acquire_with(owned.clone()).await.unwrap());
+    let actor: Actor = client.actor("a");
+    let any: &dyn stanchion::Acquire = &x;
+    drop(actor.scope(any.acquire_with(failing())).await.unwrap());
+    let silent = Client::connect_with(world.config("silent").presence(Presence::Off))
+        .await
+        .unwrap();
+    let refused = lock(&silent, "x").acquire_with(owned).await.map(drop);
+    assert!(rule(refused).contains("Presence::On"));
+    drop(pool);
+    let nodes = [World::engine(), World::engine(), World::engine()];
+    let mut clients = Vec::new();
+    for node in &nodes {
+        clients.push(node.client().await);
+    }
+    let red = RedLock::new(&clients, "x").unwrap();
+    let refused = red.acquire_with(failing()).await;
+    assert!(matches!(refused, Err(RedLockError::InvalidOption { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_read_it_waits_on() {
+    let world = World::engine();
+    let (a, b) = (world.client().await, world.client().await);
+    let refusal = "NOPERM No permissions to access a key";
+    world.as_engine().faults().fail_next("GET", refusal, 1000);
+    let older = entangled(&a, "x", "y", secs(1), failing());
+    let younger = entangled(&b, "y", "x", secs(2), failing());
+    sleep(secs(200)).await;
+    assert!(!older.is_finished() && !younger.is_finished());
+    // The right is given.
+    world.as_engine().faults().clear();
+    assert_eq!(ends(vec![older, younger], secs(60)).await.len(), 1);
+}

@@ -1,0 +1,74 @@
+//! On a real server, as the user of the line in `docs/operations.md`.
+
+use std::time::Duration;
+
+use stanchion::{AcquireError, AcquireOptions, Client, ClientConfig, Lock, OnDeadlock, Secret};
+use stanchion_testkit::{RedisServer, eventually};
+use tokio::task::JoinHandle;
+
+fn entangled(client: &Client, holds: &str, waits: &str) -> JoinHandle<Result<(), AcquireError>> {
+    let lock = |name: &str| Lock::new(client, name).unwrap();
+    let (holds, waits) = (lock(holds), lock(waits));
+    let fails = AcquireOptions::new().on_deadlock(OnDeadlock::Fail);
+    let work = async move {
+        let _held = holds.acquire().await?;
+        // Until the other holds, too.
+        while waits.status().await.unwrap().holder.is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        waits.acquire_with(fails).await.map(drop)
+    };
+    tokio::spawn(client.actor("transfer").scope(work))
+}
+
+#[tokio::test]
+async fn it_waits_on_without_the_right_to_read_records_and_needs_no_other() {
+    let Some(server) = RedisServer::or_skip("rights") else {
+        return;
+    };
+    let page = include_str!("../../docs/operations.md");
+    let (_, rest) = page.split_once("```text\nACL SETUSER").unwrap();
+    let (line, _) = rest.split_once("```").unwrap();
+    let mut words = vec!["ACL", "SETUSER"];
+    words.extend(line.split_whitespace());
+    let done = |command: &[&str]| server.cli(command);
+    let _ = done(&words);
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let config = ClientConfig::new(server.url()).username("app".to_owned());
+        let config = config.password(Secret::new("password"));
+        clients.push(Client::connect_with(config).await.unwrap());
+    }
+    let first = entangled(&clients[0], "app:x", "app:y");
+    let second = entangled(&clients[1], "app:y", "app:x");
+    let refused = || {
+        let log = server.cli(&["ACL", "LOG"]);
+        let entries = log.as_array().iter();
+        let objects = entries.map(|entry| entry.as_array()[7].as_text().to_owned());
+        objects
+            .filter(|it| !it.contains("setinfo"))
+            .collect::<Vec<_>>()
+    };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !refused()
+        .iter()
+        .any(|it| it.starts_with("stanchion_client:"))
+    {
+        assert!(tokio::time::Instant::now() < deadline, "{:?}", refused());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(!first.is_finished() && !second.is_finished());
+    let _ = done(&["ACL", "SETUSER", "app", "~stanchion_client*"]);
+    let _ = done(&["ACL", "LOG", "RESET"]);
+    let ends = async { [first.await.unwrap(), second.await.unwrap()] };
+    let ends = tokio::time::timeout(Duration::from_secs(90), ends);
+    let ends = ends.await.unwrap();
+    let failed: Vec<_> = ends.into_iter().filter_map(Result::err).collect();
+    assert!(
+        matches!(&failed[..], [AcquireError::Deadlock { .. }]),
+        "{failed:?}"
+    );
+    assert_eq!(refused(), [""; 0]);
+    let waiting = || clients.iter().map(Client::waiters).sum::<usize>();
+    eventually("nobody waits", || waiting() == 0).await;
+}
