@@ -483,6 +483,32 @@ fn the_server_keeps_nothing_of_whoever_started_it() {
     }
 }
 
+/// Lua's own patterns can take for ever, and no limit reaches into them.
+#[test]
+fn a_signal_ends_it_while_a_script_runs_whose_client_has_gone() {
+    let home = Home::new();
+    let mut server = home.serve(&[]);
+    let mut client = UnixStream::connect(home.socket()).unwrap();
+    let script = "return ('a'):rep(60):find(('a?'):rep(60)..('a'):rep(60)..'b')";
+    write!(
+        client,
+        "*3\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0\r\n",
+        script.len()
+    )
+    .unwrap();
+    drop(client);
+    let mut other = UnixStream::connect(home.socket()).unwrap();
+    other
+        .set_read_timeout(Some(std::time::Duration::from_millis(500)))
+        .unwrap();
+    eventually_blocking("the script runs", || {
+        write!(other, "PING\r\n").unwrap();
+        other.read(&mut [0; 7]).is_err()
+    });
+    server.signal(Signal::Term);
+    assert_eq!(server.wait(SOON).code(), Some(0));
+}
+
 #[test]
 fn a_server_whose_socket_was_removed_comes_back() {
     let home = Home::new();
