@@ -33,7 +33,7 @@ pub use stanchion_core::{
     MAX_NAME_BYTES, Moment, Name, NameRule, Observer, Outage, Owner, Placement, Presence, Process,
     QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Reply,
     Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient,
-    SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Wake, WireOwner,
+    SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]

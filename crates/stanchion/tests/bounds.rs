@@ -103,6 +103,7 @@ fn core() {
     shared::<SurveyedName>();
     shared::<SurveyedWait>();
     shared::<TokioClock>();
+    shared::<Tracked>();
     shared::<Wake>();
     shared::<WireOwner>();
     // One task at a time polls a future or a stream.
@@ -180,6 +181,8 @@ fn clients() {
     awaited(Client::survey(&any()));
     awaited(Client::deadlocks(&any()));
     awaited(Console::command(&any(), any::<&[&str]>()));
+    awaited(Console::track(&any(), any::<&[&str]>()));
+    awaited(Tracked::written(&mut any()));
 }
 
 fn guards() {
