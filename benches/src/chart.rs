@@ -38,6 +38,8 @@ pub(crate) enum Scale {
 pub(crate) enum Shape {
     Bars,
     Lines,
+    /// Lines without points: many categories, of which few have a text.
+    Course,
 }
 
 /// What is compared.
@@ -183,7 +185,8 @@ impl Chart {
             .map_err(drawing)?;
         match self.shape {
             Shape::Bars => self.bars(&mut chart, low),
-            Shape::Lines => self.lines(&mut chart),
+            Shape::Lines => self.lines(&mut chart, true),
+            Shape::Course => self.lines(&mut chart, false),
         }
     }
 
@@ -233,6 +236,7 @@ impl Chart {
     fn lines<Y>(
         &self,
         chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
+        marked: bool,
     ) -> Result<()>
     where
         Y: Ranged<ValueType = f64>,
@@ -248,9 +252,11 @@ impl Chart {
             chart
                 .draw_series(LineSeries::new(points(), colour.stroke_width(2)))
                 .map_err(drawing)?;
-            chart
-                .draw_series(points().map(|point| Circle::new(point, 4, colour.filled())))
-                .map_err(drawing)?;
+            if marked {
+                chart
+                    .draw_series(points().map(|point| Circle::new(point, 4, colour.filled())))
+                    .map_err(drawing)?;
+            }
         }
         Ok(())
     }
@@ -308,7 +314,7 @@ mod tests {
     #[test]
     fn a_chart_says_what_it_shows_and_needs_nothing_from_outside() {
         for scale in [Scale::Linear, Scale::Log] {
-            for shape in [Shape::Bars, Shape::Lines] {
+            for shape in [Shape::Bars, Shape::Lines, Shape::Course] {
                 let svg = chart(scale, shape).svg().unwrap();
                 for text in [
                     "<title>a &lt; b &amp; c</title>",

@@ -47,6 +47,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use stanchion_testkit::RedisServer;
 
+use crate::chart::Chart;
 use crate::measure::Plan;
 use crate::report::Report;
 
@@ -74,6 +75,12 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Draws the chart that a JSON file describes: for scripts/incident.
+    Draw {
+        file: PathBuf,
+        /// Where to put the SVG file.
+        folder: PathBuf,
+    },
     /// Writes the tables of docs/benchmarks.md anew, from docs/figures.
     Page,
     /// Measures stanchion beside other lock libraries, in turns; scripts/peers builds them and calls this.
@@ -147,6 +154,10 @@ fn main() -> Result<()> {
     match args.command {
         Some(Command::Worker(worker)) => return worker.run(),
         Some(Command::Page) => return page::write(),
+        Some(Command::Draw { file, folder }) => {
+            let chart: Chart = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+            return chart.write(&folder);
+        }
         Some(Command::Peers(run)) => return run.run(),
         Some(Command::Contend(contend)) => return contend.run(),
         None => {}

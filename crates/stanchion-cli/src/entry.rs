@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion::{Client, Placement};
+use stanchion::{Client, LeasedStatus, Placement, SemaphoreStatus};
 
 use crate::beside::{self, Part};
-use crate::exit::Failure;
-use crate::look::{Kind, Seen, look};
+use crate::look::{Kind, Seen};
 use crate::people::People;
 use crate::scan::Traces;
-use crate::table::{Cell, Column, Row, Table, Tone};
+use crate::table::{Blocks, Cell, Column, Row, Table, Tone};
 use crate::trouble::Trouble;
 use crate::wording::{self, Owner};
 
@@ -193,9 +192,9 @@ impl Entry {
     ) -> Self {
         let mut entry = Self::at_rest(key, kind);
         entry.owners = seen.owners();
+        entry.waiting = seen.waiting();
         let (holder, left) = match seen {
             Seen::Lock(status) | Seen::Fair(status) => {
-                entry.waiting = status.waiting_processes;
                 if kind == Some(Kind::Fair) {
                     entry.waiting = Some(status.queue_len);
                 }
@@ -208,7 +207,6 @@ impl Entry {
                 )
             }
             Seen::Rwlock(status) => {
-                entry.waiting = status.waiting_processes;
                 entry.holders = status.reader_count + u64::from(status.writer.is_some());
                 let any = status.writer.iter().chain(&status.readers).next();
                 (
@@ -217,12 +215,10 @@ impl Entry {
                 )
             }
             Seen::Semaphore(status) => {
-                entry.waiting = status.waiting_processes;
                 entry.taken(status);
                 (None, None)
             }
             Seen::Leased(status) => {
-                entry.waiting = status.waiting_processes;
                 entry.leased(status);
                 (None, entry.lease_ms.map(Duration::from_millis))
             }
@@ -245,7 +241,7 @@ impl Entry {
         entry
     }
 
-    fn leased(&mut self, status: &stanchion::LeasedStatus) {
+    fn leased(&mut self, status: &LeasedStatus) {
         self.holders = status.acquired.into();
         self.permits = Some(status.total);
         let next = status.permits.iter().filter_map(|permit| permit.remaining);
@@ -255,7 +251,7 @@ impl Entry {
             .map(wording::millis);
     }
 
-    fn taken(&mut self, status: &stanchion::SemaphoreStatus) {
+    fn taken(&mut self, status: &SemaphoreStatus) {
         let taken: u64 = status
             .holders
             .iter()
@@ -266,29 +262,27 @@ impl Entry {
         self.permits = Some(status.available.saturating_add(taken));
     }
 
-    /// Adds the permits of a semaphore, which no trace of a scan shows.
-    pub(crate) async fn ask_permits(
-        &mut self,
-        client: &Client,
-        prefix: &str,
-    ) -> Result<(), Failure> {
-        let kind = self
-            .kind
-            .filter(|kind| matches!(kind, Kind::Semaphore | Kind::LeasedSemaphore));
-        let (Some(kind), Some(given)) = (kind, self.key.strip_prefix(prefix.as_bytes())) else {
-            return Ok(());
-        };
-        if let Err(error) = client.name(given) {
-            self.trouble.push(Trouble::Unusable(error.rule.to_string()));
-            return Ok(());
+    /// Returns the name of a semaphore as it is asked for, without the prefix. One that cannot be asked for is in trouble.
+    pub(crate) fn semaphore(&mut self, client: &Client, prefix: &str) -> Option<Vec<u8>> {
+        if !matches!(self.kind, Some(Kind::Semaphore | Kind::LeasedSemaphore)) {
+            return None;
         }
-        match look(client, given, Some(kind)).await? {
-            Seen::Leased(status) => self.leased(&status),
-            Seen::Semaphore(status) => self.taken(&status),
+        let given = self.key.strip_prefix(prefix.as_bytes())?.to_vec();
+        if let Err(error) = client.name(&given) {
+            self.trouble.push(Trouble::Unusable(error.rule.to_string()));
+            return None;
+        }
+        Some(given)
+    }
+
+    /// Adds the permits of a semaphore.
+    pub(crate) fn add_permits(&mut self, seen: &Seen) {
+        match seen {
+            Seen::Leased(status) => self.leased(status),
+            Seen::Semaphore(status) => self.taken(status),
             _ => {}
         }
         self.held = self.holders > 0;
-        Ok(())
     }
 
     /// Returns whether there is anything to tell.
@@ -349,8 +343,17 @@ impl Entry {
 
 /// The table of entries. The column of ages is left out where none is known.
 pub(crate) fn table<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Table {
+    let mut table = whole(entries);
+    let held = 3;
+    if table.rows.iter().all(|row| row.cells[held].text == "-") {
+        table.leave_out("HELD");
+    }
+    table
+}
+
+fn whole<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Table {
     let column = |title, least| Column { title, least };
-    let mut table = Table {
+    Table {
         columns: vec![
             column("NAME", 12),
             column("KIND", 0),
@@ -360,12 +363,37 @@ pub(crate) fn table<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Table {
             column("WAITING", 0),
         ],
         rows: entries.into_iter().map(Entry::row).collect(),
-    };
-    let held = 3;
-    if table.rows.iter().all(|row| row.cells[held].text == "-") {
-        table.leave_out("HELD");
     }
-    table
+}
+
+const LONGEST: &str = "LONGEST";
+
+/// The lines of a live table: what `ls` shows, and the longest wait; and how each row is to be read. On a narrow terminal fewer columns,
+/// as cards would leave room for three names; of those that go, `first` goes after kind and lease and before `last`.
+pub(crate) fn live<'a>(
+    entries: impl IntoIterator<Item = &'a Entry> + Clone,
+    [first, last]: [&str; 2],
+    width: usize,
+) -> (Blocks, Vec<Tone>) {
+    // With every column: they do not come and go as holders do.
+    let mut table = whole(entries.clone());
+    table.columns.push(Column {
+        title: LONGEST,
+        least: 0,
+    });
+    for (row, entry) in table.rows.iter_mut().zip(entries) {
+        let longest = entry.longest_wait_ms.map(Duration::from_millis);
+        row.cells
+            .push(longest.map_or_else(|| "-".into(), wording::age).into());
+    }
+    let tones = table.rows.iter().map(|row| row.note.tone).collect();
+    for title in ["KIND", "LEASE", first, last] {
+        if table.fits(width) {
+            break;
+        }
+        table.leave_out(title);
+    }
+    (table.blocks(Some(width), false), tones)
 }
 
 /// The number of channels asked for in one command.

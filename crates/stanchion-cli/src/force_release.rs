@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Client, FairHolder, FairLock, Lock, RwLock, RwLockStatus};
+use stanchion::{Client, FairLock, Lock, RwLock};
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
@@ -82,7 +82,7 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
     let held = holders.is_held() || args.yes;
     let released = held && release(&client, given, &holders).await?;
     if args.json {
-        let holder = holders.one().map(HolderLine::new);
+        let holder = holders.holder().map(HolderLine::new);
         output::json_line(&ReleaseLine {
             name: &name,
             released,
@@ -136,100 +136,46 @@ pub(crate) async fn release_from(
     })
 }
 
-/// The holders, by the kind of the lock.
-enum Holders {
-    Lock(Option<FairHolder>),
-    Fair(Option<FairHolder>),
-    Rwlock(RwLockStatus),
-}
-
-async fn holders(client: &Client, name: &[u8], kind: Option<Kind>) -> Result<Holders, Failure> {
+/// Reads the status of what is held as a whole.
+async fn holders(client: &Client, name: &[u8], kind: Option<Kind>) -> Result<Seen, Failure> {
     match look(client, name, kind).await? {
-        Seen::Lock(status) => Ok(Holders::Lock(status.holder)),
-        Seen::Fair(status) => Ok(Holders::Fair(status.holder)),
-        Seen::Rwlock(status) => Ok(Holders::Rwlock(status)),
         Seen::Semaphore(_) | Seen::Leased(_) | Seen::Latch(_) | Seen::Number(_) => {
             let message = "a semaphore or a latch is not held as a whole. Nothing was done";
             Err(Failure::new(exit::CONFIG, message))
         }
+        seen => Ok(seen),
     }
 }
 
-async fn release(client: &Client, name: &[u8], holders: &Holders) -> Result<bool, Failure> {
+async fn release(client: &Client, name: &[u8], holders: &Seen) -> Result<bool, Failure> {
     Ok(match holders {
-        Holders::Lock(_) => {
-            let lock = Lock::new(client, name).map_err(Library)?;
-            lock.danger().force_release().await.map_err(Library)?
-        }
-        Holders::Fair(_) => {
+        Seen::Fair(_) => {
             let lock = FairLock::new(client, name).map_err(Library)?;
             lock.danger().force_release().await.map_err(Library)?
         }
-        Holders::Rwlock(_) => {
+        Seen::Rwlock(_) => {
             let lock = RwLock::new(client, name).map_err(Library)?;
+            lock.danger().force_release().await.map_err(Library)?
+        }
+        // Only locks come here: see `holders`.
+        _ => {
+            let lock = Lock::new(client, name).map_err(Library)?;
             lock.danger().force_release().await.map_err(Library)?
         }
     })
 }
 
-impl Holders {
-    fn one(&self) -> Option<&FairHolder> {
-        match self {
-            Self::Lock(holder) | Self::Fair(holder) => holder.as_ref(),
-            Self::Rwlock(_) => None,
-        }
-    }
-
-    /// The rest of the lease.
-    fn remaining(&self) -> Option<Duration> {
-        match self {
-            Self::Lock(holder) | Self::Fair(holder) => holder.as_ref()?.remaining,
-            Self::Rwlock(status) if status.is_held() => status.remaining,
-            Self::Rwlock(_) => None,
-        }
-    }
-
-    fn is_held(&self) -> bool {
-        match self {
-            Self::Lock(holder) | Self::Fair(holder) => holder.is_some(),
-            Self::Rwlock(status) => status.is_held(),
-        }
-    }
-
-    fn owners(&self) -> Vec<&str> {
-        match self {
-            Self::Lock(holder) | Self::Fair(holder) => {
-                holder.iter().map(|holder| holder.owner.as_str()).collect()
-            }
-            Self::Rwlock(status) => {
-                let all = status.writer.iter().chain(&status.readers);
-                let mut owners: Vec<_> = all.map(|holder| holder.owner.as_str()).collect();
-                owners.sort_unstable();
-                owners
-            }
-        }
-    }
-
-    fn describe(&self) -> String {
-        match self {
-            Self::Lock(holder) | Self::Fair(holder) => {
-                holder.as_ref().map_or_else(String::new, |holder| {
-                    format!("{} ({})", holder.owner, lease_left(holder.remaining))
-                })
-            }
-            Self::Rwlock(status) => match &status.writer {
-                Some(writer) => format!(
-                    "the writer {} ({})",
-                    writer.owner,
-                    lease_left(status.remaining)
-                ),
-                None => format!(
-                    "{} readers ({})",
-                    status.reader_count,
-                    lease_left(status.remaining)
-                ),
-            },
-        }
+/// The holders, for the question.
+fn describe(holders: &Seen) -> String {
+    let left = lease_left(holders.remaining());
+    match holders {
+        Seen::Rwlock(status) => match &status.writer {
+            Some(writer) => format!("the writer {} ({left})", writer.owner),
+            None => format!("{} readers ({left})", status.reader_count),
+        },
+        _ => holders
+            .holder()
+            .map_or_else(String::new, |holder| format!("{} ({left})", holder.owner)),
     }
 }
 
@@ -243,8 +189,8 @@ fn hears_of_it(left: Duration) -> String {
     )
 }
 
-fn confirmed(name: &str, holders: &Holders) -> io::Result<bool> {
-    eprintln!("{name} is held by {}.", holders.describe());
+fn confirmed(name: &str, holders: &Seen) -> io::Result<bool> {
+    eprintln!("{name} is held by {}.", describe(holders));
     let soon = holders.remaining().map_or_else(String::new, |left| {
         format!(" (within {})", output::rough(left / 3))
     });

@@ -149,7 +149,7 @@ async fn gather(
         holders: holders(seen, people),
         queue,
         waiters: waiters(name, people),
-        waiting_processes: waiting(seen),
+        waiting_processes: seen.waiting(),
         last_token,
         keys,
     })
@@ -186,16 +186,6 @@ fn waiters(name: &Name, people: &People) -> Vec<WaiterLine> {
         .collect();
     waiters.sort_by_key(|line| std::cmp::Reverse(line.longest_ms));
     waiters
-}
-
-fn waiting(seen: &Seen) -> Option<u64> {
-    match seen {
-        Seen::Lock(status) | Seen::Fair(status) => status.waiting_processes,
-        Seen::Rwlock(status) => status.waiting_processes,
-        Seen::Semaphore(status) => status.waiting_processes,
-        Seen::Leased(status) => status.waiting_processes,
-        Seen::Latch(_) | Seen::Number(_) => None,
-    }
 }
 
 fn state(seen: &Seen) -> String {

@@ -1,11 +1,14 @@
-//! Detecting the kind of a name, and reading its status.
+//! Detecting the kind of a name, reading its status, and what every command wants to know of one.
+
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
 use stanchion::{
-    Client, CountDownLatch, FairLock, FairLockStatus, LeasedSemaphore, LeasedStatus, Lock,
-    QueryError, Rejection, RwLock, RwLockStatus, Semaphore, SemaphoreStatus,
+    Client, CountDownLatch, FairHolder, FairLock, FairLockStatus, LeasedSemaphore, LeasedStatus,
+    Lock, QueryError, Rejection, RwLock, RwLockStatus, Semaphore, SemaphoreStatus,
 };
+use tokio::task::JoinSet;
 
 use crate::exit::{Failure, Library};
 
@@ -68,6 +71,75 @@ impl Seen {
         owners.sort_unstable();
         owners
     }
+
+    /// The holder of a lock that one at a time holds.
+    pub(crate) const fn holder(&self) -> Option<&FairHolder> {
+        match self {
+            Self::Lock(status) | Self::Fair(status) => status.holder.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The rest of the lease of a lock or a read-write lock that is held.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        match self {
+            Self::Rwlock(status) if status.is_held() => status.remaining,
+            _ => self.holder()?.remaining,
+        }
+    }
+
+    /// The number of processes that wait, where the kind tells it and the user may know.
+    pub(crate) const fn waiting(&self) -> Option<u64> {
+        match self {
+            Self::Lock(status) | Self::Fair(status) => status.waiting_processes,
+            Self::Rwlock(status) => status.waiting_processes,
+            Self::Semaphore(status) => status.waiting_processes,
+            Self::Leased(status) => status.waiting_processes,
+            Self::Latch(_) | Self::Number(_) => None,
+        }
+    }
+
+    /// True if an acquire would have to wait now.
+    pub(crate) fn is_held(&self) -> bool {
+        match self {
+            Self::Lock(status) | Self::Fair(status) => status.is_held(),
+            Self::Rwlock(status) => status.is_held(),
+            Self::Semaphore(status) => status.available <= 0,
+            Self::Leased(status) => status.available <= 0,
+            Self::Latch(count) => *count > 0,
+            Self::Number(number) => *number <= 0,
+        }
+    }
+}
+
+/// The number of names that are asked for at once: their requests share a connection, and the server's other users wait for a few
+/// of them at most.
+const AT_ONCE: usize = 64;
+
+/// Asks many questions, [`AT_ONCE`] at a time, and returns the answers in order. Cancel safe: what has not been answered is dropped.
+pub(crate) async fn ask_all<T, F>(questions: impl IntoIterator<Item = F>) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let mut asked: JoinSet<(usize, T)> = JoinSet::new();
+    let mut answers: Vec<Option<T>> = Vec::new();
+    let mut questions = questions.into_iter();
+    loop {
+        while asked.len() < AT_ONCE
+            && let Some(question) = questions.next()
+        {
+            let at = answers.len();
+            answers.push(None);
+            asked.spawn(async move { (at, question.await) });
+        }
+        match asked.join_next().await {
+            None => return answers.into_iter().flatten().collect(),
+            Some(Ok((at, answer))) => answers[at] = Some(answer),
+            // None is aborted, so it has panicked: a defect, told as if the question had been asked here.
+            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
 }
 
 fn is_something_else<T>(result: &Result<T, QueryError>) -> bool {
@@ -90,10 +162,10 @@ pub(crate) async fn look(
         Some(Kind::Lock) => {
             // The fair lock's status covers a lock too, but the lock's own status has the right error message.
             let lock = Lock::new(client, name).map_err(Library)?;
-            let waiting = lock.status().await.map_err(Library)?.waiting_processes;
             let fair = FairLock::new(client, name).map_err(Library)?;
-            let status = fair.status().await.map_err(Library)?;
-            Ok(Seen::Lock(counted(status, waiting)))
+            let (lock, fair) = tokio::join!(lock.status(), fair.status());
+            let waiting = lock.map_err(Library)?.waiting_processes;
+            Ok(Seen::Lock(counted(fair.map_err(Library)?, waiting)))
         }
         Some(Kind::Fair) => {
             let fair = FairLock::new(client, name).map_err(Library)?;
@@ -116,6 +188,16 @@ pub(crate) async fn look(
             Ok(Seen::Latch(latch.count().await.map_err(Library)?))
         }
     }
+}
+
+/// As [`look`], as a task of its own.
+pub(crate) fn look_by_itself(
+    client: &Client,
+    name: &[u8],
+    kind: Option<Kind>,
+) -> impl Future<Output = Result<Seen, Failure>> + Send + use<> {
+    let (client, name) = (client.clone(), name.to_vec());
+    async move { look(&client, &name, kind).await }
 }
 
 /// The status of a lock, in which its own line is counted and not the fair lock's queue.

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::Client;
+use stanchion::{Client, Survey};
 
 use crate::connect::ServerArgs;
 use crate::entry::{self, Entry};
 use crate::exit::{self, Failure, Library};
 use crate::glob;
-use crate::look::{Kind, look};
+use crate::look::{Kind, ask_all, look_by_itself};
 use crate::output;
 use crate::people::People;
 use crate::scan::{self, Limits};
@@ -115,9 +115,9 @@ fn kind_of(word: &str) -> Option<Kind> {
 }
 
 /// Facts known of a name before its status is read.
-#[derive(Clone, Copy, Default)]
-struct Heard {
-    kind: Option<Kind>,
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) kind: Option<Kind>,
     waiting: u64,
     longest: Option<Duration>,
 }
@@ -133,6 +133,11 @@ pub(crate) async fn told_of(
         let rule = "this user may not read what processes tell (~stanchion_client*): use ls --scan";
         return Err(Failure::new(exit::CONFIG, rule));
     };
+    look_at(client, heard_of(told, pattern), prefix, people).await
+}
+
+/// Collects the names that processes tell of.
+pub(crate) fn heard_of(told: &Survey, pattern: &str) -> BTreeMap<Vec<u8>, Heard> {
     let mut names: BTreeMap<Vec<u8>, Heard> = BTreeMap::new();
     for it in &told.clients {
         let holds = it.holds.iter().map(|hold| (&hold.name, &hold.kind, None));
@@ -148,16 +153,31 @@ pub(crate) async fn told_of(
             }
         }
     }
+    names
+}
+
+/// Makes entries of names that begin with the prefix, with the present status of each.
+pub(crate) async fn look_at(
+    client: &Client,
+    names: BTreeMap<Vec<u8>, Heard>,
+    prefix: &str,
+    people: &People,
+) -> Result<Vec<Entry>, Failure> {
+    let names = names.into_iter().filter_map(|(name, heard)| {
+        let given = name.strip_prefix(prefix.as_bytes())?.to_vec();
+        Some((name, given, heard))
+    });
+    let names: Vec<_> = names.collect();
+    let looks: Vec<_> = names
+        .iter()
+        .map(|(_, given, heard)| look_by_itself(client, given, heard.kind))
+        .collect();
     let mut entries = Vec::with_capacity(names.len());
-    for (name, heard) in names {
-        let kind = heard.kind;
-        let Some(given) = name.strip_prefix(prefix.as_bytes()) else {
-            continue;
-        };
-        // A name that has become something else since, or that a process tells falsely.
-        let mut entry = match look(client, given, kind).await {
-            Ok(seen) => Entry::of_seen(&name, kind, &seen, heard.waiting, people),
-            Err(failure) if failure.code() == exit::CONFIG => Entry::at_rest(&name, kind),
+    for ((name, _, heard), seen) in names.iter().zip(ask_all(looks).await) {
+        let mut entry = match seen {
+            Ok(seen) => Entry::of_seen(name, heard.kind, &seen, heard.waiting, people),
+            // A name that has become something else since, or that a process tells falsely.
+            Err(failure) if failure.code() == exit::CONFIG => Entry::at_rest(name, heard.kind),
             Err(failure) => return Err(failure),
         };
         entry.longest_wait_ms = heard.longest.map(output::whole_millis);
@@ -179,8 +199,17 @@ pub(crate) async fn entries_of(
     let mut entries: Vec<Entry> = matching
         .map(|(name, traces)| Entry::of_traces(name, traces, people))
         .collect();
-    for entry in &mut entries {
-        entry.ask_permits(client, prefix).await?;
+    // The permits of a semaphore no trace of a scan shows.
+    let semaphores = entries.iter_mut().enumerate();
+    let semaphores: Vec<_> = semaphores
+        .filter_map(|(at, entry)| Some((at, entry.kind, entry.semaphore(client, prefix)?)))
+        .collect();
+    let looks: Vec<_> = semaphores
+        .iter()
+        .map(|(_, kind, given)| look_by_itself(client, given, *kind))
+        .collect();
+    for ((at, ..), seen) in semaphores.iter().zip(ask_all(looks).await) {
+        entries[*at].add_permits(&seen?);
     }
     entry::add_subscribers(client, &mut entries).await;
     Ok(entries)

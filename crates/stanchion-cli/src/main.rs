@@ -122,7 +122,7 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         match command {
             Command::Demo(args) => Box::pin(demo::demo(args)).await,
             Command::Run(args) => Box::pin(run::run(args)).await,
@@ -143,7 +143,10 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Bench(args) => Box::pin(bench::bench(args)).await,
             Command::Completions(args) => completions::completions(&args),
         }
-    })
+    });
+    // Dropping it would wait for every task that runs just now: a script that `serve` executes, a read of the terminal.
+    runtime.shutdown_background();
+    done
 }
 
 fn log_to_stderr(command: &Command) -> Result<(), Failure> {

@@ -39,6 +39,19 @@ impl People {
         Ok(people)
     }
 
+    /// Facts of clients of this process, each with what to call it. Asks nobody.
+    pub(crate) fn here<'a>(clients: impl IntoIterator<Item = (&'a Client, String)>) -> Self {
+        let (mut people, mut survey) = (Self::default(), Survey::default());
+        let mut called = Vec::new();
+        for (client, name) in clients {
+            survey.clients.push(client.local_survey());
+            called.push((client.id().to_string(), name));
+        }
+        people.told(survey);
+        people.labels.extend(called);
+        people
+    }
+
     fn told(&mut self, survey: Survey) {
         for it in &survey.clients {
             let host = it.host.as_deref().unwrap_or("?");

@@ -3,7 +3,10 @@
 use std::io;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::style::{Color, Style};
 use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
+
+use crate::table::Tone;
 
 /// Returns whether q, Esc, Ctrl-C or Ctrl-D was pressed.
 pub(crate) fn stops(key: &KeyEvent) -> bool {
@@ -14,6 +17,19 @@ pub(crate) fn stops(key: &KeyEvent) -> bool {
 /// Returns whether it is Ctrl-C or Ctrl-D, which raw mode turns into keys.
 pub(crate) fn interrupts(key: &KeyEvent) -> bool {
     key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c' | 'd'))
+}
+
+/// The style of a tone.
+pub(crate) fn style(tone: Tone, colour: bool) -> Style {
+    let style = Style::new();
+    match tone {
+        Tone::Dim => style.dim(),
+        _ if !colour => style,
+        Tone::Plain => style,
+        Tone::Good => style.fg(Color::Green),
+        Tone::Warn => style.fg(Color::Yellow),
+        Tone::Bad => style.fg(Color::Red),
+    }
 }
 
 /// The terminal in raw mode. Restored when dropped, also after a signal or a panic.

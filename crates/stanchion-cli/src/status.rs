@@ -86,17 +86,6 @@ async fn processes(client: &Client, seen: &Seen) -> BTreeMap<String, String> {
 }
 
 impl Seen {
-    /// The number of processes that wait, where the kind tells it and the user may know.
-    const fn waiting(&self) -> Option<u64> {
-        match self {
-            Self::Lock(status) | Self::Fair(status) => status.waiting_processes,
-            Self::Rwlock(status) => status.waiting_processes,
-            Self::Semaphore(status) => status.waiting_processes,
-            Self::Leased(status) => status.waiting_processes,
-            Self::Latch(_) | Self::Number(_) => None,
-        }
-    }
-
     /// True if the key may not exist.
     fn is_at_rest(&self) -> bool {
         match self {
@@ -105,18 +94,6 @@ impl Seen {
             Self::Leased(status) => status.available == 0,
             Self::Latch(count) => *count == 0,
             Self::Number(_) => false,
-        }
-    }
-
-    /// True if an acquire would have to wait now.
-    fn is_held(&self) -> bool {
-        match self {
-            Self::Lock(status) | Self::Fair(status) => status.is_held(),
-            Self::Rwlock(status) => status.is_held(),
-            Self::Semaphore(status) => status.available <= 0,
-            Self::Leased(status) => status.available <= 0,
-            Self::Latch(count) => *count > 0,
-            Self::Number(number) => *number <= 0,
         }
     }
 }

@@ -1,24 +1,28 @@
 //! `stanchion watch`: what happens to a name.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::Client;
+use stanchion::{Client, Name, Tracked};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::beside;
 use crate::connect::ServerArgs;
 use crate::entry::HolderSeen;
 use crate::exit::{Failure, Library, SUCCESS};
 use crate::look::{Kind, Seen, look};
 use crate::output;
 use crate::people::People;
-use crate::wording::{age, millis};
+use crate::wording::{Owner, age, millis};
 
 /// Print what happens to a name: who gets it, who gives it back, how many wait. Until Ctrl-C.
 ///
-/// Looks at the name at an interval: what begins and ends between two looks is not seen.
+/// Looks at the name whenever the server tells that one of its keys was written, and every second besides. What begins and ends
+/// between two looks is not seen. Where the server does not tell (the right +client|tracking is missing, or it is `stanchion
+/// serve`), it looks ten times a second.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -36,9 +40,9 @@ pub(crate) struct WatchArgs {
     /// The name's kind. Detected if not given.
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// The time between two looks: 1 to 4 requests each.
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = at_least_10ms)]
-    every: Duration,
+    /// The longest time between two looks, of 3 to 6 requests each [default: 1s; 100ms where the server does not tell of writes]
+    #[arg(long, value_name = "TIME", value_parser = at_least_10ms)]
+    every: Option<Duration>,
     /// End after so many events. The first says how the name is at the start.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
@@ -70,38 +74,22 @@ struct State {
 
 impl State {
     fn of(seen: &Seen) -> Self {
-        let (holders, waiting, number) = match seen {
-            Seen::Lock(status) | Seen::Fair(status) => {
-                let holders = status.holder.iter().map(|holder| holder.owner.clone());
-                (holders.collect(), status.waiting_processes, None)
-            }
-            Seen::Rwlock(status) => {
-                let all = status.writer.iter().chain(&status.readers);
-                let holders = all.map(|holder| holder.owner.clone()).collect();
-                (holders, status.waiting_processes, None)
-            }
+        let (holders, number) = match seen {
+            Seen::Lock(_) | Seen::Fair(_) | Seen::Rwlock(_) => (seen.owners(), None),
             Seen::Semaphore(status) => {
                 let holders = status.holders.iter().map(|holder| holder.owner.clone());
-                (
-                    holders.collect(),
-                    status.waiting_processes,
-                    Some(status.available),
-                )
+                (holders.collect(), Some(status.available))
             }
             Seen::Leased(status) => {
                 let holders = status.permits.iter().map(|permit| permit.id.to_string());
-                (
-                    holders.collect(),
-                    status.waiting_processes,
-                    Some(status.available),
-                )
+                (holders.collect(), Some(status.available))
             }
-            Seen::Latch(count) => (Vec::new(), None, i64::try_from(*count).ok()),
-            Seen::Number(number) => (Vec::new(), None, Some(*number)),
+            Seen::Latch(count) => (Vec::new(), i64::try_from(*count).ok()),
+            Seen::Number(number) => (Vec::new(), Some(*number)),
         };
         Self {
             holders,
-            waiting,
+            waiting: seen.waiting(),
             number,
         }
     }
@@ -173,15 +161,65 @@ pub(crate) async fn watch(args: WatchArgs) -> Result<u8, Failure> {
     Ok(SUCCESS)
 }
 
+/// The time between two looks where the server tells of writes: what it does not tell is seen after this time.
+const TOLD: Duration = Duration::from_secs(1);
+const UNTOLD: Duration = Duration::from_millis(100);
+/// The shortest time between two looks: of a name that is taken and released all the time not every state is shown.
+const REST: Duration = Duration::from_millis(10);
+
+/// Tells when to look again.
+struct Hints<'a> {
+    client: &'a Client,
+    name: Name,
+    /// Every key that the name may have. A message of a primitive would not do: only releases have one, and its subscribers count as
+    /// waiters, so that a watch would change what it watches.
+    keys: Vec<Vec<u8>>,
+    every: Option<Duration>,
+}
+
+impl<'a> Hints<'a> {
+    fn new(client: &'a Client, args: &WatchArgs) -> Result<Self, Failure> {
+        let name = client.name(&args.name).map_err(Library)?;
+        let own = std::iter::once(name.as_bytes().to_vec());
+        Ok(Self {
+            client,
+            keys: own.chain(beside::keys_of(&name)).collect(),
+            name,
+            every: args.every,
+        })
+    }
+
+    /// From here on the server tells of the next write, if it will. To be called before each look, so that nothing falls in between.
+    async fn listen(&self) -> Option<Tracked> {
+        // In a cluster the owner of the slot may have changed.
+        let console = self.client.console_of(self.name.as_bytes())?;
+        // Refused, or no answer: then the look that follows tells.
+        console.track(&self.keys).await.ok()
+    }
+
+    /// Waits until it is time to look again after the look that began at `looked`.
+    async fn wait(&self, tracked: Option<Tracked>, looked: Instant) {
+        let usual = if tracked.is_some() { TOLD } else { UNTOLD };
+        let most = self.every.unwrap_or(usual);
+        match tracked {
+            // OK: what the server does not tell is looked for at that time.
+            Some(mut tracked) => drop(timeout_at(looked + most, tracked.written()).await),
+            None => sleep_until(looked + most).await,
+        }
+        sleep_until(looked + REST).await;
+    }
+}
+
 async fn events(client: &Client, args: &WatchArgs) -> Result<(), Failure> {
-    let mut ticks = interval(args.every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let hints = Hints::new(client, args)?;
     let started = Instant::now();
+    let mut known = Known::default();
     let mut before: Option<State> = None;
     let mut reachable = true;
     let mut count = 0;
     loop {
-        ticks.tick().await;
+        let looked = Instant::now();
+        let tracked = hints.listen().await;
         let (events, state) = match look(client, args.name.as_bytes(), args.kind).await {
             Ok(seen) => {
                 let state = State::of(&seen);
@@ -204,32 +242,60 @@ async fn events(client: &Client, args: &WatchArgs) -> Result<(), Failure> {
             Err(failure) => return Err(failure),
         };
         before = state.or(before);
-        let Some(now) = &before else { continue };
-        for event in &events {
-            show(client, args, event, now, started.elapsed()).await?;
-            count += 1;
-            if args.count.is_some_and(|most| count >= most) {
-                return Ok(());
+        if let Some(now) = &before {
+            for event in &events {
+                known.learn(client, event).await;
+                show(&known.people, args, event, now, started.elapsed())?;
+                count += 1;
+                if args.count.is_some_and(|most| count >= most) {
+                    return Ok(());
+                }
             }
+        }
+        hints.wait(tracked, looked).await;
+    }
+}
+
+/// The processes behind the owners of events. Asked for each event, that would take longer than the look.
+#[derive(Default)]
+struct Known {
+    people: People,
+    /// When it was asked in vain for a client: one of Redisson's, or one that has ended.
+    missing: BTreeMap<String, Instant>,
+}
+
+impl Known {
+    /// The time after which a client that was not found is asked for again.
+    const AGAIN: Duration = Duration::from_secs(5);
+
+    async fn learn(&mut self, client: &Client, event: &Event) {
+        let (Event::Acquired(owner) | Event::Released(owner)) = event else {
+            return;
+        };
+        let owner = Owner::of(owner);
+        self.missing
+            .retain(|_, asked| asked.elapsed() < Self::AGAIN);
+        if self.people.of(&owner).is_some() || self.missing.contains_key(owner.client) {
+            return;
+        }
+        if let Ok(now) = People::ask(client).await {
+            self.people = now;
+        }
+        if self.people.of(&owner).is_none() {
+            self.missing.insert(owner.client.to_owned(), Instant::now());
         }
     }
 }
 
-async fn show(
-    client: &Client,
+fn show(
+    people: &People,
     args: &WatchArgs,
     event: &Event,
     now: &State,
     at: Duration,
 ) -> Result<(), Failure> {
     let holder = match event {
-        Event::Acquired(owner) | Event::Released(owner) => {
-            let people = People::ask(client)
-                .await
-                .map_err(Library)
-                .unwrap_or_default();
-            Some(HolderSeen::new(owner, 1, &people))
-        }
+        Event::Acquired(owner) | Event::Released(owner) => Some(HolderSeen::new(owner, 1, people)),
         _ => None,
     };
     let brief = holder.as_ref().map(HolderSeen::brief).unwrap_or_default();
@@ -262,10 +328,7 @@ impl State {
     fn brief(&self) -> String {
         let held = match self.holders.len() {
             0 => "free".to_owned(),
-            1 => format!(
-                "held by {}",
-                crate::wording::Owner::of(&self.holders[0]).short()
-            ),
+            1 => format!("held by {}", Owner::of(&self.holders[0]).short()),
             many => format!("{many} holders"),
         };
         let number = self

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -18,8 +19,8 @@ use crate::survey::{self, Announcer, Looks, OwnHolds};
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    BootClock, ClientConfig, Clock, ConnectError, Destination, Messages, Moment, Runner,
-    ServerInfo, ServerUrl, Wake,
+    BootClock, ClientConfig, Clock, ConnectError, Destination, Messages, Moment, OnPush, Runner,
+    ServerInfo, ServerUrl, WRITTEN, Wake,
 };
 
 /// A connection to one Redis or Valkey, shared by all synchronizers made from it. Cheap to clone.
@@ -73,12 +74,13 @@ impl Client {
         let runner = Arc::new(runner);
         let subscriptions =
             Subscriptions::new(Arc::clone(&clock), config.subscription_linger, config.wake);
+        let writes = watch::Sender::new(0);
         let connecting = destination.connect(
             &config,
             &id,
             Arc::clone(&clock),
             Arc::clone(&runner),
-            subscriptions.on_push(),
+            on_push(&subscriptions, &writes),
             closed.clone(),
         );
         // P9: one bound on everything, not one for each step.
@@ -111,6 +113,7 @@ impl Client {
             server,
             subscriptions,
             entries: LockEntries::default(),
+            writes,
             timetable: Arc::default(),
             presence,
             labels: Arc::default(),
@@ -291,6 +294,18 @@ pub struct AbandonedHold {
     pub owner: WireOwner,
     /// The time after which the lease has ended.
     pub free_by: Duration,
+}
+
+/// The receiver of all messages: those that keys were written are counted, all others are for who waits or holds.
+fn on_push(subscriptions: &Arc<Subscriptions>, writes: &watch::Sender<u64>) -> OnPush {
+    let (messages, writes) = (subscriptions.on_push(), writes.clone());
+    Arc::new(move |channel: &[u8], payload: &[u8]| {
+        if channel == WRITTEN {
+            writes.send_modify(|count| *count += 1);
+        } else {
+            messages(channel, payload);
+        }
+    })
 }
 
 /// Makes a random UUID of version 8, "for vendors' own use". Redisson's are of version 4, so an operator can tell the owners

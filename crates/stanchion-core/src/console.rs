@@ -3,6 +3,7 @@
 use std::fmt;
 
 use stanchion_transport::{Failure, Path, Reply};
+use tokio::sync::watch;
 
 use crate::client::Client;
 use crate::error::QueryError;
@@ -58,8 +59,41 @@ impl Console {
     /// Dropping the future does not cancel a command that was sent.
     pub async fn command<P: AsRef<[u8]>>(&self, parts: &[P]) -> Result<Reply, QueryError> {
         let parts: Vec<&[u8]> = parts.iter().map(AsRef::as_ref).collect();
+        self.answered(self.inner.command(Path::Direct, &parts))
+            .await
+    }
+
+    /// Asks the server to tell when one of `keys` is written or expires next. They need not exist; in a cluster they are in one slot.
+    ///
+    /// It is a hint for whoever watches keys, instead of asking again and again: lost with the connection, and also given for writes
+    /// that change nothing. Not by messages of a synchronizer: these count their subscribers as waiters.
+    ///
+    /// On the wire: `CLIENT TRACKING ON` and one `EXISTS`, on the connection for messages.
+    ///
+    /// # Errors
+    /// [`QueryError`]: among them that the server refuses, because the user may not (`+client|tracking`, `+exists`) or because it does not
+    /// know the command, as the engine of `memory://`.
+    ///
+    /// # Cancel safety
+    /// Nothing is changed but what the server tells this client.
+    pub async fn track<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Tracked, QueryError> {
+        // First: what is told from here on counts.
+        let mut told = self.client.core().writes.subscribe();
+        told.mark_unchanged();
+        let on: [&[u8]; 3] = [b"CLIENT", b"TRACKING", b"ON"];
+        let hearing = self.inner.hearing();
+        self.answered(hearing.command(Path::Direct, &on)).await?;
+        let mut read: Vec<&[u8]> = vec![b"EXISTS"];
+        read.extend(keys.iter().map(AsRef::as_ref));
+        self.answered(hearing.command(Path::Direct, &read)).await?;
+        Ok(Tracked { told })
+    }
+
+    async fn answered(
+        &self,
+        asking: impl Future<Output = Result<Reply, Failure>>,
+    ) -> Result<Reply, QueryError> {
         let timeout = self.client.core().config.operation_timeout;
-        let asking = self.inner.command(Path::Direct, &parts);
         match tokio::time::timeout(timeout, asking).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(Failure::Rejected(rejection))) => Err(QueryError::Rejected {
@@ -70,6 +104,26 @@ impl Console {
             Err(_) => Err(QueryError::Unanswered {
                 outage: unanswered_in(timeout),
             }),
+        }
+    }
+}
+
+/// Keys whose next write the server tells. See [`Console::track`].
+#[derive(Debug)]
+pub struct Tracked {
+    told: watch::Receiver<u64>,
+}
+
+impl Tracked {
+    /// Resolves when a key was written that this client has asked about, with this or another [`Console::track`]. For the next write ask
+    /// again: the server tells of one.
+    ///
+    /// # Cancel safety
+    /// Safe: a write that was told is not forgotten.
+    pub async fn written(&mut self) {
+        if self.told.changed().await.is_err() {
+            // The client is gone, and nobody tells any more.
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -41,7 +41,7 @@ mod wire_owner;
 pub use actor::Actor;
 pub use any::{Acquire, Acquiring, Guard};
 pub use client::{AbandonedHold, Client, ShutdownReport};
-pub use console::Console;
+pub use console::{Console, Tracked};
 pub use error::{
     AcquireError, Error, LeaseLost, LostReason, QueryError, Rejection, ReleaseError, RenewError,
 };

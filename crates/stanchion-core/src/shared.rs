@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -70,6 +71,8 @@ pub(crate) struct Core {
     /// These three have mutexes of their own, in the lock order of [`crate::waiting`].
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) entries: LockEntries,
+    /// Counts the messages that keys were written which an operator's tool asked about.
+    pub(crate) writes: watch::Sender<u64>,
     pub(crate) timetable: Arc<Agenda>,
     /// This process as others may see it.
     pub(crate) presence: Announcer,

@@ -129,15 +129,38 @@ async fn http_is_not_executed() {
     }
 }
 
+/// An engine whose clock runs at twenty times the speed of the machine's.
+fn in_fast_time() -> Engine {
+    let began = tokio::time::Instant::now();
+    Engine::with_clock(move || Duration::from_secs(1_800_000_000) + began.elapsed() * 20)
+}
+
+/// Runs a script; a test of one that does not end fails.
+fn in_time(engine: &Engine, script: &'static str) -> Reply {
+    let (done, reply) = std::sync::mpsc::channel();
+    let engine = engine.clone();
+    std::thread::spawn(move || done.send(engine.execute(&["EVAL", script, "0"])));
+    let reply = reply.recv_timeout(SOON);
+    reply.unwrap_or_else(|_| panic!("it does not end: {script}"))
+}
+
 #[test]
 fn a_script_without_end_is_stopped_and_one_that_eats_memory_too() {
-    let engine = Engine::new();
+    let engine = in_fast_time();
+    for key in 0..10_000 {
+        engine.execute(&["SET", &format!("k{key}"), "v"]);
+    }
     for script in [
         "while true do end",
         "while true do pcall(function() while true do end end) end",
         "coroutine.wrap(function() while true do end end)()",
+        "coroutine.wrap(function() while true do pcall(function() while true do end end) end end)()",
+        "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+        "while true do xpcall(function() while true do end end, function() while true do end end) end",
+        "while true do pcall(redis.call, 'KEYS', '*') end",
+        "while true do redis.pcall('NONE') end",
     ] {
-        let stopped = engine.execute(&["EVAL", script, "0"]);
+        let stopped = in_time(&engine, script);
         let Reply::Error(text) = stopped else {
             panic!("{stopped:?}");
         };

@@ -14,7 +14,11 @@ use crate::servers::Servers;
 /// Its commands go out once and follow no redirect, so they fit what concerns the server and not a key: `CLIENT LIST`, `INFO`,
 /// `SCAN`.
 #[derive(Clone)]
-pub struct Console(Seat);
+pub struct Console {
+    seat: Seat,
+    /// True if its commands go out on the connection on which messages come.
+    hears: bool,
+}
 
 #[derive(Clone)]
 enum Seat {
@@ -24,15 +28,29 @@ enum Seat {
 
 impl Console {
     pub(crate) const fn only(servers: Arc<Servers>) -> Self {
-        Self(Seat::Only(servers))
+        Self::at(Seat::Only(servers))
     }
 
     pub(crate) const fn member(member: Arc<Member>) -> Self {
-        Self(Seat::Member(member))
+        Self::at(Seat::Member(member))
+    }
+
+    const fn at(seat: Seat) -> Self {
+        Self { seat, hears: false }
+    }
+
+    /// The same server, with commands that go out on the connection on which messages come, whatever path they are given: those whose
+    /// later answer is a message.
+    #[must_use]
+    pub fn hearing(&self) -> Self {
+        Self {
+            seat: self.seat.clone(),
+            hears: true,
+        }
     }
 
     fn node(&self) -> Option<&Node> {
-        match &self.0 {
+        match &self.seat {
             Seat::Only(servers) => servers.only(),
             Seat::Member(member) => Some(&member.node),
         }
@@ -55,9 +73,13 @@ impl Console {
         let Some(node) = self.node() else {
             return Ok(Reply::Nil);
         };
+        let link = match self.hears {
+            true => node.subscriber(),
+            false => node.link(path),
+        };
         // The link may be new. Its outage, if it does not come up, is the answer of `command`.
-        let _ = node.link(path).settled().await;
-        node.link(path).command(parts).await
+        let _ = link.settled().await;
+        link.command(parts).await
     }
 }
 

@@ -48,7 +48,7 @@ pub use connector::{ByteStream, Connector};
 pub use console::Console;
 pub use error::{ConfigError, ConnectError, Outage, ServerRejection};
 pub use failure::Failure;
-pub use link::{ConnectionId, Link, Messages, OnPush, Subscribe};
+pub use link::{ConnectionId, Link, Messages, OnPush, Subscribe, WRITTEN};
 pub use node::Path;
 pub use observer::{Gauges, Observer};
 pub use reply::Reply;

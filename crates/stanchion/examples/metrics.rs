@@ -4,11 +4,13 @@
 //! process, and on a port that it prints.
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
+#[path = "common/serving.rs"]
+mod serving;
+
 use std::time::Duration;
 
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use stanchion::{AcquireOptions, Client, FairLock, LeasedSemaphore, Lock, RwLock};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 /// From 1 ms, a round trip and a bit, to a minute, twice the default lease.
@@ -31,26 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     load(&client).await?;
     let listener = TcpListener::bind(address).await?;
     println!("http://{}/metrics", listener.local_addr()?);
-    loop {
-        let (stream, _) = listener.accept().await?;
-        tokio::spawn(answer(stream, metrics.clone()));
-    }
-}
-
-/// Answers any request with the metrics. A service has a route for this in the HTTP server that it has anyway.
-async fn answer(mut stream: tokio::net::TcpStream, metrics: PrometheusHandle) {
-    let mut request = [0; 1024];
-    if stream.read(&mut request).await.is_err() {
-        return;
-    }
-    metrics.run_upkeep();
-    let body = metrics.render();
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    // A scraper that has gone asks again.
-    drop(stream.write_all((head + &body).as_bytes()).await);
+    serving::serve(listener, metrics).await?;
+    Ok(())
 }
 
 /// Starts tasks that contend for everything that has a metric.

@@ -26,15 +26,7 @@
 
 #[doc(inline)]
 pub use stanchion_core::{
-    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Actor, AdoptError, Asked,
-    Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError,
-    ConnectError, Connector, Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge,
-    DeadlockParty, Ended, Error, Fencing, FencingToken, Gauges, Guard, HoldTicket, InTheWay,
-    InvalidLease, InvalidName, InvalidTicket, Lease, LeaseLost, Lockable, LostReason,
-    MAX_NAME_BYTES, Moment, Name, NameRule, Observer, OnDeadlock, Outage, Owner, Placement,
-    Presence, Process, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError,
-    Renewal, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey,
-    SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Wake, WireOwner,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Actor, AdoptError, Asked, Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector, Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge, DeadlockParty, Ended, Error, Fencing, FencingToken, Gauges, Guard, HoldTicket, InTheWay, InvalidLease, InvalidName, InvalidTicket, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name, NameRule, Observer, OnDeadlock, Outage, Owner, Placement, Presence, Process, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]

@@ -110,6 +110,7 @@ fn core() {
     shared::<SurveyedName>();
     shared::<SurveyedWait>();
     shared::<TokioClock>();
+    shared::<Tracked>();
     shared::<Wake>();
     shared::<WireOwner>();
     // One task at a time polls a future or a stream.
@@ -189,6 +190,8 @@ fn clients() {
     awaited(Client::deadlocks(&any()));
     spawned(Actor::scope(&any(), async {}));
     awaited(Console::command(&any(), any::<&[&str]>()));
+    awaited(Console::track(&any(), any::<&[&str]>()));
+    awaited(Tracked::written(&mut any()));
 }
 
 fn guards() {

@@ -14,15 +14,13 @@ fn value(text: &str, series: &str) -> Option<f64> {
 
 /// The metrics, when they are as `wanted`.
 async fn eventually(metrics: &PrometheusHandle, wanted: impl Fn(&str) -> bool) -> String {
-    let mut text = metrics.render();
-    for _ in 0..200 {
-        if wanted(&text) {
-            return text;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut text = String::new();
+    stanchion_testkit::eventually("the metrics are as wanted", || {
         text = metrics.render();
-    }
-    panic!("not within 10 s:\n{text}");
+        wanted(&text)
+    })
+    .await;
+    text
 }
 
 // One test for one process: it has one recorder.

@@ -1,28 +1,45 @@
 //! The live display on a terminal. It is drawn below the prompt and disappears before the closing table is printed.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::board::Board;
+use super::names::Names;
 use super::view::{self, View};
 use super::{DemoArgs, plain};
+use crate::entry::Entry;
 use crate::screen::{self, Screen};
 
 const FRAME: Duration = Duration::from_millis(100);
 /// The number of frames for one bar of the sparkline.
 const FRAMES_PER_BAR: usize = 2;
 
-pub(super) async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io::Result<()> {
-    let Ok(mut screen) = Screen::inline(view::height) else {
+/// The rest between two looks at the names: each is a request or two for each name, which the workers' own must not notice.
+const REST: Duration = Duration::from_millis(250);
+
+pub(super) async fn show(
+    args: &DemoArgs,
+    board: &Board,
+    names: &Arc<Names>,
+    started: Instant,
+) -> io::Result<()> {
+    let Ok(mut screen) = Screen::inline(|width| view::height(args, width)) else {
         // A terminal that does not answer still shows lines.
         return plain::show(args, board, started).await;
     };
     let end = started + args.duration();
     let mut frames = interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let (sender, seen) = watch::channel(Vec::new());
+    // Ends with the display.
+    let mut looking = JoinSet::new();
+    looking.spawn(look(Arc::clone(names), sender));
     let mut rates = Vec::new();
     let mut before = (board.counts().grants, started);
     for frame in 1.. {
@@ -39,11 +56,25 @@ pub(super) async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io
             args,
             board,
             rates: &rates,
+            names: &seen.borrow(),
             left: end - now,
         };
         screen.0.draw(|frame| view.draw(frame))?;
     }
     Ok(())
+}
+
+/// Looks for ever. What fails is not told: the display says by itself that the server is out of reach.
+async fn look(names: Arc<Names>, seen: watch::Sender<Vec<Entry>>) {
+    loop {
+        // Without any, those of before stay: nobody waits for a latch just now.
+        if let Ok(entries) = names.look().await
+            && !entries.is_empty()
+        {
+            seen.send_replace(entries);
+        }
+        tokio::time::sleep(REST).await;
+    }
 }
 
 fn per_second(grants: u64, during: Duration) -> u64 {

@@ -3,6 +3,7 @@
 mod board;
 mod live;
 mod meter;
+mod names;
 mod plain;
 mod primitive;
 mod prize;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::board::Board;
 use self::meter::CommandMeter;
+use self::names::Names;
 use self::primitive::{PERMITS, Primitive};
 use self::prize::Prize;
 use self::rounds::Rounds;
@@ -33,6 +35,10 @@ use crate::output;
 
 /// The number of clients. Each stands for a process: inside one there are hand-offs, between them messages wake.
 const CLIENTS: usize = 3;
+/// The names of the clients.
+const LETTERS: [&str; CLIENTS] = ["A", "B", "C"];
+/// Beginning of every name on the server.
+const PREFIX: &str = "stanchion-demo:";
 /// Servers of a RedLock.
 const NODES: usize = 3;
 /// The time between two checks of the server.
@@ -124,11 +130,16 @@ async fn one(args: &DemoArgs) -> Result<u8, Failure> {
         args.primitive.capacity(),
     ));
     let semaphores = semaphores(args, &clients[0][0], names).await?;
+    let looks = Arc::new(Names::new(args.primitive, names, &clients));
+    let cost = match &meter {
+        Some(meter) if args.is_live() => looks.cost(meter).await?,
+        _ => 0,
+    };
     let stop = CancellationToken::new();
     let mut workers = start(args, &clients, names, &board, &stop)?;
     workers.spawn(watch(clients.clone(), Arc::clone(&board), stop.clone()));
     let started = Instant::now();
-    let shown = show(args, &board, started).await;
+    let shown = show(args, &board, &looks, started).await;
     let took = started.elapsed();
     stop.cancel();
     while let Some(ended) = workers.join_next().await {
@@ -136,7 +147,7 @@ async fn one(args: &DemoArgs) -> Result<u8, Failure> {
             board.error(&error);
         }
     }
-    let commands = meter.map(|meter| meter.commands());
+    let commands = meter.map(|meter| meter.commands().saturating_sub(cost * looks.looked()));
     for semaphore in semaphores {
         remove(&semaphore, &board).await;
     }
@@ -181,7 +192,7 @@ async fn connect(args: &DemoArgs) -> Result<Vec<Vec<Client>>, Failure> {
     for _ in 0..CLIENTS.min(usize::from(args.workers)) {
         let mut clients = Vec::new();
         for url in &urls {
-            let config = ClientConfig::new(url.as_str()).key_prefix("stanchion-demo:".to_owned());
+            let config = ClientConfig::new(url.as_str()).key_prefix(PREFIX.to_owned());
             clients.push(Client::connect_with(config).await.map_err(Library)?);
         }
         processes.push(clients);
@@ -284,7 +295,12 @@ async fn watch(clients: Vec<Vec<Client>>, board: Arc<Board>, stop: CancellationT
 }
 
 /// Shows the display until the time has passed or the user stops it.
-async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io::Result<()> {
+async fn show(
+    args: &DemoArgs,
+    board: &Board,
+    names: &Arc<Names>,
+    started: Instant,
+) -> io::Result<()> {
     let end = started + args.duration();
     tokio::select! {
         // Raw mode turns Ctrl-C into a key, which the live display reads; kill -INT comes here.
@@ -295,7 +311,7 @@ async fn show(args: &DemoArgs, board: &Board, started: Instant) -> io::Result<()
                 tokio::time::sleep_until(end).await;
                 Ok(())
             } else if args.is_live() {
-                live::show(args, board, started).await
+                live::show(args, board, names, started).await
             } else {
                 plain::show(args, board, started).await
             }

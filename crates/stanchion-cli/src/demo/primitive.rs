@@ -3,6 +3,8 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::look::Kind;
+
 /// A member of the family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -51,6 +53,17 @@ impl Primitive {
             Self::Latch => "latch",
             Self::Multilock => "multilock",
             Self::Redlock => "redlock",
+        }
+    }
+
+    /// The kind of its names on a server.
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Lock | Self::All | Self::Multilock | Self::Redlock => Kind::Lock,
+            Self::Fair => Kind::Fair,
+            Self::Rwlock => Kind::Rwlock,
+            Self::Semaphore => Kind::LeasedSemaphore,
+            Self::Latch => Kind::Latch,
         }
     }
 

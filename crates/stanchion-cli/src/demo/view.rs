@@ -8,9 +8,11 @@ use ratatui::style::{Color, Modifier, Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Gauge, Padding, Paragraph, Sparkline, Wrap};
 
-use super::DemoArgs;
 use super::board::{Board, State};
 use super::summary::{grouped, headline, millis};
+use super::{DemoArgs, LETTERS};
+use crate::entry::{self, Entry};
+use crate::screen;
 
 const NUMBERS_WIDTH: u16 = 30;
 /// The width below which the chart is below the numbers.
@@ -19,25 +21,23 @@ const WIDE: u16 = 64;
 const BORDER: u16 = 4;
 const HOLDING: Color = Color::Green;
 const WAITING: Color = Color::Yellow;
-/// The names of the clients.
-const LETTERS: [&str; 3] = ["A", "B", "C"];
+/// The names that are shown, at most.
+const MOST_NAMES: u16 = 3;
 
-/// The heights of headline, progress bar, gap, numbers and chart, gap, holder, clients, legend.
-fn heights(width: u16) -> [u16; 8] {
+/// The heights of headline, progress bar, gap, numbers and chart, gap, holder, clients, legend, gap, names.
+fn heights(args: &DemoArgs, width: u16) -> [u16; 10] {
+    // With their titles.
+    let names = 1 + args.primitive.names(args.names).min(MOST_NAMES);
     if width >= WIDE + BORDER {
-        [1, 1, 1, 6, 1, 1, 3, 2]
+        [1, 1, 1, 6, 1, 1, 3, 2, 1, names]
     } else {
-        [3, 1, 1, 9, 1, 2, 3, 3]
+        [3, 1, 1, 9, 1, 2, 3, 3, 1, names]
     }
 }
 
-fn rows(width: u16) -> [Constraint; 8] {
-    heights(width).map(Constraint::Length)
-}
-
 /// The height of the display on a terminal of that width, with its border.
-pub(super) fn height(width: u16) -> u16 {
-    2 + heights(width).iter().sum::<u16>()
+pub(super) fn height(args: &DemoArgs, width: u16) -> u16 {
+    2 + heights(args, width).iter().sum::<u16>()
 }
 
 /// The numbers, and the chart beside or below them.
@@ -59,6 +59,7 @@ pub(super) struct View<'a> {
     pub(super) board: &'a Board,
     /// Grants per second, oldest first.
     pub(super) rates: &'a [u64],
+    pub(super) names: &'a [Entry],
     pub(super) left: Duration,
 }
 
@@ -72,8 +73,19 @@ impl View<'_> {
             .title(Line::from(" q stops ").dim().right_aligned());
         let inner = block.inner(frame.area());
         frame.render_widget(block, frame.area());
-        let [head, progress, _, middle, _, holder, clients, legend] =
-            Layout::vertical(rows(frame.area().width)).areas(inner);
+        let rows = heights(self.args, frame.area().width).map(Constraint::Length);
+        let [
+            head,
+            progress,
+            _,
+            middle,
+            _,
+            holder,
+            clients,
+            legend,
+            _,
+            names,
+        ] = Layout::vertical(rows).areas(inner);
         let (numbers, chart) = columns(middle);
         let wrapped = |text: &str| Paragraph::new(text.to_owned()).wrap(Wrap { trim: true });
         frame.render_widget(wrapped(&headline(self.args)), head);
@@ -85,6 +97,24 @@ impl View<'_> {
         frame.render_widget(Paragraph::new(self.clients(clients.width)), clients);
         let explained = Paragraph::new(self.legend()).wrap(Wrap { trim: true });
         frame.render_widget(explained, legend);
+        frame.render_widget(Paragraph::new(self.names(names)), names);
+    }
+
+    /// What `top` shows of the names.
+    fn names(&self, area: Rect) -> Vec<Line<'static>> {
+        let width = usize::from(area.width).max(20);
+        let (blocks, tones) = entry::live(self.names, ["LONGEST", "HELD"], width);
+        let titles = blocks.titles.map(|titles| Line::raw(titles).dim());
+        let rows = blocks.rows.into_iter().zip(tones);
+        let rows = rows.flat_map(|(lines, tone)| {
+            let style = screen::style(tone, true);
+            lines.into_iter().map(move |line| Line::styled(line, style))
+        });
+        titles
+            .into_iter()
+            .chain(rows)
+            .take(area.height.into())
+            .collect()
     }
 
     /// The meaning of the signs, and the pace that limits the grants.

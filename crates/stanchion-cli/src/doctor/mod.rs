@@ -11,6 +11,7 @@ use clap::Args;
 use stanchion::Client;
 
 use self::finding::{Finding, Level};
+use self::settings::Settings;
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
 use crate::glob;
@@ -122,11 +123,18 @@ async fn servers(
     let several = consoles.len() > 1;
     for console in &consoles {
         let at = several.then(|| console.server());
-        let mut findings = settings::check(console).await.map_err(Library)?;
+        let Settings {
+            mut findings,
+            is_engine,
+        } = settings::check(console).await.map_err(Library)?;
         findings.extend(timing::check(console).await.map_err(Library)?);
-        let user = args.user.as_deref();
-        let rights = rights::check(client, console, user, names).await;
-        findings.extend(rights.map_err(Library)?);
+        if is_engine {
+            findings.push(rights::of_the_engine());
+        } else {
+            let user = args.user.as_deref();
+            let rights = rights::check(client, console, user, names).await;
+            findings.extend(rights.map_err(Library)?);
+        }
         report.add(findings.into_iter().map(|finding| finding.of_server(at)))?;
     }
     Ok(())

@@ -30,27 +30,46 @@ impl Info {
         self.text(name).parse().unwrap_or(0)
     }
 
+    fn is_engine(&self) -> bool {
+        self.is("server_name", "stanchion")
+    }
+
     fn is(&self, name: &str, value: &str) -> bool {
         self.text(name) == value
     }
 }
 
+/// What a server tells of itself, judged.
+pub(super) struct Settings {
+    pub(super) findings: Vec<Finding>,
+    /// True of the engine that is a part of this program.
+    pub(super) is_engine: bool,
+}
+
 /// Checks the settings of one server.
-pub(super) async fn check(console: &Console) -> Result<Vec<Finding>, QueryError> {
+pub(super) async fn check(console: &Console) -> Result<Settings, QueryError> {
     let text = match console.command(&["INFO"]).await {
         Ok(reply) => reply.as_text().unwrap_or_default().to_owned(),
         Err(QueryError::Rejected { .. }) => {
-            return Ok(vec![Finding::skip(
+            let findings = vec![Finding::skip(
                 "server",
                 "INFO is refused: version, memory and persistence are not checked",
                 "ACL SETUSER … +info",
-            )]);
+            )];
+            return Ok(Settings {
+                findings,
+                is_engine: false,
+            });
         }
         Err(error) => return Err(error),
     };
-    let mut findings = of_info(&Info::read(&text));
+    let info = Info::read(&text);
+    let mut findings = of_info(&info);
     findings.push(timeout(console).await);
-    Ok(findings)
+    Ok(Settings {
+        findings,
+        is_engine: info.is_engine(),
+    })
 }
 
 fn of_info(info: &Info) -> Vec<Finding> {
@@ -68,6 +87,10 @@ fn version(info: &Info) -> Finding {
     if version.is_empty() {
         let advice = "Redis 7.0 or Valkey 7.2 or later is needed";
         return Finding::warn("version", "the server does not say its version", advice);
+    }
+    if info.is_engine() {
+        let what = format!("the engine of stanchion serve, which behaves as redis {version}");
+        return Finding::ok("version", what);
     }
     // docs/operations.md: the clock of these can freeze, and leases do not end while it does.
     if product == "valkey" && ["9.1.0", "9.1.1"].contains(&version) {
@@ -161,6 +184,13 @@ fn memory(info: &Info) -> Vec<Finding> {
 }
 
 fn persistence(info: &Info) -> Vec<Finding> {
+    if info.is_engine() {
+        return vec![Finding::warn(
+            "persistence",
+            "the engine keeps nothing on disk: when it ends, all locks are free, and their holders find out at the next renewal",
+            "for locks that outlive the server, or of several machines, use Redis or Valkey; tokens grow on either",
+        )];
+    }
     let aof = info.is("aof_enabled", "1");
     let mut findings = Vec::new();
     for (field, what) in [
@@ -241,6 +271,11 @@ mod tests {
                 "version",
                 "redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n",
                 Level::Ok,
+            ),
+            (
+                "persistence",
+                "server_name:stanchion\r\nredis_version:7.0.15\r\naof_enabled:0\r\n",
+                Level::Warn,
             ),
             ("role", "role:master\r\n", Level::Ok),
             ("role", "role:slave\r\n", Level::Fail),

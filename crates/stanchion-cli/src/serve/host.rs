@@ -17,6 +17,7 @@ use stanchion::embedded::Engine;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -124,15 +125,8 @@ impl Host {
 
     /// Serves until a signal comes, or until it was idle for long enough.
     pub(super) async fn serve(mut self) -> Result<Ended, Failure> {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
+        let mut asked = asked_to_stop()?;
         let ended = {
-            let mut asked = pin!(async {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-            });
             let mut look = tokio::time::interval(match self.idle {
                 Idle::After(idle) => (idle / 4).clamp(Duration::from_millis(20), LOOK),
                 Idle::Never => LOOK,
@@ -142,7 +136,8 @@ impl Host {
             loop {
                 tokio::select! {
                     biased;
-                    () = &mut asked => break Ended::Signal,
+                    // An error: that thread has gone, and nobody would hear the next signal.
+                    _ = &mut asked => break Ended::Signal,
                     _ = look.tick() => {
                         self.listener.keep()?;
                         if self.is_used() {
@@ -210,6 +205,40 @@ impl Host {
         }
         Ok(!came)
     }
+}
+
+/// Resolves when INT or TERM comes. Heard on a thread of its own: while a script runs, all threads of the runtime may wait for its end.
+fn asked_to_stop() -> io::Result<oneshot::Receiver<()>> {
+    let (stop, asked) = oneshot::channel();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let hear = async move |ready: &std::sync::mpsc::Sender<io::Result<()>>| {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        // OK: who waits for it has gone with the program.
+        let _ = ready.send(Ok(()));
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        io::Result::Ok(())
+    };
+    let name = std::thread::Builder::new().name("signals".into());
+    name.spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
+        let heard = runtime.and_then(|runtime| runtime.block_on(hear(&ready)));
+        // OK: as above; and a server that has stopped for another reason does not listen any more.
+        let _ = match heard {
+            Ok(()) => stop.send(()),
+            Err(error) => ready.send(Err(error)).map_err(drop),
+        };
+    })?;
+    // It ends at once: the thread registers two handlers, or fails.
+    is_ready
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("no thread for signals")))?;
+    Ok(asked)
 }
 
 impl Listener {

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Style};
+use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
 use super::state::{Mode, Question, Sort, State};
-use crate::entry::{self, Entry};
-use crate::table::{self, Blocks, Column, Tone, wide};
+use crate::entry;
+use crate::screen;
+use crate::table::{self, Tone, wide};
 use crate::wording::{age, printable};
 
 /// Text around the table that does not come from keys.
@@ -22,7 +23,6 @@ pub(super) struct View<'a> {
     pub(super) colour: bool,
 }
 
-const LONGEST: &str = "LONGEST";
 /// The height of messages and of an outage.
 const MOST: usize = 3;
 
@@ -59,15 +59,7 @@ impl View<'_> {
     }
 
     fn style(&self, tone: Tone) -> Style {
-        let style = Style::new();
-        match tone {
-            Tone::Dim => style.dim(),
-            _ if !self.colour => style,
-            Tone::Plain => style,
-            Tone::Good => style.fg(Color::Green),
-            Tone::Warn => style.fg(Color::Yellow),
-            Tone::Bad => style.fg(Color::Red),
-        }
+        screen::style(tone, self.colour)
     }
 
     fn head(&self, state: &State, width: usize) -> Vec<Line<'static>> {
@@ -113,7 +105,9 @@ impl View<'_> {
                 .map(|line| Line::styled(line, dim))
                 .collect();
         }
-        let (blocks, tones) = rows_of(&shown, state.sort, usize::from(area.width).max(20));
+        let width = usize::from(area.width).max(20);
+        let shown = shown.iter().copied();
+        let (blocks, tones) = entry::live(shown, least_wanted(state.sort), width);
         let selected = state.position();
         let room = usize::from(area.height).saturating_sub(usize::from(blocks.titles.is_some()));
         let heights: Vec<usize> = blocks.rows.iter().map(Vec::len).collect();
@@ -174,32 +168,13 @@ impl View<'_> {
     }
 }
 
-/// The lines of each row, and how it is to be read. What `ls` shows, and the longest wait. On a narrow terminal fewer columns, as cards
-/// would leave room for three names; what the order is by stays longest.
-fn rows_of(shown: &[&Entry], sort: Sort, width: usize) -> (Blocks, Vec<Tone>) {
-    let mut table = entry::table(shown.iter().copied());
-    table.columns.push(Column {
-        title: LONGEST,
-        least: 0,
-    });
-    for (row, entry) in table.rows.iter_mut().zip(shown) {
-        let longest = entry.longest_wait_ms.map(Duration::from_millis);
-        row.cells
-            .push(longest.map_or_else(|| "-".into(), age).into());
-    }
-    let last = match sort {
-        Sort::Held => [LONGEST, "WAITING"],
+/// The columns that a narrow terminal may do without; what the order is by stays longest.
+const fn least_wanted(sort: Sort) -> [&'static str; 2] {
+    match sort {
+        Sort::Held => ["LONGEST", "WAITING"],
         Sort::Longest => ["HELD", "WAITING"],
-        Sort::Waiting | Sort::Name => ["HELD", LONGEST],
-    };
-    let tones = table.rows.iter().map(|row| row.note.tone).collect();
-    for title in ["KIND", "LEASE"].into_iter().chain(last) {
-        if table.fits(width) {
-            break;
-        }
-        table.leave_out(title);
+        Sort::Waiting | Sort::Name => ["HELD", "LONGEST"],
     }
-    (table.blocks(Some(width), false), tones)
 }
 
 /// The question. The names are cut so that its end, which says how to answer, is always seen.

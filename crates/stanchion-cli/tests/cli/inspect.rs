@@ -3,7 +3,8 @@
 use stanchion_testkit::{Process, RedisServer, eventually_blocking};
 
 use crate::support::{
-    code, is_held, json, output, stanchion, start_script, text, wait_for_waiters, with,
+    HOLD, code, is_held, json, output, stanchion, start_script, status, text, wait_for_waiters,
+    with,
 };
 
 #[test]
@@ -15,7 +16,7 @@ fn status_of_a_free_lock() {
         (Some(0), "job: free, there is no such key\n".into())
     );
     assert_eq!(code(&server, &["status", "job", "--check"]), Some(0));
-    let line = json(&output(&server, &["status", "job", "--json"]).stdout);
+    let line = status(&server, "job");
     assert_eq!(line["held"], false);
     assert!(line["holder"].is_null() && line["last_token"].is_null());
 }
@@ -23,7 +24,7 @@ fn status_of_a_free_lock() {
 #[test]
 fn status_of_a_held_lock() {
     let server = RedisServer::start();
-    let _holder = start_script(&server, &["job", "--prefix", "p:"], "echo ready; cat");
+    let _holder = start_script(&server, &["job", "--prefix", "p:"], HOLD);
     let held = output(&server, &["status", "job", "--prefix", "p:"]);
     assert_eq!(held.status.code(), Some(0));
     let shown = text(&held.stdout);
@@ -49,7 +50,7 @@ fn status_of_a_held_lock() {
 #[test]
 fn status_names_the_holders_process_and_how_many_wait() {
     let server = RedisServer::start();
-    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let _holder = start_script(&server, &["job"], HOLD);
     let _waiter = Process::spawn(&mut with(&server, &["run", "job", "--", "true"]));
     wait_for_waiters(&server, "job", 1);
     let mut shown = String::new();
@@ -58,7 +59,7 @@ fn status_names_the_holders_process_and_how_many_wait() {
         shown.contains("  waiting     1 process")
     });
     assert!(shown.contains("\n  process     sh@127.0.0.1:"), "{shown}");
-    let line = json(&output(&server, &["status", "job", "--json"]).stdout);
+    let line = status(&server, "job");
     let owner = line["holder"]["owner"].as_str().unwrap();
     let process = line["processes"][owner].as_str().unwrap();
     assert!(process.starts_with("sh@"), "{line}");
@@ -76,7 +77,7 @@ fn a_name_that_belongs_to_something_else_is_refused_and_left_alone() {
 #[test]
 fn force_release_needs_a_confirmation() {
     let server = RedisServer::start();
-    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let _holder = start_script(&server, &["job"], HOLD);
     let refused = output(&server, &["force-release", "job"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("--yes"));
@@ -86,7 +87,7 @@ fn force_release_needs_a_confirmation() {
 #[test]
 fn force_release_says_what_it_found() {
     let server = RedisServer::start();
-    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let _holder = start_script(&server, &["job"], HOLD);
     let released = output(&server, &["force-release", "job", "--yes", "--json"]);
     assert_eq!(released.status.code(), Some(0));
     let line = json(&released.stdout);

@@ -2,14 +2,7 @@
 
 use stanchion_testkit::{Process, RedisServer, Signal, eventually_blocking};
 
-use crate::support::{SOON, code, json, output, start_script, text, with};
-
-/// Holds until the end of its standard input.
-const HOLD: &str = "echo ready; cat";
-
-fn status(server: &RedisServer, name: &str) -> serde_json::Value {
-    json(&output(server, &["status", name, "--json"]).stdout)
-}
+use crate::support::{HOLD, SOON, code, json, output, start_script, status, text, with};
 
 /// Returns whether a `run` with these options is turned away at once.
 fn is_refused(server: &RedisServer, options: &[&str]) -> bool {

@@ -2,7 +2,7 @@
 
 use stanchion_testkit::RedisServer;
 
-use crate::support::{code, json, output, start_script, text};
+use crate::support::{HOLD, code, json, output, start_script, status, text};
 
 fn told(server: &RedisServer, args: &[&str]) -> (Option<i32>, String) {
     let output = output(server, args);
@@ -15,8 +15,8 @@ fn told(server: &RedisServer, args: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn a_name_that_is_not_there_is_told_from_one_that_is_free() {
     let server = RedisServer::start();
-    let _one = start_script(&server, &["nightly", "--prefix", "app:"], "echo ready; cat");
-    let _two = start_script(&server, &["job:7"], "echo ready; cat");
+    let _one = start_script(&server, &["nightly", "--prefix", "app:"], HOLD);
+    let _two = start_script(&server, &["job:7"], HOLD);
     for (asked, there) in [
         ("nightly", "app:nightly"),
         ("app:nigthly", "app:nightly"),
@@ -25,12 +25,12 @@ fn a_name_that_is_not_there_is_told_from_one_that_is_free() {
         let expected = format!("{asked}: free, there is no such key\n  There is: {there}\n");
         assert_eq!(told(&server, &["status", asked]), (Some(0), expected));
     }
-    let line = json(&output(&server, &["status", "job:8", "--json"]).stdout);
+    let line = status(&server, "job:8");
     assert_eq!(
         (&line["exists"], &line["similar"][0]),
         (&false.into(), &"job:7".into())
     );
-    let line = json(&output(&server, &["status", "job:7", "--json"]).stdout);
+    let line = status(&server, "job:7");
     assert!(
         line["exists"] == true && line["similar"].is_null(),
         "{line}"
@@ -77,7 +77,7 @@ fn a_hash_of_somebody_else_is_refused_by_name() {
 #[test]
 fn the_number_of_permits_can_be_changed_and_one_taken_back() {
     let server = RedisServer::start();
-    let _holder = start_script(&server, &["thumbs", "--permits", "1"], "echo ready; cat");
+    let _holder = start_script(&server, &["thumbs", "--permits", "1"], HOLD);
     let more = [
         "run",
         "thumbs",
@@ -95,7 +95,7 @@ fn the_number_of_permits_can_be_changed_and_one_taken_back() {
     assert_eq!(set, (Some(0), "thumbs: 2 permits; there were 1\n".into()));
     assert_eq!(code(&server, &more), Some(0));
 
-    let line = json(&output(&server, &["status", "thumbs", "--json"]).stdout);
+    let line = status(&server, "thumbs");
     let id = line["permits"][0]["id"].as_str().unwrap().to_owned();
     let reclaim = ["permits", "thumbs", "reclaim", &id];
     assert_eq!(
@@ -120,7 +120,7 @@ fn the_number_of_permits_can_be_changed_and_one_taken_back() {
 #[test]
 fn force_release_says_how_late_the_holder_hears_of_it() {
     let server = RedisServer::start();
-    let _holder = start_script(&server, &["job", "--lease", "30s"], "echo ready; cat");
+    let _holder = start_script(&server, &["job", "--lease", "30s"], HOLD);
     let (code, told) = told(&server, &["force-release", "job", "--yes"]);
     assert_eq!(code, Some(0));
     let within = told.contains("within 9s") || told.contains("within 10s");

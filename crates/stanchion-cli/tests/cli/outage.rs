@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use stanchion_testkit::{Process, RedisServer, eventually_blocking, machine_clock};
 
-use crate::support::{SOON, is_held, stanchion, start_script, text, with};
+use crate::support::{HOLD, SOON, is_held, stanchion, start_script, text, with};
 
 /// An address where nobody listens: it was free a moment ago.
 fn nobody() -> String {
@@ -55,7 +55,7 @@ fn a_server_that_comes_later_is_found() {
 #[test]
 fn a_wait_that_ends_in_an_outage_says_so() {
     let server = RedisServer::start();
-    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let _holder = start_script(&server, &["job"], HOLD);
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut command = with(
         &server,

@@ -6,7 +6,7 @@ use std::process::Child;
 use stanchion_testkit::{Process, RedisServer, Signal, eventually_blocking};
 
 use crate::support::{
-    SOON, code, is_held, json, output, stanchion, start_script, text, wait_for_waiters, with,
+    HOLD, SOON, code, is_held, json, output, stanchion, start_script, text, wait_for_waiters, with,
 };
 
 #[test]
@@ -65,7 +65,7 @@ fn the_command_sees_a_token_that_grows() {
 #[test]
 fn a_held_lock_is_not_acquired_within_the_wait() {
     let server = RedisServer::start();
-    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let _holder = start_script(&server, &["job"], HOLD);
     for wait in ["0", "100ms"] {
         let refused = output(
             &server,
@@ -248,7 +248,7 @@ fn json_tells_the_outcome_in_one_line() {
     assert!(line["fencing_token"].as_u64().unwrap() > 0);
     assert!(line["waited_ms"].is_u64() && line["held_ms"].is_u64());
 
-    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let _holder = start_script(&server, &["job"], HOLD);
     let refused = output(
         &server,
         &["run", "job", "--json", "--wait", "0", "--", "true"],

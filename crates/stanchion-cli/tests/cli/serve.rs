@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 use stanchion_testkit::{Process, RedisServer, Signal, eventually_blocking};
 
 use crate::home::{Home, ask};
-use crate::support::{SOON, json, runs, text};
+use crate::support::{HOLD, SOON, json, runs, text};
 
 /// Lets so many seconds pass: for what must not happen meanwhile, there is no event.
 fn pass(seconds: &str) {
@@ -150,7 +150,7 @@ fn a_directory_of_somebody_else_is_refused() {
 #[test]
 fn the_environment_does_not_lead_to_another_server() {
     let home = Home::new();
-    let _holder = home.script(&["job"], "echo ready; cat");
+    let _holder = home.script(&["job"], HOLD);
     // A job from cron has neither of these, and must meet the terminal's.
     for variable in ["XDG_RUNTIME_DIR", "TMPDIR", "HOME"] {
         let mut run = home.stanchion(&["run", "job", "--wait", "0", "--", "true"]);
@@ -301,10 +301,7 @@ fn fair_in_order_and_permits_at_most_so_many() {
     assert_eq!(fs::read_to_string(&log).unwrap(), "0\n1\n2\n3\n");
 
     let permits = ["seats", "--permits", "2"];
-    let _both = [
-        home.script(&permits, "echo ready; cat"),
-        home.script(&permits, "echo ready; cat"),
-    ];
+    let _both = [home.script(&permits, HOLD), home.script(&permits, HOLD)];
     let third = home.output(&[
         "run",
         "seats",
@@ -317,7 +314,7 @@ fn fair_in_order_and_permits_at_most_so_many() {
     ]);
     assert_eq!(third.status.code(), Some(75));
 
-    let _reader = home.script(&["book", "--read"], "echo ready; cat");
+    let _reader = home.script(&["book", "--read"], HOLD);
     let reads = home.output(&["run", "book", "--read", "--wait", "0", "--", "true"]);
     let writes = home.output(&["run", "book", "--write", "--wait", "0", "--", "true"]);
     assert_eq!(
@@ -481,6 +478,32 @@ fn the_server_keeps_nothing_of_whoever_started_it() {
         assert_ne!(session, std::process::id().to_string());
         assert_eq!(terminal, "0", "no terminal");
     }
+}
+
+/// Lua's own patterns can take for ever, and no limit reaches into them.
+#[test]
+fn a_signal_ends_it_while_a_script_runs_whose_client_has_gone() {
+    let home = Home::new();
+    let mut server = home.serve(&[]);
+    let mut client = UnixStream::connect(home.socket()).unwrap();
+    let script = "return ('a'):rep(60):find(('a?'):rep(60)..('a'):rep(60)..'b')";
+    write!(
+        client,
+        "*3\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0\r\n",
+        script.len()
+    )
+    .unwrap();
+    drop(client);
+    let mut other = UnixStream::connect(home.socket()).unwrap();
+    other
+        .set_read_timeout(Some(std::time::Duration::from_millis(500)))
+        .unwrap();
+    eventually_blocking("the script runs", || {
+        write!(other, "PING\r\n").unwrap();
+        other.read(&mut [0; 7]).is_err()
+    });
+    server.signal(Signal::Term);
+    assert_eq!(server.wait(SOON).code(), Some(0));
 }
 
 #[test]

@@ -49,6 +49,14 @@ pub(crate) fn code(server: &RedisServer, args: &[&str]) -> Option<i32> {
 pub(crate) const IDLE: &str =
     "idle() { step=0; while [ $step -lt 1500 ]; do sleep 0.02; step=$((step + 1)); done; }";
 
+/// For scripts: says `ready`, and holds until the end of its standard input.
+pub(crate) const HOLD: &str = "echo ready; cat";
+
+/// The status of a name.
+pub(crate) fn status(server: &RedisServer, name: &str) -> serde_json::Value {
+    json(&output(server, &["status", name, "--json"]).stdout)
+}
+
 /// Starts `run` with a shell script as its command, and waits for the script's first line, `ready`.
 pub(crate) fn start_script(server: &RedisServer, options: &[&str], script: &str) -> Process {
     let mut args = vec!["run"];

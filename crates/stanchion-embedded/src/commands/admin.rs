@@ -32,8 +32,8 @@ fn info(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         (
             "Server",
             format!(
-                "redis_version:{VERSION}\r\nredis_mode:standalone\r\nrun_id:{}\r\ntcp_port:0\r\n\
-                 uptime_in_seconds:{uptime}\r\n",
+                "redis_version:{VERSION}\r\nserver_name:stanchion\r\nredis_mode:standalone\r\nrun_id:{}\r\n\
+                 tcp_port:0\r\nuptime_in_seconds:{uptime}\r\n",
                 server.run_id
             ),
         ),

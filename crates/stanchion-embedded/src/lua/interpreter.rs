@@ -51,7 +51,6 @@ pub(super) struct Interpreter {
     protect: Function,
     random: Random,
     limit: Limit,
-    server: Arc<Mutex<Server>>,
 }
 
 impl Interpreter {
@@ -61,10 +60,10 @@ impl Interpreter {
         let options = LuaOptions::new().catch_rust_panics(false);
         let lua = Lua::new_with(libraries, options)?;
         lua.set_memory_limit(MEMORY)?;
-        let limit = Limit::default();
-        limit.watch(&lua, server, WATCH)?;
+        let limit = Limit::new(server);
+        limit.watch(&lua)?;
         let random = Random::default();
-        let host = host_functions(&lua, server, &random)?;
+        let host = host_functions(&lua, &limit, &random)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
         let (environment, scope, protect) = prelude.call(host)?;
         Ok(Self {
@@ -74,7 +73,6 @@ impl Interpreter {
             protect,
             random,
             limit,
-            server: Arc::clone(server),
         })
     }
 
@@ -107,9 +105,8 @@ impl Interpreter {
     ) -> Outcome {
         // Redis continues the sequence of the last script; here the numbers of a script depend on nothing else.
         self.random.seed(0);
-        self.limit
-            .begin(&self.lua, &self.server, now)
-            .and_then(|()| self.try_call(script, digest, args, keys))
+        self.limit.begin(now);
+        self.try_call(script, digest, args, keys)
             .unwrap_or_else(|error| Err(Failure::new(format!("ERR {error}"))))
     }
 
@@ -155,64 +152,88 @@ impl Interpreter {
 }
 
 /// Stops scripts that run for too long.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Limit {
+    server: Arc<Mutex<Server>>,
     /// The time at which the running script is stopped, in microseconds of the server's clock.
     stop_at: Arc<AtomicI64>,
-    /// True once a script was stopped: the hook then runs before each instruction.
+    /// True once the running script was stopped: nothing that it calls may catch an error any more.
     is_over: Arc<AtomicBool>,
 }
 
 impl Limit {
-    /// Allows a script that starts `now` its time.
-    fn begin(&self, lua: &Lua, server: &Arc<Mutex<Server>>, now: Now) -> mlua::Result<()> {
-        let stop_at = now.micros.saturating_add(LONGEST_RUN);
-        self.stop_at.store(stop_at, Ordering::Relaxed);
-        if self.is_over.swap(false, Ordering::Relaxed) {
-            self.watch(lua, server, WATCH)?;
+    fn new(server: &Arc<Mutex<Server>>) -> Self {
+        Self {
+            server: Arc::clone(server),
+            stop_at: Arc::default(),
+            is_over: Arc::default(),
         }
-        Ok(())
     }
 
-    fn watch(&self, lua: &Lua, server: &Arc<Mutex<Server>>, every: u32) -> mlua::Result<()> {
-        let (limit, server) = (self.clone(), Arc::clone(server));
-        let triggers = HookTriggers::new().every_nth_instruction(every);
-        lua.set_global_hook(triggers, move |lua, _| {
-            let now = locked(&server).clock.now().micros;
-            if now < limit.stop_at.load(Ordering::Relaxed) {
-                return Ok(VmState::Continue);
-            }
-            // A script may catch the error: the next instruction outside of what it protects raises it again.
-            if !limit.is_over.swap(true, Ordering::Relaxed) {
-                limit.watch(lua, &server, 1)?;
-            }
-            Err(raise(
-                "ERR the script ran for more than 5 s and was stopped",
-            ))
+    /// Allows a script that starts `now` its time.
+    fn begin(&self, now: Now) {
+        let stop_at = now.micros.saturating_add(LONGEST_RUN);
+        self.stop_at.store(stop_at, Ordering::Relaxed);
+        self.is_over.store(false, Ordering::Relaxed);
+    }
+
+    /// Looks at the clock while scripts run; a coroutine inherits that.
+    fn watch(&self, lua: &Lua) -> mlua::Result<()> {
+        let limit = self.clone();
+        let triggers = HookTriggers::new().every_nth_instruction(WATCH);
+        lua.set_global_hook(triggers, move |_, _| {
+            limit.look().map(|()| VmState::Continue)
         })
+    }
+
+    /// Fails from the end of the running script's time on.
+    fn look(&self) -> mlua::Result<()> {
+        let now = locked(&self.server).clock.now().micros;
+        if now >= self.stop_at.load(Ordering::Relaxed) {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        self.not_over()
+    }
+
+    /// Fails once the running script was stopped, also if the clock was set back since.
+    fn not_over(&self) -> mlua::Result<()> {
+        match self.is_over.load(Ordering::Relaxed) {
+            true => Err(raise(
+                "ERR the script ran for more than 5 s and was stopped",
+            )),
+            false => Ok(()),
+        }
     }
 }
 
 /// Returns the functions from which the prelude builds the sandbox.
-fn host_functions(lua: &Lua, server: &Arc<Mutex<Server>>, random: &Random) -> mlua::Result<Table> {
+fn host_functions(lua: &Lua, limit: &Limit, random: &Random) -> mlua::Result<Table> {
     let host = lua.create_table()?;
-    let caller = Caller::new(server);
+    let caller = Caller::new(limit);
     let call = caller.clone();
     host.set(
         "call",
-        lua.create_function(move |lua, values| match call.call(&values) {
+        lua.create_function(move |lua, values| match call.call(&values)? {
             Ok(reply) => to_lua(lua, reply),
             Err(Failure(text)) => Err(mlua::Error::external(Raised(text.into_owned()))),
         })?,
     )?;
     host.set(
         "pcall",
-        lua.create_function(move |lua, values| match caller.call(&values) {
+        lua.create_function(move |lua, values| match caller.call(&values)? {
             Ok(reply) => to_lua(lua, reply),
             Err(Failure(text)) => to_lua(lua, Reply::Error(text.into_owned())),
         })?,
     )?;
-    host.set("tidy", lua.create_function(tidy)?)?;
+    // Where a script would catch an error. One that was stopped catches none: it would go on in a loop around `pcall`.
+    let limit = limit.clone();
+    host.set(
+        "caught",
+        lua.create_function(move |lua, problem| {
+            limit.not_over()?;
+            tidy(lua, problem)
+        })?,
+    )?;
     host.set("locate", lua.create_function(locate)?)?;
     host.set("sha1hex", lua.create_function(sha1hex)?)?;
     host.set("status_reply", lua.create_function(status_reply)?)?;
@@ -236,20 +257,26 @@ fn host_functions(lua: &Lua, server: &Arc<Mutex<Server>>, random: &Random) -> ml
 /// The runner of commands for `redis.call` and `redis.pcall`.
 #[derive(Clone)]
 struct Caller {
-    server: Arc<Mutex<Server>>,
+    limit: Limit,
     /// Reused by each call, to save allocations.
     request: Arc<Mutex<Request>>,
 }
 
 impl Caller {
-    fn new(server: &Arc<Mutex<Server>>) -> Self {
+    fn new(limit: &Limit) -> Self {
         Self {
-            server: Arc::clone(server),
+            limit: limit.clone(),
             request: Arc::default(),
         }
     }
 
-    fn call(&self, values: &MultiValue) -> Outcome {
+    /// Runs a command. Fails as a whole once the script was stopped: commands may be slow, and are few instructions.
+    fn call(&self, values: &MultiValue) -> mlua::Result<Outcome> {
+        self.limit.look()?;
+        Ok(self.answer(values))
+    }
+
+    fn answer(&self, values: &MultiValue) -> Outcome {
         if values.is_empty() {
             return Err(Failure::new(
                 "ERR Please specify at least one argument for this redis lib call",
@@ -261,11 +288,11 @@ impl Caller {
                 "ERR Lua redis lib command arguments must be strings or integers",
             ));
         }
-        locked(&self.server).call_from_script(request.args())
+        locked(&self.limit.server).call_from_script(request.args())
     }
 }
 
-/// Converts an error for a script that catches it: an error of `redis.call` to a table with its text, others unchanged.
+/// Converts an error for a script: an error of `redis.call` to a table with its text, others unchanged.
 fn tidy(lua: &Lua, problem: Value) -> mlua::Result<Value> {
     match &problem {
         Value::Error(error) => Ok(Value::Table(single(

@@ -21,10 +21,11 @@ local function seal(table)
   return view
 end
 
--- Errors of redis.call are made into tables when a script catches them.
+-- Errors of redis.call are made into tables when a script catches them. The error of a script that ran for too long is not caught:
+-- `host.caught` raises it again. So whatever catches errors for scripts has to go through here.
 local function settle(ok, ...)
   if ok then return true, ... end
-  return false, host.tidy((...))
+  return false, host.caught((...))
 end
 
 local redis = {
@@ -59,7 +60,7 @@ local environment
 -- As in Redis 7.0, pcall gives the text of an error table; xpcall and coroutines give the table.
 local function settle_as_text(ok, ...)
   if ok then return true, ... end
-  local problem = host.tidy((...))
+  local problem = host.caught((...))
   local text = type(problem) == 'table' and problem.err
   if type(text) == 'string' then return false, text end
   return false, problem
@@ -80,8 +81,14 @@ function scope.unpack(list, first, last)
   return unpack(list, first, last)
 end
 
+-- Not Lua's own: that runs the handler where the error was raised, and no hook, so no limit, applies to a handler of the hook's error.
 function scope.xpcall(body, handler)
-  return xpcall(body, function(problem) return handler(host.tidy(problem)) end)
+  local function handled(ok, ...)
+    if ok then return true, ... end
+    local _, answer = settle(pcall(handler, host.caught((...))))
+    return false, answer
+  end
+  return handled(pcall(body))
 end
 
 function scope.rawset(table, key, value)

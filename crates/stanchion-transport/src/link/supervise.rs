@@ -34,7 +34,7 @@ use crate::error::ConnectError;
 use crate::link::cork::Corked;
 use crate::link::exchange::Books;
 use crate::link::login::{broken, refused};
-use crate::link::{Link, Live, OnceConnected, Peer, Phase, Stops, plain};
+use crate::link::{Link, Live, OnceConnected, Peer, Phase, Stops, WRITTEN, plain};
 use crate::{Failure, Reply};
 
 impl Link {
@@ -282,6 +282,7 @@ impl Link {
                         PushKind::Message | PushKind::SMessage,
                         [BulkString(channel), BulkString(payload)],
                     ) => on_push(channel, payload),
+                    (PushKind::Invalidate, _) => on_push(WRITTEN, b""),
                     (PushKind::SUnsubscribe, [BulkString(channel), ..]) => stops.stopped(channel),
                     _ => {}
                 }

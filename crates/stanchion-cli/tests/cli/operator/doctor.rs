@@ -4,14 +4,15 @@ use serde_json::Value;
 use stanchion_testkit::RedisServer;
 
 use super::{JAVA, at, done, hold_as_java, lines};
+use crate::home::Home;
 use crate::support::{code, output, text, with};
 
-/// The rights of the page on operations.
-fn rights_of_the_book() -> Vec<String> {
+/// Makes the user of the page on operations.
+fn make_user_of_the_book(server: &RedisServer) {
     let page = include_str!("../../../../../docs/operations.md");
     let from = page.find("ACL SETUSER app on >password").unwrap();
     let block = page[from..].split("```").next().unwrap();
-    block.split_whitespace().map(str::to_owned).collect()
+    done(server, &block.split_whitespace().collect::<Vec<_>>());
 }
 
 fn doctor(server: &RedisServer, args: &[&str]) -> Vec<Value> {
@@ -78,9 +79,7 @@ fn settings_that_lose_locks_fail_and_say_what_to_do() {
 #[test]
 fn the_user_of_the_book_has_every_right_and_each_missing_one_is_named() {
     let server = RedisServer::start();
-    let rules = rights_of_the_book();
-    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
-    done(&server, &rules);
+    make_user_of_the_book(&server);
     let as_app = ["--user", "app", "--names", "app:*"];
     let findings = doctor(&server, &as_app);
     assert_eq!(level(&findings, "rights"), "ok", "{findings:#?}");
@@ -116,9 +115,7 @@ fn the_user_of_the_book_has_every_right_and_each_missing_one_is_named() {
 #[test]
 fn a_user_with_few_rights_is_told_what_was_not_checked() {
     let server = RedisServer::start();
-    let rules = rights_of_the_book();
-    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
-    done(&server, &rules);
+    make_user_of_the_book(&server);
     let url = server.url().replace("redis://", "redis://app:password@");
     let findings = lines(&at(&url, &["doctor", "--json", "--names", "app:*"]));
     assert_eq!(
@@ -186,4 +183,29 @@ fn what_is_wrong_with_names_is_found() {
         shown.lines().all(|line| line.chars().count() <= 60),
         "{shown}"
     );
+}
+
+#[test]
+fn the_engine_is_told_as_what_it_is_with_advice_that_can_be_followed() {
+    let home = Home::new();
+    let _server = home.serve(&[]);
+    let findings = lines(&home.output(&["doctor", "--json", "--scan"]));
+    let said = |check: &str| {
+        let finding = findings.iter().find(|finding| finding["check"] == check);
+        finding.unwrap_or_else(|| panic!("{check}: {findings:#?}"))
+    };
+    assert!(
+        said("version")["what"]
+            .as_str()
+            .unwrap()
+            .contains("stanchion serve")
+    );
+    assert_eq!(said("persistence")["level"], "warn");
+    assert_eq!(said("rights")["level"], "ok");
+    for finding in &findings {
+        let advice = finding["advice"].as_str().unwrap_or_default();
+        for vain in ["appendonly", "CONFIG", "ACL"] {
+            assert!(!advice.contains(vain), "{finding}");
+        }
+    }
 }

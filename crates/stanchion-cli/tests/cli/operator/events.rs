@@ -1,9 +1,10 @@
 //! `watch`, `bench`, `clients`.
 
-use stanchion_testkit::{Process, RedisServer, Signal, eventually_blocking};
+use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually_blocking};
 
-use super::{JAVA, done, hold_as_java, lines};
-use crate::support::{SOON, output, start_script, text, with};
+use super::{JAVA, command_at, done, hold_as_java, lines};
+use crate::home::Home;
+use crate::support::{HOLD, SOON, output, start_script, text, with};
 
 #[test]
 fn watch_tells_what_happens_as_it_happens() {
@@ -31,6 +32,64 @@ fn watch_tells_what_happens_as_it_happens() {
     waiter.wait().unwrap();
     watch.signal(Signal::Int);
     assert_eq!(watch.wait(SOON).code(), Some(0));
+}
+
+/// The server tells of the writes: nothing here is found by looking again.
+#[test]
+fn watch_shows_at_once_what_the_server_tells_and_is_no_waiter() {
+    let server = RedisServer::start();
+    let args = ["watch", "job", "--every", "1h", "--json"];
+    let mut watch = Process::spawn(&mut with(&server, &args));
+    watch.wait_for_line(|line| line.contains("start"), SOON);
+    for thread in ["1", "2", "3"] {
+        hold_as_java(&server, "job", thread, "600");
+        let owner = format!("{JAVA}:{thread}");
+        watch.wait_for_line(
+            |line| line.contains("acquired") && line.contains(&owner),
+            SOON,
+        );
+        // Its lease ends.
+        watch.wait_for_line(
+            |line| line.contains("released") && line.contains(&owner),
+            SOON,
+        );
+    }
+    assert_eq!(server.subscribers("redisson_lock__channel:{job}"), 0);
+}
+
+#[test]
+fn watch_looks_again_and_again_where_the_server_does_not_tell() {
+    let server = RedisServer::start();
+    let rules = "on >pw ~* &* +@all -client|tracking";
+    let rules: Vec<&str> = ["ACL", "SETUSER", "app"]
+        .into_iter()
+        .chain(rules.split(' '))
+        .collect();
+    done(&server, &rules);
+    let url = server.url().replace("redis://", "redis://app:pw@");
+    let mut watch = Process::spawn(&mut command_at(&url, &["watch", "job", "--json"]));
+    watch.wait_for_line(|line| line.contains("start"), SOON);
+    hold_as_java(&server, "job", "1", "20000");
+    watch.wait_for_line(|line| line.contains("acquired"), SOON);
+    let home = Home::new();
+    let _server = home.serve(&[]);
+    let mut watch = Process::spawn(&mut home.stanchion(&["watch", "job", "--json"]));
+    watch.wait_for_line(|line| line.contains("start"), SOON);
+    let _holder = home.script(&["job"], HOLD);
+    watch.wait_for_line(|line| line.contains("acquired"), SOON);
+}
+
+#[test]
+fn watch_hears_in_a_cluster() {
+    let Some(cluster) = Cluster::or_skip("watch_hears_in_a_cluster") else {
+        return;
+    };
+    let args = ["watch", "job", "--every", "1h", "--json"];
+    let mut watch = Process::spawn(&mut command_at(&cluster.url(), &args));
+    watch.wait_for_line(|line| line.contains("start"), SOON);
+    let node = cluster.node(cluster.master_of_key("job"));
+    hold_as_java(node, "job", "1", "20000");
+    watch.wait_for_line(|line| line.contains("acquired"), SOON);
 }
 
 #[test]
@@ -89,7 +148,7 @@ fn clients_are_the_processes_that_hold() {
         (nobody.status.code(), text(&nobody.stdout)),
         (Some(0), String::new())
     );
-    let _holder = start_script(&server, &["job"], "echo ready; cat");
+    let _holder = start_script(&server, &["job"], HOLD);
     let seen = lines(&output(&server, &["clients", "--json"]));
     assert_eq!(seen.len(), 1, "{seen:?}");
     // That of the command, without its arguments.

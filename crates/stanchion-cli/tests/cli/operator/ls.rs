@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use stanchion_testkit::{Cluster, RedisServer, SentinelSet};
 
-use super::{JAVA, at, command_at, done, hold_as_java, lines};
-use crate::support::{output, start_script, text, wait_for_waiters, with};
+use super::{JAVA, at, command_at, done, hold_as_java, lines, queue_as_java};
+use crate::support::{HOLD, output, start_script, text, wait_for_waiters, with};
 
 /// The names that `ls --json` lists, without its summary.
 fn listed(lines: &[Value]) -> BTreeMap<String, Value> {
@@ -24,11 +24,10 @@ fn ls(server: &RedisServer, args: &[&str]) -> BTreeMap<String, Value> {
 #[test]
 fn every_kind_is_listed_with_its_holders_and_waiters() {
     let server = RedisServer::start();
-    let hold = "echo ready; cat";
-    let _lock = start_script(&server, &["job"], hold);
-    let _fair = start_script(&server, &["tick", "--fair"], hold);
-    let _readers = [0, 1].map(|_| start_script(&server, &["catalog", "--read"], hold));
-    let _permit = start_script(&server, &["thumbs", "--permits=3"], hold);
+    let _lock = start_script(&server, &["job"], HOLD);
+    let _fair = start_script(&server, &["tick", "--fair"], HOLD);
+    let _readers = [0, 1].map(|_| start_script(&server, &["catalog", "--read"], HOLD));
+    let _permit = start_script(&server, &["thumbs", "--permits=3"], HOLD);
     hold_as_java(&server, "java", "88", "20000");
     let mut waiter = with(&server, &["run", "job", "--", "true"])
         .spawn()
@@ -68,19 +67,7 @@ fn every_kind_is_listed_with_its_holders_and_waiters() {
 fn waiters_of_a_fair_lock_and_of_redisson_are_counted() {
     let server = RedisServer::start();
     hold_as_java(&server, "tick", "1", "20000");
-    for thread in ["2", "3"] {
-        let owner = format!("{JAVA}:{thread}");
-        done(&server, &["RPUSH", "redisson_lock_queue:{tick}", &owner]);
-        done(
-            &server,
-            &[
-                "ZADD",
-                "redisson_lock_timeout:{tick}",
-                "1999999999999",
-                &owner,
-            ],
-        );
-    }
+    queue_as_java(&server, "tick", &["2", "3"]);
     hold_as_java(&server, "plain", "1", "20000");
     let mut subscriber = std::process::Command::new("redis-cli")
         .args(["-p", &server.addr().port().to_string()])

@@ -33,6 +33,19 @@ pub(crate) fn hold_as_java(server: &RedisServer, name: &str, thread: &str, lease
     assert_eq!(server.cli(&["PEXPIRE", name, lease_ms]).as_int(), 1);
 }
 
+/// Puts threads of Redisson's into the queue of a fair lock, in that order.
+pub(crate) fn queue_as_java(server: &RedisServer, name: &str, threads: &[&str]) {
+    let (queue, deadlines) = (
+        format!("redisson_lock_queue:{{{name}}}"),
+        format!("redisson_lock_timeout:{{{name}}}"),
+    );
+    for thread in threads {
+        let owner = format!("{JAVA}:{thread}");
+        done(server, &["RPUSH", &queue, &owner]);
+        done(server, &["ZADD", &deadlines, "1999999999999", &owner]);
+    }
+}
+
 /// The program at another URL.
 pub(crate) fn at(url: &str, args: &[&str]) -> Output {
     command_at(url, args).output().unwrap()

@@ -2,26 +2,14 @@
 
 use stanchion_testkit::RedisServer;
 
-use super::{JAVA, done, hold_as_java};
-use crate::support::{json, output, start_script, text};
+use super::{JAVA, done, hold_as_java, queue_as_java};
+use crate::support::{HOLD, json, output, start_script, text};
 
 #[test]
 fn a_fair_lock_shows_its_queue_in_order() {
     let server = RedisServer::start();
     hold_as_java(&server, "tick", "1", "20000");
-    for thread in ["7", "3"] {
-        let owner = format!("{JAVA}:{thread}");
-        done(&server, &["RPUSH", "redisson_lock_queue:{tick}", &owner]);
-        done(
-            &server,
-            &[
-                "ZADD",
-                "redisson_lock_timeout:{tick}",
-                "1999999999999",
-                &owner,
-            ],
-        );
-    }
+    queue_as_java(&server, "tick", &["7", "3"]);
     let line = json(&output(&server, &["inspect", "tick", "--json"]).stdout);
     assert_eq!(
         (&line["kind"], &line["state"]),
@@ -45,9 +33,8 @@ fn a_fair_lock_shows_its_queue_in_order() {
 #[test]
 fn readers_and_permits_are_listed_one_by_one() {
     let server = RedisServer::start();
-    let hold = "echo ready; cat";
-    let _readers = [0, 1].map(|_| start_script(&server, &["catalog", "--read"], hold));
-    let _permits = [0, 1].map(|_| start_script(&server, &["thumbs", "--permits=3"], hold));
+    let _readers = [0, 1].map(|_| start_script(&server, &["catalog", "--read"], HOLD));
+    let _permits = [0, 1].map(|_| start_script(&server, &["thumbs", "--permits=3"], HOLD));
     let line = json(&output(&server, &["inspect", "catalog", "--json"]).stdout);
     assert_eq!(line["holders"].as_array().unwrap().len(), 2);
     assert_eq!(line["holders"][0]["what"], "reader");

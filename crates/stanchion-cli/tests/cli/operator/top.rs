@@ -4,12 +4,12 @@ use serde_json::Value;
 use stanchion_testkit::{Process, RedisServer, eventually_blocking};
 
 use super::{done, hold_as_java, lines};
-use crate::support::{SOON, is_held, output, start_script, text, with};
+use crate::support::{HOLD, SOON, is_held, output, start_script, text, with};
 use crate::terminal::Terminal;
 
 /// A name that somebody holds, and for long enough that its process tells of it.
 fn held(server: &RedisServer, name: &str) -> Process {
-    let holder = start_script(server, &[name], "echo ready; cat");
+    let holder = start_script(server, &[name], HOLD);
     let mut top = Process::spawn(&mut with(server, &["top", "--json", "--every", "100ms"]));
     // A hold is told of after 5 s, and a busy machine takes longer.
     top.wait_for_line(|line| line.contains(name), 3 * SOON);
