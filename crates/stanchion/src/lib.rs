@@ -35,6 +35,11 @@ pub use stanchion_core::{
     Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient,
     SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Wake, WireOwner,
 };
+#[doc(inline)]
+pub use stanchion_election::{
+    CampaignOptions, Candidate, Challenge, Election, ElectionDanger, Lead, LeadEnd, Leader,
+    Leaders, Leadership, Observed, Stop, Term, TermEnd,
+};
 #[cfg(feature = "embedded")]
 #[doc(inline)]
 pub use stanchion_embedded as embedded;
@@ -63,9 +68,9 @@ pub use stanchion_semaphore::{
 /// The items that most programs need.
 pub mod prelude {
     pub use crate::{
-        Acquire, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Guard, Lease,
-        LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit,
-        ReadGuard, RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
+        Acquire, AcquireOptions, Client, CountDownLatch, Election, FairLock, FairLockGuard, Guard,
+        Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard,
+        MultiLock, Permit, ReadGuard, RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
     };
 }
 
@@ -88,6 +93,7 @@ mod book {
         Latch: "../../../docs/primitives/latch.md",
         MultiLock: "../../../docs/primitives/multilock.md",
         RedLock: "../../../docs/primitives/redlock.md",
+        Election: "../../../docs/primitives/election.md",
         Operations: "../../../docs/operations.md",
     }
 }
