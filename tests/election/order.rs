@@ -203,3 +203,30 @@ async fn a_negative_priority_comes_after_none() {
     term.step_down().await.unwrap();
     drop(last.await.unwrap().unwrap());
 }
+
+/// Who steps down does not come back by its priority before its rest is over.
+#[tokio::test(start_paused = true)]
+async fn a_rest_comes_before_a_priority() {
+    let world = World::engine();
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let third = world.named("third").await;
+    let term = campaign_with(&ours, "high", priority(10))
+        .await
+        .unwrap()
+        .unwrap();
+    let plain = campaign(&theirs, "plain");
+    candidates(&world, &ours, 1).await;
+    let middle = campaign_with(&third, "middle", priority(5));
+    candidates(&world, &ours, 2).await;
+    term.step_down().await.unwrap();
+    let again = campaign_with(&ours, "high", priority(10));
+    let term = middle.await.unwrap().unwrap();
+    assert!(
+        !again.is_finished() && !plain.is_finished(),
+        "the next in rank"
+    );
+    term.step_down().await.unwrap();
+    // Long after its rest the first one is the highest again.
+    drop(again.await.unwrap().unwrap());
+    drop(plain.await.unwrap().unwrap());
+}

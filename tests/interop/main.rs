@@ -12,6 +12,7 @@ mod support;
 
 mod clocks;
 mod crashes;
+mod election;
 mod expiry;
 mod fair;
 mod fenced;

@@ -82,34 +82,31 @@ if ttl ~= -2 and not held then
 end
 
 if not held and kept ~= owner then
-  if kept then
-    local rests = string.sub(kept, 1, 1) == '-'
-    local mine = rests and string.sub(kept, 2) .. ':'
-    if rests and string.sub(owner, 1, #mine) == mine then
-      -- Who has stepped down lets others go first, if there are others.
-      rests = false
-      for _, other in ipairs(call('ZRANGEBYSCORE', seen, ms, '+inf', 'LIMIT', 0, 8)) do
-        if string.sub(other, 1, #mine) ~= mine then return refuse(call('PTTL', heir)) end
-      end
-    elseif not rests then
-      return refuse(call('PTTL', heir))
+  local resting = kept and string.sub(kept, 1, 1) == '-' and string.sub(kept, 2) .. ':'
+  local function rests(one) return resting and string.sub(one, 1, #resting) == resting end
+  if kept and not resting then return refuse(call('PTTL', heir)) end
+  if rests(owner) then
+    -- Who has stepped down lets others go first, if there are others.
+    for _, other in ipairs(call('ZRANGEBYSCORE', seen, ms, '+inf', 'LIMIT', 0, 8)) do
+      if not rests(other) then return refuse(call('PTTL', heir)) end
     end
   end
-  -- The living one of the highest rank.
-  local top
-  for _ = 1, 64 do
-    top = call('ZRANGE', rank, 0, 0, 'WITHSCORES')
-    local stays = top[1] and call('ZSCORE', seen, top[1])
-    if not top[1] or stays and stays + 0 >= ms then break end
-    forget(top[1])
-  end
-  if top[1] and top[1] ~= owner and -top[2] > ARGV[5] + 0 then
-    -- Once for each request of that candidate: if it does not come, the next in rank is asked.
-    call('ZREM', rank, top[1])
-    call('SET', heir, top[1], 'PX', ARGV[8])
-    local reply = refuse(ARGV[8] + 0)
-    redis.pcall(publish, ARGV[10], '0')
-    return reply
+  -- The highest rank above this one's that lives and does not rest.
+  local ranked = call('ZRANGE', rank, 0, 15, 'WITHSCORES')
+  for i = 1, #ranked, 2 do
+    local one = ranked[i]
+    if -ranked[i + 1] <= ARGV[5] + 0 then break end
+    local stays = call('ZSCORE', seen, one)
+    if not stays or stays + 0 < ms then
+      forget(one)
+    elseif one ~= owner and not rests(one) then
+      -- Once for each request of that candidate: if it does not come, the next in rank is asked.
+      call('ZREM', rank, one)
+      call('SET', heir, one, 'PX', ARGV[8])
+      local reply = refuse(ARGV[8] + 0)
+      redis.pcall(publish, ARGV[10], '0')
+      return reply
+    end
   end
 end
 
