@@ -13,6 +13,7 @@ mod support;
 mod clocks;
 mod crashes;
 mod deadlocks;
+mod election;
 mod expiry;
 mod fair;
 mod fenced;

@@ -3,7 +3,8 @@
 use crate::tree::{Tree, code, has_word};
 use crate::{Complaint, found, kept, needed};
 
-const PRIMITIVES: [&str; 7] = [
+const PRIMITIVES: [&str; 8] = [
+    "election",
     "fair",
     "latch",
     "lock",
@@ -67,7 +68,15 @@ fn only_the_transport_names_redis(tree: &Tree) -> Vec<Complaint> {
 }
 
 /// The files in which a primitive may have a loop or a timer of its own, with the reasons.
-const MACHINERY: [(&str, &str); 3] = [
+const MACHINERY: [(&str, &str); 5] = [
+    (
+        "crates/stanchion-election/src/lead.rs",
+        "campaigns again after each term, pauses after one that failed, and bounds the end of the work",
+    ),
+    (
+        "crates/stanchion-election/src/observe.rs",
+        "reads anew after each change, and in an outage",
+    ),
     (
         "crates/stanchion-multilock/src/multilock.rs",
         "members on several servers are taken one after the other, with a pause between rounds",
@@ -99,7 +108,7 @@ fn machinery_of(tree: &Tree) -> Vec<Complaint> {
                 let machinery = has_word(line, "loop {")
                     || line.trim_start().starts_with("while ")
                     || has_word(line, "spawn")
-                    || ["sleep(", "tokio::time", "interval("]
+                    || ["sleep(", "tokio::time", " interval(", ":interval("]
                         .iter()
                         .any(|m| line.contains(m));
                 if machinery {

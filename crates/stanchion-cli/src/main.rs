@@ -22,6 +22,7 @@ mod exit;
 mod force_release;
 mod glob;
 mod inspect;
+mod leader;
 mod look;
 mod ls;
 mod output;
@@ -64,6 +65,7 @@ Examples:
   stanchion run nightly -- ./report.sh       one machine of the fleet at a time
   stanchion run nightly --wait 0 -- ./r.sh   only if nobody else is at it
   stanchion run thumbs --permits 3 -- ./t.sh at most three at a time
+  stanchion lead indexer --value me -- ./ix  whenever elected: one of the fleet
   stanchion serve                            a server for this machine
   stanchion status nightly                   who holds it, and for how long
   stanchion ask nightly --reason 'a fix'     ask its holder to give it back
@@ -84,6 +86,8 @@ enum Command {
     Run(run::RunArgs),
     Hold(ticket::HoldArgs),
     Release(ticket::ReleaseArgs),
+    Lead(run::lead::LeadArgs),
+    Leader(leader::LeaderArgs),
     Status(status::StatusArgs),
     Ask(ask::AskArgs),
     ForceRelease(force_release::ForceReleaseArgs),
@@ -128,6 +132,8 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Run(args) => Box::pin(run::run(args)).await,
             Command::Hold(args) => Box::pin(ticket::hold(args)).await,
             Command::Release(args) => Box::pin(ticket::release(args)).await,
+            Command::Lead(args) => Box::pin(run::lead::lead(args)).await,
+            Command::Leader(args) => Box::pin(leader::leader(args)).await,
             Command::Status(args) => Box::pin(status::status(args)).await,
             Command::Ask(args) => Box::pin(ask::ask(args)).await,
             Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,
@@ -155,8 +161,9 @@ fn log_to_stderr(command: &Command) -> Result<(), Failure> {
         Command::Demo(args) if args.is_live() => "off",
         Command::Top(args) if args.is_live() => "off",
         Command::Run(args) if args.json => "off",
+        Command::Lead(args) if args.json => "off",
         // `run` itself reports that the lock was lost.
-        Command::Run(_) => "warn,stanchion_core::hold=error",
+        Command::Run(_) | Command::Lead(_) => "warn,stanchion_core::hold=error",
         _ => "warn",
     };
     let asked = std::env::var_os("STANCHION_LOG").filter(|asked| !asked.is_empty());

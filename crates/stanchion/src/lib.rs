@@ -26,7 +26,20 @@
 
 #[doc(inline)]
 pub use stanchion_core::{
-    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Actor, AdoptError, Asked, Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError, ConnectError, Connector, Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge, DeadlockParty, Ended, Error, Fencing, FencingToken, Gauges, Guard, HoldTicket, InTheWay, InvalidLease, InvalidName, InvalidTicket, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name, NameRule, Observer, OnDeadlock, Outage, Owner, Placement, Presence, Process, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
+    AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Actor, AdoptError, Asked,
+    Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError,
+    ConnectError, Connector, Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge,
+    DeadlockParty, Ended, Error, Fencing, FencingToken, Gauges, Guard, HoldTicket, InTheWay,
+    InvalidLease, InvalidName, InvalidTicket, Lease, LeaseLost, Lockable, LostReason,
+    MAX_NAME_BYTES, Moment, Name, NameRule, Observer, OnDeadlock, Outage, Owner, Placement,
+    Presence, Process, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError,
+    Renewal, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey,
+    SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
+};
+#[doc(inline)]
+pub use stanchion_election::{
+    CampaignOptions, Candidate, Challenge, Election, ElectionDanger, Lead, LeadEnd, Leader,
+    Leaders, Leadership, Observed, Stop, Term, TermEnd,
 };
 #[cfg(feature = "embedded")]
 #[doc(inline)]
@@ -56,9 +69,9 @@ pub use stanchion_semaphore::{
 /// The items that most programs need.
 pub mod prelude {
     pub use crate::{
-        Acquire, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Guard, Lease,
-        LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit,
-        ReadGuard, RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
+        Acquire, AcquireOptions, Client, CountDownLatch, Election, FairLock, FairLockGuard, Guard,
+        Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard,
+        MultiLock, Permit, ReadGuard, RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
     };
 }
 
@@ -81,6 +94,7 @@ mod book {
         Latch: "../../../docs/primitives/latch.md",
         MultiLock: "../../../docs/primitives/multilock.md",
         RedLock: "../../../docs/primitives/redlock.md",
+        Election: "../../../docs/primitives/election.md",
         Operations: "../../../docs/operations.md",
     }
 }

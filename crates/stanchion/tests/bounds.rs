@@ -31,8 +31,9 @@ fn bounds() {
     primitives();
     #[cfg(feature = "embedded")]
     engine();
-    let _compiled: [fn(); 9] = [
+    let _compiled: [fn(); 10] = [
         clients,
+        elections,
         guards,
         locks,
         fair_locks,
@@ -119,6 +120,21 @@ fn core() {
 }
 
 fn primitives() {
+    shared::<CampaignOptions>();
+    shared::<Candidate>();
+    shared::<Challenge>();
+    shared::<Election>();
+    shared::<ElectionDanger<'static>>();
+    shared::<LeadEnd>();
+    shared::<Leader>();
+    shared::<Leadership>();
+    shared::<Observed>();
+    shared::<Stop>();
+    shared::<Term>();
+    shared::<TermEnd>();
+    // One task at a time polls a stream, or leads.
+    sent::<Leaders>();
+    sent::<Lead<()>>();
     shared::<CountDownLatch>();
     shared::<Danger<'static>>();
     shared::<FairDanger<'static>>();
@@ -192,6 +208,42 @@ fn clients() {
     awaited(Console::command(&any(), any::<&[&str]>()));
     awaited(Console::track(&any(), any::<&[&str]>()));
     awaited(Tracked::written(&mut any()));
+}
+
+fn elections() {
+    spawned(Election::campaign(&any(), ""));
+    spawned(Election::campaign_timeout(&any(), "", any()));
+    spawned(Election::campaign_with(
+        &any(),
+        "",
+        any::<CampaignOptions>(),
+    ));
+    spawned(Election::try_campaign(&any(), ""));
+    spawned(Election::try_campaign_with(
+        &any(),
+        "",
+        any::<CampaignOptions>(),
+    ));
+    awaited(Election::leader(&any()));
+    awaited(Election::candidates(&any()));
+    awaited(Election::request_release(&any(), ""));
+    awaited(ElectionDanger::depose(&any()));
+    awaited(Leaders::next(&mut any()));
+    awaited(Leadership::proclaim(&any(), ""));
+    spawned(Leadership::challenged(&any()));
+    spawned(Leadership::step_down(any()));
+    awaited(Leadership::hand_over(any(), ""));
+    spawned(Leadership::lost(&any()));
+    spawned(Leadership::ended(&any()));
+    spawned(Leadership::requested(&any()));
+    awaited(Leadership::run(&any(), async {}));
+    awaited(Leadership::renew(&any()));
+    spawned(Leadership::release(any()));
+    awaited(Term::proclaim(&any(), ""));
+    spawned(Term::challenged(&any()));
+    spawned(Stop::requested(&any()));
+    let work = |_: Term, _: Stop| async { Ok::<(), Error>(()) };
+    spawned(Lead::until(Election::lead(&any(), "", work), async {}).into_future());
 }
 
 fn guards() {

@@ -39,6 +39,8 @@ pub(super) struct End {
     pub(super) lost: Option<LostReason>,
     /// `None`: the warden was killed before it could report the end.
     pub(super) ended: Option<Ended>,
+    /// INT, QUIT or TERM came meanwhile.
+    pub(super) asked: bool,
 }
 
 /// The running command, with all that it starts.
@@ -55,8 +57,10 @@ pub(super) struct Child {
     on_request: OnRequest,
     /// Children that this process had before: `exec stanchion run …` in a shell inherits the shell's.
     before: Vec<i32>,
-    /// INT, QUIT or TERM came.
+    /// The end was asked for: by a signal, or by who wants the lock.
     asked: bool,
+    /// INT, QUIT or TERM came.
+    signalled: bool,
     /// The grace has passed.
     overdue: bool,
     ended: Option<Ended>,
@@ -111,6 +115,7 @@ impl Child {
             on_request: args.on_request,
             before: before.into_iter().map(|process| process.pid).collect(),
             asked: false,
+            signalled: false,
             overdue: false,
             ended: None,
             lost: None,
@@ -170,6 +175,7 @@ impl Child {
         Ok(End {
             lost: self.lost,
             ended: self.ended,
+            asked: self.signalled,
         })
     }
 
@@ -223,6 +229,7 @@ impl Child {
             });
         }
         self.asked |= asks;
+        self.signalled |= asks;
         if asks && self.ended.is_some() {
             self.end();
         }

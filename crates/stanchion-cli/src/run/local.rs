@@ -62,7 +62,7 @@ impl Local {
 }
 
 /// Starts the server of a waiter again whenever it has gone. Returns only if that cannot be done.
-pub(super) async fn keep(local: Option<Local>, client: &Client, report: &Report) -> Failure {
+pub(super) async fn keep(local: Option<&Local>, client: &Client, report: &Report) -> Failure {
     let Some(local) = local.filter(|local| local.may_start) else {
         return std::future::pending().await;
     };

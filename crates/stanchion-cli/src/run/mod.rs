@@ -3,6 +3,7 @@
 mod acquire;
 mod child;
 pub(crate) mod launch;
+pub(crate) mod lead;
 mod local;
 mod report;
 mod signals;
@@ -19,7 +20,8 @@ use tokio::time::Instant;
 
 use self::acquire::Answer;
 pub(crate) use self::acquire::{Wait, parse_wait};
-use self::child::Child;
+use self::child::{Child, End};
+use self::lead::{Leading, Ready};
 use self::local::Local;
 use self::report::Report;
 use self::signals::Signals;
@@ -86,6 +88,9 @@ pub(crate) struct RunArgs {
     /// Without a URL: use this user's server if it runs, but do not start it.
     #[arg(long)]
     no_server: bool,
+    /// Set by `lead`.
+    #[arg(skip)]
+    lead: Option<Leading>,
     #[command(flatten)]
     server: ServerArgs,
     /// The command and its arguments, after `--`.
@@ -122,6 +127,8 @@ pub(crate) enum Kind {
     Write,
     /// One of this many permits.
     Permit(u32),
+    /// The leader of an election.
+    Leader,
 }
 
 impl RunArgs {
@@ -131,6 +138,7 @@ impl RunArgs {
             (_, true, ..) => Kind::Read,
             (_, _, true, _) => Kind::Write,
             (_, _, _, Some(most)) => Kind::Permit(most),
+            _ if self.lead.is_some() => Kind::Leader,
             _ => Kind::Lock,
         }
     }
@@ -218,7 +226,7 @@ async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Fail
         "connected to a server of version {}",
         client.server().version
     ));
-    let done = lock_and_run(args, &client, local, asked, &mut signals, report).await;
+    let done = lock_and_run(args, &client, local.as_ref(), asked, &mut signals, report).await;
     // Clean-up runs in the background of this process, so it must finish before the process ends.
     let left = client.shutdown(SHUTDOWN).await;
     if left.unfinished > 0 {
@@ -234,17 +242,48 @@ async fn connect_and_run(args: &RunArgs, report: &mut Report) -> Result<u8, Fail
 async fn lock_and_run(
     args: &RunArgs,
     client: &Client,
-    local: Option<Local>,
+    local: Option<&Local>,
     asked: Instant,
     signals: &mut Signals,
     report: &mut Report,
 ) -> Result<u8, Failure> {
+    let mut failures = 0;
+    loop {
+        let (code, asked_to_end) =
+            hold_and_run(args, client, local, asked, signals, report).await?;
+        let pause = args
+            .next_term(code, &mut failures)
+            .filter(|_| !asked_to_end);
+        let Some(pause) = pause else {
+            return Ok(code);
+        };
+        report.detail(format_args!(
+            "the next campaign in {}",
+            output::rough(pause)
+        ));
+        tokio::select! {
+            biased;
+            _ = signals.next() => return Ok(code),
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Acquires once, and runs the command. Returns the exit code, and whether the user has asked for the end.
+async fn hold_and_run(
+    args: &RunArgs,
+    client: &Client,
+    local: Option<&Local>,
+    asked: Instant,
+    signals: &mut Signals,
+    report: &mut Report,
+) -> Result<(u8, bool), Failure> {
     // Dropping the acquire gives up the place in the queue.
     let acquired = tokio::select! {
         biased;
         signal = signals.next() => {
             report.waited(asked.elapsed());
-            return Ok(report.interrupted(signal));
+            return Ok((report.interrupted(signal), true));
         }
         acquired = acquire::acquire(args, client, asked, report) => acquired,
         // Only while waiting: a holder whose server has gone has lost what it holds.
@@ -254,7 +293,7 @@ async fn lock_and_run(
     let held = match acquired? {
         Answer::Acquired(held) => held,
         Answer::Conflict(message) => {
-            return Ok(report.not_acquired(message, args.conflict_exit_code));
+            return Ok((report.not_acquired(message, args.conflict_exit_code), true));
         }
     };
     report.acquired(&held, asked.elapsed());
@@ -270,7 +309,14 @@ async fn run_holding(
     acquired_at: Instant,
     signals: &mut Signals,
     report: &mut Report,
-) -> Result<u8, Failure> {
+) -> Result<(u8, bool), Failure> {
+    let ready = match Ready::new(args, &held) {
+        Ok(ready) => ready,
+        Err(failure) => {
+            release(held, report).await;
+            return Err(failure);
+        }
+    };
     let child = match Child::start(args, &held) {
         Ok(child) => child,
         Err(error) => {
@@ -287,6 +333,20 @@ async fn run_holding(
             return Err(error.into());
         }
     };
+    drop(ready);
+    let asked = end.asked;
+    let code = give_back(args, held, end, acquired_at, report).await?;
+    Ok((code, asked))
+}
+
+/// Ends the hold, and returns the exit code.
+async fn give_back(
+    args: &RunArgs,
+    held: Held,
+    end: End,
+    acquired_at: Instant,
+    report: &mut Report,
+) -> Result<u8, Failure> {
     if let Some(reason) = end.lost {
         drop(held);
         return Ok(report.lost(reason));

@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use stanchion::{
-    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, FencingToken, LeasedPermit,
-    LeasedSemaphore, Lock, LockGuard, LostReason, Name, QueryError, ReadGuard, ReleaseError,
-    ReleaseRequest, RwLock, WriteGuard,
+    AcquireError, AcquireOptions, CampaignOptions, Client, Election, FairLock, FairLockGuard,
+    FencingToken, Leadership, LeasedPermit, LeasedSemaphore, Lock, LockGuard, LostReason, Name,
+    QueryError, ReadGuard, ReleaseError, ReleaseRequest, RwLock, WriteGuard,
 };
 
 use super::{Kind, RunArgs};
@@ -21,6 +21,11 @@ pub(super) enum Target {
     Read(RwLock),
     Write(RwLock),
     Permit(LeasedSemaphore),
+    Leader {
+        election: Election,
+        value: String,
+        priority: i32,
+    },
 }
 
 #[must_use = "dropping it releases at once"]
@@ -31,6 +36,7 @@ pub(super) enum Held {
     Read(ReadGuard),
     Write(WriteGuard),
     Permit(LeasedPermit),
+    Leader(Leadership),
 }
 
 /// Evaluates one expression for any kind of guard.
@@ -42,6 +48,7 @@ macro_rules! each {
             Held::Read($guard) => $do,
             Held::Write($guard) => $do,
             Held::Permit($guard) => $do,
+            Held::Leader($guard) => $do,
         }
     };
 }
@@ -86,6 +93,17 @@ impl Target {
                 }
                 Self::Permit(semaphore)
             }
+            Kind::Leader => {
+                let election = Election::new(client, name)
+                    .map_err(Library)?
+                    .with_lease(lease);
+                let lead = args.lead.as_ref();
+                Self::Leader {
+                    election,
+                    value: lead.map(|lead| lead.value.clone()).unwrap_or_default(),
+                    priority: lead.map(|lead| lead.priority).unwrap_or_default(),
+                }
+            }
         })
     }
 
@@ -95,6 +113,7 @@ impl Target {
             Self::Fair(lock) => lock.name(),
             Self::Read(lock) | Self::Write(lock) => lock.name(),
             Self::Permit(semaphore) => semaphore.name(),
+            Self::Leader { election, .. } => election.name(),
         }
     }
 
@@ -105,6 +124,14 @@ impl Target {
             Self::Read(lock) => Held::Read(lock.read_with(options).await?),
             Self::Write(lock) => Held::Write(lock.write_with(options).await?),
             Self::Permit(semaphore) => Held::Permit(semaphore.acquire_with(1, options).await?),
+            Self::Leader {
+                election,
+                value,
+                priority,
+            } => {
+                let options = CampaignOptions::from(options).priority(*priority);
+                Held::Leader(election.campaign_with(value, options).await?)
+            }
         })
     }
 
@@ -120,6 +147,15 @@ impl Target {
             Self::Permit(semaphore) => {
                 let permit = semaphore.try_acquire_with(1, options).await?;
                 permit.map(Held::Permit)
+            }
+            Self::Leader {
+                election,
+                value,
+                priority,
+            } => {
+                let options = CampaignOptions::from(options).priority(*priority);
+                let term = election.try_campaign_with(value, options).await?;
+                term.map(Held::Leader)
             }
         })
     }
@@ -138,6 +174,7 @@ impl Target {
             }
             Self::Read(_) => format!("{name} is held by a writer"),
             Self::Permit(_) => format!("all permits of {name} are held by others"),
+            Self::Leader { .. } => format!("somebody else leads {name}"),
         }
     }
 
@@ -176,6 +213,10 @@ impl Target {
                     status.acquired, status.total
                 ))
             }
+            Self::Leader { election, .. } => election
+                .leader()
+                .await?
+                .map(|leader| format!("led by {}", crate::leader::value(&leader))),
         })
     }
 }
@@ -187,6 +228,7 @@ impl Held {
             Self::Lock(guard) => guard.fencing_token(),
             Self::Fair(guard) => guard.fencing_token(),
             Self::Write(guard) => guard.fencing_token(),
+            Self::Leader(term) => term.fencing_token(),
             Self::Read(_) | Self::Permit(_) => None,
         }
     }

@@ -190,15 +190,28 @@ impl Hold {
 
     /// Resolves when the holder is asked to give it back; at once if it was; never after its end. Keeps nothing alive.
     pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
+        self.requested_as(|request| Some(request.clone()))
+    }
+
+    /// As [`Hold::requested`], for the requests that `read` understands: those that candidates send, and no operator's.
+    pub fn requested_as<T: Send + 'static>(
+        &self,
+        read: fn(&ReleaseRequest) -> Option<T>,
+    ) -> impl Future<Output = T> + Send + 'static + use<T> {
         let state = self.state();
         // Now, and not when it has lasted for a while: somebody wants to know.
         state.core.listen_for(state);
         let mut requests = state.requests().subscribe();
         async move {
-            if let Ok(request) = requests.wait_for(Option::is_some).await
-                && let Some(request) = &*request
+            let mut read_last = None;
+            let understood = requests.wait_for(|request| {
+                read_last = request.as_ref().and_then(read);
+                read_last.is_some()
+            });
+            if understood.await.is_ok()
+                && let Some(it) = read_last
             {
-                return request.clone();
+                return it;
             }
             drop(requests);
             std::future::pending().await

@@ -210,8 +210,12 @@ impl HoldState {
 
     /// Shows `request` to its guards.
     pub(crate) fn request(&self, request: ReleaseRequest) {
-        tracing::info!(name = %self.sync.name(), owner = %self.owner, reason = request.reason, "asked to release");
-        self.requests().send_replace(Some(request));
+        let requests = self.requests();
+        // What asks again and again, as a candidate does, is said once.
+        if requests.borrow().as_ref() != Some(&request) {
+            tracing::info!(name = %self.sync.name(), owner = %self.owner, reason = request.reason, "asked to release");
+            requests.send_replace(Some(request));
+        }
     }
 
     /// The last request, if there was one.

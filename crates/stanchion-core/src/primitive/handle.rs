@@ -10,7 +10,7 @@ use tracing::{Instrument as _, Span};
 use crate::acquire;
 use crate::client::Client;
 use crate::description::Synchronizer;
-use crate::error::{AcquireError, QueryError, Rejection};
+use crate::error::{AcquireError, LeaseLost, LostReason, QueryError, Rejection};
 use crate::hold::handle::Hold;
 use crate::hold::renew::unanswered_in;
 use crate::hold::ticket::{AdoptError, HoldTicket};
@@ -235,6 +235,15 @@ impl Handle {
     #[must_use]
     pub fn publish_command(&self) -> &'static str {
         Messages::of(self.core().server.placement).publish_command()
+    }
+
+    /// The error of an operation whose script says that the owner of `name` holds nothing.
+    #[must_use]
+    pub fn gone(name: &Name) -> LeaseLost {
+        LeaseLost {
+            name: name.clone(),
+            reason: LostReason::Gone,
+        }
     }
 
     /// Returns the beginning of the channels on which the holders of `name` are told something; each ends with a client's uuid.

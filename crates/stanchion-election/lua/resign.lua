@@ -1,0 +1,46 @@
+-- election/resign
+-- End a term, or a candidacy: whatever the owner has.
+--
+-- KEYS[1]  lead        hash    owner -> 1, the leader
+-- KEYS[2]  term        hash    owner, priority, since, token, seq and value of the leader
+-- KEYS[3]  candidates  hash    owner -> "<priority> <value>"
+-- KEYS[4]  seen        zset    owner -> server ms until which it is a candidate
+-- KEYS[5]  rank        zset    owner -> its priority, negated
+-- KEYS[6]  heir        string  for whom a vacancy is kept
+-- ARGV[1]  owner
+-- ARGV[2]  publish     PUBLISH or SPUBLISH
+-- ARGV[3]  wake        the channel of the lock
+-- ARGV[4]  news        the channel of those who look on
+-- ARGV[5]  next        an owner that is to be next, or "-<client uuid>" that rests, or ''
+-- ARGV[6]  for         milliseconds for which it is, or rests
+--
+-- Returns  >= 0 done, the number of subscribers notified; -1 done, but no message could be sent; -2 the owner leads nothing
+-- Replay   the second run finds nothing to end (P6)
+-- Wakes    all candidates, of both languages
+-- Cost     O(log n) for n candidates
+local call = redis.call
+local lead, term, candidates, seen, rank, heir = unpack(KEYS)
+local owner = ARGV[1]
+-- HDEL tests, decides and deletes in one, and passes at maxmemory (R8).
+local found = call('HDEL', lead, owner) == 1
+-- Through pcall from here on: a foreign key beside the leader's keeps nobody in office.
+redis.pcall('HDEL', candidates, owner)
+redis.pcall('ZREM', seen, owner)
+redis.pcall('ZREM', rank, owner)
+local mine = redis.pcall('GET', heir) == owner
+if found then
+  if redis.pcall('HGET', term, 'owner') == owner then redis.pcall('DEL', term) end
+  if ARGV[5] == '' then
+    redis.pcall('DEL', heir)
+  else
+    redis.pcall('SET', heir, ARGV[5], 'PX', ARGV[6])
+  end
+  local time = call('TIME')
+  redis.pcall(ARGV[2], ARGV[4], 'vacant ' .. time[1] .. string.sub('00000' .. time[2], -6))
+else
+  -- A vacancy that was kept for it is for everybody now.
+  if mine then redis.pcall('DEL', heir) end
+  if not mine or call('EXISTS', lead) == 1 then return -2 end
+end
+local told = redis.pcall(ARGV[2], ARGV[3], '0')
+return type(told) == 'number' and told or -1

@@ -1,0 +1,92 @@
+//! The options of one campaign.
+
+use std::time::Duration;
+
+use stanchion_core::{AcquireOptions, Lease, Reentry, Renewal};
+
+use crate::scripts::HEAD_START;
+
+/// The longest value, in bytes.
+pub(crate) const LONGEST_VALUE: usize = 4096;
+
+/// The longest rest.
+pub(crate) const LONGEST_REST: Duration = Duration::from_secs(3600);
+
+/// Options of one campaign. The defaults: priority 0, wait for ever, the election's lease (15 s), no longest term, a rest of 1 s.
+#[derive(Clone, Debug)]
+pub struct CampaignOptions {
+    pub(crate) acquire: AcquireOptions,
+    pub(crate) priority: i32,
+    pub(crate) rest: Duration,
+}
+
+impl CampaignOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        AcquireOptions::new().into()
+    }
+
+    /// Sets the priority. A vacancy is kept for half a second for the candidate with the highest; a leader in office is only
+    /// [told](crate::Leadership::challenged) that one waits.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets the time after which the campaign gives up. Zero asks the server once.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.acquire = self.acquire.timeout(timeout);
+        self
+    }
+
+    /// Sets the lease of the term: the time after which others may lead if this process dies.
+    #[must_use]
+    pub fn lease(mut self, lease: Lease) -> Self {
+        self.acquire = self.acquire.lease(lease);
+        self
+    }
+
+    /// Sets the party that renews the lease.
+    #[must_use]
+    pub fn renewal(mut self, renewal: Renewal) -> Self {
+        self.acquire = self.acquire.renewal(renewal);
+        self
+    }
+
+    /// Sets the longest term: after it the leadership is lost with
+    /// [`LostReason::MaxHold`](stanchion_core::LostReason::MaxHold), and others get their turn. Default: none.
+    #[must_use]
+    pub fn max_term(mut self, max_term: Duration) -> Self {
+        self.acquire = self.acquire.max_hold(max_term);
+        self
+    }
+
+    /// Sets the time for which this process lets other candidates go first after it has stepped down, at most an hour. It leads
+    /// again at once if there is no other. Zero: no rest.
+    #[must_use]
+    pub fn rest(mut self, rest: Duration) -> Self {
+        self.rest = rest;
+        self
+    }
+}
+
+impl Default for CampaignOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The options that all acquires have. An owner among them may lead once: a second campaign of it is refused.
+impl From<AcquireOptions> for CampaignOptions {
+    fn from(acquire: AcquireOptions) -> Self {
+        Self {
+            // A leader that campaigns again is a bug: it would wait for itself.
+            acquire: acquire.reentry(Reentry::Refused),
+            priority: 0,
+            rest: HEAD_START * 2,
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The scripts, and the descriptions that call them: of one campaign, and of those who look on.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use stanchion_core::primitive::{
+    Arg, Call, Handle, Item, Kind, Operation, Request, Script, Sharing, Synchronizer, Tenure,
+    renew_field, whole_millis,
+};
+use stanchion_core::{Fencing, Lease, Name, WireOwner, minting, noticing};
+
+static CAMPAIGN: Script<7, 12> = Script::new(
+    "election/campaign",
+    noticing!(minting!(include_str!("../lua/campaign.lua"))),
+);
+static RESIGN: Script<6, 6> = Script::new("election/resign", include_str!("../lua/resign.lua"));
+static RESIGN_ALONE: Script<1, 4> = Script::new(
+    "election/resign_alone",
+    include_str!("../lua/resign_alone.lua"),
+);
+static RENEW: Script<2, 3> = Script::new("election/renew", include_str!("../lua/renew.lua"));
+static RENEW_TERM: Script<1, 2> =
+    Script::new("election/renew_term", include_str!("../lua/renew_term.lua"));
+static PROCLAIM: Script<2, 6> =
+    Script::new("election/proclaim", include_str!("../lua/proclaim.lua"));
+static LEADER: Script<2, 0> = Script::new("election/leader", include_str!("../lua/leader.lua"));
+static CANDIDATES: Script<2, 0> =
+    Script::new("election/candidates", include_str!("../lua/candidates.lua"));
+static WATCH: Script<2, 2> = Script::new("election/watch", include_str!("../lua/watch.lua"));
+static DEPOSE: Script<2, 4> = Script::new(
+    "election/depose",
+    noticing!(include_str!("../lua/depose.lua")),
+);
+
+/// The time for which a vacancy is kept for a candidate: longer than a message and its answer take, shorter than users notice.
+pub(crate) const HEAD_START: Duration = Duration::from_millis(500);
+
+/// A candidate that has not asked for so many poll intervals is none: it may have missed two of its polls.
+const POLLS: u32 = 3;
+
+/// The keys and channels of one election, and the queries about it.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    name: Name,
+    fence: Vec<u8>,
+    term: Vec<u8>,
+    candidates: Vec<u8>,
+    seen: Vec<u8>,
+    rank: Vec<u8>,
+    heir: Vec<u8>,
+    /// The channel of the lock: both languages are woken on it.
+    wake: Vec<u8>,
+    /// The channel of those who look on.
+    news: Vec<u8>,
+    /// Beginning of the channels of holders.
+    notice: Vec<u8>,
+    publish: &'static str,
+    client: String,
+    /// The milliseconds for which a candidate stays one without another request.
+    stays: u64,
+}
+
+impl Keys {
+    pub(crate) fn new(handle: &Handle, name: Name, fencing: Fencing) -> Self {
+        // `x` and `{x}` are two elections. They share the channels only: who hears something asks.
+        Self {
+            fence: fencing.key(&name),
+            term: name.prefixed_alone("stanchion_leader"),
+            candidates: name.prefixed_alone("stanchion_candidates"),
+            seen: name.prefixed_alone("stanchion_candidate_seen"),
+            rank: name.prefixed_alone("stanchion_candidate_rank"),
+            heir: name.prefixed_alone("stanchion_heir"),
+            wake: name.prefixed("redisson_lock__channel"),
+            news: name.prefixed("stanchion_election"),
+            notice: handle.notice(&name),
+            publish: handle.publish_command(),
+            client: handle.client().id().to_string(),
+            stays: whole_millis(handle.poll_interval() * POLLS),
+            name,
+        }
+    }
+
+    pub(crate) const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    pub(crate) fn leader(&self) -> Call {
+        LEADER.call([self.name.as_bytes(), &self.term], [])
+    }
+
+    pub(crate) fn candidates(&self) -> Call {
+        CANDIDATES.call([&self.candidates, &self.seen], [])
+    }
+
+    pub(crate) fn depose(&self) -> Call {
+        DEPOSE.call(
+            [self.name.as_bytes(), &self.term],
+            [
+                self.publish.into(),
+                self.wake.as_slice().into(),
+                self.news.as_slice().into(),
+                self.notice.as_slice().into(),
+            ],
+        )
+    }
+}
+
+/// One campaign, and the term that it may win, as the core sees it.
+#[derive(Debug)]
+pub(crate) struct Campaign {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) priority: i32,
+    /// The time for which this process lets others go first after a resignation.
+    pub(crate) rest: Duration,
+    /// The candidate that is to be next.
+    pub(crate) heir: OnceLock<String>,
+    /// The number of the last change of the value.
+    pub(crate) changes: AtomicU64,
+}
+
+impl Campaign {
+    /// The script that changes the value of `owner`'s term. Each call is a change of its own; resend what it returns.
+    pub(crate) fn proclaim(&self, owner: &WireOwner, value: &[u8], operation: &Operation) -> Call {
+        let keys = &self.keys;
+        let number = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
+        PROCLAIM.call(
+            [keys.name.as_bytes(), &keys.term],
+            [
+                owner.as_str().into(),
+                number.into(),
+                value.into(),
+                operation.not_after.into(),
+                keys.publish.into(),
+                keys.news.as_slice().into(),
+            ],
+        )
+    }
+
+    /// The script that ends whatever `owner` has. `next`: for whom the vacancy is kept, or who rests, and for how long.
+    fn end(&self, owner: &WireOwner, next: &str, length: Duration) -> Call {
+        let keys = &self.keys;
+        RESIGN.call(
+            [
+                keys.name.as_bytes(),
+                &keys.term,
+                &keys.candidates,
+                &keys.seen,
+                &keys.rank,
+                &keys.heir,
+            ],
+            [
+                owner.as_str().into(),
+                keys.publish.into(),
+                keys.wake.as_slice().into(),
+                keys.news.as_slice().into(),
+                next.into(),
+                whole_millis(length).into(),
+            ],
+        )
+    }
+}
+
+impl Synchronizer for Campaign {
+    fn kind(&self) -> Kind {
+        Kind::new("election")
+    }
+
+    fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.keys.wake
+    }
+
+    fn fence(&self) -> Option<&[u8]> {
+        let keys = &self.keys;
+        (keys.fence != keys.name.as_bytes()).then_some(&keys.fence)
+    }
+
+    fn acquire(&self, request: &Request<'_>) -> Call {
+        let keys = &self.keys;
+        let priority = self.priority.to_string();
+        CAMPAIGN.call(
+            [
+                keys.name.as_bytes(),
+                &keys.fence,
+                &keys.term,
+                &keys.candidates,
+                &keys.seen,
+                &keys.rank,
+                &keys.heir,
+            ],
+            [
+                request.owner.as_str().into(),
+                request.lease.millis().into(),
+                request.not_after.into(),
+                u64::from(request.waits).into(),
+                priority.as_str().into(),
+                self.value.as_slice().into(),
+                keys.stays.into(),
+                whole_millis(HEAD_START).into(),
+                keys.publish.into(),
+                keys.wake.as_slice().into(),
+                keys.news.as_slice().into(),
+                keys.notice.as_slice().into(),
+            ],
+        )
+    }
+
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        if let Some(heir) = self.heir.get() {
+            return Some(self.end(owner, heir, HEAD_START));
+        }
+        if self.rest.is_zero() {
+            return Some(self.end(owner, "", Duration::ZERO));
+        }
+        let rests = format!("-{}", self.keys.client);
+        Some(self.end(owner, &rests, self.rest))
+    }
+
+    fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
+        let keys = &self.keys;
+        let args: [Arg<'_>; 4] = [
+            owner.as_str().into(),
+            keys.publish.into(),
+            keys.wake.as_slice().into(),
+            keys.news.as_slice().into(),
+        ];
+        Some(RESIGN_ALONE.call([keys.name.as_bytes()], args))
+    }
+
+    fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
+        Some(self.end(owner, "", Duration::ZERO))
+    }
+
+    fn leaves_sign(&self) -> bool {
+        // P3: a refused campaign has left a candidate.
+        true
+    }
+
+    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        let (keys, ms) = (&self.keys, lease.millis().to_string().into_bytes());
+        // A term has two keys. While their slot migrates, they may be on two nodes.
+        let parts = [
+            renew_field(&keys.name, owner.as_str(), lease),
+            RENEW_TERM.item([keys.term.clone()], [ms.clone()]),
+        ];
+        let both = RENEW.item(
+            [keys.name.as_bytes().to_vec(), keys.term.clone()],
+            [owner.as_str().into(), ms],
+        );
+        vec![both.or_in_parts(parts)]
+    }
+}
+
+/// The wait for another leader, or another value, than the one that is known.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) keys: Arc<Keys>,
+    /// The leader that is known; empty for nobody.
+    pub(crate) owner: String,
+    /// The number of its value, as text; empty for none.
+    pub(crate) change: String,
+}
+
+impl Synchronizer for Watch {
+    fn kind(&self) -> Kind {
+        Kind::new("observer")
+    }
+
+    fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.keys.news
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Event
+    }
+
+    fn tenure(&self) -> Tenure {
+        Tenure::Nothing
+    }
+
+    fn acquire(&self, _request: &Request<'_>) -> Call {
+        WATCH.call(
+            [self.keys.name.as_bytes(), &self.keys.term],
+            [self.owner.as_str().into(), self.change.as_str().into()],
+        )
+    }
+
+    fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        None
+    }
+
+    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,232 @@
+//! Who is next: hand-over, rest and priority.
+
+use std::time::Duration;
+
+use stanchion::Challenge;
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+/// Case 15.
+#[tokio::test(start_paused = true)]
+async fn the_candidate_that_is_named_is_next_among_twenty() {
+    let world = World::engine();
+    let first = world.named("first").await;
+    let fleet = world.fleet(20).await;
+    let mut campaigns = Vec::new();
+    for (n, client) in fleet.iter().enumerate() {
+        campaigns.push(campaign(client, &n.to_string()));
+    }
+    let mut term = winner(&mut campaigns).await;
+    candidates(&world, &first, 19).await;
+    for round in 0..20 {
+        let there = election(&first).candidates().await.unwrap();
+        let heir = there[round * 7 % there.len()].id.clone();
+        let started = Instant::now();
+        term.hand_over(&heir).await.unwrap();
+        term = winner(&mut campaigns).await;
+        assert_eq!(term.id(), heir);
+        assert!(
+            started.elapsed() < Duration::from_millis(500),
+            "round {round}"
+        );
+        world.quiet().await;
+        assert!(campaigns.iter().all(|it| !it.is_finished()));
+        if campaigns.len() < 3 {
+            break;
+        }
+    }
+}
+
+/// Case 16.
+#[tokio::test(start_paused = true)]
+async fn a_named_candidate_that_is_dead_costs_a_head_start() {
+    let world = World::engine();
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let dead = world.named("dead").await;
+    let term = election(&ours).campaign("ours").await.unwrap();
+    let lost = campaign(&dead, "dead");
+    candidates(&world, &ours, 1).await;
+    let heir = election(&ours).candidates().await.unwrap().remove(0).id;
+    let waiting = campaign(&theirs, "theirs");
+    candidates(&world, &ours, 2).await;
+    world.as_engine().faults().freeze(Some("dead"));
+    let started = Instant::now();
+    term.hand_over(&heir).await.unwrap();
+    let term = waiting.await.unwrap().unwrap();
+    let took = started.elapsed();
+    assert!(
+        took >= HEAD_START && took < HEAD_START + Duration::from_millis(50),
+        "{took:?}"
+    );
+    assert!(!lost.is_finished());
+    // And one that gives up while the vacancy is kept for it costs nothing.
+    world.as_engine().faults().thaw(Some("dead"));
+    world
+        .as_engine()
+        .faults()
+        .delay(Some("dead"), Duration::from_millis(100));
+    candidates(&world, &ours, 1).await;
+    let heir = election(&ours).candidates().await.unwrap().remove(0).id;
+    let waiting = campaign(&ours, "ours");
+    candidates(&world, &ours, 2).await;
+    let started = Instant::now();
+    let handing = term.hand_over(&heir);
+    lost.abort();
+    handing.await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    assert!(started.elapsed() < HEAD_START, "{:?}", started.elapsed());
+}
+
+/// Case 17.
+#[tokio::test(start_paused = true)]
+async fn a_leader_is_told_of_a_higher_priority_and_stays() {
+    let world = World::engine();
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let term = election(&ours).campaign("ours").await.unwrap();
+    let challenged = tokio::spawn(term.challenged());
+    world.quiet().await;
+    let equal = campaign(&theirs, "equal");
+    tokio::time::sleep(POLL * 3).await;
+    assert!(!challenged.is_finished(), "priority 0 against 0");
+    // An operator's request is none.
+    let asked = election(&theirs).request_release("a fix").await.unwrap();
+    assert_eq!((asked.holders, asked.heard), (1, 1));
+    assert_eq!(term.requested().await.reason, "a fix");
+    assert!(!challenged.is_finished());
+    equal.abort();
+    let started = Instant::now();
+    let higher = campaign_with(&theirs, "higher", priority(10));
+    let challenge: Challenge = challenged.await.unwrap();
+    assert_eq!(challenge.priority, 10);
+    assert!(started.elapsed() < Duration::from_millis(50));
+    tokio::time::sleep(LEASE * 4).await;
+    assert!(term.is_held() && !higher.is_finished(), "nobody preempts");
+    // Late, and at once.
+    assert_eq!(term.challenged().await.priority, 10);
+    let started = Instant::now();
+    term.step_down().await.unwrap();
+    drop(higher.await.unwrap().unwrap());
+    assert!(started.elapsed() < Duration::from_millis(50));
+}
+
+/// A challenge that nobody heard is repeated.
+#[tokio::test(start_paused = true)]
+async fn a_lost_challenge_is_heard_with_the_next_poll() {
+    let world = World::engine();
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let term = election(&ours).campaign("ours").await.unwrap();
+    // In its first second nobody listens.
+    let higher = campaign_with(&theirs, "higher", priority(1));
+    candidates(&world, &ours, 1).await;
+    let started = Instant::now();
+    term.challenged().await;
+    assert!(started.elapsed() <= POLL + Duration::from_millis(20));
+    assert!(!higher.is_finished());
+}
+
+/// Case 18.
+#[tokio::test(start_paused = true)]
+async fn the_highest_priority_leads_next_a_hundred_times() {
+    let world = World::engine();
+    let fleet = world.fleet(3).await;
+    let looking = world.named("looking").await;
+    let ranks = [0, 5, 10];
+    for round in 0..100 {
+        let term = election(&looking).campaign("v").await.unwrap();
+        // In whatever order they come.
+        let mut waiting = Vec::new();
+        for n in 0..3 {
+            let at = (n + round) % 3;
+            let rank = ranks[at];
+            waiting.push(campaign_with(&fleet[at], &rank.to_string(), priority(rank)));
+        }
+        candidates(&world, &looking, 3).await;
+        let started = Instant::now();
+        term.step_down().await.unwrap();
+        let term = winner(&mut waiting).await;
+        assert!(started.elapsed() < Duration::from_millis(100));
+        let leader = election(&looking).leader().await.unwrap();
+        assert_eq!(leader.as_ref().unwrap().priority, 10);
+        assert_eq!(value(leader), "10", "round {round}");
+        waiting.into_iter().for_each(|it| it.abort());
+        candidates(&world, &looking, 0).await;
+        term.step_down().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+/// Cases 18 and 19: dead ones of high priority cost one head start each, not one for every attempt of the others.
+#[tokio::test(start_paused = true)]
+async fn a_dead_candidate_of_high_priority_costs_one_head_start() {
+    let world = World::engine();
+    let fleet = world.fleet(3).await;
+    let looking = world.named("looking").await;
+    let term = election(&looking).campaign("v").await.unwrap();
+    let mut waiting = Vec::new();
+    for (client, rank) in fleet.iter().zip([0, 5, 10]) {
+        waiting.push(campaign_with(client, &rank.to_string(), priority(rank)));
+    }
+    candidates(&world, &looking, 3).await;
+    world.as_engine().faults().freeze(Some("p2"));
+    let started = Instant::now();
+    term.step_down().await.unwrap();
+    let term = winner(&mut waiting).await;
+    let took = started.elapsed();
+    assert!(
+        took >= HEAD_START && took < HEAD_START + Duration::from_millis(100),
+        "{took:?}"
+    );
+    assert_eq!(value(election(&looking).leader().await.unwrap()), "5");
+    // The entry of the dead one ends by itself.
+    tokio::time::sleep(POLL * 4).await;
+    let there = election(&looking).candidates().await.unwrap();
+    assert_eq!(there.len(), 1);
+    assert_eq!(there[0].priority, 0);
+    drop(term);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_negative_priority_comes_after_none() {
+    let world = World::engine();
+    let (low, plain) = (world.named("low").await, world.named("plain").await);
+    let looking = world.named("looking").await;
+    let term = election(&looking).campaign("v").await.unwrap();
+    let last = campaign_with(&low, "low", priority(i32::MIN));
+    candidates(&world, &looking, 1).await;
+    let next = campaign(&plain, "plain");
+    candidates(&world, &looking, 2).await;
+    term.step_down().await.unwrap();
+    let term = next.await.unwrap().unwrap();
+    assert!(!last.is_finished());
+    term.step_down().await.unwrap();
+    drop(last.await.unwrap().unwrap());
+}
+
+/// Who steps down does not come back by its priority before its rest is over.
+#[tokio::test(start_paused = true)]
+async fn a_rest_comes_before_a_priority() {
+    let world = World::engine();
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    let third = world.named("third").await;
+    let term = campaign_with(&ours, "high", priority(10))
+        .await
+        .unwrap()
+        .unwrap();
+    let plain = campaign(&theirs, "plain");
+    candidates(&world, &ours, 1).await;
+    let middle = campaign_with(&third, "middle", priority(5));
+    candidates(&world, &ours, 2).await;
+    term.step_down().await.unwrap();
+    let again = campaign_with(&ours, "high", priority(10));
+    let term = middle.await.unwrap().unwrap();
+    assert!(
+        !again.is_finished() && !plain.is_finished(),
+        "the next in rank"
+    );
+    term.step_down().await.unwrap();
+    // Long after its rest the first one is the highest again.
+    drop(again.await.unwrap().unwrap());
+    drop(plain.await.unwrap().unwrap());
+}

@@ -1,0 +1,391 @@
+//! Real servers and processes: killed, stopped, restarted, full, and with the least rights.
+
+use std::process::Command;
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, CampaignOptions, Client, ClientConfig, Election, Lease, Observed, Rejection,
+    Secret, Term,
+};
+use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually, eventually_async};
+use stanchion_tests::World;
+use tokio::time::{Instant, timeout};
+
+use crate::support::*;
+
+/// More than anything takes.
+const LONG: Duration = Duration::from_secs(30);
+/// A lease that is soon over.
+const SHORT: Duration = Duration::from_millis(1500);
+
+/// Tells a copy of this program to be [`worker`] on the server of that URL.
+const URL: &str = "STANCHION_TEST_ELECTION_URL";
+
+fn start_worker(url: &str) -> Process {
+    let me = std::env::current_exe().unwrap();
+    let mut command = Command::new(me);
+    command.args(["servers::worker", "--exact", "--nocapture"]);
+    Process::spawn(command.env(URL, url))
+}
+
+/// What a copy of this program does: leads, and says so. For whoever runs all tests it is none.
+#[test]
+fn worker() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let led = runtime.block_on(async {
+        let client = Client::connect(&url).await.unwrap();
+        let lease = Lease::new(SHORT).unwrap();
+        let election = election(&client).with_lease(lease);
+        election.lead("worker", work).await
+    });
+    println!("END {led:?}");
+}
+
+/// Says that it works all the time.
+async fn work(term: Term, _: stanchion::Stop) -> Result<(), String> {
+    println!("\nLEADS {}", term.fencing_token().unwrap());
+    // Said when this is dropped.
+    struct Told;
+    impl Drop for Told {
+        fn drop(&mut self) {
+            println!("\nDROPPED");
+        }
+    }
+    let _told = Told;
+    loop {
+        println!("\nWORKS {}", term.is_held());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn line(worker: &mut Process, start: &str) -> String {
+    worker.wait_for_line(|line| line.starts_with(start), LONG)
+}
+
+async fn connected(server: &RedisServer) -> (Client, Election) {
+    let client = Client::connect(&server.url()).await.unwrap();
+    let election = election(&client).with_lease(Lease::new(SHORT).unwrap());
+    (client, election)
+}
+
+/// Case 3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_leader_is_replaced_when_its_lease_has_passed() {
+    let Some(server) = RedisServer::or_skip("a_killed_leader") else {
+        return;
+    };
+    let mut leader = start_worker(&server.url());
+    line(&mut leader, "LEADS");
+    let (client, election) = connected(&server).await;
+    let waiting = tokio::spawn(election.campaign("next"));
+    eventually("it waits", || client.waiters() == 1).await;
+    let started = Instant::now();
+    leader.signal(Signal::Kill);
+    let term = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
+    let took = started.elapsed();
+    // It was renewed a third of the lease ago at the longest, or a little more on a machine that does other things.
+    assert!(took >= SHORT / 2, "{took:?}");
+    assert!(took <= SHORT + Duration::from_millis(500), "{took:?}");
+    term.step_down().await.unwrap();
+}
+
+/// Case 4; Curator's phantom leaders (CURATOR-504 and others): two after a pause or a reconnect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_leader_takes_no_further_step_when_it_goes_on() {
+    let Some(server) = RedisServer::or_skip("a_stopped_leader") else {
+        return;
+    };
+    let mut leader = start_worker(&server.url());
+    let stale: u64 = line(&mut leader, "LEADS")[6..].parse().unwrap();
+    line(&mut leader, "WORKS");
+    leader.signal(Signal::Stop);
+    let (_client, election) = connected(&server).await;
+    let term = timeout(LONG, election.campaign("next"))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(term.fencing_token().unwrap().get() > stale, "P2");
+    tokio::time::sleep(SHORT).await;
+    let seen = leader.lines().len();
+    leader.signal(Signal::Cont);
+    line(&mut leader, "DROPPED");
+    let said: Vec<_> = leader.lines()[seen..].to_vec();
+    let works = said.iter().take_while(|it| *it != "DROPPED");
+    assert_eq!(
+        works.filter(|it| it.starts_with("WORKS")).count(),
+        0,
+        "{said:?}"
+    );
+    // It is a candidate again, and leads when this one has stepped down.
+    eventually_async("it is a candidate", async || {
+        !election.candidates().await.unwrap().is_empty()
+    })
+    .await;
+    assert!(term.is_held());
+    term.step_down().await.unwrap();
+    let again: u64 = line(&mut leader, "LEADS")[6..].parse().unwrap();
+    assert!(again > stale);
+}
+
+/// Case 14, on a server that is restarted without its data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_is_seen_by_leader_candidate_and_observer() {
+    let Some(mut server) = RedisServer::or_skip("a_restart_is_seen") else {
+        return;
+    };
+    let (_ours, election) = connected(&server).await;
+    let (_theirs, other) = connected(&server).await;
+    let term = election.campaign("first").await.unwrap();
+    let before = term.fencing_token();
+    let mut leaders = other.observe();
+    assert!(matches!(leaders.next().await, Some(Observed::Leader(_))));
+    let waiting = tokio::spawn(other.campaign("second"));
+    server.kill();
+    let seen = timeout(LONG, leaders.next()).await.unwrap();
+    assert!(matches!(seen, Some(Observed::Unknown(_))), "{seen:?}");
+    assert!(!term.is_held(), "P5");
+    server.restart();
+    let next = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
+    assert!(next.fencing_token() > before, "P2");
+    let found = timeout(LONG, async {
+        loop {
+            if let Some(Observed::Leader(leader)) = leaders.next().await {
+                return leader;
+            }
+        }
+    });
+    assert_eq!(found.await.unwrap().id, next.id());
+    next.step_down().await.unwrap();
+}
+
+/// Case 22.
+#[test]
+fn a_term_outlives_its_runtime_and_is_ended_in_the_background() {
+    let Some(server) = RedisServer::or_skip("a_term_outlives_its_runtime") else {
+        return;
+    };
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    let (client, election) = first.block_on(connected(&server));
+    let term = first.block_on(election.campaign("v")).unwrap();
+    drop(first);
+    drop(term);
+    let second = runtime();
+    second.block_on(async {
+        let (_other, election) = connected(&server).await;
+        let next = timeout(LONG, election.campaign("w")).await.unwrap();
+        next.unwrap().step_down().await.unwrap();
+    });
+    drop(client);
+}
+
+/// Case 26.
+#[tokio::test]
+async fn a_full_server_refuses_campaigns_and_lets_leaders_stay_and_step_down() {
+    let Some(server) = RedisServer::or_skip("a_full_server_refuses") else {
+        return;
+    };
+    let (_client, election) = connected(&server).await;
+    let term = election.campaign("v").await.unwrap();
+    let _ = server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    tokio::time::sleep(SHORT * 2).await;
+    assert!(term.is_held(), "P10");
+    term.step_down().await.unwrap();
+    let refused = election.try_campaign("v").await;
+    assert!(
+        matches!(
+            refused,
+            Err(AcquireError::Rejected {
+                rejection: Rejection::OutOfMemory { .. },
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    let _ = server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    drop(election.campaign("v").await.unwrap());
+}
+
+/// The whole of it, on the engine and on a real server.
+async fn round(world: &World) {
+    let fleet = world.fleet(3).await;
+    let looking = world.named("looking").await;
+    let mut leaders = election(&looking).observe();
+    assert_eq!(leaders.next().await, Some(Observed::Vacant));
+    let first = election(&fleet[0]).campaign("a").await.unwrap();
+    first.proclaim("a2").await.unwrap();
+    let challenged = tokio::spawn(first.challenged());
+    let plain = campaign(&fleet[1], "b");
+    let higher = campaign_with(&fleet[2], "c", priority(3));
+    candidates(world, &looking, 2).await;
+    let limit = world.limit(POLL);
+    let challenge = timeout(limit, challenged).await.unwrap().unwrap();
+    assert_eq!(challenge.priority, 3);
+    assert_eq!(value(election(&looking).leader().await.unwrap()), "a2");
+    let before = first.fencing_token();
+    first.step_down().await.unwrap();
+    let second = higher.await.unwrap().unwrap();
+    assert!(second.fencing_token() > before);
+    let heir = election(&looking).candidates().await.unwrap().remove(0).id;
+    second.hand_over(&heir).await.unwrap();
+    let third = plain.await.unwrap().unwrap();
+    assert_eq!(third.id(), heir);
+    let seen = timeout(world.limit(POLL), async {
+        loop {
+            if let Some(Observed::Leader(leader)) = leaders.next().await
+                && leader.id == heir
+            {
+                return leader.value.unwrap();
+            }
+        }
+    });
+    assert_eq!(seen.await.unwrap(), b"b");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(election(&looking).danger().depose().await.unwrap());
+    third.lost().await;
+    drop(third);
+    let gone = election(&fleet[0])
+        .campaign_timeout("d", POLL)
+        .await
+        .unwrap();
+    gone.step_down().await.unwrap();
+    // The rest of who has stepped down ends by itself.
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_on_the_engine() {
+    round(&World::engine()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_on_a_server() {
+    let Some(world) = World::server("a_round_on_a_server") else {
+        return;
+    };
+    round(&world).await;
+}
+
+/// The user of `docs/operations.md` may do all of it.
+#[tokio::test]
+async fn an_election_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = RedisServer::or_skip("an_election_needs_no_more_rights") else {
+        return;
+    };
+    let page = include_str!("../../docs/operations.md");
+    let (_, rest) = page.split_once("```text\nACL SETUSER").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let words = ["ACL", "SETUSER"]
+        .into_iter()
+        .chain(text.split_whitespace());
+    let _ = server.cli(&words.collect::<Vec<_>>());
+    let user = async || {
+        let config = ClientConfig::new(server.url()).username("app".to_owned());
+        let client = Client::connect_with(config.password(Secret::new("password")));
+        let client = client.await.unwrap();
+        let lease = Lease::new(Duration::from_millis(600)).unwrap();
+        let election = Election::new(&client, "app:indexer").unwrap();
+        (client, election.with_lease(lease))
+    };
+    let ((_a, ours), (_b, theirs)) = (user().await, user().await);
+    let mut leaders = ours.observe();
+    assert_eq!(leaders.next().await, Some(Observed::Vacant));
+    let term = ours.campaign("a").await.unwrap();
+    let challenged = term.challenged();
+    let waiting = tokio::spawn(theirs.campaign_with("b", CampaignOptions::new().priority(1)));
+    timeout(LONG, challenged).await.unwrap();
+    term.proclaim("c").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let heir = ours.candidates().await.unwrap().remove(0).id;
+    term.hand_over(&heir).await.unwrap();
+    let term = waiting.await.unwrap().unwrap();
+    assert!(matches!(leaders.next().await, Some(Observed::Leader(_))));
+    assert!(ours.danger().depose().await.unwrap());
+    term.lost().await;
+    let log = server.cli(&["ACL", "LOG"]);
+    let refused: Vec<_> = log
+        .as_array()
+        .iter()
+        .map(|it| it.as_array()[7].as_text().to_owned())
+        .collect();
+    assert!(
+        refused.iter().all(|it| it.contains("setinfo")),
+        "{refused:?}"
+    );
+}
+
+/// Without the right to publish, waiters poll; nobody holds for ever.
+#[tokio::test]
+async fn without_the_right_to_publish_a_leader_steps_down_all_the_same() {
+    let Some(server) = RedisServer::or_skip("without_the_right_to_publish") else {
+        return;
+    };
+    let _ = server.cli(&[
+        "ACL", "SETUSER", "mute", "on", "nopass", "~*", "&*", "+@all", "-publish",
+    ]);
+    let config = ClientConfig::new(server.url()).username("mute".to_owned());
+    let client = Client::connect_with(config.password(Secret::new("x")))
+        .await
+        .unwrap();
+    let term = election(&client).campaign("v").await.unwrap();
+    term.proclaim("w").await.unwrap();
+    term.step_down().await.unwrap();
+    assert_eq!(server.cli(&["EXISTS", "indexer"]).as_int(), 0);
+}
+
+/// Case 25.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_a_term_moves_with_its_slot() {
+    let Some(cluster) = Cluster::or_skip("in_a_cluster_a_term_moves") else {
+        return;
+    };
+    let connect = async || Client::connect(&cluster.url()).await.unwrap();
+    let (a, b) = (connect().await, connect().await);
+    for name in ["indexer", "{tag}:indexer"] {
+        let of = |client: &Client| {
+            let lease = Lease::new(Duration::from_secs(2)).unwrap();
+            Election::new(client, name).unwrap().with_lease(lease)
+        };
+        let (ours, theirs) = (of(&a), of(&b));
+        let mut leaders = theirs.observe();
+        assert_eq!(leaders.next().await, Some(Observed::Vacant));
+        let term = ours.campaign("a").await.unwrap();
+        assert!(matches!(leaders.next().await, Some(Observed::Leader(_))));
+        let challenged = tokio::spawn(term.challenged());
+        let waiting = tokio::spawn(theirs.campaign_with("b", CampaignOptions::new().priority(1)));
+        timeout(LONG, challenged).await.unwrap().unwrap();
+        let from = cluster.master_of_key(name);
+        let to = (from + 1) % 3;
+        tokio::task::block_in_place(|| cluster.move_slot(cluster.slot(name), to));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(term.is_held());
+        term.proclaim("a2").await.unwrap();
+        assert_eq!(value(theirs.leader().await.unwrap()), "a2");
+        let token = term.fencing_token();
+        term.step_down().await.unwrap();
+        let next = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
+        assert!(next.fencing_token() > token, "P2");
+        // While the slot is on its way a term can end, and goes on until then.
+        let migration = tokio::task::block_in_place(|| cluster.migrate(cluster.slot(name), from));
+        tokio::task::block_in_place(|| migration.move_key(name));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(next.is_held(), "renewed in parts");
+        timeout(LONG, next.step_down()).await.unwrap().unwrap();
+        tokio::task::block_in_place(|| {
+            migration.move_keys();
+            migration.finish();
+        });
+        let last = timeout(LONG, ours.campaign("c")).await.unwrap().unwrap();
+        last.step_down().await.unwrap();
+    }
+}

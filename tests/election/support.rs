@@ -1,0 +1,67 @@
+//! What the tests of elections share.
+
+use std::time::Duration;
+
+use stanchion::{AcquireError, CampaignOptions, Client, Election, Leadership};
+use stanchion_testkit::eventually_async;
+use stanchion_tests::World;
+use tokio::task::JoinHandle;
+
+/// The default poll interval.
+pub(crate) const POLL: Duration = Duration::from_secs(5);
+/// The default lease of a term.
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
+/// The time for which a vacancy is kept for a candidate.
+pub(crate) const HEAD_START: Duration = Duration::from_millis(500);
+
+pub(crate) type Campaign = JoinHandle<Result<Leadership, AcquireError>>;
+
+pub(crate) fn election(client: &Client) -> Election {
+    Election::new(client, "indexer").unwrap()
+}
+
+pub(crate) fn campaign(client: &Client, value: &str) -> Campaign {
+    tokio::spawn(election(client).campaign(value))
+}
+
+pub(crate) fn campaign_with(client: &Client, value: &str, options: CampaignOptions) -> Campaign {
+    tokio::spawn(election(client).campaign_with(value, options))
+}
+
+pub(crate) fn priority(priority: i32) -> CampaignOptions {
+    CampaignOptions::new().priority(priority)
+}
+
+/// Waits until `count` processes are candidates, would hear a message, and have asked all that they ask.
+pub(crate) async fn candidates(world: &World, looking: &Client, count: usize) {
+    let election = election(looking);
+    eventually_async("they are candidates", async || {
+        election.candidates().await.unwrap().len() == count
+    })
+    .await;
+    if count > 0 {
+        world.subscribed("redisson_lock__channel:{indexer}").await;
+    }
+    world.quiet().await;
+}
+
+/// The term of the campaign that has won: the others go on.
+pub(crate) async fn winner(campaigns: &mut Vec<Campaign>) -> Leadership {
+    let mut won = 0;
+    eventually_async("one of them leads", async || {
+        match campaigns.iter().position(JoinHandle::is_finished) {
+            Some(first) => {
+                won = first;
+                true
+            }
+            None => false,
+        }
+    })
+    .await;
+    campaigns.remove(won).await.unwrap().unwrap()
+}
+
+pub(crate) fn value(term: Option<stanchion::Leader>) -> String {
+    let value = term.expect("somebody leads").value.unwrap();
+    String::from_utf8(value).unwrap()
+}

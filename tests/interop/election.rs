@@ -1,0 +1,83 @@
+//! A Java process as leader and candidate: by `RLock`, without a value.
+
+use serde_json::json;
+use stanchion::{Election, LostReason, Observed};
+use stanchion_testkit::eventually_async;
+use tokio::time::{Instant, timeout};
+
+use crate::java::Kind;
+use crate::support::*;
+
+#[tokio::test]
+async fn java_leads_waits_and_is_seen() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (client, java) = (
+        fleet.rust().await,
+        fleet.java("java", Kind::Lock, "indexer"),
+    );
+    let indexer = Election::new(&client, "indexer").unwrap();
+    let mut leaders = indexer.observe();
+    assert_eq!(leaders.next().await, Some(Observed::Vacant));
+
+    let locked = java.done("lock").await;
+    let leader = indexer.leader().await.unwrap().unwrap();
+    assert_eq!(leader.id, fleet.java.owner(&locked));
+    assert_eq!((leader.value, leader.token), (None, None));
+    // No message tells observers of a grant by Redisson: their own look finds it.
+    let seen = timeout(LONG, leaders.next()).await.unwrap();
+    assert!(matches!(seen, Some(Observed::Leader(seen)) if seen.id == leader.id));
+
+    let waiting = tokio::spawn(indexer.campaign("rust"));
+    fleet.waiting(&channel("indexer"), 1).await;
+    assert!(!waiting.is_finished(), "P1");
+    let started = Instant::now();
+    java.done("unlock").await;
+    let term = timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    assert!(started.elapsed() < SLACK, "P4: by message, not by a poll");
+
+    // And the other way round.
+    let waiter = java.start("lock", json!({}));
+    fleet.waiting(&channel("indexer"), 1).await;
+    let started = Instant::now();
+    term.step_down().await.unwrap();
+    java_granted(waiter, SOON).await.value();
+    assert!(started.elapsed() < SLACK, "P4: woken");
+    java.done("unlock").await;
+}
+
+#[tokio::test]
+async fn java_takes_it_by_force() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (client, java) = (
+        fleet.rust().await,
+        fleet.java("java", Kind::Lock, "indexer"),
+    );
+    let lease = stanchion::Lease::new(ms(3000)).unwrap();
+    let indexer = Election::new(&client, "indexer").unwrap().with_lease(lease);
+    let term = indexer.campaign("rust").await.unwrap();
+    let before = term.fencing_token();
+    java.done("forceUnlock").await;
+    let started = Instant::now();
+    assert_eq!(timeout(LONG, term.lost()).await.unwrap(), LostReason::Gone);
+    assert!(
+        started.elapsed() < ms(1000) + SLACK,
+        "P5: at the next renewal"
+    );
+    drop(term);
+    // What was known of that term is not taken for Java's.
+    java.done("lock").await;
+    let leader = indexer.leader().await.unwrap().unwrap();
+    assert_eq!(leader.value, None);
+    java.done("unlock").await;
+    eventually_async("it is free", async || {
+        indexer.leader().await.unwrap().is_none()
+    })
+    .await;
+    let term = indexer.campaign("rust").await.unwrap();
+    assert!(term.fencing_token() > before, "P2");
+    term.step_down().await.unwrap();
+}
