@@ -180,7 +180,7 @@ fn waiters(name: &Name, people: &People) -> Vec<WaiterLine> {
                 process: people.of(&Owner::of(&format!("{client}:"))),
                 client,
                 calls: mine.count(),
-                longest_ms: crate::wording::millis(longest),
+                longest_ms: output::whole_millis(longest),
             })
         })
         .collect();
@@ -210,7 +210,7 @@ fn holders(seen: &Seen, people: &People) -> Vec<HolderLine> {
         HolderLine {
             holder: HolderSeen::new(owner, count, people),
             what: what.map(str::to_owned),
-            lease_ms: left.map(crate::wording::millis),
+            lease_ms: left.map(output::whole_millis),
         }
     };
     match seen {
@@ -286,7 +286,7 @@ async fn key_line(console: Console, key: Vec<u8>) -> Result<Option<KeyLine>, Fai
     Ok(Some(KeyLine {
         key: printable(&key),
         kind,
-        ttl_ms: of_ttl(ttl).map(crate::wording::millis),
+        ttl_ms: of_ttl(ttl).map(output::whole_millis),
         members: u64::try_from(members).unwrap_or(0),
     }))
 }
