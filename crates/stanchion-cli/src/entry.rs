@@ -8,6 +8,7 @@ use stanchion::{Client, LeasedStatus, Placement, SemaphoreStatus};
 
 use crate::beside::{self, Part};
 use crate::look::{Kind, Seen};
+use crate::output;
 use crate::people::People;
 use crate::scan::Traces;
 use crate::table::{Blocks, Cell, Column, Row, Table, Tone};
@@ -155,12 +156,12 @@ impl Entry {
             entry.held_ms = people
                 .held(&hold.owner)
                 .or_else(|| people.held(owner))
-                .map(wording::millis);
+                .map(output::whole_millis);
             entry.holders = match hold.mode.is_empty() {
                 true => 1,
                 false => hold.fields.saturating_sub(1),
             };
-            entry.lease_ms = wording::of_ttl(hold.ttl).map(wording::millis);
+            entry.lease_ms = wording::of_ttl(hold.ttl).map(output::whole_millis);
             if hold.ttl == -1 {
                 entry.trouble.push(Trouble::NoTtl);
             }
@@ -225,10 +226,10 @@ impl Entry {
             Seen::Latch(_) | Seen::Number(_) => (None, None),
         };
         entry.waiting = entry.waiting.or(Some(waiting));
-        entry.lease_ms = left.map(wording::millis);
+        entry.lease_ms = left.map(output::whole_millis);
         entry.held = entry.holders > 0;
         if let Some((owner, count)) = holder {
-            entry.held_ms = people.held(owner).map(wording::millis);
+            entry.held_ms = people.held(owner).map(output::whole_millis);
             let holder = HolderSeen::new(owner, count, people);
             if left.is_none() {
                 entry.trouble.push(Trouble::NoTtl);
@@ -248,7 +249,7 @@ impl Entry {
         self.lease_ms = next
             .filter(|left| !left.is_zero())
             .min()
-            .map(wording::millis);
+            .map(output::whole_millis);
     }
 
     fn taken(&mut self, status: &SemaphoreStatus) {

@@ -8,7 +8,7 @@ use crate::beside::{self, Part};
 use crate::connect::ServerArgs;
 use crate::entry::HolderSeen;
 use crate::exit::{self, Failure, Library};
-use crate::look::{Kind, Seen, look};
+use crate::look::{Kind, Seen, ask_all, look};
 use crate::output;
 use crate::people::People;
 use crate::table::{self, Cell, Column, Row, Table};
@@ -180,7 +180,7 @@ fn waiters(name: &Name, people: &People) -> Vec<WaiterLine> {
                 process: people.of(&Owner::of(&format!("{client}:"))),
                 client,
                 calls: mine.count(),
-                longest_ms: crate::wording::millis(longest),
+                longest_ms: output::whole_millis(longest),
             })
         })
         .collect();
@@ -210,7 +210,7 @@ fn holders(seen: &Seen, people: &People) -> Vec<HolderLine> {
         HolderLine {
             holder: HolderSeen::new(owner, count, people),
             what: what.map(str::to_owned),
-            lease_ms: left.map(crate::wording::millis),
+            lease_ms: left.map(output::whole_millis),
         }
     };
     match seen {
@@ -262,31 +262,33 @@ fn holders(seen: &Seen, people: &People) -> Vec<HolderLine> {
 
 /// The keys of a name that exist, with their sizes.
 async fn keys(console: &Console, name: &Name) -> Result<Vec<KeyLine>, Failure> {
-    let mut found = Vec::new();
     let all = std::iter::once(name.as_bytes().to_vec()).chain(beside::keys_of(name));
-    for key in all {
-        let ask = async |command: &str| {
-            let reply = console.command(&[command.as_bytes(), &key]).await;
-            reply.map_err(|error| Failure::from(Library(error)))
-        };
-        let kind = ask("TYPE").await?.as_text().unwrap_or_default().to_owned();
-        let count = match &*kind {
-            "none" | "" => continue,
-            "hash" => "HLEN",
-            "zset" => "ZCARD",
-            "list" => "LLEN",
-            _ => "STRLEN",
-        };
-        let ttl = ask("PTTL").await?.as_int().unwrap_or(-2);
-        let members = ask(count).await?.as_int().unwrap_or(0);
-        found.push(KeyLine {
-            key: printable(&key),
-            kind,
-            ttl_ms: of_ttl(ttl).map(crate::wording::millis),
-            members: u64::try_from(members).unwrap_or(0),
-        });
-    }
-    Ok(found)
+    let asked: Vec<_> = all.map(|key| key_line(console.clone(), key)).collect();
+    let found: Result<Vec<_>, Failure> = ask_all(asked).await.into_iter().collect();
+    Ok(found?.into_iter().flatten().collect())
+}
+
+async fn key_line(console: Console, key: Vec<u8>) -> Result<Option<KeyLine>, Failure> {
+    let ask = async |command: &str| {
+        let reply = console.command(&[command.as_bytes(), &key]).await;
+        reply.map_err(|error| Failure::from(Library(error)))
+    };
+    let kind = ask("TYPE").await?.as_text().unwrap_or_default().to_owned();
+    let count = match &*kind {
+        "none" | "" => return Ok(None),
+        "hash" => "HLEN",
+        "zset" => "ZCARD",
+        "list" => "LLEN",
+        _ => "STRLEN",
+    };
+    let ttl = ask("PTTL").await?.as_int().unwrap_or(-2);
+    let members = ask(count).await?.as_int().unwrap_or(0);
+    Ok(Some(KeyLine {
+        key: printable(&key),
+        kind,
+        ttl_ms: of_ttl(ttl).map(output::whole_millis),
+        members: u64::try_from(members).unwrap_or(0),
+    }))
 }
 
 async fn queue(console: &Console, name: &Name, people: &People) -> Result<Vec<Place>, Failure> {

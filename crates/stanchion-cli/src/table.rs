@@ -82,7 +82,7 @@ pub(crate) struct Table {
 const GAP: usize = 2;
 /// The width of a remark that may stand behind its row.
 const NOTE: usize = 24;
-/// Few enough columns for a narrow terminal to show a card for each row instead.
+/// In front of what belongs to the line above: the rest of a card, a remark.
 const INDENT: &str = "  ";
 
 impl Table {

@@ -16,7 +16,7 @@ use crate::exit::{Failure, Library, SUCCESS};
 use crate::look::{Kind, Seen, look};
 use crate::output;
 use crate::people::People;
-use crate::wording::{Owner, age, millis};
+use crate::wording::{Owner, age};
 
 /// Print what happens to a name: who gets it, who gives it back, how many wait. Until Ctrl-C.
 ///
@@ -311,7 +311,7 @@ fn show(
     if args.json {
         let start = *event == Event::Start;
         output::json_line(&EventLine {
-            at_ms: millis(at),
+            at_ms: output::whole_millis(at),
             event: word,
             holder: holder.as_ref(),
             holders: start.then_some(&now.holders),

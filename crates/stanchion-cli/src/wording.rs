@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::output::whole_millis;
-
 /// A name or another text of the server for the terminal: control characters and bytes that are no text are written out, so that
 /// no name can move the cursor or break a line.
 pub(crate) fn printable(bytes: &[u8]) -> String {
@@ -120,11 +118,6 @@ impl<'a> Owner<'a> {
             _ => short,
         }
     }
-}
-
-/// Milliseconds of a duration, for JSON.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    whole_millis(duration)
 }
 
 #[cfg(test)]

@@ -234,3 +234,52 @@ impl View<'_> {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::entry::HolderSeen;
+    use crate::look::Kind;
+    use crate::people::People;
+    use crate::{Cli, Command};
+
+    #[test]
+    fn every_width_has_the_names_who_holds_them_and_who_waits() {
+        let Command::Demo(args) = Cli::parse_from(["stanchion", "demo", "--names", "2"]).command
+        else {
+            panic!("it is demo");
+        };
+        let mut entry = Entry::at_rest(b"lock-1", Some(Kind::Lock));
+        let owner = "9f1c0000-0000-4000-8000-000000000001:7";
+        entry.holder = Some(HolderSeen::new(owner, 1, &People::default()));
+        entry.waiting = Some(37);
+        let names = [entry, Entry::at_rest(b"lock-2", Some(Kind::Lock))];
+        for width in [40, 80, 120] {
+            let backend = TestBackend::new(width, height(&args, width));
+            let mut terminal = Terminal::new(backend).unwrap();
+            let view = View {
+                args: &args,
+                board: &Board::new(12, 3, 2, 1),
+                rates: &[1, 2],
+                names: &names,
+                left: Duration::from_secs(3),
+            };
+            terminal.draw(|frame| view.draw(frame)).unwrap();
+            let shown = terminal.backend().to_string();
+            for text in [
+                "lock-1",
+                "lock-2",
+                "java",
+                "WAITING",
+                "37",
+                "grants per second",
+            ] {
+                assert!(shown.contains(text), "{text} at {width}:\n{shown}");
+            }
+        }
+    }
+}
