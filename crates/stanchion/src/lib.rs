@@ -43,6 +43,11 @@ pub use stanchion_fair::{FairDanger, FairHolder, FairLock, FairLockGuard, FairLo
 #[doc(inline)]
 pub use stanchion_latch::CountDownLatch;
 #[doc(inline)]
+pub use stanchion_limiter::{
+    Attempt, BucketStatus, Grant, InvalidQuota, Limit, LimitError, Limited, LimiterStatus, Quota,
+    QuotaScope, RateLimiter, TokenBucket, Usage, Waiting,
+};
+#[doc(inline)]
 pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
 #[doc(inline)]
 pub use stanchion_multilock::{InvalidMembers, MultiGuard, MultiLock};

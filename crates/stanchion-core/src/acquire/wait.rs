@@ -88,6 +88,10 @@ pub(super) async fn wait(
                 return asking.unless_closing(hold);
             }
             Attempt::Busy(ttl, hint) => match &*hint {
+                // P8: a decision, and the last one. Only earlier requests without an answer may have left something.
+                Hint::TooLate => {
+                    return Err(timed_out(core, sync, started, asking.debt.leftover()));
+                }
                 Hint::Elsewhere { name, channel, .. } if !ticket.entry().is_for(&**sync, name) => {
                     // A new place begins with a try, so no message is missed in between.
                     ticket = LockEntries::join_at(
