@@ -125,7 +125,7 @@ async fn keys_of_others_are_refused_and_stay_as_they_are() {
         let wrong = |rejection: &Rejection| matches!(rejection, Rejection::WrongType { .. });
         match api.acquire().await {
             Err(AcquireError::Rejected { rejection, .. }) => {
-                assert!(wrong(&rejection), "{rejection}")
+                assert!(wrong(&rejection), "{rejection}");
             }
             other => panic!("{command:?}: {other:?}"),
         }

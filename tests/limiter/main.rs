@@ -2,6 +2,7 @@
 //!
 //! In virtual time on the embedded engine where that can be, on a private redis-server where its scripts or its time count.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(clippy::print_stdout, reason = "what was measured is shown")]
 
 mod bucket;
 mod giving_back;

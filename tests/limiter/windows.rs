@@ -30,7 +30,12 @@ async fn a_hundred_tasks_of_four_processes_use_all_of_it_and_no_more() {
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         record.check(10, ms(1000));
         let total = record.total();
-        assert!((200..=210).contains(&total), "{waiting:?}: {total} of 210");
+        // Who asks is as late as Redisson.
+        let least = if waiting == Waiting::Asked { 180 } else { 205 };
+        assert!(
+            (least..=210).contains(&total),
+            "{waiting:?}: {total} of 210"
+        );
     }
 }
 

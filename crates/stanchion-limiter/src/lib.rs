@@ -22,7 +22,6 @@
 //! match api.try_acquire().await? {
 //!     Attempt::Granted(_) => { /* go on */ }
 //!     Attempt::Limited(limited) => println!("429, Retry-After: {}", limited.retry_after_secs()),
-//!     _ => {}
 //! }
 //! # Ok(())
 //! # }

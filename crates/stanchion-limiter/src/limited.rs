@@ -11,7 +11,6 @@ use stanchion_core::{AcquireError, LostReason, Moment, Name, ReleaseError};
 /// The answer to a try.
 #[must_use = "it may be limited"]
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Attempt {
     /// The permits are taken.
     Granted(Grant),

@@ -53,7 +53,7 @@ impl Quota {
             "a quota has 1 permit or more"
         } else if interval < INTERVALS.0 || interval > INTERVALS.1 {
             "an interval lasts 1ms to 30days"
-        } else if interval.subsec_nanos() % 1_000_000 != 0 {
+        } else if !interval.subsec_nanos().is_multiple_of(1_000_000) {
             "an interval has whole milliseconds"
         } else {
             return Ok(quota);

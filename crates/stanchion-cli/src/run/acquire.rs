@@ -33,7 +33,7 @@ pub(crate) enum Wait {
     No,
 }
 
-pub(super) fn parse_wait(text: &str) -> Result<Wait, String> {
+pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
     match text {
         "forever" => Ok(Wait::Forever),
         "0" => Ok(Wait::No),

@@ -7,6 +7,7 @@ mod demo;
 mod home;
 mod inspect;
 mod kinds;
+mod limit;
 mod log;
 mod names;
 mod operator;
