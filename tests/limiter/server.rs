@@ -103,20 +103,24 @@ async fn ten_thousand_ended_entries_cost_a_millisecond() {
         .cli(&["EVAL", fill, "2", VALUE, LOG])
         .as_int();
     tokio::time::sleep(ms(1_100)).await;
-    server(&world).reset_stats();
-    for _ in 0..12 {
-        let _ = granted(&api, 1).await;
+    // 512 in a run: 10001 of them in 20.
+    let mut each = [0.0; 2];
+    for (phase, each) in each.iter_mut().enumerate() {
+        server(&world).reset_stats();
+        for _ in 0..20 {
+            let _ = granted(&api, 1).await;
+        }
+        let stats = server(&world)
+            .info("commandstats", "cmdstat_evalsha")
+            .unwrap();
+        let micros = stats.split("usec_per_call=").nth(1).unwrap();
+        *each = micros.split(',').next().unwrap().parse().unwrap();
+        println!("phase {phase}: {each} usec a run");
     }
-    let stats = server(&world)
-        .info("commandstats", "cmdstat_evalsha")
-        .unwrap();
-    println!("{stats}");
-    let each = stats.split("usec_per_call=").nth(1).unwrap();
-    let each: f64 = each.split(',').next().unwrap().parse().unwrap();
     // Measured: see the page of the limiter. Much more here, for a machine that does other things.
-    assert!(each < 10_000.0, "{each} us");
-    assert_eq!(server(&world).cli(&["ZCARD", LOG]).as_int(), 12);
-    assert_eq!(world.admin(&["GET", VALUE]), "19988");
+    assert!(each[0] < 10_000.0 && each[1] < 1_000.0, "{each:?} us");
+    assert_eq!(server(&world).cli(&["ZCARD", LOG]).as_int(), 40);
+    assert_eq!(world.admin(&["GET", VALUE]), "19960");
 }
 
 /// A long interval with many grants: the log stays short, and what it says conservative.

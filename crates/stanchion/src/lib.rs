@@ -70,7 +70,8 @@ pub mod prelude {
     pub use crate::{
         Acquire, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Guard, Lease,
         LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit,
-        ReadGuard, RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
+        Quota, RateLimiter, ReadGuard, RedGuard, RedLock, RwLock, Semaphore, TokenBucket,
+        WriteGuard,
     };
 }
 
@@ -91,6 +92,7 @@ mod book {
         RwLock: "../../../docs/primitives/rwlock.md",
         Semaphore: "../../../docs/primitives/semaphore.md",
         Latch: "../../../docs/primitives/latch.md",
+        Limiter: "../../../docs/primitives/limiter.md",
         MultiLock: "../../../docs/primitives/multilock.md",
         RedLock: "../../../docs/primitives/redlock.md",
         Operations: "../../../docs/operations.md",

@@ -22,7 +22,7 @@
 --          all are free, rate }
 -- Replay   the log has the entry: granted, and nothing is taken again (P6)
 -- Wakes    nobody
--- Cost     O(log n + ended), at most 1024 ended entries in a run. Booked or refused while there are entries for several permits: O(entries)
+-- Cost     O(log n + ended), at most 512 ended entries in a run. Booked or refused while there are entries for several permits: O(entries)
 --          up to 1024, above that O(permits booked)
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
@@ -39,14 +39,13 @@ local value = value_in(value_key)
 if not mine and us > ARGV[3] + 0 then return -1 end
 if rate < wanted then return redis.error_reply(string.format('ERR %.0f permits at once: the limit is %.0f', wanted, rate)) end
 if not complete then
-  local made = { rate, interval, kind, keeps }
-  for i, field in ipairs({ 'rate', 'interval', 'type', 'keepAliveTime' }) do call('HSETNX', KEYS[1], field, made[i]) end
+  call('HSET', KEYS[1], 'rate', rate, 'interval', interval, 'type', kind, 'keepAliveTime', keeps)
   if keeps > 0 then call('PEXPIRE', KEYS[1], keeps) end
 end
 
 -- What has ended comes back: bounded, the rest with the next request (P11).
 local back = 0
-for _ = 1, 4 do
+for _ = 1, 2 do
   local ended = call('ZRANGEBYSCORE', log, '-inf', now - interval, 'LIMIT', 0, 256)
   if #ended == 0 then break end
   for i = 1, #ended do back = back + permits_in(ended[i]) end
