@@ -21,6 +21,7 @@ mod force;
 mod latch;
 mod latency;
 mod leased;
+mod limiter;
 mod multilock;
 mod names;
 mod reentry;

@@ -12,6 +12,7 @@ const OVER_THE_CORE: [&str; 9] = [
     "stanchion-election/",
     "stanchion-fair/",
     "stanchion-latch/",
+    "stanchion-limiter/",
     "stanchion-lock/",
     "stanchion-multilock/",
     "stanchion-redlock/",

@@ -40,6 +40,7 @@ const PLACES: [(&str, &str); 16] = [
     ("crates/stanchion-election/src/scripts.rs", "the election's"),
     ("crates/stanchion-fair/src/scripts.rs", "the fair lock's"),
     ("crates/stanchion-latch/src/scripts.rs", "the latch's"),
+    ("crates/stanchion-limiter/src/keys.rs", "both limiters'"),
     (
         "crates/stanchion-multilock/src/origin.rs",
         "the number of a keyspace; members bring their own",

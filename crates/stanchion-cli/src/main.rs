@@ -23,6 +23,7 @@ mod force_release;
 mod glob;
 mod inspect;
 mod leader;
+mod limit;
 mod look;
 mod ls;
 mod output;
@@ -66,6 +67,7 @@ Examples:
   stanchion run nightly --wait 0 -- ./r.sh   only if nobody else is at it
   stanchion run thumbs --permits 3 -- ./t.sh at most three at a time
   stanchion lead indexer --value me -- ./ix  whenever elected: one of the fleet
+  stanchion limit api --rate 10/s -- ./c.sh  ten a second, over all machines
   stanchion serve                            a server for this machine
   stanchion status nightly                   who holds it, and for how long
   stanchion ask nightly --reason 'a fix'     ask its holder to give it back
@@ -92,6 +94,7 @@ enum Command {
     Ask(ask::AskArgs),
     ForceRelease(force_release::ForceReleaseArgs),
     Permits(permits::PermitsArgs),
+    Limit(limit::LimitArgs),
     Serve(serve::ServeArgs),
     Ls(ls::LsArgs),
     Top(top::TopArgs),
@@ -138,6 +141,7 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Ask(args) => Box::pin(ask::ask(args)).await,
             Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,
             Command::Permits(args) => Box::pin(permits::permits(args)).await,
+            Command::Limit(args) => Box::pin(limit::limit(args)).await,
             Command::Serve(args) => Box::pin(serve::serve(args)).await,
             Command::Ls(args) => Box::pin(ls::ls(args)).await,
             Command::Top(args) => Box::pin(top::top(args)).await,

@@ -6,12 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use stanchion::{
-    Client, FairHolder, FairLockStatus, FencingToken, HeldPermit, LeasedStatus, PermitHolder,
-    RwLockHolder, RwLockStatus, SemaphoreStatus,
+    Client, FairHolder, FairLockStatus, FencingToken, HeldPermit, LeasedStatus, LimiterStatus,
+    PermitHolder, RwLockHolder, RwLockStatus, SemaphoreStatus,
 };
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure};
+use crate::limit;
 use crate::look::{Kind, Seen, look};
 use crate::output;
 use crate::people::People;
@@ -51,6 +52,11 @@ pub(crate) struct StatusArgs {
 
 pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
+    if args.kind.is_none()
+        && let Some(limiter) = limit::look(&client, &args.name).await?
+    {
+        return of_limiter(&client, &args, &limiter);
+    }
     let seen = look(&client, args.name.as_bytes(), args.kind).await?;
     let full = client.name(&args.name).map_err(exit::Library)?;
     let missing = match seen.is_at_rest() {
@@ -71,6 +77,35 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     } else {
         exit::SUCCESS
     })
+}
+
+/// Shows a rate limiter.
+fn of_limiter(client: &Client, args: &StatusArgs, limiter: &LimiterStatus) -> Result<u8, Failure> {
+    let name = client.name(&args.name).map_err(exit::Library)?.to_string();
+    if args.json {
+        output::json_line(&LimiterLine {
+            name: &name,
+            kind: "rate-limiter",
+            held: limiter.free <= 0,
+            limiter,
+        })?;
+    } else {
+        output::line(&limit::describe(&name, limiter))?;
+    }
+    Ok(match args.check && limiter.free <= 0 {
+        true => exit::NO,
+        false => exit::SUCCESS,
+    })
+}
+
+/// The JSON of a rate limiter.
+#[derive(Debug, Serialize)]
+struct LimiterLine<'a> {
+    name: &'a str,
+    kind: &'static str,
+    held: bool,
+    #[serde(flatten)]
+    limiter: &'a LimiterStatus,
 }
 
 /// The processes of the holders that are known, by owner. Whoever may not ask learns of none.

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::agenda;
 use crate::error::LostReason;
+use crate::hold::sweep::Leftover;
 use crate::name::{InvalidName, Name};
 use crate::observe::{Counts, beat, sink};
 use crate::owner::Owner;
@@ -225,6 +226,13 @@ impl Client {
         }
         drop(core.entries.standing());
         drop(core.entries.unclaimed());
+        // P3: nor may those who wait for a dated grant.
+        for hold in core.timetable.holds() {
+            if hold.dates().0 > core.clock.now() && hold.end().is_ok() {
+                hold.unschedule();
+                Leftover::of(&hold).sweep(core, &hold.sync);
+            }
+        }
         core.runner.drain(grace).await;
         // A hold that was being handed to a local waiter has arrived by now, and nobody takes it; or its place in line.
         drop(core.entries.standing());

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use crate::dated::Dated;
 use crate::field::renew_field;
 use crate::hint::Hint;
 use crate::holders::Holders;
@@ -196,7 +197,7 @@ impl Kind {
 /// | −2 | the owner holds nothing; the object waited for is deleted | the owner holds nothing |
 /// | n ≤ −3 | busy, ask again after −4 − n ms (−3: the time is not known) | – |
 ///
-/// The elements from the third on: of a busy reply see [`Synchronizer::hint`]; of a release, the ms after which
+/// The elements from the third on: of a busy reply see [`Synchronizer::hint`], of a grant [`Synchronizer::dated`]; of a release, the ms after which
 /// [`ServerQueue::tend`] is due.
 ///
 /// The core may call these methods while it has a local queue locked: they must not block, nor call the client.
@@ -303,6 +304,17 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// Reads the elements of a busy reply from the third on.
     fn hint(&self, _rest: &[Reply]) -> Hint {
         Hint::default()
+    }
+
+    /// Reads the elements of a granted reply from the third on.
+    fn dated(&self, _rest: &[Reply]) -> Dated {
+        Dated::default()
+    }
+
+    /// The script that asks whether the grant of `owner`, which was dated, still stands after this `wait`. Its reply is 1, or 0: then
+    /// the acquire begins anew. `None` where that need not be asked.
+    fn confirm(&self, _owner: &WireOwner, _wait: Duration) -> Option<Call> {
+        None
     }
 
     /// The queue that the server keeps, with [`Sharing::Queued`].

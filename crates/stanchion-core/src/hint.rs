@@ -26,6 +26,8 @@ pub enum Hint {
         /// The place there, if the request has got one.
         placed: Option<Placed>,
     },
+    /// It cannot be had before the caller's deadline, which the script was told: the acquire has timed out, now.
+    TooLate,
     /// The request has a place in the line: see [`ServerLine`](crate::primitive::ServerLine).
     Placed(Placed),
     /// For [`Sharing::Queued`](crate::primitive::Sharing::Queued): the server has lost the queue, so all waiters must ask again.

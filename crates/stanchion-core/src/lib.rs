@@ -9,6 +9,7 @@ mod agenda;
 mod any;
 mod client;
 mod console;
+mod dated;
 mod description;
 mod error;
 mod field;

@@ -49,6 +49,11 @@ pub use stanchion_fair::{FairDanger, FairHolder, FairLock, FairLockGuard, FairLo
 #[doc(inline)]
 pub use stanchion_latch::CountDownLatch;
 #[doc(inline)]
+pub use stanchion_limiter::{
+    Attempt, BucketStatus, Grant, InvalidQuota, Limit, LimitError, Limited, LimiterStatus, Quota,
+    QuotaScope, RateLimiter, TokenBucket, Usage, Waiting,
+};
+#[doc(inline)]
 pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
 #[doc(inline)]
 pub use stanchion_multilock::{InvalidMembers, MultiDanger, MultiGuard, MultiLock};
@@ -71,7 +76,8 @@ pub mod prelude {
     pub use crate::{
         Acquire, AcquireOptions, Client, CountDownLatch, Election, FairLock, FairLockGuard, Guard,
         Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard,
-        MultiLock, Permit, ReadGuard, RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
+        MultiLock, Permit, Quota, RateLimiter, ReadGuard, RedGuard, RedLock, RwLock, Semaphore,
+        TokenBucket, WriteGuard,
     };
 }
 
@@ -92,6 +98,7 @@ mod book {
         RwLock: "../../../docs/primitives/rwlock.md",
         Semaphore: "../../../docs/primitives/semaphore.md",
         Latch: "../../../docs/primitives/latch.md",
+        Limiter: "../../../docs/primitives/limiter.md",
         MultiLock: "../../../docs/primitives/multilock.md",
         RedLock: "../../../docs/primitives/redlock.md",
         Election: "../../../docs/primitives/election.md",

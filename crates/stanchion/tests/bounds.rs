@@ -41,6 +41,7 @@ fn bounds() {
         semaphores,
         leased_semaphores,
         latches,
+        limiters,
         sets,
     ];
 }
@@ -135,6 +136,8 @@ fn primitives() {
     // One task at a time polls a stream, or leads.
     sent::<Leaders>();
     sent::<Lead<()>>();
+    shared::<Attempt>();
+    shared::<BucketStatus>();
     shared::<CountDownLatch>();
     shared::<Danger<'static>>();
     shared::<FairDanger<'static>>();
@@ -142,15 +145,21 @@ fn primitives() {
     shared::<FairLock>();
     shared::<FairLockGuard>();
     shared::<FairLockStatus>();
+    shared::<Grant>();
     shared::<HeldPermit>();
     shared::<Holder>();
     shared::<InvalidMembers>();
     shared::<InvalidNodes>();
     shared::<InvalidPermitId>();
+    shared::<InvalidQuota>();
     shared::<LeasedDanger<'static>>();
     shared::<LeasedPermit>();
     shared::<LeasedSemaphore>();
     shared::<LeasedStatus>();
+    shared::<Limit>();
+    shared::<LimitError>();
+    shared::<Limited>();
+    shared::<LimiterStatus>();
     shared::<Lock>();
     shared::<LockGuard>();
     shared::<LockStatus>();
@@ -163,6 +172,9 @@ fn primitives() {
     shared::<PermitHolder>();
     shared::<PermitId>();
     shared::<Preference>();
+    shared::<Quota>();
+    shared::<QuotaScope>();
+    shared::<RateLimiter>();
     shared::<ReadGuard>();
     shared::<RedGuard>();
     shared::<RedLock>();
@@ -175,6 +187,9 @@ fn primitives() {
     shared::<Semaphore>();
     shared::<SemaphoreDanger<'static>>();
     shared::<SemaphoreStatus>();
+    shared::<TokenBucket>();
+    shared::<Usage>();
+    shared::<Waiting>();
     shared::<WriteGuard>();
     member::<Lock>();
     member::<FairLock>();
@@ -405,6 +420,26 @@ fn leased_semaphores() {
     awaited(LeasedSemaphore::add(&any(), any()));
     awaited(LeasedSemaphore::reduce(&any(), any()));
     awaited(LeasedSemaphore::drain(&any()));
+}
+
+fn limiters() {
+    spawned(RateLimiter::acquire(&any()));
+    spawned(RateLimiter::acquire_many(&any(), 1));
+    spawned(RateLimiter::acquire_timeout(&any(), any()));
+    spawned(RateLimiter::acquire_many_timeout(&any(), 1, any()));
+    spawned(RateLimiter::try_acquire(&any()));
+    spawned(RateLimiter::try_acquire_many(&any(), 1));
+    awaited(RateLimiter::status(&any()));
+    awaited(RateLimiter::set_quota(&any(), any(), any()));
+    awaited(RateLimiter::delete(&any()));
+    spawned(TokenBucket::acquire(&any()));
+    spawned(TokenBucket::acquire_many(&any(), 1));
+    spawned(TokenBucket::acquire_timeout(&any(), any()));
+    spawned(TokenBucket::acquire_many_timeout(&any(), 1, any()));
+    spawned(TokenBucket::try_acquire(&any()));
+    spawned(TokenBucket::try_acquire_many(&any(), 1));
+    awaited(TokenBucket::status(&any()));
+    spawned(Grant::refund(any()));
 }
 
 fn latches() {

@@ -114,6 +114,7 @@ pub(crate) enum Kind {
     Semaphore,
     Leased,
     Latch,
+    Limiter,
 }
 
 impl Kind {
@@ -129,6 +130,7 @@ impl Kind {
             Self::Semaphore => "semaphore",
             Self::Leased => "leased",
             Self::Latch => "latch",
+            Self::Limiter => "limiter",
         }
     }
 }

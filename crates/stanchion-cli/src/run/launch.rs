@@ -86,7 +86,7 @@ fn die_with_parent(_parent: i32) -> io::Result<()> {
 }
 
 /// The failure for a command that does not start, with the shell's exit codes.
-pub(super) fn cannot_start(command: &OsStr, error: &io::Error) -> Failure {
+pub(crate) fn cannot_start(command: &OsStr, error: &io::Error) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => exit::NOT_FOUND,
         _ => exit::NOT_EXECUTABLE,

@@ -1,6 +1,6 @@
 //! `stanchion run`: runs a command while holding a lock, or another of the family.
 
-mod acquire;
+pub(crate) mod acquire;
 mod child;
 pub(crate) mod launch;
 pub(crate) mod lead;

@@ -8,6 +8,7 @@ mod home;
 mod inspect;
 mod kinds;
 mod lead;
+mod limit;
 mod log;
 mod names;
 mod operator;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::timeout_at;
+use crate::dated::Dated;
 use crate::description::{Request, Sharing, Synchronizer, Verdict, now_of, rest_of};
 use crate::error::{AcquireError, Rejection};
 use crate::hint::Hint;
@@ -114,6 +115,8 @@ impl Asking {
             sent: self.debt.core.clock.now(),
             first: None,
             unanswered_until: Moment::ZERO,
+            due: Moment::ZERO,
+            next: None,
         };
         Hold::begin(&self.debt.core, &self.debt.sync, entry, grant)
     }
@@ -215,6 +218,16 @@ impl Asking {
     }
 }
 
+/// The moments of a grant, which was answered just now; none where it is not dated.
+fn dates(core: &Core, Dated { due, next }: Dated) -> (Moment, Option<Moment>) {
+    if due.is_zero() && next.is_none() {
+        return (Moment::ZERO, None);
+    }
+    // From the answer on, which is after the server's own reading: never early.
+    let answered = core.clock.now();
+    (answered + due, next.map(|next| answered + next))
+}
+
 /// Sends one request and reads its answer.
 async fn ask(
     debt: &Debt,
@@ -262,6 +275,7 @@ async fn ask(
                     _ => (token, 0),
                 };
                 let left = u32::try_from(left).unwrap_or(u32::MAX);
+                let (due, next) = dates(core, sync.dated(rest_of(&reply)));
                 let grant = Grant {
                     owner: debt.owner.clone(),
                     token,
@@ -270,6 +284,8 @@ async fn ask(
                     first: None,
                     // R2: the hold takes the debt over. Its release is followed by a sweep after the earlier requests.
                     unanswered_until: debt.settle(),
+                    due,
+                    next,
                 };
                 if position.others {
                     gathered();

@@ -3,6 +3,7 @@
 //! * [`attempt`]: one acquire and its requests. Each runs inside a [`Persistent`](stanchion_transport::Persistent): when the caller
 //!   drops its future, the request is awaited in the background, and a grant is released there.
 //! * [`wait`](mod@wait): the loop of an acquire that waits, in the local queue. [`once`](mod@once): an acquire that does not.
+//! * [`dated`]: the wait for a grant that counts from a later moment on.
 //! * [`reentry`]: an acquire as an explicit owner, which re-enters a hold that this owner has.
 //!
 //! A [`Debt`](crate::hold::sweep::Debt) is the possible leftover of the requests on the server. It is swept when nobody refers to
@@ -10,6 +11,7 @@
 //! owner whose hold is being released does not, the next attempt has a fresh one (rule R1).
 
 mod attempt;
+mod dated;
 mod once;
 mod reentry;
 mod wait;
@@ -31,6 +33,7 @@ use crate::shared::Core;
 use crate::survey::watch;
 use crate::wire_owner::WireOwner;
 use attempt::Other;
+use dated::{Awaited, until_due};
 use once::once;
 use reentry::{Sitting, as_owner};
 use stanchion_transport::{Moment, Outage, Presence};
@@ -63,13 +66,43 @@ pub(crate) async fn acquire(
         .timeout
         .map_or(Moment::FAR, |timeout| started + timeout);
     match &options.owner {
-        None => wait(core, sync, &terms, started, deadline, None, wishes).await,
+        None => anew(core, sync, &terms, started, deadline, wishes).await,
         // Boxed: an explicit owner is rare, and every waiter would carry the size of this future.
         Some(owner) => {
             Box::pin(acquire_as(
                 core, sync, owner, options, terms, started, deadline, wishes,
             ))
             .await
+        }
+    }
+}
+
+/// Acquires for a new owner, and waits for the moment from which on the grant counts.
+async fn anew(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    terms: &HoldTerms,
+    started: Moment,
+    deadline: Moment,
+    mut wishes: Wishes<'_>,
+) -> Result<Hold, AcquireError> {
+    loop {
+        let wishes = wishes.again();
+        let hold = wait(core, sync, terms, started, deadline, None, wishes).await?;
+        if hold.due() == Moment::ZERO {
+            return Ok(hold);
+        }
+        let granted = core.clock.now();
+        // Boxed: few primitives date their grants, and every waiter would carry the size of this future.
+        match Box::pin(until_due(core, hold, granted, deadline)).await? {
+            Awaited::Due(hold) => return Ok(hold),
+            Awaited::TimedOut => {
+                // P8: its release is under way.
+                let free_by = core.free_by(sync.tenure(), terms.first_lease);
+                return Err(timed_out(core, sync, started, Some(free_by)));
+            }
+            // It was granted and forgotten, so it begins anew.
+            Awaited::Forgotten => {}
         }
     }
 }

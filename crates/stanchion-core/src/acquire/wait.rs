@@ -27,6 +27,16 @@ pub(super) struct Wishes<'a> {
     pub(super) watch: Option<&'a mut Watch>,
 }
 
+impl Wishes<'_> {
+    /// The same, for one wait of several.
+    pub(super) fn again(&mut self) -> Wishes<'_> {
+        Wishes {
+            on_queued: self.on_queued,
+            watch: self.watch.as_deref_mut(),
+        }
+    }
+}
+
 /// The loop of an acquire that waits.
 pub(super) async fn wait(
     core: &Arc<Core>,
@@ -115,6 +125,10 @@ pub(super) async fn wait(
                 return asking.unless_closing(hold);
             }
             Attempt::Busy(ttl, hint) => match &*hint {
+                // P8: a decision, and the last one. Only earlier requests without an answer may have left something.
+                Hint::TooLate => {
+                    return Err(timed_out(core, sync, started, asking.debt.leftover()));
+                }
                 Hint::Elsewhere { name, channel, .. } if !ticket.entry().is_for(&**sync, name) => {
                     // A new place begins with a try, so no message is missed in between.
                     ticket = LockEntries::join_at(

@@ -16,7 +16,7 @@ use crate::line::Placed;
 use crate::options::HoldTerms;
 use crate::owner::Owner;
 use crate::waiting::{End, Successor};
-use stanchion_transport::{Call, Failure, Path, Reply};
+use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 
 /// The transfer of a hold from one owner to the next in one script: one round trip, no message.
 struct Passing<'a> {
@@ -69,6 +69,8 @@ impl<'a> Passing<'a> {
                         sent,
                         first: None,
                         unanswered_until: self.to.settle(),
+                        due: Moment::ZERO,
+                        next: None,
                     };
                     let entry = &self.from.entry;
                     return Passed::To(Hold::begin(core, &self.to.sync, entry, grant));

@@ -10,6 +10,7 @@ use crate::description::{Kind, Sharing, Synchronizer};
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
 use crate::hold::ended::{Ended, ended, lost};
 use crate::hold::renew::{bounded, reenter, renew, unanswered_in};
+use crate::hold::spent::Spent;
 use crate::hold::state::{Grant, HoldState};
 use crate::hold::{hand_off, release};
 use crate::lease::Lease;
@@ -21,7 +22,7 @@ use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::waiting::{End, LockEntry};
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Moment, Path, Persistent};
+use stanchion_transport::{Call, Moment, Path, Persistent};
 
 /// One count of a hold, wrapped by a guard. Dropping it releases in the background.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
@@ -327,6 +328,31 @@ impl Hold {
             // The server keeps the hold: the waiters ask now, and the refusal tells them when the lease ends.
             state.entry.freed(&state.core, &state, End::Unknown);
         }
+    }
+
+    /// The moment from which on it counts: see [`Dated`](crate::primitive::Dated).
+    #[must_use]
+    pub fn due(&self) -> Moment {
+        self.state().dates().0
+    }
+
+    /// The question whether it still stands after this `wait`.
+    pub(crate) fn confirmation(&self, wait: Duration) -> Option<Call> {
+        let state = self.state();
+        state.sync.confirm(&state.owner, wait)
+    }
+
+    pub(crate) fn next(&self) -> Option<Moment> {
+        self.state().dates().1
+    }
+
+    /// Ends it as used up: nothing is released, and nobody is told. What it took can be given back later.
+    #[must_use]
+    pub fn spend(mut self) -> Spent {
+        // OK: taken only by methods that consume the hold.
+        let state = Arc::clone(self.state());
+        self.state = None;
+        Spent::new(state)
     }
 
     /// Releases and waits for the server's answer.

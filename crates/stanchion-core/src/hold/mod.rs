@@ -4,7 +4,7 @@
 //! * [`handle`]: one count of it, which a guard wraps; [`set`]: several holds that count as one.
 //! * [`renew`]: renewal and re-entry on demand.
 //! * [`release`]: the end; [`hand_off`]: the transfer to another owner; [`sweep`]: the clean-up in the background; [`ended`]: the
-//!   end, for those who only watch.
+//!   end, for those who only watch; [`spent`]: what is left of a hold that was used up.
 
 pub(crate) mod ended;
 pub(crate) mod hand_off;
@@ -12,6 +12,7 @@ pub(crate) mod handle;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod set;
+pub(crate) mod spent;
 pub(crate) mod state;
 pub(crate) mod sweep;
 pub(crate) mod ticket;

@@ -179,6 +179,14 @@ pub(super) fn ambiguous(state: &HoldState) -> ReleaseError {
     }
 }
 
+/// Gives back what a hold that was used up had taken. Continues until the server has answered.
+pub(super) async fn after_its_end(state: Arc<HoldState>) -> Result<(), ReleaseError> {
+    let sent = state.core.clock.now();
+    let outcome = publicly(&state, Path::Direct, Freed::No).await;
+    sweep_unanswered(&state, sent);
+    outcome
+}
+
 fn unreleased(state: &HoldState, failure: Failure) -> ReleaseError {
     match failure {
         Failure::Rejected(rejection) => ReleaseError::Rejected {

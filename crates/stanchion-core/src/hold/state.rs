@@ -46,6 +46,10 @@ pub(crate) struct HoldState {
     pub(crate) terms: HoldTerms,
     pub(super) token: Option<FencingToken>,
     began: Moment,
+    /// The moment from which on it counts.
+    due: Moment,
+    /// The moment at which the next waiter of this process asks, if the grant says so.
+    next: Option<Moment>,
     /// The end that `max_hold` sets.
     ends: Moment,
     /// The end that the holder may count on, in nanoseconds (P5). Raised by renewals (`fetch_max`), only from the send time of a
@@ -104,6 +108,10 @@ pub(crate) struct Grant {
     pub(crate) first: Option<Duration>,
     /// The end of the time in which an earlier request of this owner may still run.
     pub(crate) unanswered_until: Moment,
+    /// The moment from which on it counts.
+    pub(crate) due: Moment,
+    /// The moment at which the next waiter asks, if the grant says so.
+    pub(crate) next: Option<Moment>,
 }
 
 impl HoldState {
@@ -121,6 +129,8 @@ impl HoldState {
             sent,
             first,
             unanswered_until,
+            due,
+            next,
         } = grant;
         let ends = terms.max_hold.map_or(Moment::FAR, |max| sent + max);
         let leased = sync.tenure() == Tenure::Leased;
@@ -140,6 +150,8 @@ impl HoldState {
             terms,
             token,
             began: sent,
+            due,
+            next,
             ends,
             valid_until: AtomicU64::new(valid_until.nanos()),
             longest_lease: AtomicU64::new(terms.first_asked().millis()),
@@ -191,6 +203,11 @@ impl HoldState {
     /// The moment of its grant, before the request was sent.
     pub(crate) fn began(&self) -> Moment {
         self.began
+    }
+
+    /// The moment from which on it counts, and the one at which the next waiter asks.
+    pub(crate) fn dates(&self) -> (Moment, Option<Moment>) {
+        (self.due, self.next)
     }
 
     /// The time since its grant.

@@ -198,7 +198,7 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
-    pub(super) fn of(state: &HoldState) -> Self {
+    pub(crate) fn of(state: &HoldState) -> Self {
         Self {
             owner: state.owner.clone(),
             lease: state.longest_lease(),

@@ -17,6 +17,7 @@ use crate::options::AcquireOptions;
 
 pub use self::handle::{Handle, Operation, Resend};
 pub use self::line::Line;
+pub use crate::dated::Dated;
 pub use crate::description::{
     HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
 };
@@ -24,6 +25,7 @@ pub use crate::field::{adopt_field, renew_field};
 pub use crate::hint::Hint;
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
+pub use crate::hold::spent::Spent;
 pub use crate::holders::Holders;
 pub use crate::line::{Approach, Placed, Reason, Role, Sign};
 #[doc(hidden)]

@@ -145,6 +145,8 @@ impl LockEntry {
                     first: Some(granted.lease),
                     // A waiter that asked takes its debt over when it takes the hold (`Asking::given`).
                     unanswered_until: standing.map_or(Moment::ZERO, |debt| debt.settle()),
+                    due: Moment::ZERO,
+                    next: None,
                 };
                 let hold = Hold::begin(&core, sync, &entry, grant);
                 if waiter.sync.line().is_some() {

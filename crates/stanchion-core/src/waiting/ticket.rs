@@ -331,6 +331,11 @@ impl Ticket {
         {
             wakers = queue.nudge(first);
         }
+        if let Some(next) = hold.next()
+            && !queue.waiters.is_empty()
+        {
+            self.entry.poll_by(&mut queue, next);
+        }
         self.leave(queue, place, wakers);
         // The grant ended it on the server.
         if let Some(gathered) = gathered {

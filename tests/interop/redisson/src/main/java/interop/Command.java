@@ -20,8 +20,12 @@ final class Command {
     Long wait;
     /** A lease; left out, Redisson's watchdog renews. */
     Long lease;
-    /** Permits, or the count of a latch. */
+    /** Permits, a rate, or the count of a latch. */
     Integer n;
+    /** The interval of a rate. */
+    Long interval;
+    /** {@code own}: a rate for each instance of Redisson. */
+    String scope;
     /** The id of a permit. */
     String permit;
 

@@ -19,6 +19,7 @@ interface Operation {
             case "multi" -> Locks.multi(redisson, command);
             case "semaphore" -> Semaphores.plain(redisson.getSemaphore(command.name), command);
             case "leased" -> Semaphores.leased(redisson.getPermitExpirableSemaphore(command.name), command);
+            case "limiter" -> Limiters.operation(redisson.getRateLimiter(command.name), command);
             case "latch" -> Latches.operation(redisson.getCountDownLatch(command.name), command);
             default -> throw new IllegalArgumentException("unknown kind " + command.kind);
         };

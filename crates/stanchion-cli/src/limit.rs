@@ -1,0 +1,205 @@
+//! `stanchion limit`: takes permits of a rate limiter, and becomes a command.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use stanchion::{
+    Attempt, Client, Grant, Limit, LimitError, Limited, LimiterStatus, Quota, RateLimiter,
+    TokenBucket,
+};
+
+use crate::connect::ServerArgs;
+use crate::exit::{self, Failure, Library};
+use crate::output;
+use crate::run::acquire::{Wait, parse_wait};
+use crate::run::launch::cannot_start;
+
+/// The time for clean-up before the command begins.
+const SHUTDOWN: Duration = Duration::from_secs(2);
+
+/// Go on at a limited rate, over all machines.
+///
+/// Waits until a permit counts, and then becomes COMMAND, or ends without one. Never more than the rate in any interval; or, with --burst,
+/// the rate in the long run.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0     granted; with a command its own code
+  69    the server cannot be reached
+  75    limited: the permits cannot be had within --wait
+  78    the server or the rules refuse (rights, a name that belongs to something else, …)
+  126   the command cannot be executed
+  127   the command was not found
+
+Examples:
+  stanchion limit partner-api --rate 10/s -- curl https://…    ten a second, from all machines
+  stanchion limit mail --rate 1000/h --wait 0 || exit          only if there is room now
+  stanchion limit thumbs --rate 600/m --burst 20 -- ./t.sh     evenly, after a pause 20 at once
+  stanchion status partner-api                                 what is free")]
+pub(crate) struct LimitArgs {
+    /// The limiter's name.
+    name: String,
+    /// Permits and interval, as 10/s or 1000/5m. The rate of a limiter is set by the first that asks; with --burst each brings its own.
+    #[arg(long, value_name = "RATE")]
+    rate: Quota,
+    /// Permits that a bucket holds, instead of a limit for every interval.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    burst: Option<u32>,
+    /// Permits to take.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    permits: u32,
+    /// The time to wait: a duration, `forever`, or 0 to ask once. If it is too short, that is told at once.
+    #[arg(long, short, value_name = "DURATION", default_value = "forever", value_parser = parse_wait)]
+    wait: Wait,
+    /// Print one line of JSON, before the command begins.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// The JSON of an outcome.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    granted: bool,
+    limit: u32,
+    remaining: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    reset_after_ms: u64,
+}
+
+pub(crate) async fn limit(args: LimitArgs) -> Result<u8, Failure> {
+    let client = args.server.connect().await?;
+    let outcome = ask(&client, &args).await?;
+    let name = client.name(&args.name).map_err(Library)?.to_string();
+    // The command may last: nothing of this program does.
+    client.shutdown(SHUTDOWN).await;
+    let limited = match outcome {
+        Ok(grant) => {
+            if args.json {
+                output::json_line(&granted(&name, &grant))?;
+            }
+            return match args.command.split_first() {
+                Some((command, words)) => Err(become_command(command, words)),
+                None => Ok(exit::SUCCESS),
+            };
+        }
+        Err(limited) => limited,
+    };
+    if args.json {
+        output::json_line(&refused(&name, &limited))?;
+        return Ok(exit::NOT_ACQUIRED);
+    }
+    Err(Failure::new(
+        exit::NOT_ACQUIRED,
+        format_args!("{name}: {limited}"),
+    ))
+}
+
+async fn ask(client: &Client, args: &LimitArgs) -> Result<Result<Grant, Limited>, Failure> {
+    let (name, permits) = (&args.name, args.permits);
+    let asked = match args.burst {
+        None => {
+            let api = RateLimiter::new(client, name, args.rate).map_err(Library)?;
+            match args.wait {
+                Wait::No => decided(api.try_acquire_many(permits).await),
+                Wait::AtMost(most) => api.acquire_many_timeout(permits, most).await,
+                Wait::Forever => api.acquire_many(permits).await.map_err(LimitError::Acquire),
+            }
+        }
+        Some(burst) => {
+            let limit = Limit::new(args.rate, burst);
+            let limit = limit.map_err(|error| Failure::new(exit::USAGE, error))?;
+            let bucket = TokenBucket::new(client, name, limit).map_err(Library)?;
+            match args.wait {
+                Wait::No => decided(bucket.try_acquire_many(permits).await),
+                Wait::AtMost(most) => bucket.acquire_many_timeout(permits, most).await,
+                Wait::Forever => bucket
+                    .acquire_many(permits)
+                    .await
+                    .map_err(LimitError::Acquire),
+            }
+        }
+    };
+    match asked {
+        Ok(grant) => Ok(Ok(grant)),
+        Err(LimitError::Limited(limited)) => Ok(Err(limited)),
+        Err(LimitError::Acquire(error)) => Err(Library(error).into()),
+        Err(error) => Err(Failure::new(exit::CONFIG, error)),
+    }
+}
+
+fn decided(attempt: Result<Attempt, stanchion::AcquireError>) -> Result<Grant, LimitError> {
+    match attempt? {
+        Attempt::Granted(grant) => Ok(grant),
+        Attempt::Limited(limited) => Err(limited.into()),
+    }
+}
+
+/// Replaces this program: signals, terminal and exit code are the command's own.
+fn become_command(command: &OsString, words: &[OsString]) -> Failure {
+    cannot_start(command, &Command::new(command).args(words).exec())
+}
+
+fn granted<'a>(name: &'a str, grant: &Grant) -> Line<'a> {
+    Line {
+        name,
+        granted: true,
+        limit: grant.limit(),
+        remaining: grant.remaining(),
+        retry_after_ms: None,
+        reset_after_ms: output::whole_millis(grant.reset_after()),
+    }
+}
+
+fn refused<'a>(name: &'a str, limited: &Limited) -> Line<'a> {
+    Line {
+        name,
+        granted: false,
+        limit: limited.limit,
+        remaining: limited.remaining,
+        retry_after_ms: Some(output::whole_millis(limited.retry_after)),
+        reset_after_ms: output::whole_millis(limited.reset_after),
+    }
+}
+
+/// The status of `name`, if it is a rate limiter.
+pub(crate) async fn look(client: &Client, name: &str) -> Result<Option<LimiterStatus>, Failure> {
+    // The quota is that of a limiter that would be made, and a status makes none.
+    let quota = "1/s"
+        .parse()
+        .map_err(|error| Failure::new(exit::CONFIG, error))?;
+    // A name that no limiter can have is none's.
+    let Ok(api) = RateLimiter::new(client, name, quota) else {
+        return Ok(None);
+    };
+    // Whatever is wrong, the kinds that are looked for next say it.
+    Ok(api.status().await.ok().filter(|it| it.quota.is_some()))
+}
+
+/// What `stanchion status` says of a rate limiter.
+pub(crate) fn describe(name: &str, status: &LimiterStatus) -> String {
+    let rate = status.quota.map_or_else(String::new, |it| it.to_string());
+    let mut lines = vec![format!("{name}: {} of {rate} free", status.free.max(0))];
+    if status.free < 0 {
+        lines.push(format!("  booked      {}", -status.free));
+    }
+    if !status.next_free_in.is_zero() {
+        let next = output::rough(status.next_free_in);
+        lines.push(format!("  next        in {next}"));
+    }
+    if !status.full_again_in.is_zero() {
+        let full = output::rough(status.full_again_in);
+        lines.push(format!("  all free    in {full}"));
+    }
+    lines.join("\n")
+}

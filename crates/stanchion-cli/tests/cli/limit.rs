@@ -1,0 +1,89 @@
+//! `stanchion limit`, and what `status` tells of a rate limiter.
+
+use std::time::{Duration, Instant};
+
+use stanchion_testkit::RedisServer;
+
+use crate::support::{code, json, output, text};
+
+#[test]
+fn a_command_runs_at_the_rate_and_ends_as_itself() {
+    let server = RedisServer::start();
+    let limited = |more: &[&str]| {
+        let mut args = vec!["limit", "api", "--rate", "2/h"];
+        args.extend(more);
+        output(&server, &args)
+    };
+    let first = limited(&["--", "sh", "-c", "echo $0; exit 7"]);
+    assert_eq!(
+        (first.status.code(), &*text(&first.stdout)),
+        (Some(7), "sh\n")
+    );
+    assert_eq!(limited(&[]).status.code(), Some(0));
+    // Told at once, although it would wait.
+    let asked = Instant::now();
+    for wait in ["0", "10m"] {
+        let third = limited(&["--wait", wait, "--", "echo", "ran"]);
+        assert_eq!((third.status.code(), &*text(&third.stdout)), (Some(75), ""));
+        let said = text(&third.stderr);
+        assert!(
+            said.starts_with("stanchion: api: limited: 0 of 2 permits left, try again in 59m"),
+            "{said}"
+        );
+    }
+    assert!(asked.elapsed() < Duration::from_secs(20));
+    let line = json(&limited(&["--wait", "0", "--json"]).stdout);
+    assert_eq!(
+        (&line["granted"], &line["limit"]),
+        (&false.into(), &2.into())
+    );
+    assert!(
+        line["retry_after_ms"].as_u64().unwrap() > 3_500_000,
+        "{line}"
+    );
+    let shown = text(&output(&server, &["status", "api"]).stdout);
+    assert!(
+        shown.starts_with("api: 0 of 2/h free\n  next        in 59m"),
+        "{shown}"
+    );
+    let status = json(&output(&server, &["status", "api", "--json"]).stdout);
+    assert_eq!(
+        (&status["kind"], &status["quota"]),
+        (&"rate-limiter".into(), &"2/h".into())
+    );
+    assert_eq!(code(&server, &["status", "api", "--check"]), Some(1));
+    assert_eq!(limited(&["--permits", "3"]).status.code(), Some(78));
+}
+
+#[test]
+fn a_bucket_has_a_burst() {
+    let server = RedisServer::start();
+    let args = [
+        "limit", "user", "--rate", "1/h", "--burst", "2", "--wait", "0", "--json",
+    ];
+    let taken: Vec<bool> = (0..3)
+        .map(|_| {
+            json(&output(&server, &args).stdout)["granted"]
+                .as_bool()
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(taken, [true, true, false]);
+    assert_eq!(server.keys(), ["stanchion_bucket:{user}"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_asked() {
+    let server = RedisServer::start();
+    for args in [
+        &["limit", "api"][..],
+        &["limit", "api", "--rate", "ten"],
+        &["limit", "api", "--rate", "0/s"],
+        &["limit", "api", "--rate", "1/s", "--permits", "0"],
+        &["limit", "api", "--rate", "1/s", "--wait", "soon"],
+    ] {
+        assert_eq!(code(&server, args), Some(2), "{args:?}");
+    }
+    let missing = ["limit", "api", "--rate", "9/s", "--", "/no/such/command"];
+    assert_eq!(code(&server, &missing), Some(127));
+}

@@ -1,0 +1,73 @@
+//! Grants that count from a later moment on.
+
+use std::pin::pin;
+
+use super::{FIRST_ASK, timeout_at};
+use crate::description::code_of;
+use crate::error::AcquireError;
+use crate::hold::handle::Hold;
+use crate::shared::Core;
+use stanchion_transport::{Moment, Path};
+
+/// What became of a grant while it was waited for.
+pub(super) enum Awaited {
+    /// It counts.
+    Due(Hold),
+    /// The server has forgotten it.
+    Forgotten,
+    /// The deadline has passed. The grant is being released.
+    TimedOut,
+}
+
+/// Waits until `hold` counts. Dropped before that, it releases the hold in the background (P3).
+///
+/// # Errors
+/// [`AcquireError::Shutdown`].
+pub(super) async fn until_due(
+    core: &Core,
+    hold: Hold,
+    granted: Moment,
+    deadline: Moment,
+) -> Result<Awaited, AcquireError> {
+    let due = hold.due();
+    if due <= granted {
+        return Ok(Awaited::Due(hold));
+    }
+    let wait = due.since(granted);
+    // Counted from the answer, the moment may be a round trip after that of the server, which knew the deadline (P9).
+    let latest = if deadline == Moment::FAR {
+        deadline
+    } else {
+        deadline + FIRST_ASK
+    };
+    let counts = pin!(async {
+        let sleep = tokio::time::sleep(due.since(core.clock.now()));
+        tokio::select! {
+            biased;
+            () = core.closing.cancelled() => false,
+            () = sleep => true,
+        }
+    });
+    match timeout_at(core, latest, counts).await {
+        None => return Ok(Awaited::TimedOut),
+        Some(false) => {
+            let name = hold.name().clone();
+            return Err(AcquireError::Shutdown { name });
+        }
+        Some(true) => {}
+    }
+    let Some(question) = hold.confirmation(wait) else {
+        return Ok(Awaited::Due(hold));
+    };
+    // Without an answer it counts: what the server said last is that it does.
+    let asking = pin!(core.call(Path::Direct, &question));
+    let answer = timeout_at(core, latest, asking).await;
+    match answer.and_then(Result::ok).as_ref().and_then(code_of) {
+        Some(0) => {
+            // Its drop removes what an earlier request without an answer may bring back (P3, R2).
+            drop(hold);
+            Ok(Awaited::Forgotten)
+        }
+        _ => Ok(Awaited::Due(hold)),
+    }
+}

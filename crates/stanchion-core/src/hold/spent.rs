@@ -1,0 +1,63 @@
+//! A hold that was used up: it is over here, and on the server nothing has changed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::ReleaseError;
+use crate::hold::release;
+use crate::hold::renew::bounded;
+use crate::hold::state::HoldState;
+use crate::name::Name;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Moment, Persistent};
+
+/// What is left of a hold that was [used up](crate::primitive::Hold::spend). Dropping it does nothing.
+pub struct Spent {
+    state: Arc<HoldState>,
+}
+
+impl Spent {
+    pub(super) fn new(state: Arc<HoldState>) -> Self {
+        // It is held until now, so only a loss can be first. `Tenure::Unleased` is never lost but by a shutdown.
+        state.end().ok();
+        state.unschedule();
+        Self { state }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.state.sync.name()
+    }
+
+    /// The owner that it was granted to.
+    #[must_use]
+    pub fn wire_owner(&self) -> &WireOwner {
+        &self.state.owner
+    }
+
+    /// The moment from which on it counted.
+    #[must_use]
+    pub fn due(&self) -> Moment {
+        self.state.dates().0.max(self.state.began())
+    }
+
+    /// Gives back what it took, and waits for the server's answer. Dropped, the future goes on in the background.
+    ///
+    /// # Errors
+    /// [`ReleaseError`].
+    pub async fn give_back(self) -> Result<(), ReleaseError> {
+        let core = Arc::clone(&self.state.core);
+        let unconfirmed = release::ambiguous(&self.state);
+        let work = Persistent::begun(&core.runner, release::after_its_end(self.state));
+        bounded(&core, core.config.operation_timeout, work)
+            .await
+            .unwrap_or(Err(unconfirmed))
+    }
+}
+
+impl fmt::Debug for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.fmt(f)
+    }
+}

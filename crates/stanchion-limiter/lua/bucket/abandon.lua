@@ -1,0 +1,24 @@
+-- bucket/abandon
+-- Give back what a request has taken or booked, if nobody took from the bucket since.
+--
+-- KEYS[1]  bucket   string  see bucket.lua
+-- ARGV[1]  id       of the request
+-- ARGV[2]  permits  that it wanted
+-- ARGV[3]  limits   see acquire.lua
+--
+-- Returns  0 done, -2 the last grant is another's
+-- Replay   finds no such id (P6)
+-- Wakes    nobody: see limiter/refund
+-- Cost     O(limits)
+local id, full = read(KEYS[1])
+if id ~= ARGV[1] then return -2 end
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2] - EPOCH
+local limits = limits_of(ARGV[3])
+for i, limit in ipairs(limits) do
+  if full[i] then full[i] = full[i] - ARGV[2] * limit[1] end
+end
+-- Passes at maxmemory, and lets SET pass (R8).
+call('DEL', KEYS[1])
+write(KEYS[1], '-', full, now)
+return 0

@@ -1,0 +1,54 @@
+-- bucket/acquire
+-- Take permits of one bucket under all of its limits, book them for a later moment, or tell when they can be had.
+--
+-- KEYS[1]  bucket     string  see bucket.lua; its TTL ends when all its limits are full again, and a second later
+-- ARGV[1]  id         "<client uuid>:<number>", used for one acquire only (R1)
+-- ARGV[2]  wanted     permits; 0 only looks
+-- ARGV[3]  not_after  server time in microseconds; later the script refuses
+-- ARGV[4]  until      server time in microseconds at which they must count at the latest; 0: now
+-- ARGV[5]  horizon    how far ahead can be booked, in ms
+-- ARGV[6]  limits     `<interval in microseconds>/<permits>/<burst>`, separated by spaces
+--
+-- Returns  as limiter/acquire, the least burst instead of the rate
+-- Replay   the bucket has its id: granted, and nothing is taken again (P6). If others took in between, it is taken again
+-- Wakes    nobody
+-- Cost     O(limits)
+local time = call('TIME')
+local us = time[1] * 1000000 + time[2]
+local now = us - EPOCH
+local wanted, horizon = ARGV[2] + 0, ARGV[5] * 1000
+local id, full = read(KEYS[1])
+local limits = limits_of(ARGV[6])
+full = filled(full, limits, now)
+local burst = limits[1][3]
+for i = 2, #limits do burst = math.min(burst, limits[i][3]) end
+
+-- Returns the microseconds until `more` permits count.
+local function wait(more)
+  local longest = 0
+  for i, limit in ipairs(limits) do longest = math.max(longest, full[i] + more * limit[1] - limit[2] - now) end
+  return math.ceil(longest)
+end
+
+local function granted(due)
+  local free, reset = left(full, limits, now)
+  local next_in = wait(1)
+  local again = -1
+  if next_in > horizon then again = math.ceil((next_in - horizon) / 1000) end
+  -- At least one while it can be booked, so that the next of the process asks at once.
+  return { again < 0 and math.max(free, 1) or 0, us, math.ceil(due / 1000), again, free, reset, burst }
+end
+
+if wanted == 0 or id == ARGV[1] then return granted(wait(0)) end
+-- P3: a request that outlived its caller takes nothing.
+if us > ARGV[3] + 0 then return -1 end
+local due = wait(wanted)
+local never = due > 0 and us + due > ARGV[4] + 0
+if never or due > horizon then
+  local free, reset = left(full, limits, now)
+  return { -4 - math.max(math.ceil((due - horizon) / 1000), 0), us, never and 1 or 0, math.ceil(due / 1000), free, reset, burst }
+end
+-- Where another limit makes it wait, this one's permits are taken at that moment.
+for i, limit in ipairs(limits) do full[i] = math.max(full[i], now + due) + wanted * limit[1] end
+write(KEYS[1], ARGV[1], full, now)
+return granted(due)

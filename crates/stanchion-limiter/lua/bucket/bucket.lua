@@ -1,0 +1,61 @@
+-- bucket/bucket, in front of the other scripts: one string `<id> <t> <t> …`, the last grant and, for each limit, the moment at which its
+-- bucket is full, in microseconds of the server's time since 2024.
+local call = redis.call
+local EPOCH = 1704067200000000
+
+-- The furthest that anything is booked ahead, by any client.
+local FURTHEST = 60000000
+
+-- Returns the id and the moments. Called before any write, so a foreign key stays untouched (R16).
+local function read(key)
+  local text = call('GET', key)
+  if not text then return '', {} end
+  local id, rest = string.match(text, '^(%S*) ([%d%. -]+)$')
+  if not id then error({ err = 'WRONGTYPE the key holds a text that is no token bucket' }) end
+  local full = {}
+  for moment in string.gmatch(rest, '%S+') do full[#full + 1] = tonumber(moment) end
+  return id, full
+end
+
+-- Returns the limits of an argument: for each { microseconds of one permit, those of a whole bucket, burst }.
+local function limits_of(text)
+  local limits = {}
+  for interval, rate, burst in string.gmatch(text, '(%d+)/(%d+)/(%d+)') do
+    local each = interval / rate
+    limits[#limits + 1] = { each, each * burst, burst + 0 }
+  end
+  return limits
+end
+
+-- Returns the moments at which the buckets are full, where no limit has ever been taken from: now.
+local function filled(full, limits, now)
+  for i, limit in ipairs(limits) do
+    local at = math.max(full[i] or now, now)
+    -- Further ahead than anything can be booked: the server's clock was stepped back, or the limit was another one.
+    if at > now + limit[2] + FURTHEST then at = now + limit[2] end
+    full[i] = at
+  end
+  for i = #limits + 1, #full do full[i] = nil end
+  return full
+end
+
+-- Returns the permits that are there now, and the milliseconds until all are.
+local function left(full, limits, now)
+  local least, reset = nil, 0
+  for i, limit in ipairs(limits) do
+    local free = math.max(math.floor((limit[2] - (full[i] - now)) / limit[1] + 0.001), 0)
+    least = math.min(least or free, free)
+    reset = math.max(reset, math.ceil((full[i] - now) / 1000))
+  end
+  return least, reset
+end
+
+local function write(key, id, full, now)
+  local text, last = { id }, now
+  for i, moment in ipairs(full) do
+    text[i + 1] = string.format('%.3f', moment)
+    last = math.max(last, moment)
+  end
+  call('SET', key, table.concat(text, ' '), 'PX', string.format('%.0f', math.ceil((last - now) / 1000) + 1000))
+end
+

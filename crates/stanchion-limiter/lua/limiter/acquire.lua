@@ -1,0 +1,165 @@
+-- limiter/acquire
+-- Take permits, book them for a later moment, or tell when they can be had. Makes the limiter if it is missing.
+--
+-- KEYS[1]  config     hash        rate, interval, type, keepAliveTime (Redisson's layout)
+-- KEYS[2]  value      string      free permits, less those that are booked
+-- KEYS[3]  own value  string      the same for this client alone; used when type is 1
+-- KEYS[4]  log        sorted set  entry -> the moment it counts from, server ms; a booking is an entry of the future
+-- KEYS[5]  own log    sorted set  the same for this client alone; used when type is 1
+-- ARGV[1]  entry      of this request, see log.lua; derived from its owner, which is used for one acquire only (R1)
+-- ARGV[2]  wanted     permits, at least 1
+-- ARGV[3]  not_after  server time in microseconds; later the script refuses
+-- ARGV[4]  until      server time in microseconds at which they must count at the latest; 0: now
+-- ARGV[5]  horizon    how far ahead one permit can be booked, in ms; 0: nothing is booked
+-- ARGV[6]  rate       of a limiter that is made now, as the following
+-- ARGV[7]  interval   ms
+-- ARGV[8]  type       0 for all clients, 1 for each
+-- ARGV[9]  keep       ms, 0 for ever
+--
+-- Returns  { n >= 0 granted: as many more can be booked, server time in microseconds, ms until it counts, ms after which the next can be
+--          booked or -1, free permits, ms until all are free, rate }; -1 late;
+--          { -4 - ms refused: ask again after ms, server time, 1 if it cannot count by `until`, ms until it could, free permits, ms until
+--          all are free, rate }
+-- Replay   the log has the entry: granted, and nothing is taken again (P6)
+-- Wakes    nobody
+-- Cost     O(log n + ended), at most 512 ended entries in a run. Booked or refused while there are entries for several permits: O(entries)
+--          up to 1024, above that O(permits booked)
+local time = call('TIME')
+local us = time[1] * 1000000 + time[2]
+local now = math.floor(us / 1000)
+local wanted = ARGV[2] + 0
+local rate, interval, kind, keeps = stored_in(KEYS[1])
+local complete = rate and interval and kind and keeps
+rate, interval, kind, keeps = rate or ARGV[6] + 0, interval or ARGV[7] + 0, kind or ARGV[8] + 0, keeps or ARGV[9] + 0
+local value_key, log = KEYS[2 + kind], KEYS[4 + kind]
+if not log then error({ err = 'WRONGTYPE the key holds a rate limiter of an unknown type' }) end
+local mine = call('ZSCORE', log, ARGV[1])
+local value = value_in(value_key)
+-- P3: a request that outlived its caller takes nothing.
+if not mine and us > ARGV[3] + 0 then return -1 end
+if rate < wanted then return redis.error_reply(string.format('ERR %.0f permits at once: the limit is %.0f', wanted, rate)) end
+if not complete then
+  call('HSET', KEYS[1], 'rate', rate, 'interval', interval, 'type', kind, 'keepAliveTime', keeps)
+  if keeps > 0 then call('PEXPIRE', KEYS[1], keeps) end
+end
+
+-- What has ended comes back: bounded, the rest with the next request (P11).
+local back = 0
+for _ = 1, 2 do
+  local ended = call('ZRANGEBYSCORE', log, '-inf', now - interval, 'LIMIT', 0, 256)
+  if #ended == 0 then break end
+  for i = 1, #ended do back = back + permits_in(ended[i]) end
+  call('ZREM', log, unpack(ended))
+  if #ended < 256 then break end
+end
+local before = value
+-- Missing, or drifted upwards: counted anew, as Redisson does the latter.
+value = value and value + back
+if not value or value > rate then value = rate - total(log) end
+local count = call('ZCARD', log)
+
+-- How far ahead: the log must outlive what is in it. One request for several permits may book behind all of those for one, or these
+-- would starve it.
+local horizon = ARGV[5] + 0
+if keeps > 0 then horizon = math.max(math.min(horizon, keeps - 2 * interval), 0) end
+local reach = horizon > 0 and wanted > 1 and horizon + interval or horizon
+
+-- Redisson's clients ask 3 ms after the moment, and their timer ends up to 100 ms later. Where nothing is booked, this one does the same,
+-- or they would always come too late.
+local late = 2 + us % 100
+
+-- Returns when `more` permits can be had, in ms of the server's time. `account`: the counter, as the log has it.
+local function date(more, account, single)
+  local score
+  if single then
+    score = call('ZRANGE', log, more - account - 1, more - account - 1, 'WITHSCORES')[2]
+  else
+    score = ends_with(log, more - account)
+  end
+  return score and score + interval or now
+end
+
+local function reset()
+  local last = call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
+  return last and math.max(last + interval - now, 0) or 0
+end
+
+-- Returns the reply to a grant that counts from `at` on.
+local function granted(at)
+  local left, again = math.max(value, 0), -1
+  if horizon > 0 then
+    left = math.max(rate - call('ZCOUNT', log, '(' .. string.format('%.0f', now + horizon - interval), '+inf'), 0)
+  end
+  if left == 0 then
+    again = math.max(date(1, value, call('ZCARD', log) == rate - value) - now - horizon, 0)
+    if horizon == 0 then again = again + late end
+  end
+  return { left, us, math.max(at - now, 0), again, math.max(value, 0), reset(), rate }
+end
+
+local function store()
+  call('SET', value_key, string.format('%.0f', value))
+  keep(KEYS[1], value_key, log, keeps)
+end
+
+if mine then
+  if value ~= before then store() end
+  return granted(mine + 0)
+end
+
+-- A moment of the server's, rounded up: the permit is counted for no less than an interval.
+local at, counts = math.ceil(us / 1000), now
+if value < wanted then
+  -- Beyond all that can be booked: the server's clock was stepped back, or a client of Redisson's has one that is ahead. From now on.
+  local ahead = call('ZRANGEBYSCORE', log, '(' .. string.format('%.0f', now + 2 * interval + 60000), '+inf', 'LIMIT', 0, 256)
+  for i = 1, #ahead do call('ZADD', log, 'XX', now, ahead[i]) end
+  local account, single = value, count == rate - value
+  if not single and count <= EXACT then
+    -- Entries for several permits, or a counter that has drifted: a request that Redisson resent is subtracted twice.
+    account = rate - total(log)
+    value = math.max(value, account)
+  end
+  local moment = value >= wanted and now or date(wanted, account, single)
+  local wait = moment - now
+  local never = wait > 0 and moment * 1000 > ARGV[4] + 0
+  if never or wait > reach then
+    if value ~= before then store() end
+    local again = wait - reach
+    if horizon == 0 then again = again + late end
+    return { -4 - math.max(again, 0), us, never and 1 or 0, wait, math.max(value, 0), reset(), rate }
+  end
+  if wait > 0 then at, counts = moment, moment end
+end
+
+call('ZADD', log, at, ARGV[1])
+value = value - wanted
+store()
+
+-- A long interval keeps many entries: those of a thousandth of it become one, which ends with the last of them. Not the newest, whose
+-- requests may be sent again (R13).
+if interval >= 60000 and count > EXACT then
+  local pick = call('ZRANGE', log, us % count, us % count, 'WITHSCORES')[2] + 0
+  if pick <= now - 15000 then
+    local width = math.floor(interval / 1000)
+    local from = pick - pick % width
+    local part = call('ZRANGEBYSCORE', log, from, math.min(from + width - 1, now - 15000), 'WITHSCORES', 'LIMIT', 0, 64)
+    local sum, gone = 0, {}
+    for i = 1, #part, 2 do
+      sum = sum + permits_in(part[i])
+      gone[#gone + 1] = part[i]
+    end
+    if #gone > 1 and sum < 4294967296 then
+      local last = gone[#gone]
+      local head = string.sub(last, 1, string.byte(last) + 1)
+      local bytes = {}
+      local rest = sum
+      for i = 1, 4 do
+        bytes[i] = string.char(rest % 256)
+        rest = math.floor(rest / 256)
+      end
+      call('ZREM', log, unpack(gone))
+      call('ZADD', log, part[#part], head .. table.concat(bytes))
+    end
+  end
+end
+return granted(counts)

@@ -1,0 +1,67 @@
+-- limiter/log, in front of the other scripts. `value` + the permits of all entries = the rate: Redisson counts on that, too.
+local call = redis.call
+
+-- The most entries that are read to compare the counter with them.
+local EXACT = 1024
+
+-- Returns the permits of an entry: a byte with the length of its id, the id, 32 bits of permits, little endian (Redisson's layout).
+local function permits_in(entry)
+  local at = (string.byte(entry) or 0) + 2
+  local a, b, c, d = string.byte(entry, at, at + 3)
+  -- No entry of a limiter. It counts for as long as any other.
+  if not d then return 1 end
+  return a + b * 256 + c * 65536 + d * 16777216
+end
+
+local function whole(text)
+  if #text < 16 and string.find(text, '^-?%d+$') then return text + 0 end
+  error({ err = 'WRONGTYPE the key holds a text where a rate limiter has a number' })
+end
+
+-- Returns the stored rate, interval, type and keep-alive time, each nil where it is missing. Called before any write, so a foreign key
+-- stays untouched (R16).
+local function stored_in(key)
+  local text = call('HMGET', key, 'rate', 'interval', 'type', 'keepAliveTime')
+  if not text[1] and not text[2] and not text[3] and call('EXISTS', key) == 1 then
+    error({ err = 'WRONGTYPE the key holds a hash that is no rate limiter' })
+  end
+  for i = 1, 4 do text[i] = text[i] and whole(text[i]) or nil end
+  return text[1], text[2], text[3], text[4]
+end
+
+-- Returns the free permits less those that are booked; nil when the key is missing.
+local function value_in(key)
+  local text = call('GET', key)
+  return text and whole(text)
+end
+
+-- Returns the score of the entry with which `need` permits have ended, counted from the oldest; nil, and the permits of all entries, if
+-- these have fewer.
+local function ends_with(log, need)
+  local from, sum = 0, 0
+  repeat
+    local part = call('ZRANGE', log, from, from + 127, 'WITHSCORES')
+    for i = 1, #part, 2 do
+      sum = sum + permits_in(part[i])
+      if sum >= need then return part[i + 1] + 0 end
+    end
+    from = from + 128
+  until #part < 256
+  return nil, sum
+end
+
+local function total(log)
+  local _, sum = ends_with(log, 1 / 0)
+  return sum
+end
+
+-- Gives the keys the time to live that Redisson would: a counter that outlives its log, or ends before it, is an error to Redisson.
+local function keep(config, value, log, time)
+  local ttl = time
+  if ttl > 0 then call('PEXPIRE', config, ttl) else ttl = call('PTTL', config) end
+  if ttl > 0 then
+    call('PEXPIRE', value, ttl)
+    call('PEXPIRE', log, ttl)
+  end
+end
+

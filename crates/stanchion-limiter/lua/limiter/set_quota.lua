@@ -1,0 +1,44 @@
+-- limiter/set_quota
+-- Set the quota. Redisson's setRate with its arguments, but bookings stay counted.
+--
+-- KEYS[1]  config     hash        see acquire.lua
+-- KEYS[2]  value      string
+-- KEYS[3]  own value  string
+-- KEYS[4]  log        sorted set
+-- KEYS[5]  own log    sorted set
+-- KEYS[6]  once       string      this operation has run; expires when it is late
+-- ARGV[1]  rate
+-- ARGV[2]  interval   ms
+-- ARGV[3]  type       0 for all clients, 1 for each
+-- ARGV[4]  keep       ms, 0 for ever
+-- ARGV[5]  state      keep or reset what is taken
+-- ARGV[6]  not_after  server time in microseconds; later the script refuses
+-- ARGV[7]  channel
+-- ARGV[8]  publish    PUBLISH or SPUBLISH
+--
+-- Returns  1 done, -1 late
+-- Replay   the once key is there: done, and nothing that was taken since is forgotten (P6, R13)
+-- Wakes    the waiters beyond the horizon, in every process
+-- Cost     O(entries)
+local _, _, before = stored_in(KEYS[1])
+if call('GET', KEYS[6]) then return 1 end
+local time = call('TIME')
+local us = time[1] * 1000000 + time[2]
+if us > ARGV[6] + 0 then return -1 end
+local kind = ARGV[3] + 0
+local value_key, log = KEYS[2 + kind], KEYS[4 + kind]
+-- First: refused at maxmemory, and then nothing has been written.
+call('HSET', KEYS[1], 'rate', ARGV[1], 'interval', ARGV[2], 'type', ARGV[3], 'keepAliveTime', ARGV[4])
+if before and before ~= kind then
+  call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5])
+elseif ARGV[5] == 'reset' then
+  call('DEL', value_key, log)
+else
+  call('ZREMRANGEBYSCORE', log, '-inf', math.floor(us / 1000) - ARGV[2])
+  call('SET', value_key, string.format('%.0f', ARGV[1] - total(log)))
+end
+keep(KEYS[1], value_key, log, ARGV[4] + 0)
+-- The key lives through the millisecond of not_after: a resent request finds it, or is late (R13).
+call('SET', KEYS[6], '1', 'PXAT', string.sub(ARGV[6], 1, -4))
+redis.pcall(ARGV[8], ARGV[7], 'q')
+return 1

@@ -1,0 +1,167 @@
+//! The token bucket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stanchion_core::primitive::{Handle, Resend, unexpected};
+use stanchion_core::{AcquireError, Client, InvalidName, Name, QueryError};
+
+use crate::keys::BucketKeys;
+use crate::limited::{Answer, Attempt, Grant};
+use crate::quota::Limit;
+use crate::request::{Asking, wanted};
+use crate::scripts::bucket::{Description, look};
+use crate::scripts::{FURTHEST, horizon_of};
+use crate::status::BucketStatus;
+use crate::verbs::define_limiter_verbs;
+
+/// A bucket that fills evenly, and from which processes take by its name: a rate in the long run, with bursts; under one limit or several at
+/// once. Cheap to clone; handles have no state.
+///
+/// For many names, as one for each user: the server keeps one short string for each that was used lately, whatever the rate. In a window
+/// of *t* up to burst + rate × *t* are granted: where a window must never have more than the rate, take a
+/// [`RateLimiter`](crate::RateLimiter). Redisson has nothing like it.
+///
+/// # Guarantees
+/// * The limits hold by the server's clock, as long as the server keeps its data. Nothing is stored of a limit but what is taken: a changed
+///   one applies from the next request on. All processes give the same limits in the same order.
+/// * P6: a request that was resent takes once, unless others took from the bucket in between: then it may take twice, so the bucket is
+///   strict, never lax.
+/// * P3: an acquire that returns no [`Grant`] gives its booking back if it was the last one; otherwise that stays unused.
+/// * Order as for a [`RateLimiter`](crate::RateLimiter).
+///
+/// # On the wire
+/// The string `stanchion_bucket:{name}`, which ends a second after the bucket is full. A grant is one command.
+#[derive(Clone, Debug)]
+pub struct TokenBucket {
+    handle: Handle,
+    keys: Arc<BucketKeys>,
+    limits: Vec<Limit>,
+    horizon: Option<Duration>,
+    /// As the script reads them.
+    text: Arc<str>,
+}
+
+impl TokenBucket {
+    /// Returns a handle to the bucket called `name` (1 to 512 bytes with the client's key prefix). Sends nothing.
+    ///
+    /// ```
+    /// # use stanchion_limiter::{Client, Limit, Quota, TokenBucket};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let url = "memory://tokenbucket-new";
+    /// let client = Client::connect(url).await?; // redis://…
+    /// let per_user = TokenBucket::new(&client, "user:17", Limit::new("10/s".parse()?, 20)?)?
+    ///     .and("1000/h".parse::<Quota>()?); // both at once
+    /// assert_eq!(per_user.try_acquire().await?.granted().map(|grant| grant.remaining()), Some(19));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    pub fn new(
+        client: &Client,
+        name: impl AsRef<[u8]>,
+        limit: impl Into<Limit>,
+    ) -> Result<Self, InvalidName> {
+        let handle = Handle::of(client);
+        let keys = Arc::new(BucketKeys::new(&handle, name)?);
+        let bucket = Self {
+            handle,
+            keys,
+            limits: Vec::new(),
+            horizon: None,
+            text: "".into(),
+        };
+        Ok(bucket.and(limit))
+    }
+
+    /// Returns the same bucket under one more limit: a request is granted when all of them allow it.
+    #[must_use]
+    pub fn and(mut self, limit: impl Into<Limit>) -> Self {
+        self.limits.push(limit.into());
+        let texts: Vec<String> = self.limits.iter().map(Limit::text).collect();
+        self.text = texts.join(" ").into();
+        self
+    }
+
+    /// Returns the same bucket with another horizon: how far ahead acquires are booked, 60 s at most. Default: the shortest interval of
+    /// its limits, a second at least and ten at most.
+    #[must_use]
+    pub fn horizon(mut self, horizon: Duration) -> Self {
+        self.horizon = Some(horizon.min(FURTHEST));
+        self
+    }
+
+    /// Returns the name, key prefix included.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    /// Returns its limits.
+    #[must_use]
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    fn asking(&self, permits: u32, patience: Option<Duration>) -> Asking {
+        let intervals = self.limits.iter().map(|limit| limit.quota.interval());
+        let shortest = intervals.min().unwrap_or_default();
+        let answer = Arc::new(Answer::default());
+        let description = Description {
+            keys: Arc::clone(&self.keys),
+            limits: Arc::clone(&self.text),
+            permits,
+            horizon: self.horizon.unwrap_or_else(|| horizon_of(shortest)),
+            patience,
+            answer: Arc::clone(&answer),
+        };
+        let most = self.limits.iter().map(|limit| limit.burst).min();
+        Asking {
+            handle: self.handle.clone(),
+            sync: Arc::new(description),
+            answer,
+            permits,
+            refused: wanted(permits, most.unwrap_or(0)),
+        }
+    }
+
+    /// Returns what the bucket holds, and takes nothing.
+    ///
+    /// ```
+    /// # use stanchion_limiter::{Client, Quota, TokenBucket};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://tokenbucket-status").await?;
+    /// let per_user = TokenBucket::new(&client, "user:17", "10/m".parse::<Quota>()?)?;
+    /// let _ = per_user.acquire_many(4).await?;
+    /// assert_eq!(per_user.status().await?.free, 6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the key holds something else.
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// One script.
+    pub async fn status(&self) -> Result<BucketStatus, QueryError> {
+        let call = look(&self.keys, &self.text, &self.handle.operation());
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        BucketStatus::read(&reply).ok_or_else(|| unexpected(&reply))
+    }
+}
+
+define_limiter_verbs! {
+    impl TokenBucket;
+
+    /// # use stanchion_limiter::{Attempt, Client, LimitError, Quota, TokenBucket};
+    /// # let client = Client::connect("memory://tokenbucket").await?;
+    /// # let api = TokenBucket::new(&client, "partner-api", "2/m".parse::<Quota>()?)?;
+    example api;
+}

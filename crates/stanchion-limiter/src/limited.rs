@@ -1,0 +1,248 @@
+//! The answers to a request: a grant, or when to ask again.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use stanchion_core::primitive::{Dated, Hint, Hold, Reply, Spent};
+use stanchion_core::{AcquireError, LostReason, Moment, Name, ReleaseError};
+
+/// The answer to a try.
+#[must_use = "it may be limited"]
+#[derive(Debug)]
+pub enum Attempt {
+    /// The permits are taken.
+    Granted(Grant),
+    /// Not now.
+    Limited(Limited),
+}
+
+impl Attempt {
+    /// Returns the grant; `None` when limited.
+    #[must_use]
+    pub fn granted(self) -> Option<Grant> {
+        match self {
+            Self::Granted(grant) => Some(grant),
+            Self::Limited(_) => None,
+        }
+    }
+}
+
+/// A refusal: what a response with status 429 tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("limited: {remaining} of {limit} permits left, try again in {}", humantime::format_duration(*.retry_after))]
+#[non_exhaustive]
+pub struct Limited {
+    /// The permits of an interval, as the server has them; of a bucket the least burst.
+    pub limit: u32,
+    /// The permits that are free now: fewer than were asked for.
+    pub remaining: u32,
+    /// The time until the request could be granted, if nobody else comes before. In ms when serialized.
+    #[serde(rename = "retry_after_ms", serialize_with = "millis")]
+    pub retry_after: Duration,
+    /// The time until all permits are free, if nobody takes any. In ms when serialized.
+    #[serde(rename = "reset_after_ms", serialize_with = "millis")]
+    pub reset_after: Duration,
+}
+
+fn millis<S: serde::Serializer>(length: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    stanchion_core::primitive::as_millis(&Some(*length), serializer)
+}
+
+impl Limited {
+    /// Returns `retry_after` in whole seconds, rounded up, at least 1: the value of the header `Retry-After`.
+    #[must_use]
+    pub fn retry_after_secs(&self) -> u64 {
+        let more = u64::from(self.retry_after.subsec_nanos() > 0);
+        (self.retry_after.as_secs() + more).max(1)
+    }
+}
+
+/// An acquire with a deadline that gave no grant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// It cannot be had before the deadline. Nothing was taken.
+    #[error(transparent)]
+    Limited(#[from] Limited),
+    /// It was not decided. [`AcquireError::TimedOut`]: the deadline passed behind other calls of this process, or before the answer.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+}
+
+/// Permits that were taken. Dropping it does nothing: they are used, and come back by themselves.
+pub struct Grant {
+    spent: Spent,
+    permits: u32,
+    facts: Facts,
+}
+
+impl Grant {
+    pub(crate) fn new(hold: Hold, permits: u32, facts: Facts) -> Self {
+        Self {
+            spent: hold.spend(),
+            permits,
+            facts,
+        }
+    }
+
+    /// Returns the name of the limiter, with the client's key prefix.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.spent.name()
+    }
+
+    /// Returns the number of permits.
+    #[must_use]
+    pub const fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Returns the moment from which on they count, by the client's clock ([`Client::now`](stanchion_core::Client::now)). A process
+    /// that stood still since, and uses them much later, may exceed the limit in the interval of their use: only it can know.
+    #[must_use]
+    pub fn due(&self) -> Moment {
+        self.spent.due()
+    }
+
+    /// Returns the permits of an interval, as the server had them; of a bucket the least burst.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.facts.limit
+    }
+
+    /// Returns the permits that were free after this grant.
+    #[must_use]
+    pub const fn remaining(&self) -> u32 {
+        self.facts.remaining
+    }
+
+    /// Returns the time, from the grant on, until all permits are free if nobody takes any.
+    #[must_use]
+    pub const fn reset_after(&self) -> Duration {
+        self.facts.reset_after
+    }
+
+    /// Gives back permits that were not used. `false`: too late, they have come back by themselves, the limiter was set anew, or
+    /// nobody can tell them from others any more. Of a [`TokenBucket`](crate::TokenBucket) only its last grant can be given back.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Ambiguous`]: no answer within the operation timeout; it goes on in the background until there is one.
+    /// [`ReleaseError::Rejected`].
+    ///
+    /// # Cancel safety
+    /// Safe: it goes on in the background.
+    ///
+    /// # On the wire
+    /// One script, resent after a lost reply; it takes effect once (P6).
+    pub async fn refund(self) -> Result<bool, ReleaseError> {
+        match self.spent.give_back().await {
+            Ok(()) => Ok(true),
+            Err(ReleaseError::Lost(lost)) if lost.reason == LostReason::Gone => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("name", self.name())
+            .field("permits", &self.permits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an answer says of the limiter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    refused: bool,
+    retry_after: Duration,
+    limit: u32,
+    remaining: u32,
+    reset_after: Duration,
+}
+
+/// The last answer to one request. Each request has its own description, and the core asks it to read each answer.
+#[derive(Debug, Default)]
+pub(crate) struct Answer(Mutex<Option<Facts>>);
+
+impl Answer {
+    fn set(&self, facts: Facts) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts);
+    }
+
+    /// Returns whether there was an answer, and the last one was a refusal.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.last().is_some_and(|facts| facts.refused)
+    }
+
+    /// What the last answer said; `None` before the first.
+    pub(crate) fn last(&self) -> Option<Facts> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a refusal: `{ …, 1 if it cannot be had in time, ms until it could, free, ms until all are free, rate }`.
+    pub(crate) fn refused(&self, rest: &[Reply]) -> Hint {
+        let [never, retry, rest @ ..] = rest else {
+            return Hint::default();
+        };
+        self.set(Facts {
+            refused: true,
+            retry_after: time(retry),
+            ..facts(rest)
+        });
+        if never.as_int() == Some(1) {
+            Hint::TooLate
+        } else {
+            Hint::default()
+        }
+    }
+
+    /// Reads a grant: `{ …, ms until it counts, ms until the next or -1, free, ms until all are free, rate }`.
+    pub(crate) fn granted(&self, rest: &[Reply]) -> Dated {
+        let [due, next, rest @ ..] = rest else {
+            return Dated::default();
+        };
+        self.set(facts(rest));
+        let next = next.as_int().filter(|next| *next >= 0);
+        Dated::new(
+            time(due),
+            next.map(|next| Duration::from_millis(next.unsigned_abs())),
+        )
+    }
+}
+
+impl Facts {
+    pub(crate) fn limited(self) -> Limited {
+        Limited {
+            limit: self.limit,
+            remaining: self.remaining,
+            retry_after: self.retry_after,
+            reset_after: self.reset_after,
+        }
+    }
+}
+
+fn time(reply: &Reply) -> Duration {
+    let millis = reply.as_int().and_then(|millis| u64::try_from(millis).ok());
+    Duration::from_millis(millis.unwrap_or(0))
+}
+
+fn facts(rest: &[Reply]) -> Facts {
+    let [free, reset, limit, ..] = rest else {
+        return Facts::default();
+    };
+    let number = |reply: &Reply| {
+        let number = reply.as_int().unwrap_or(0).max(0);
+        u32::try_from(number).unwrap_or(u32::MAX)
+    };
+    Facts {
+        refused: false,
+        retry_after: Duration::ZERO,
+        limit: number(limit),
+        remaining: number(free),
+        reset_after: time(reset),
+    }
+}

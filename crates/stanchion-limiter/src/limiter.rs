@@ -1,0 +1,322 @@
+//! The rate limiter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use stanchion_core::primitive::{Handle, Reply, Resend, natural, unexpected};
+use stanchion_core::{AcquireError, Client, InvalidName, Name, Outage, QueryError};
+
+use crate::keys::Keys;
+use crate::limited::{Answer, Attempt, Grant};
+use crate::quota::Quota;
+use crate::request::{Asking, wanted};
+use crate::scripts::limiter::{Description, Terms, delete, set_quota, status};
+use crate::scripts::{FURTHEST, horizon_of};
+use crate::status::LimiterStatus;
+use crate::verbs::define_limiter_verbs;
+
+/// The shortest time for which an idle limiter is kept by default.
+const KEPT: Duration = Duration::from_secs(3_600);
+
+/// For whom a quota is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum QuotaScope {
+    /// For all processes together. Redisson's `OVERALL`.
+    #[default]
+    Overall,
+    /// For each [`Client`] alone. Redisson's `PER_CLIENT`. The state of a client that has ended stays until the
+    /// [keep-alive](RateLimiter::keep_alive) time has passed.
+    PerClient,
+}
+
+impl QuotaScope {
+    pub(crate) const fn number(self) -> u64 {
+        match self {
+            Self::Overall => 0,
+            Self::PerClient => 1,
+        }
+    }
+}
+
+/// How acquires wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Waiting {
+    /// The server books a moment, at most `horizon` ahead (60 s at most), and the acquire sleeps until then. One command for each grant,
+    /// in the order of arrival at the server. A process that dies leaves its bookings unused: at most those of one horizon. A request for
+    /// several permits may be booked up to one interval further ahead.
+    Booked {
+        /// The furthest that anything is booked ahead.
+        horizon: Duration,
+    },
+    /// Nothing is booked: the first waiter of each process asks again when permits come back. For a limiter on which Redisson's
+    /// processes wait as well: they cannot book, and would get nothing while others do.
+    Asked,
+}
+
+/// What [`RateLimiter::set_quota`] does with what is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Usage {
+    /// It counts against the new quota.
+    Keep,
+    /// It is forgotten, and so are bookings: for an interval, more than the quota may be used.
+    Reset,
+}
+
+/// A quota that processes share by a name: never more than its permits in *any* interval. Cheap to clone; handles have no state.
+///
+/// # Guarantees
+/// * No window of one interval, by the server's clock, has more grants than the quota, at the moments from which they count, as long as
+///   the server keeps its data and nobody gives permits back that were used. Clients' clocks do not matter.
+/// * P6: a request that was resent takes once.
+/// * P3: an acquire that returns no [`Grant`] gives back what it took or booked, once the server answers again.
+/// * Order: within a process that of arrival. Across processes that of arrival at the server, within the [horizon](Waiting::Booked);
+///   beyond it, by who asks first.
+/// * Nobody waits longer for processes that have died than their bookings reach: one horizon.
+///
+/// # On the wire
+/// Redisson's `RRateLimiter`: the hash `name`, the counter `{name}:value` and the log `{name}:permits`; both with `:<client uuid>` for
+/// [`QuotaScope::PerClient`]. A grant is one command, however many wait. Stanchion's own: the channel `stanchion_limiter:{name}`.
+///
+/// The first request stores the quota; one that the server has is used by all, also by handles with another one
+/// ([`RateLimiter::status`] shows it, [`RateLimiter::set_quota`] changes it).
+#[derive(Clone, Debug)]
+pub struct RateLimiter {
+    handle: Handle,
+    keys: Arc<Keys>,
+    terms: Terms,
+    waiting: Option<Waiting>,
+}
+
+impl RateLimiter {
+    /// Returns a handle to the rate limiter called `name` (1 to 512 bytes with the client's key prefix; not another name in braces).
+    /// Sends nothing.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use stanchion_limiter::{Client, Quota, RateLimiter};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let url = "memory://ratelimiter-new";
+    /// let client = Client::connect(url).await?; // redis://…
+    /// let api = RateLimiter::new(&client, "partner-api", Quota::new(100, Duration::from_secs(1))?)?;
+    /// let grant = api.acquire().await?;
+    /// assert_eq!(grant.remaining(), 99);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    pub fn new(client: &Client, name: impl AsRef<[u8]>, quota: Quota) -> Result<Self, InvalidName> {
+        let handle = Handle::of(client);
+        let keys = Arc::new(Keys::new(&handle, name)?);
+        let terms = Terms {
+            quota,
+            scope: QuotaScope::default(),
+            keep_alive: Some(KEPT.max(10 * quota.interval())),
+        };
+        Ok(Self {
+            handle,
+            keys,
+            terms,
+            waiting: None,
+        })
+    }
+
+    /// Returns the same limiter for another scope. Counts when the limiter is made; the stored one is used otherwise.
+    #[must_use]
+    pub fn scope(mut self, scope: QuotaScope) -> Self {
+        self.terms.scope = scope;
+        self
+    }
+
+    /// Returns the same limiter with another time without a request after which the server forgets it; `None`: never. Default ten
+    /// intervals, an hour at least. Counts when the limiter is made. Less than three intervals count as three: the log must outlive
+    /// its entries.
+    ///
+    /// A limiter that was forgotten is made anew by the next request of stanchion's. To Redisson it is then "not initialized".
+    #[must_use]
+    pub fn keep_alive(mut self, time: impl Into<Option<Duration>>) -> Self {
+        let least = 3 * self.terms.quota.interval();
+        self.terms.keep_alive = time.into().map(|time| time.max(least));
+        self
+    }
+
+    /// Returns the same limiter with another way to wait. Default: booked, with a horizon of one interval, a second at least and ten
+    /// at most.
+    ///
+    /// ```
+    /// # use stanchion_limiter::{Client, RateLimiter, Waiting};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://ratelimiter-waiting").await?;
+    /// let api = RateLimiter::new(&client, "partner-api", "100/s".parse()?)?;
+    /// let beside_java = api.waiting(Waiting::Asked); // Redisson's processes wait for it, too
+    /// # drop(beside_java);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn waiting(mut self, waiting: Waiting) -> Self {
+        self.waiting = Some(waiting);
+        self
+    }
+
+    /// Returns the name, key prefix included.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    /// Returns the quota of this handle.
+    #[must_use]
+    pub const fn quota(&self) -> Quota {
+        self.terms.quota
+    }
+
+    fn asking(&self, permits: u32, patience: Option<Duration>) -> Asking {
+        let horizon = match self.waiting {
+            None => horizon_of(self.terms.quota.interval()),
+            Some(Waiting::Booked { horizon }) => horizon.min(FURTHEST),
+            Some(Waiting::Asked) => Duration::ZERO,
+        };
+        let answer = Arc::new(Answer::default());
+        let description = Description {
+            keys: Arc::clone(&self.keys),
+            terms: self.terms,
+            permits,
+            horizon,
+            patience,
+            answer: Arc::clone(&answer),
+        };
+        Asking {
+            handle: self.handle.clone(),
+            sync: Arc::new(description),
+            answer,
+            permits,
+            // More than the rate: the server knows the rate.
+            refused: wanted(permits, u32::MAX),
+        }
+    }
+
+    /// Returns what the server has: the quota, and what is taken of it.
+    ///
+    /// ```
+    /// # use stanchion_limiter::{Client, RateLimiter};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://ratelimiter-status").await?;
+    /// let api = RateLimiter::new(&client, "partner-api", "100/m".parse()?)?;
+    /// let _ = api.try_acquire_many(30).await?;
+    /// let status = api.status().await?;
+    /// assert_eq!((status.free, status.entries), (70, 1));
+    /// assert_eq!(status.quota, Some(api.quota()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something else.
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// One script, which reads the whole log.
+    pub async fn status(&self) -> Result<LimiterStatus, QueryError> {
+        let call = status(&self.keys);
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        LimiterStatus::read(&reply, self.terms.quota).ok_or_else(|| unexpected(&reply))
+    }
+
+    /// Sets the quota for all processes, with the scope and the keep-alive time of this handle.
+    ///
+    /// Waiters that have a booking keep its moment; those beyond the horizon ask at once. With [`QuotaScope::PerClient`], what *other*
+    /// clients have taken stays as it is, as with Redisson.
+    ///
+    /// ```
+    /// # use stanchion_limiter::{Client, RateLimiter, Usage};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://ratelimiter-set-quota").await?;
+    /// let api = RateLimiter::new(&client, "partner-api", "10/m".parse()?)?;
+    /// let _ = api.try_acquire_many(10).await?;
+    /// api.set_quota("15/m".parse()?, Usage::Keep).await?;
+    /// assert_eq!(api.status().await?.free, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something else. After [`QueryError::Unanswered`] or
+    /// [`QueryError::Unavailable`] it may have been set.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have set it.
+    ///
+    /// # On the wire
+    /// One script, resent after a lost reply; it takes effect once (P6). Redisson's `setRate`, and a message to stanchion's waiters.
+    pub async fn set_quota(&self, quota: Quota, usage: Usage) -> Result<(), QueryError> {
+        let operation = self.handle.operation();
+        let least = 3 * quota.interval();
+        let terms = Terms {
+            quota,
+            keep_alive: self.terms.keep_alive.map(|time| time.max(least)),
+            ..self.terms
+        };
+        let call = set_quota(&self.keys, &terms, usage, &operation);
+        match self.handle.query(&call, Resend::UntilAnswered).await? {
+            Reply::Int(1) => Ok(()),
+            // An earlier attempt may have run.
+            Reply::Int(-1) => Err(QueryError::Unanswered {
+                outage: Outage::Unanswered {
+                    detail: "the request reached the server too late".into(),
+                },
+            }),
+            reply => Err(unexpected(&reply)),
+        }
+    }
+
+    /// Deletes the limiter with all that is taken and booked, and returns whether it existed. The next request makes it anew. Of
+    /// [`QuotaScope::PerClient`] the state of other clients stays until its time to live ends.
+    ///
+    /// ```
+    /// # use stanchion_limiter::{Client, RateLimiter};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://ratelimiter-delete").await?;
+    /// let api = RateLimiter::new(&client, "partner-api", "10/m".parse()?)?;
+    /// let _ = api.try_acquire_many(10).await?;
+    /// assert!(api.delete().await?);
+    /// assert!(api.try_acquire_many(10).await?.granted().is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have taken effect. It is not resent: a second run could delete a limiter
+    /// that was made in the meantime.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have deleted it.
+    pub async fn delete(&self) -> Result<bool, QueryError> {
+        let call = delete(&self.keys);
+        let reply = self.handle.query(&call, Resend::Never).await?;
+        let deleted = natural(&reply).ok_or_else(|| unexpected(&reply))?;
+        Ok(deleted == 1)
+    }
+}
+
+define_limiter_verbs! {
+    impl RateLimiter;
+
+    /// # use stanchion_limiter::{Attempt, Client, LimitError, RateLimiter};
+    /// # let client = Client::connect("memory://ratelimiter").await?;
+    /// # let api = RateLimiter::new(&client, "partner-api", "2/m".parse()?)?;
+    example api;
+}

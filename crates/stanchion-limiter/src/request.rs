@@ -1,0 +1,93 @@
+//! What a request of either kind does with the core's answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stanchion_core::primitive::{Handle, Synchronizer};
+use stanchion_core::{AcquireError, AcquireOptions, Lease, Name, Rejection};
+
+use crate::limited::{Answer, Attempt, Facts, Grant, LimitError};
+
+/// One request: its description, and where that puts the answers.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    pub(crate) handle: Handle,
+    pub(crate) sync: Arc<dyn Synchronizer>,
+    pub(crate) answer: Arc<Answer>,
+    pub(crate) permits: u32,
+    /// Refused before anything is sent.
+    pub(crate) refused: Option<Rejection>,
+}
+
+impl Asking {
+    fn checked(&mut self) -> Result<(), AcquireError> {
+        let name = || self.sync.name().clone();
+        match self.refused.take() {
+            Some(rejection) => Err(AcquireError::Rejected {
+                name: name(),
+                rejection,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        self.answer.last().unwrap_or_default()
+    }
+
+    pub(crate) async fn acquire(mut self, timeout: Option<Duration>) -> Result<Grant, LimitError> {
+        self.checked()?;
+        let options = AcquireOptions::new();
+        let options = match timeout {
+            Some(timeout) => options.timeout(timeout),
+            None => options,
+        };
+        let waited = self.handle.acquire(&self.sync, &options, Lease::default());
+        match waited.await {
+            Ok(hold) => Ok(Grant::new(hold, self.permits, self.facts())),
+            // P8: it was decided, and nothing is under way.
+            Err(AcquireError::TimedOut { free_by: None, .. }) if self.answer.was_refused() => {
+                Err(self.facts().limited().into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(crate) async fn try_acquire(mut self) -> Result<Attempt, AcquireError> {
+        self.checked()?;
+        let options = AcquireOptions::new();
+        let asked = self
+            .handle
+            .try_acquire(&self.sync, &options, Lease::default());
+        Ok(match asked.await? {
+            Some(hold) => Attempt::Granted(Grant::new(hold, self.permits, self.facts())),
+            None => Attempt::Limited(self.facts().limited()),
+        })
+    }
+}
+
+/// The error of an acquire without a deadline.
+pub(crate) fn without_deadline(error: LimitError, name: &Name) -> AcquireError {
+    match error {
+        LimitError::Acquire(error) => error,
+        // Nobody set a deadline, so no script answers this.
+        LimitError::Limited(limited) => AcquireError::Rejected {
+            name: name.clone(),
+            rejection: Rejection::Other {
+                detail: limited.to_string(),
+            },
+        },
+    }
+}
+
+/// Refuses a request for no permits at all, or for more than `most`.
+pub(crate) fn wanted(permits: u32, most: u32) -> Option<Rejection> {
+    let rule = if permits == 0 {
+        "0 permits: a request asks for 1 or more".to_owned()
+    } else if permits > most {
+        format!("{permits} permits: the bucket holds {most}")
+    } else {
+        return None;
+    };
+    Some(Rejection::InvalidOption { rule })
+}

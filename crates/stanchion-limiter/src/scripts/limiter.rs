@@ -1,0 +1,169 @@
+//! A request for permits of a rate limiter, as the core sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stanchion_core::primitive::{
+    Arg, Call, Dated, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
+    Tenure, whole_millis,
+};
+use stanchion_core::{Lease, Name, WireOwner};
+
+use crate::keys::{Keys, entry};
+use crate::limited::Answer;
+use crate::limiter::{QuotaScope, Usage};
+use crate::quota::Quota;
+
+/// Builds a script, with the functions in front that it shares with others.
+macro_rules! script {
+    ($name:literal, $file:literal) => {
+        Script::new(
+            $name,
+            concat!(
+                include_str!("../../lua/limiter/log.lua"),
+                include_str!(concat!("../../lua/limiter/", $file))
+            ),
+        )
+    };
+}
+
+static ACQUIRE: Script<5, 9> = script!("limiter/acquire", "acquire.lua");
+static REFUND: Script<5, 2> = script!("limiter/refund", "refund.lua");
+static CONFIRM: Script<2, 1> = Script::new(
+    "limiter/confirm",
+    include_str!("../../lua/limiter/confirm.lua"),
+);
+static STATUS: Script<5, 0> = script!("limiter/status", "status.lua");
+static SET_QUOTA: Script<6, 8> = script!("limiter/set_quota", "set_quota.lua");
+static DELETE: Script<5, 2> = script!("limiter/delete", "delete.lua");
+
+/// What a limiter is made with, where there is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) quota: Quota,
+    pub(crate) scope: QuotaScope,
+    /// `None`: for ever.
+    pub(crate) keep_alive: Option<Duration>,
+}
+
+impl Terms {
+    fn arguments<'a>(&self) -> [Arg<'a>; 4] {
+        [
+            u64::from(self.quota.permits()).into(),
+            self.quota.millis().into(),
+            self.scope.number().into(),
+            self.keep_alive.map_or(0, whole_millis).into(),
+        ]
+    }
+}
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Description {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) terms: Terms,
+    pub(crate) permits: u32,
+    /// Zero: nothing is booked.
+    pub(crate) horizon: Duration,
+    /// The longest wait.
+    pub(crate) patience: Option<Duration>,
+    pub(crate) answer: Arc<Answer>,
+}
+
+impl Synchronizer for Description {
+    fn kind(&self) -> Kind {
+        Kind::new("rate_limiter")
+    }
+
+    fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.keys.channel
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Permits(self.permits)
+    }
+
+    fn tenure(&self) -> Tenure {
+        Tenure::Unleased
+    }
+
+    fn acquire(&self, request: &Request<'_>) -> Call {
+        let [rate, interval, scope, keep] = self.terms.arguments();
+        ACQUIRE.call(
+            self.keys.all(),
+            [
+                entry(request.owner, self.permits).as_slice().into(),
+                u64::from(self.permits).into(),
+                request.not_after.into(),
+                super::until(request, self.patience).into(),
+                whole_millis(self.horizon).into(),
+                rate,
+                interval,
+                scope,
+                keep,
+            ],
+        )
+    }
+
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        let entry = entry(owner, self.permits);
+        let permits = u64::from(self.permits).into();
+        Some(REFUND.call(self.keys.all(), [entry.as_slice().into(), permits]))
+    }
+
+    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
+        Vec::new()
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        self.answer.refused(rest)
+    }
+
+    fn dated(&self, rest: &[Reply]) -> Dated {
+        self.answer.granted(rest)
+    }
+
+    fn confirm(&self, owner: &WireOwner, wait: Duration) -> Option<Call> {
+        // A shorter wait is not worth a command: what was booked before a quota was set anew counts for one interval at most.
+        let long = wait > self.terms.quota.interval();
+        let entry = entry(owner, self.permits);
+        long.then(|| CONFIRM.call(self.keys.logs(), [entry.as_slice().into()]))
+    }
+}
+
+pub(crate) fn status(keys: &Keys) -> Call {
+    STATUS.call(keys.all(), [])
+}
+
+pub(crate) fn set_quota(keys: &Keys, terms: &Terms, usage: Usage, operation: &Operation) -> Call {
+    let [rate, interval, scope, keep] = terms.arguments();
+    let [name, value, own_value, log, own_log] = keys.all();
+    let usage = match usage {
+        Usage::Keep => "keep",
+        Usage::Reset => "reset",
+    };
+    SET_QUOTA.call(
+        [name, value, own_value, log, own_log, &keys.once(operation)],
+        [
+            rate,
+            interval,
+            scope,
+            keep,
+            usage.into(),
+            operation.not_after.into(),
+            keys.channel.as_slice().into(),
+            keys.publish.into(),
+        ],
+    )
+}
+
+pub(crate) fn delete(keys: &Keys) -> Call {
+    DELETE.call(
+        keys.all(),
+        [keys.channel.as_slice().into(), keys.publish.into()],
+    )
+}

@@ -1,0 +1,159 @@
+//! The macro that gives both limiters the verbs that they share.
+
+/// Gives a limiter with a method `asking` its verbs. The lines above `example` make the `api` of the examples, with two permits; they are
+/// hidden.
+macro_rules! define_limiter_verbs {
+    (
+        impl $limiter:ident;
+
+        $(#[$setup:meta])*
+        example api;
+    ) => {
+        impl $limiter {
+            /// Waits for one permit.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// let _grant = api.acquire().await?; // now, or at a booked moment
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// [`AcquireError::Rejected`]: the request cannot succeed as it is. [`AcquireError::Unavailable`] or
+            /// [`AcquireError::Ambiguous`]: the server was out of reach for the outage tolerance (30 s).
+            ///
+            /// # Cancel safety
+            /// Safe at every await point: what was taken or booked is given back in the background (P3).
+            ///
+            /// # On the wire
+            /// One script. One more for a request beyond the horizon, and after a wait of more than an interval.
+            pub fn acquire(
+                &self,
+            ) -> impl Future<Output = Result<Grant, AcquireError>> + Send + 'static {
+                self.acquire_many(1)
+            }
+
+            /// Waits for `permits` permits, all of them at one moment.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// let pair = api.acquire_many(2).await?;
+            /// assert_eq!(pair.permits(), 2);
+            /// assert!(api.acquire_many(3).await.is_err()); // there are never so many
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// As [`acquire`](Self::acquire). [`AcquireError::Rejected`] for zero permits, and for more than there can ever be.
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            pub fn acquire_many(
+                &self,
+                permits: u32,
+            ) -> impl Future<Output = Result<Grant, AcquireError>> + Send + 'static {
+                let (asking, name) = (self.asking(permits, None), self.name().clone());
+                async move {
+                    let granted = asking.acquire(None).await;
+                    granted.map_err(|error| $crate::request::without_deadline(error, &name))
+                }
+            }
+
+            /// Waits for one permit for at most `timeout`. Answers *at once* when it cannot be had in that time.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// # use std::time::Duration;
+            /// let _ = api.acquire_many(2).await?;
+            /// match api.acquire_timeout(Duration::from_secs(5)).await {
+            ///     Err(LimitError::Limited(limited)) => assert!(limited.retry_after > Duration::from_secs(5)),
+            ///     other => panic!("both are taken: {other:?}"),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// [`LimitError::Limited`]: nothing was taken. At once if the moment is within the horizon, or none of this process waits
+            /// before it; at the deadline at the latest (P9). Otherwise as [`acquire`](Self::acquire).
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            pub fn acquire_timeout(
+                &self,
+                timeout: Duration,
+            ) -> impl Future<Output = Result<Grant, $crate::LimitError>> + Send + 'static {
+                self.acquire_many_timeout(1, timeout)
+            }
+
+            /// As [`acquire_timeout`](Self::acquire_timeout), for `permits` permits.
+            ///
+            /// # Errors
+            /// As [`acquire_timeout`](Self::acquire_timeout) and [`acquire_many`](Self::acquire_many).
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            pub fn acquire_many_timeout(
+                &self,
+                permits: u32,
+                timeout: Duration,
+            ) -> impl Future<Output = Result<Grant, $crate::LimitError>> + Send + 'static {
+                self.asking(permits, Some(timeout)).acquire(Some(timeout))
+            }
+
+            /// Takes one permit if it is free now, and waits for nobody.
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+            $(#[$setup])*
+            /// for _ in 0..2 {
+            ///     assert!(matches!(api.try_acquire().await?, Attempt::Granted(_)));
+            /// }
+            /// match api.try_acquire().await? {
+            ///     Attempt::Limited(limited) => assert!(limited.retry_after_secs() > 5), // for `Retry-After`
+            ///     other => panic!("both are taken: {other:?}"),
+            /// }
+            /// # Ok(())
+            /// # }
+            /// ```
+            ///
+            /// # Errors
+            /// As [`acquire`](Self::acquire), without waiting for an outage to end.
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            ///
+            /// # On the wire
+            /// One script.
+            pub fn try_acquire(
+                &self,
+            ) -> impl Future<Output = Result<Attempt, AcquireError>> + Send + 'static {
+                self.try_acquire_many(1)
+            }
+
+            /// As [`try_acquire`](Self::try_acquire), for `permits` permits: all of them or none.
+            ///
+            /// # Errors
+            /// As [`try_acquire`](Self::try_acquire) and [`acquire_many`](Self::acquire_many).
+            ///
+            /// # Cancel safety
+            /// As [`acquire`](Self::acquire).
+            pub fn try_acquire_many(
+                &self,
+                permits: u32,
+            ) -> impl Future<Output = Result<Attempt, AcquireError>> + Send + 'static {
+                self.asking(permits, None).try_acquire()
+            }
+        }
+    };
+}
+pub(crate) use define_limiter_verbs;

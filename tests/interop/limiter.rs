@@ -1,0 +1,255 @@
+//! `RRateLimiter` and `RateLimiter`: one quota, one log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use stanchion::{Attempt, Client, RateLimiter, Usage, Waiting};
+use stanchion_testkit::{Value, eventually};
+
+use crate::java::Kind;
+use crate::support::*;
+
+const VALUE: &str = "{api}:value";
+const LOG: &str = "{api}:permits";
+
+fn api(client: &Client, quota: &str) -> RateLimiter {
+    RateLimiter::new(client, "api", quota.parse().unwrap()).unwrap()
+}
+
+fn is_granted(attempt: &Attempt) -> bool {
+    matches!(attempt, Attempt::Granted(_))
+}
+
+/// The entries: bytes, score, permits.
+fn log(fleet: &Fleet) -> Vec<(Vec<u8>, i64, u32)> {
+    let entries = fleet.server.cli(&["ZRANGE", LOG, "0", "-1", "WITHSCORES"]);
+    let entry = |pair: &[Value]| {
+        let Value::Bulk(entry) = &pair[0] else {
+            panic!("{pair:?}");
+        };
+        let permits = u32::from_le_bytes(entry[17..].try_into().unwrap());
+        (entry.clone(), pair[1].as_text().parse().unwrap(), permits)
+    };
+    entries.as_array().chunks(2).map(entry).collect()
+}
+
+#[tokio::test]
+async fn limiters_of_both_have_the_same_bytes() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("java", Kind::Limiter, "api");
+    let config = || {
+        let fields = fleet.server.cli(&["HGETALL", "api"]).as_texts();
+        let pairs = fields
+            .chunks(2)
+            .map(|pair| (pair[0].clone(), pair[1].clone()));
+        pairs.collect::<BTreeMap<_, _>>()
+    };
+    assert!(
+        java.with("init", json!({"n": 70_000, "interval": 60_000}))
+            .await
+            .bool()
+    );
+    let theirs = config();
+    fleet.server.flush();
+    let ours = api(&fleet.rust().await, "70000/m").keep_alive(None);
+    assert!(is_granted(&ours.try_acquire_many(65_543).await.unwrap()));
+    assert_eq!(config(), theirs);
+    assert!(java.with("try", json!({"n": 259})).await.bool());
+    let log = log(&fleet);
+    assert_eq!(log.len(), 2);
+    for (entry, _, permits) in &log {
+        assert_eq!((entry.len(), entry[0]), (21, 16));
+        let own = entry[1..].starts_with(b"stn0");
+        assert_eq!(*permits, if own { 65_543 } else { 259 });
+    }
+    // Both read both.
+    assert_eq!(java.done("available").await.int(), 4198);
+    assert_eq!(ours.status().await.unwrap().free, 4198);
+    assert_eq!(java.done("rate").await.int(), 70_000);
+}
+
+#[tokio::test]
+async fn at_the_limit_each_is_refused_by_what_the_other_took() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("java", Kind::Limiter, "api");
+    let ours = api(&fleet.rust().await, "3/2s");
+    java.with("init", json!({"n": 3, "interval": 2000}))
+        .await
+        .value();
+    assert!(is_granted(&ours.try_acquire_many(2).await.unwrap()));
+    assert!(java.done("try").await.bool());
+    assert!(!java.done("try").await.bool());
+    match ours.try_acquire().await.unwrap() {
+        Attempt::Limited(limited) => {
+            assert_eq!((limited.limit, limited.remaining), (3, 0));
+            assert!(limited.retry_after <= ms(2000), "{limited}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(!java.with("try", json!({"wait": 100})).await.bool());
+    // Ours come back first, and Java gets one of them.
+    assert!(java.with("try", json!({"wait": 6000})).await.bool());
+    let grant = ours.acquire().await.unwrap();
+    // A refund is free for Java at once.
+    eventually("what Java took has ended", || log(&fleet).len() <= 2).await;
+    let free = java.done("available").await.int();
+    assert!(grant.refund().await.unwrap());
+    assert!(java.done("available").await.int() > free);
+}
+
+#[tokio::test]
+async fn bookings_count_as_taken_to_java() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("java", Kind::Limiter, "api");
+    java.with("init", json!({"n": 2, "interval": 3000}))
+        .await
+        .value();
+    let ours = api(&fleet.rust().await, "2/3s");
+    assert!(is_granted(&ours.try_acquire_many(2).await.unwrap()));
+    let booked: Vec<_> = (0..2).map(|_| tokio::spawn(ours.acquire())).collect();
+    eventually("both are booked", || log(&fleet).len() == 3).await;
+    assert_eq!(java.done("available").await.int(), -2);
+    assert!(!java.done("try").await.bool());
+    for waiter in booked {
+        waiter.await.unwrap().unwrap();
+    }
+    assert_eq!(java.done("available").await.int(), 0);
+    // After the interval nothing is left of them, to Java either.
+    tokio::time::sleep(ms(3050)).await;
+    assert_eq!(java.done("available").await.int(), 2);
+    assert!(java.with("try", json!({"n": 2})).await.bool());
+}
+
+#[tokio::test]
+async fn what_java_sets_and_gives_back_is_understood() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("java", Kind::Limiter, "api");
+    let ours = api(&fleet.rust().await, "4/m");
+    java.with("init", json!({"n": 4, "interval": 60_000}))
+        .await
+        .value();
+    assert!(is_granted(&ours.try_acquire_many(4).await.unwrap()));
+    // Java's `release` raises the counter and leaves the log.
+    java.with("release", json!({"n": 2})).await.value();
+    assert!(is_granted(&ours.try_acquire_many(2).await.unwrap()));
+    assert!(!is_granted(&ours.try_acquire().await.unwrap()));
+    // Lower, then higher, with what is taken. Java has never less than nothing free.
+    assert!(
+        java.with("update", json!({"n": 3, "interval": 60_000}))
+            .await
+            .bool()
+    );
+    assert!(!is_granted(&ours.try_acquire().await.unwrap()));
+    assert!(
+        java.with("update", json!({"n": 9, "interval": 60_000}))
+            .await
+            .bool()
+    );
+    assert_eq!(
+        ours.status().await.unwrap().quota,
+        Some("9/m".parse().unwrap())
+    );
+    assert!(is_granted(&ours.try_acquire_many(3).await.unwrap()));
+    assert!(!is_granted(&ours.try_acquire().await.unwrap()));
+    // Anew.
+    java.with("reset", json!({"n": 5, "interval": 60_000}))
+        .await
+        .value();
+    assert!(is_granted(&ours.try_acquire_many(5).await.unwrap()));
+    // For each client, and back to all.
+    let own = json!({"n": 2, "interval": 60_000, "scope": "own"});
+    java.with("reset", own).await.value();
+    assert!(java.with("try", json!({"n": 2})).await.bool());
+    assert!(is_granted(&ours.try_acquire_many(2).await.unwrap()));
+    assert!(!java.done("try").await.bool());
+    assert!(!is_granted(&ours.try_acquire().await.unwrap()));
+    // What we set, Java understands.
+    ours.set_quota("6/m".parse().unwrap(), Usage::Reset)
+        .await
+        .unwrap();
+    assert!(java.with("try", json!({"n": 6})).await.bool());
+    assert!(!java.done("try").await.bool());
+    assert!(java.done("delete").await.bool());
+    assert!(is_granted(&ours.try_acquire_many(4).await.unwrap()));
+    // Made by the request: Java need not set a rate.
+    assert_eq!(java.done("available").await.int(), 0);
+}
+
+/// Both wait for one limiter: nobody is starved where ours ask, and never is more granted than the rate.
+#[tokio::test]
+async fn who_waits_beside_java_shares_with_it() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let (rate, interval) = (20_u32, 500_i64);
+    let java: Vec<_> = (0..4)
+        .map(|n| fleet.java(&format!("java-{n}"), Kind::Limiter, "api"))
+        .collect();
+    java[0]
+        .with("init", json!({"n": rate, "interval": interval}))
+        .await
+        .value();
+    let over = Arc::new(AtomicBool::new(false));
+    let (by_us, by_java) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut tasks = Vec::new();
+    for client in [fleet.rust().await, fleet.rust().await] {
+        for _ in 0..2 {
+            let ours = api(&client, "20/500ms").waiting(Waiting::Asked);
+            let (over, count) = (Arc::clone(&over), Arc::clone(&by_us));
+            tasks.push(tokio::spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    ours.acquire().await.unwrap();
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }));
+        }
+    }
+    for actor in java {
+        let (over, count) = (Arc::clone(&over), Arc::clone(&by_java));
+        tasks.push(tokio::spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                actor.start("acquire", json!({})).within(LONG).await.value();
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    let mut seen = BTreeMap::new();
+    for _ in 0..400 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        for (entry, score, permits) in log(&fleet) {
+            seen.insert(entry, (score, permits));
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let (ours, theirs) = (
+        by_us.load(Ordering::Relaxed),
+        by_java.load(Ordering::Relaxed),
+    );
+    assert!(ours > 30 && theirs > 30, "ours {ours}, Java's {theirs}");
+    let mut all: Vec<_> = seen.into_values().collect();
+    all.sort_unstable();
+    let (mut from, mut sum) = (0, 0);
+    for (at, permits) in &all {
+        sum += permits;
+        while all[from].0 + interval <= *at {
+            sum -= all[from].1;
+            from += 1;
+        }
+        assert!(sum <= rate, "{sum} in the interval that ends at {at}");
+    }
+    assert_eq!(fleet.server.cli(&["EXISTS", VALUE]).as_int(), 1);
+}

@@ -1,0 +1,232 @@
+//! Token buckets.
+
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, Attempt, Client, Grant, Limit, LimitError, Limited, Quota, Rejection, TokenBucket,
+};
+use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
+use stanchion_tests::{LostReply, World};
+use tokio::time::Instant;
+
+use crate::support::{Record, ms};
+
+const KEY: &str = "stanchion_bucket:{user}";
+
+fn limit(text: &str, burst: u32) -> Limit {
+    Limit::new(text.parse().unwrap(), burst).unwrap()
+}
+
+fn bucket(client: &Client, text: &str, burst: u32) -> TokenBucket {
+    TokenBucket::new(client, "user", limit(text, burst)).unwrap()
+}
+
+async fn granted(bucket: &TokenBucket, permits: u32) -> Grant {
+    bucket
+        .try_acquire_many(permits)
+        .await
+        .unwrap()
+        .granted()
+        .unwrap()
+}
+
+#[track_caller]
+fn limited(attempt: Attempt) -> Limited {
+    match attempt {
+        Attempt::Limited(limited) => limited,
+        other => panic!("it should be limited: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_then_the_rate() {
+    let world = World::engine();
+    let user = bucket(&world.client().await, "10/s", 5);
+    for left in [4, 3, 2, 1, 0] {
+        assert_eq!(granted(&user, 1).await.remaining(), left);
+    }
+    let refused = limited(user.try_acquire().await.unwrap());
+    assert_eq!((refused.limit, refused.remaining), (5, 0));
+    assert_eq!(
+        (refused.retry_after, refused.reset_after),
+        (ms(100), ms(500))
+    );
+    tokio::time::sleep(ms(99)).await;
+    assert_eq!(
+        limited(user.try_acquire().await.unwrap()).retry_after,
+        ms(1)
+    );
+    tokio::time::sleep(ms(1)).await;
+    let _ = granted(&user, 1).await;
+    let ttl: u64 = world.admin(&["PTTL", KEY]).parse().unwrap();
+    assert_eq!(ttl, 1500, "until it is full, and a second");
+    tokio::time::sleep(ms(1600)).await;
+    assert_eq!(world.keys(), [""; 0]);
+    assert_eq!(user.status().await.unwrap().free, 5);
+    assert_eq!(world.keys(), [""; 0], "a look writes nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_gets_the_rate_at_one_command_each() {
+    let world = World::engine();
+    let client = world.client().await;
+    let user = bucket(&client, "10/s", 5);
+    let record = Record::default();
+    let started = Instant::now();
+    for _ in 0..64 {
+        let (user, record) = (user.clone(), record.clone());
+        tokio::spawn(async move {
+            loop {
+                user.acquire().await.unwrap();
+                record.note(started, 1);
+            }
+        });
+    }
+    tokio::time::sleep(ms(5_050)).await;
+    let (ran, grants) = (world.scripts_run(), record.total());
+    tokio::time::sleep(ms(20_000)).await;
+    let (ran, grants) = (world.scripts_run() - ran, record.total() - grants);
+    assert_eq!(grants, 200);
+    assert!((200..=204).contains(&ran), "{ran} commands for 200 grants");
+    // A burst at the beginning, and one interval's.
+    record.check(15, ms(1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_limits_hold_at_once_or_nothing_is_taken() {
+    let world = World::engine();
+    let user = bucket(&world.client().await, "10/s", 10).and(limit("15/m", 15));
+    let _ = granted(&user, 10).await;
+    tokio::time::sleep(ms(1_000)).await;
+    let before = world.dump();
+    // Of the second 10 would be there, of the minute 5 are.
+    let refused = limited(user.try_acquire_many(10).await.unwrap());
+    assert_eq!((refused.limit, refused.remaining), (10, 5));
+    assert_eq!(world.dump(), before);
+    let _ = granted(&user, 5).await;
+    // The minute's comes 4 s after the other. Booked, it is taken of the second's bucket at that moment.
+    let started = Instant::now();
+    user.clone().horizon(ms(10_000)).acquire().await.unwrap();
+    assert!(
+        (2_990..=3_010).contains(&started.elapsed().as_millis()),
+        "{:?}",
+        started.elapsed()
+    );
+    let error = user.try_acquire_many(11).await.unwrap_err();
+    let rule = matches!(
+        &error,
+        AcquireError::Rejected {
+            rejection: Rejection::InvalidOption { .. },
+            ..
+        }
+    );
+    assert!(rule, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_limit_applies_from_the_next_request_on() {
+    let world = World::engine();
+    let client = world.client().await;
+    let _ = granted(&bucket(&client, "1/m", 10), 10).await;
+    limited(bucket(&client, "1/m", 10).try_acquire().await.unwrap());
+    // What is taken stays: ten minutes, of which this bucket holds one.
+    limited(bucket(&client, "60/m", 10).try_acquire().await.unwrap());
+    let more = bucket(&client, "60/m", 60).and("2/h".parse::<Quota>().unwrap());
+    limited(more.try_acquire().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_that_is_too_short_is_answered_at_once() {
+    let world = World::engine();
+    let user = bucket(&world.client().await, "1/s", 1);
+    let _ = granted(&user, 1).await;
+    let started = Instant::now();
+    match user.acquire_timeout(ms(900)).await {
+        Err(LimitError::Limited(limited)) => assert_eq!(limited.retry_after, ms(1000)),
+        other => panic!("{other:?}"),
+    }
+    assert!(started.elapsed() <= ms(1));
+    user.acquire_timeout(ms(1100)).await.unwrap();
+}
+
+/// P6.
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_takes_once() {
+    for way in LostReply::WAYS {
+        let world = World::engine();
+        let user = bucket(&world.client().await, "1/h", 5);
+        granted(&user, 1).await.refund().await.unwrap();
+        world.lose_next_reply(way);
+        assert_eq!(granted(&user, 2).await.remaining(), 3, "{way:?}");
+        assert_eq!(user.status().await.unwrap().free, 3, "{way:?}");
+    }
+}
+
+/// P3.
+#[tokio::test(start_paused = true)]
+async fn a_booked_acquire_dropped_anywhere_is_given_back() {
+    let world = World::slow_engine();
+    let client = world.client().await;
+    let user = bucket(&client, "1/s", 1);
+    let polls = for_each_await_point(async |polls| {
+        tokio::time::sleep(ms(3_000)).await;
+        user.acquire().await.unwrap();
+        let full = user.status().await.unwrap().full_again_in;
+        let covered = cancel_after(user.acquire(), polls).await.is_some();
+        if !covered {
+            eventually("its place is free", || world.keys() == [KEY]).await;
+            tokio::time::sleep(ms(100)).await;
+            let later = user.status().await.unwrap().full_again_in;
+            assert!(later <= full, "{polls}: {later:?} after {full:?}");
+        }
+        covered
+    })
+    .await;
+    assert!(polls > 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_last_grant_can_be_given_back() {
+    let world = World::engine();
+    let user = bucket(&world.client().await, "1/h", 5);
+    let (first, last) = (granted(&user, 2).await, granted(&user, 1).await);
+    assert!(!first.refund().await.unwrap());
+    assert!(last.refund().await.unwrap());
+    assert_eq!(user.status().await.unwrap().free, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_servers_clock_that_is_stepped_back_ends_no_service() {
+    let world = World::engine();
+    let user = bucket(&world.client().await, "2/s", 2);
+    let _ = granted(&user, 2).await;
+    world.as_engine().faults().step_clock(-3_600_000);
+    let started = Instant::now();
+    user.acquire().await.unwrap();
+    assert!(
+        started.elapsed() <= Duration::from_secs(2),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_of_somebody_else_is_refused() {
+    let world = World::engine();
+    let user = bucket(&world.client().await, "2/s", 2);
+    for command in [&["SET", KEY, "text"][..], &["RPUSH", KEY, "item"]] {
+        let _ = world.admin(&["DEL", KEY]);
+        let _ = world.admin(command);
+        let before = world.dump();
+        let error = user.try_acquire().await.unwrap_err();
+        let wrong = matches!(
+            &error,
+            AcquireError::Rejected {
+                rejection: Rejection::WrongType { .. },
+                ..
+            }
+        );
+        assert!(wrong, "{error}");
+        assert_eq!(world.dump(), before);
+    }
+}

@@ -1,0 +1,194 @@
+//! The keys: how long they live, what heals them, whose they are.
+
+use stanchion::embedded::Switch;
+use stanchion::{AcquireError, QueryError, RateLimiter, Rejection, Usage};
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+fn ttls(world: &World) -> [String; 3] {
+    [NAME, VALUE, LOG].map(|key| world.admin(&["PTTL", key]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_keys_live_together_or_for_ever() {
+    let world = World::engine();
+    let client = world.client().await;
+    let api = limiter(&client, "10/s");
+    let grant = granted(&api, 3).await;
+    assert_eq!(ttls(&world), ["3600000"; 3], "an hour by default");
+    tokio::time::sleep(ms(500)).await;
+    grant.refund().await.unwrap();
+    assert_eq!(ttls(&world), ["3599500", "3599500", "-2"]);
+    let _ = granted(&api, 10).await;
+    assert_eq!(ttls(&world), ["3600000"; 3]);
+    api.status().await.unwrap();
+    limited(api.try_acquire().await.unwrap());
+    assert_eq!(ttls(&world), ["3600000"; 3]);
+    assert!(api.delete().await.unwrap());
+    // A long interval lengthens it.
+    let _ = granted(&limiter(&client, "10/1d"), 1).await;
+    assert_eq!(ttls(&world), ["864000000"; 3]);
+    api.delete().await.unwrap();
+    // Three intervals at least.
+    let _ = granted(&limiter(&client, "10/s").keep_alive(ms(10)), 1).await;
+    assert_eq!(ttls(&world), ["3000"; 3]);
+    api.delete().await.unwrap();
+    let for_ever = limiter(&client, "10/s").keep_alive(None);
+    let _ = granted(&for_ever, 1).await;
+    assert_eq!(ttls(&world), ["-1"; 3]);
+    assert_eq!(for_ever.status().await.unwrap().keep_alive, None);
+    // A time to live that somebody else gave the limiter is that of all its keys, as with Redisson.
+    let _ = world.admin(&["PEXPIRE", NAME, "50000"]);
+    let _ = granted(&for_ever, 1).await;
+    assert_eq!(ttls(&world), ["50000"; 3]);
+    for_ever
+        .set_quota(quota("10/s"), Usage::Keep)
+        .await
+        .unwrap();
+    assert_eq!(ttls(&world), ["50000"; 3]);
+}
+
+/// Whatever is missing, nobody gets an error, and in the interval of the loss not more than twice the quota.
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_is_made_anew() {
+    for missing in [
+        &[VALUE][..],
+        &[LOG],
+        &[VALUE, LOG],
+        &[NAME],
+        &[NAME, VALUE, LOG],
+    ] {
+        let world = World::engine();
+        let api = limiter(&world.client().await, "10/s");
+        let (started, record) = (Instant::now(), Record::default());
+        for n in 0..60 {
+            if n == 25 {
+                missing
+                    .iter()
+                    .for_each(|key| drop(world.admin(&["DEL", key])));
+            }
+            let permits = 1 + n % 3;
+            api.acquire_many(permits).await.unwrap();
+            record.note(started, permits);
+        }
+        record.check(20, ms(1000));
+        tokio::time::sleep(ms(3000)).await;
+        let _ = granted(&api, 10).await;
+        assert_eq!(account(world.as_engine()), (0, 10), "{missing:?}");
+    }
+}
+
+/// As after a request that Redisson has resent: subtracted twice, noted once.
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_has_drifted_is_put_right_when_it_matters() {
+    for (drift, text) in [("-3", "low"), ("4", "high")] {
+        let world = World::engine();
+        let api = limiter(&world.client().await, "10/s");
+        for _ in 0..5 {
+            let _ = granted(&api, 1).await;
+        }
+        let _ = world.admin(&["INCRBY", VALUE, drift]);
+        if text == "low" {
+            for _ in 0..5 {
+                let _ = granted(&api, 1).await;
+            }
+            limited(api.try_acquire().await.unwrap());
+            assert_eq!(account(world.as_engine()), (0, 10));
+        } else {
+            // More than there are: Redisson's `release` is meant so, and nobody can tell.
+            let _ = granted(&api, 9).await;
+            limited(api.try_acquire().await.unwrap());
+            tokio::time::sleep(ms(1_000)).await;
+            let _ = granted(&api, 10).await;
+            assert_eq!(account(world.as_engine()), (0, 10));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_others_are_refused_and_stay_as_they_are() {
+    let foreign: [&[&str]; 6] = [
+        &["SET", NAME, "text"],
+        &["HSET", NAME, "7c9e6679-7425-40de-944b-e07fc1f90ae7:42", "1"],
+        &["HSET", NAME, "rate", "many", "interval", "1", "type", "0"],
+        &["SET", VALUE, "text"],
+        &["RPUSH", VALUE, "item"],
+        &["SET", LOG, "1"],
+    ];
+    for command in foreign {
+        let world = World::engine();
+        let api = limiter(&world.client().await, "10/s");
+        let _ = world.admin(command);
+        let before = world.dump();
+        let wrong = |rejection: &Rejection| matches!(rejection, Rejection::WrongType { .. });
+        match api.acquire().await {
+            Err(AcquireError::Rejected { rejection, .. }) => {
+                assert!(wrong(&rejection), "{rejection}");
+            }
+            other => panic!("{command:?}: {other:?}"),
+        }
+        if command[1] == NAME {
+            let setting = api.set_quota(quota("1/s"), Usage::Reset).await;
+            let all = [
+                setting.unwrap_err(),
+                api.status().await.unwrap_err(),
+                api.delete().await.unwrap_err(),
+            ];
+            for error in all {
+                let rejected =
+                    matches!(&error, QueryError::Rejected { rejection } if wrong(rejection));
+                assert!(rejected, "{command:?}: {error}");
+            }
+        }
+        assert_eq!(world.dump(), before, "{command:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_server_refuses_requests_and_takes_refunds() {
+    let world = World::engine();
+    let api = limiter(&world.client().await, "10/m");
+    let grant = granted(&api, 4).await;
+    world.as_engine().faults().out_of_memory(Switch::On);
+    let error = api.try_acquire().await.unwrap_err();
+    let full = matches!(
+        &error,
+        AcquireError::Rejected {
+            rejection: Rejection::OutOfMemory { .. },
+            ..
+        }
+    );
+    assert!(full, "{error}");
+    assert_eq!(account(world.as_engine()), (6, 4));
+    assert!(grant.refund().await.unwrap());
+    untouched_with_value(&world);
+}
+
+fn untouched_with_value(world: &World) {
+    untouched(world, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_any_bytes_have_keys_of_their_own() {
+    let world = World::engine();
+    let client = world.client().await;
+    for name in [
+        &b"a b\nc"[..],
+        b"\xff\xfe",
+        "ключ".as_bytes(),
+        b"{tag}:x",
+        b"a{b",
+        b"}x{",
+    ] {
+        let api = RateLimiter::new(&client, name, quota("2/m")).unwrap();
+        assert!(api.try_acquire_many(2).await.unwrap().granted().is_some());
+        limited(api.try_acquire().await.unwrap());
+        assert!(api.delete().await.unwrap(), "{name:?}");
+        assert_eq!(world.keys(), [""; 0], "{name:?}");
+    }
+    // It would share the counter of `api`, and not its quota.
+    assert!(RateLimiter::new(&client, "{api}", quota("2/m")).is_err());
+    assert!(RateLimiter::new(&client, "", quota("2/m")).is_err());
+}

@@ -1,0 +1,166 @@
+//! Who is served, when, and at what price.
+
+use std::time::Duration;
+
+use stanchion::{LimitError, RateLimiter, Waiting};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn booked_waiters_return_at_their_moments_in_order_of_arrival() {
+    let world = World::engine();
+    let api = limiter(&world.client().await, "1/s");
+    let started = Instant::now();
+    let mut waiters = Vec::new();
+    for n in 0..5_u64 {
+        let acquire = api.acquire();
+        waiters.push(tokio::spawn(async move {
+            acquire.await.unwrap();
+            (n, started.elapsed())
+        }));
+        tokio::time::sleep(ms(10)).await;
+    }
+    for waiter in waiters {
+        let (n, at) = waiter.await.unwrap();
+        // A timer of tokio's ends with the millisecond after.
+        let late = at.checked_sub(ms(n * 1000)).unwrap();
+        assert!(late <= ms(10), "{n} at {at:?}");
+    }
+}
+
+/// Commands for each grant in a steady crowd of one process.
+async fn cost(waiters: usize, waiting: Waiting) -> f64 {
+    let world = World::engine();
+    let client = world.client().await;
+    let api = RateLimiter::new(&client, NAME, quota("10/s"))
+        .unwrap()
+        .waiting(waiting);
+    let record = Record::default();
+    let started = Instant::now();
+    for _ in 0..waiters {
+        let (api, record) = (api.clone(), record.clone());
+        tokio::spawn(async move {
+            loop {
+                api.acquire().await.unwrap();
+                record.note(started, 1);
+            }
+        });
+    }
+    tokio::time::sleep(ms(10_050)).await;
+    let (before, grants) = (world.scripts_run(), record.total());
+    tokio::time::sleep(ms(30_000)).await;
+    let (ran, grants) = (world.scripts_run() - before, record.total() - grants);
+    // As late as Redisson: see acquire.lua.
+    let least = if waiting == Waiting::Asked { 260 } else { 298 };
+    assert!((least..=302).contains(&grants), "{grants} of 300");
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let cost = ran as f64 / f64::from(grants);
+    println!("{waiters} waiters, {waiting:?}: {cost:.2} commands a grant");
+    cost
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_is_one_command_however_many_wait() {
+    for waiters in [2, 16, 64, 256] {
+        let booked = cost(waiters, Waiting::Booked { horizon: ms(1000) }).await;
+        assert!(booked <= 1.02, "{waiters} waiters: {booked}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_does_so_as_one_process() {
+    for waiters in [2, 64] {
+        let asked = cost(waiters, Waiting::Asked).await;
+        assert!(asked <= 2.1, "{waiters} waiters: {asked}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_that_is_too_short_is_answered_at_once_and_takes_nothing() {
+    let world = World::engine();
+    let api = limiter(&world.client().await, "1/s");
+    let _ = granted(&api, 1).await;
+    let (started, before) = (Instant::now(), log(world.as_engine()));
+    match api.acquire_timeout(ms(900)).await {
+        Err(LimitError::Limited(limited)) => assert_eq!(limited.retry_after, ms(1000)),
+        other => panic!("{other:?}"),
+    }
+    assert!(started.elapsed() <= ms(1), "{:?}", started.elapsed());
+    assert_eq!(log(world.as_engine()), before);
+    // Exactly long enough.
+    api.acquire_timeout(ms(1001)).await.unwrap();
+    assert!(started.elapsed() <= ms(1002), "{:?}", started.elapsed());
+    // No time at all: asks once.
+    assert!(matches!(
+        api.acquire_timeout(Duration::ZERO).await,
+        Err(LimitError::Limited(_))
+    ));
+    assert!(started.elapsed() <= ms(1003), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_crowd_a_timeout_ends_at_the_deadline() {
+    let world = World::engine();
+    let client = world.client().await;
+    let api = limiter(&client, "1/s");
+    let crowd: Vec<_> = (0..5).map(|_| tokio::spawn(api.acquire())).collect();
+    eventually("some wait beyond the horizon", || client.waiters() == 3).await;
+    let started = Instant::now();
+    let error = api.acquire_timeout(ms(300)).await.unwrap_err();
+    assert!(
+        started.elapsed() <= ms(350),
+        "{error}: {:?}",
+        started.elapsed()
+    );
+    for waiter in crowd {
+        waiter.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_for_all_is_served_beside_a_stream_of_small_ones() {
+    let world = World::engine();
+    let mut tasks = Vec::new();
+    for client in world.fleet(3).await {
+        for _ in 0..10 {
+            let api = limiter(&client, "10/s");
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    api.acquire().await.unwrap();
+                }
+            }));
+        }
+    }
+    tokio::time::sleep(ms(5_000)).await;
+    let api = limiter(&world.named("big").await, "10/s");
+    for _ in 0..3 {
+        let started = Instant::now();
+        api.acquire_many(10).await.unwrap();
+        assert!(started.elapsed() <= ms(2_100), "{:?}", started.elapsed());
+    }
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bookings_of_a_process_that_died_cost_others_one_horizon() {
+    let world = World::engine();
+    let doomed = world.named("doomed").await;
+    let api = limiter(&doomed, "10/s");
+    let waiters: Vec<_> = (0..50).map(|_| tokio::spawn(api.acquire())).collect();
+    eventually("it has booked all that it can", || {
+        log(world.as_engine()).len() == 20
+    })
+    .await;
+    // As a process that is killed: what it has sent stands, and nobody gives anything back.
+    world.as_engine().faults().freeze(Some("doomed"));
+    waiters.iter().for_each(tokio::task::JoinHandle::abort);
+    let api = limiter(&world.client().await, "10/s");
+    let started = Instant::now();
+    api.acquire().await.unwrap();
+    // Without the ten bookings it would have been 1 s.
+    assert!(started.elapsed() <= ms(2_010), "{:?}", started.elapsed());
+    world.as_engine().faults().thaw(None);
+}

@@ -1,0 +1,167 @@
+//! Helpers that the modules share.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stanchion::embedded::{Engine, Reply};
+use stanchion::{Attempt, Client, Grant, Limited, Quota, RateLimiter};
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+pub(crate) const NAME: &str = "api";
+pub(crate) const VALUE: &str = "{api}:value";
+pub(crate) const LOG: &str = "{api}:permits";
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn quota(text: &str) -> Quota {
+    text.parse().unwrap()
+}
+
+pub(crate) fn limiter(client: &Client, text: &str) -> RateLimiter {
+    RateLimiter::new(client, NAME, quota(text)).unwrap()
+}
+
+pub(crate) async fn granted(api: &RateLimiter, permits: u32) -> Grant {
+    match api.try_acquire_many(permits).await.unwrap() {
+        Attempt::Granted(grant) => grant,
+        other => panic!("{permits} permits should be free: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn limited(attempt: Attempt) -> Limited {
+    match attempt {
+        Attempt::Limited(limited) => limited,
+        other => panic!("it should be limited: {other:?}"),
+    }
+}
+
+/// The counter, and the permits of all entries: together the rate.
+pub(crate) fn account(engine: &Engine) -> (i64, i64) {
+    let value = match engine.execute(&["GET", VALUE]) {
+        Reply::Bulk(text) => String::from_utf8(text).unwrap().parse().unwrap(),
+        Reply::Nil => panic!("no counter"),
+        other => panic!("{other:?}"),
+    };
+    let sum = log(engine).iter().map(|(_, permits)| permits).sum();
+    (value, sum)
+}
+
+/// The server's time in ms.
+pub(crate) fn clock(engine: &Engine) -> i64 {
+    let Reply::Array(parts) = engine.execute(&["TIME"]) else {
+        panic!("a time");
+    };
+    let part = |reply: &Reply| match reply {
+        Reply::Bulk(text) => std::str::from_utf8(text).unwrap().parse::<i64>().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    part(&parts[0]) * 1000 + part(&parts[1]) / 1000
+}
+
+/// The entries: score and permits.
+pub(crate) fn log(engine: &Engine) -> Vec<(i64, i64)> {
+    let entries = entries(engine).into_iter();
+    entries
+        .map(|(_, score, permits)| (score, permits))
+        .collect()
+}
+
+/// An entry of the log: its bytes, its score, its permits.
+pub(crate) type Entry = (Vec<u8>, i64, i64);
+
+pub(crate) fn entries(engine: &Engine) -> Vec<Entry> {
+    let Reply::Array(items) = engine.execute(&["ZRANGE", LOG, "0", "-1", "WITHSCORES"]) else {
+        panic!("a sorted set");
+    };
+    let entry = |pair: &Reply| match pair {
+        Reply::Array(pair) => match &pair[..] {
+            [Reply::Bulk(entry), Reply::Double(score)] => {
+                assert_eq!((entry.len(), entry[0]), (21, 16), "{entry:?}");
+                let permits = u32::from_le_bytes(entry[17..].try_into().unwrap());
+                #[expect(clippy::cast_possible_truncation, reason = "whole milliseconds")]
+                let score = *score as i64;
+                (entry.clone(), score, i64::from(permits))
+            }
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    items.iter().map(entry).collect()
+}
+
+/// Counter and log agree, and nothing is taken.
+pub(crate) fn untouched(world: &World, rate: i64) {
+    assert_eq!(account(world.as_engine()), (rate, 0));
+}
+
+/// When permits were granted, by the clock of the test.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record(Arc<Mutex<Vec<(Duration, u32)>>>);
+
+impl Record {
+    pub(crate) fn note(&self, since: Instant, permits: u32) {
+        self.0.lock().unwrap().push((since.elapsed(), permits));
+    }
+
+    pub(crate) fn total(&self) -> u32 {
+        self.0.lock().unwrap().iter().map(|(_, n)| n).sum()
+    }
+
+    /// No window of `interval` has more than `rate` permits.
+    #[track_caller]
+    pub(crate) fn check(&self, rate: u32, interval: Duration) {
+        let mut grants = self.0.lock().unwrap().clone();
+        grants.sort_unstable();
+        let (mut from, mut sum) = (0, 0);
+        for (at, permits) in &grants {
+            sum += permits;
+            while grants[from].0 + interval <= *at {
+                sum -= grants[from].1;
+                from += 1;
+            }
+            assert!(sum <= rate, "{sum} in the interval that ends at {at:?}");
+        }
+    }
+}
+
+/// All entries that were ever seen in the log.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(BTreeMap<Vec<u8>, (i64, i64)>);
+
+impl Seen {
+    /// Looks at the log at `now`: what was given back is out of it again, what has ended stays.
+    pub(crate) fn look(&mut self, entries: &[Entry], now: i64, interval: i64) {
+        let there: BTreeMap<_, _> = entries
+            .iter()
+            .map(|(entry, score, permits)| (entry.clone(), (*score, *permits)))
+            .collect();
+        let oldest = now - interval;
+        self.0
+            .retain(|entry, (score, _)| *score <= oldest || there.contains_key(entry));
+        self.0.extend(there);
+    }
+
+    /// No window of `interval` has more than `rate` permits.
+    #[track_caller]
+    pub(crate) fn check(&self, rate: i64, interval: i64) {
+        let mut all: Vec<_> = self.0.values().copied().collect();
+        all.sort_unstable();
+        let (mut from, mut sum) = (0, 0);
+        for (at, permits) in &all {
+            sum += permits;
+            while all[from].0 + interval <= *at {
+                sum -= all[from].1;
+                from += 1;
+            }
+            assert!(
+                sum <= rate,
+                "{sum} of {rate} in the interval that ends at {at}"
+            );
+        }
+    }
+}

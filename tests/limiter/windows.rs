@@ -1,0 +1,132 @@
+//! Never more than the quota in any interval.
+
+use std::time::Duration;
+
+use stanchion::{AcquireError, LimitError, RateLimiter, Waiting};
+use stanchion_testkit::cancel_after;
+use stanchion_tests::World;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_tasks_of_four_processes_use_all_of_it_and_no_more() {
+    for waiting in [Waiting::Booked { horizon: ms(1000) }, Waiting::Asked] {
+        let world = World::engine();
+        let (started, record) = (Instant::now(), Record::default());
+        let mut tasks = Vec::new();
+        for client in world.fleet(4).await {
+            for _ in 0..25 {
+                let (api, record) = (limiter(&client, "10/s").waiting(waiting), record.clone());
+                tasks.push(tokio::spawn(async move {
+                    loop {
+                        api.acquire().await.unwrap();
+                        record.note(started, 1);
+                    }
+                }));
+            }
+        }
+        tokio::time::sleep(ms(20_500)).await;
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        record.check(10, ms(1000));
+        let total = record.total();
+        // Who asks is as late as Redisson.
+        let least = if waiting == Waiting::Asked { 180 } else { 205 };
+        assert!(
+            (least..=210).contains(&total),
+            "{waiting:?}: {total} of 210"
+        );
+    }
+}
+
+/// Random requests, of which some are given up while they wait.
+#[tokio::test(start_paused = true)]
+async fn random_requests_never_exceed_it() {
+    let seeds = std::env::var("STANCHION_SEEDS").map_or(8, |n| n.parse().unwrap());
+    for seed in 0..seeds {
+        let world = World::slow_engine();
+        let clients = world.fleet(3).await;
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (rate, interval) = (rng.u32(3..12), Duration::from_millis(rng.u64(50..1500)));
+        let mut tasks = Vec::new();
+        for worker in 0..12_usize {
+            let text = format!("{rate}/{}ms", interval.as_millis());
+            let api = limiter(&clients[worker % 3], &text);
+            let mut rng = rng.fork();
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..60 {
+                    let permits = if rng.bool() { 1 } else { rng.u32(1..=rate) };
+                    one(&api, &mut rng, permits).await;
+                    tokio::time::sleep(Duration::from_millis(rng.u64(0..40))).await;
+                }
+            }));
+        }
+        let mut seen = Seen::default();
+        let whole = i64::try_from(interval.as_millis()).unwrap();
+        while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+            // Shorter than an interval: no entry is missed.
+            tokio::time::sleep(ms(20)).await;
+            seen.look(&entries(world.as_engine()), clock(world.as_engine()), whole);
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        seen.check(i64::from(rate), whole);
+        world.quiet().await;
+        let (value, sum) = account(world.as_engine());
+        assert_eq!(value + sum, i64::from(rate), "seed {seed}");
+    }
+}
+
+async fn one(api: &RateLimiter, rng: &mut fastrand::Rng, permits: u32) {
+    match rng.u8(0..10) {
+        0..2 => drop(api.try_acquire_many(permits).await.unwrap()),
+        2..4 => {
+            let timeout = Duration::from_millis(rng.u64(0..2000));
+            match api.acquire_many_timeout(permits, timeout).await {
+                Ok(_)
+                | Err(
+                    LimitError::Limited(_) | LimitError::Acquire(AcquireError::TimedOut { .. }),
+                ) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        4..6 => {
+            let polls = rng.usize(0..8);
+            cancel_after(api.acquire_many(permits), polls).await;
+        }
+        6 => {
+            let grant = api.acquire_many(permits).await.unwrap();
+            grant.refund().await.unwrap();
+        }
+        _ => {
+            api.acquire_many(permits).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_edge_of_an_interval_is_exact() {
+    let world = World::engine();
+    let api = limiter(&world.client().await, "1/s");
+    let _ = granted(&api, 1).await;
+    tokio::time::sleep(ms(999)).await;
+    assert_eq!(limited(api.try_acquire().await.unwrap()).retry_after, ms(1));
+    tokio::time::sleep(ms(1)).await;
+    let _ = granted(&api, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_servers_clock_that_is_stepped_back_keeps_nobody_waiting_for_it() {
+    let world = World::engine();
+    let api = limiter(&world.client().await, "2/s");
+    let _ = granted(&api, 2).await;
+    world.as_engine().faults().step_clock(-3_600_000);
+    let (started, record) = (Instant::now(), Record::default());
+    for _ in 0..6 {
+        api.acquire().await.unwrap();
+        record.note(started, 1);
+    }
+    assert!(started.elapsed() <= ms(4_000), "{:?}", started.elapsed());
+    record.check(2, ms(1000));
+}
