@@ -4,7 +4,7 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files in which keys and channels are put together, or told apart, with the reasons.
-const PLACES: [(&str, &str); 15] = [
+const PLACES: [(&str, &str); 16] = [
     (
         "crates/stanchion-cli/lua/scan.lua",
         "builds none: tells keys that stand beside a name from names",
@@ -38,6 +38,10 @@ const PLACES: [(&str, &str); 15] = [
         "the counter of tokens that Redisson's fenced lock has",
     ),
     ("crates/stanchion-fair/src/scripts.rs", "the fair lock's"),
+    (
+        "crates/stanchion-jobs/src/scripts.rs",
+        "the record of a job",
+    ),
     ("crates/stanchion-latch/src/scripts.rs", "the latch's"),
     (
         "crates/stanchion-multilock/src/origin.rs",

@@ -3,8 +3,9 @@
 use crate::tree::{Tree, code, has_word};
 use crate::{Complaint, found, kept, needed};
 
-const PRIMITIVES: [&str; 7] = [
+const PRIMITIVES: [&str; 8] = [
     "fair",
+    "jobs",
     "latch",
     "lock",
     "multilock",
@@ -19,14 +20,17 @@ fn may_depend(crate_name: &str, on: &str) -> bool {
         "stanchion-core" => on == "stanchion-transport",
         "stanchion-transport" => on == "stanchion-embedded",
         "stanchion-embedded" => false,
-        "stanchion-redlock" => ["stanchion-core", "stanchion-lock"].contains(&on),
+        "stanchion-redlock" | "stanchion-jobs" => {
+            ["stanchion-core", "stanchion-lock"].contains(&on)
+        }
         "stanchion-testkit" => false,
         "stanchion" | "stanchion-cli" => true,
         _ => on == "stanchion-core",
     }
 }
 
-/// The transport knows no core, the core no primitive, primitives know no other (RedLock is made of locks).
+/// The transport knows no core, the core no primitive, primitives know no other (RedLock is made of locks, and a job is a lock
+/// with a record).
 fn dependencies_point_one_way(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (path, text) in tree.below("crates/", "Cargo.toml") {

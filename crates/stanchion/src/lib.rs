@@ -41,6 +41,11 @@ pub use stanchion_embedded as embedded;
 #[doc(inline)]
 pub use stanchion_fair::{FairDanger, FairHolder, FairLock, FairLockGuard, FairLockStatus};
 #[doc(inline)]
+pub use stanchion_jobs::{
+    Activity, Begun, InvalidTick, Job, JobGuard, JobHolder, JobRun, JobStatus, LastRun, Outcome,
+    Tick,
+};
+#[doc(inline)]
 pub use stanchion_latch::CountDownLatch;
 #[doc(inline)]
 pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
@@ -63,9 +68,9 @@ pub use stanchion_semaphore::{
 /// The items that most programs need.
 pub mod prelude {
     pub use crate::{
-        Acquire, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Guard, Lease,
-        LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit,
-        ReadGuard, RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
+        Acquire, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Guard, Job,
+        Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard, MultiLock,
+        Permit, ReadGuard, RedGuard, RedLock, RwLock, Semaphore, WriteGuard,
     };
 }
 
@@ -88,6 +93,7 @@ mod book {
         Latch: "../../../docs/primitives/latch.md",
         MultiLock: "../../../docs/primitives/multilock.md",
         RedLock: "../../../docs/primitives/redlock.md",
+        Jobs: "../../../docs/primitives/jobs.md",
         Operations: "../../../docs/operations.md",
     }
 }

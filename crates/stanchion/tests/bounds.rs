@@ -31,7 +31,7 @@ fn bounds() {
     primitives();
     #[cfg(feature = "embedded")]
     engine();
-    let _compiled: [fn(); 9] = [
+    let _compiled: [fn(); 10] = [
         clients,
         guards,
         locks,
@@ -41,6 +41,7 @@ fn bounds() {
         leased_semaphores,
         latches,
         sets,
+        jobs,
     ];
 }
 
@@ -111,6 +112,17 @@ fn core() {
 }
 
 fn primitives() {
+    shared::<Activity>();
+    shared::<Begun>();
+    shared::<InvalidTick>();
+    shared::<Job>();
+    shared::<JobGuard>();
+    shared::<JobHolder>();
+    shared::<JobRun>();
+    shared::<JobStatus>();
+    shared::<LastRun>();
+    shared::<Outcome<u8>>();
+    shared::<Tick>();
     shared::<CountDownLatch>();
     shared::<Danger<'static>>();
     shared::<FairDanger<'static>>();
@@ -347,4 +359,19 @@ fn sets() {
     spawned(RedLock::acquire_with(&any(), any()));
     spawned(RedLock::try_acquire(&any()));
     spawned(RedLock::try_acquire_with(&any(), any()));
+}
+
+fn jobs() {
+    spawned(Job::begin(&any()));
+    spawned(Job::begin_tick(&any(), any()));
+    spawned(Job::run(&any(), |_| async {}));
+    spawned(Job::run_tick(&any(), any(), |_| async {}));
+    awaited(Job::status(&any()));
+    spawned(JobRun::ended(&any()));
+    spawned(JobGuard::lost(&any()));
+    spawned(JobGuard::ended(&any()));
+    spawned(JobGuard::requested(&any()));
+    awaited(JobGuard::run(&any(), async {}));
+    awaited(JobGuard::renew(&any()));
+    spawned(JobGuard::release(any()));
 }

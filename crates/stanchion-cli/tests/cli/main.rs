@@ -17,5 +17,6 @@ mod signals;
 mod support;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod ticks;
 mod url_file;
 mod work;

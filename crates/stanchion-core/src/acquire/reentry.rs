@@ -86,7 +86,7 @@ pub(super) async fn as_owner(
     if let Some(state) = live(&seat.exclusive).filter(|_| shares) {
         // This owner excludes all others already, so one attempt is enough.
         let within = Some(state.owner.clone());
-        hold = once(core, sync, terms, deadline, within).await?;
+        hold = once(core, sync, terms, deadline, within).await?.ok();
     }
     // Also when the server refused that attempt: the exclusive hold has ended there, so this owner waits as any other.
     if hold.is_none() {

@@ -114,10 +114,10 @@ impl<'a> Who<'a> {
     }
 }
 
-/// Kinds that exclude each other: a plain, a fair and a multi-lock of one name are one lock.
+/// Kinds that exclude each other: a plain, a fair and a multi-lock of one name, and a job, are one lock.
 fn family(kind: &str) -> &str {
     match kind {
-        "lock" | "fair lock" | "multilock" => "lock",
+        "lock" | "fair lock" | "multilock" | "job" => "lock",
         "rwlock_read" | "rwlock_write" => "rwlock",
         other => other,
     }
