@@ -1,5 +1,7 @@
 //! Jobs: one run for each tick whatever the clocks, a least time, and what is left of a run that was dropped, lost or killed.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod chaos;
 mod dropped;
 mod failovers;
 mod least;

@@ -185,7 +185,7 @@ fn offset(text: &str) -> Option<(&str, Offset)> {
 
 impl fmt::Display for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 % 1_000 == 0 {
+        if self.0.is_multiple_of(1_000) {
             humantime::format_rfc3339_seconds(self.time()).fmt(f)
         } else {
             humantime::format_rfc3339_millis(self.time()).fmt(f)
