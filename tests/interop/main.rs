@@ -18,6 +18,7 @@ mod expiry;
 mod fair;
 mod fenced;
 mod force;
+mod jobs;
 mod latch;
 mod latency;
 mod leased;

@@ -7,10 +7,11 @@ use crate::{Complaint, found, kept, needed};
 const INTERNAL: [&str; 2] = ["stanchion_core", "stanchion_transport"];
 
 /// Folders of crates that are made of the internal ones. Their documentation is judged, their code is not.
-const OVER_THE_CORE: [&str; 9] = [
+const OVER_THE_CORE: [&str; 11] = [
     "stanchion/",
     "stanchion-election/",
     "stanchion-fair/",
+    "stanchion-jobs/",
     "stanchion-latch/",
     "stanchion-limiter/",
     "stanchion-lock/",

@@ -4,7 +4,7 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files in which keys and channels are put together, or told apart, with the reasons.
-const PLACES: [(&str, &str); 16] = [
+const PLACES: [(&str, &str); 18] = [
     (
         "crates/stanchion-cli/lua/scan.lua",
         "builds none: tells keys that stand beside a name from names",
@@ -39,6 +39,10 @@ const PLACES: [(&str, &str); 16] = [
     ),
     ("crates/stanchion-election/src/scripts.rs", "the election's"),
     ("crates/stanchion-fair/src/scripts.rs", "the fair lock's"),
+    (
+        "crates/stanchion-jobs/src/scripts.rs",
+        "the record of a job",
+    ),
     ("crates/stanchion-latch/src/scripts.rs", "the latch's"),
     ("crates/stanchion-limiter/src/keys.rs", "both limiters'"),
     (

@@ -3,9 +3,10 @@
 use crate::tree::{Tree, code, has_word};
 use crate::{Complaint, found, kept, needed};
 
-const PRIMITIVES: [&str; 8] = [
+const PRIMITIVES: [&str; 10] = [
     "election",
     "fair",
+    "jobs",
     "latch",
     "limiter",
     "lock",
@@ -21,14 +22,17 @@ fn may_depend(crate_name: &str, on: &str) -> bool {
         "stanchion-core" => on == "stanchion-transport",
         "stanchion-transport" => on == "stanchion-embedded",
         "stanchion-embedded" => false,
-        "stanchion-redlock" => ["stanchion-core", "stanchion-lock"].contains(&on),
+        "stanchion-redlock" | "stanchion-jobs" => {
+            ["stanchion-core", "stanchion-lock"].contains(&on)
+        }
         "stanchion-testkit" => false,
         "stanchion" | "stanchion-cli" => true,
         _ => on == "stanchion-core",
     }
 }
 
-/// The transport knows no core, the core no primitive, primitives know no other (RedLock is made of locks).
+/// The transport knows no core, the core no primitive, primitives know no other (RedLock is made of locks, and a job is a lock
+/// with a record).
 fn dependencies_point_one_way(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (path, text) in tree.below("crates/", "Cargo.toml") {

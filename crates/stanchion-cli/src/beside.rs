@@ -27,12 +27,13 @@ pub(crate) enum Part {
 }
 
 /// Prefixes, the kind they show (`None`: several kinds have it), and what they hold.
-const PREFIXES: [(&str, Option<Kind>, Part); 20] = [
+const PREFIXES: [(&str, Option<Kind>, Part); 21] = [
     ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
     ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
     ("stanchion_fair_waiters", Some(Kind::Fair), Part::Mark),
     ("stanchion_fair_heard", Some(Kind::Fair), Part::Heard),
     ("redisson_lock_token", None, Part::Rest),
+    ("stanchion_job_last", None, Part::Rest),
     ("stanchion_line", None, Part::Line),
     ("stanchion_wake", None, Part::Rest),
     ("stanchion_rwlock_line", Some(Kind::Rwlock), Part::Line),

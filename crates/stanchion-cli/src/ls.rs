@@ -104,7 +104,7 @@ pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
 /// The kind of the word that processes use for it.
 fn kind_of(word: &str) -> Option<Kind> {
     Some(match word {
-        "lock" | "multilock" => Kind::Lock,
+        "lock" | "multilock" | "job" => Kind::Lock,
         "fair lock" => Kind::Fair,
         "rwlock_read" | "rwlock_write" => Kind::Rwlock,
         "semaphore" => Kind::Semaphore,

@@ -1,7 +1,10 @@
 //! The content of a busy reply, beyond the time after which to ask again.
 
+use std::time::Duration;
+
 use crate::line::{Placed, Role, Sign};
 use crate::name::Name;
+use stanchion_transport::Reply;
 
 /// The content of a busy reply beyond its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +42,18 @@ pub enum Hint {
         /// True when a client is ahead that grants to nobody (Redisson): listen to [`ServerQueue::channel_of`](crate::primitive::ServerQueue::channel_of), too.
         foreign: bool,
     },
+    /// What a refusal says to a primitive that does not wait: see [`Handle::ask`](crate::primitive::Handle::ask).
+    Told(Vec<Reply>),
+}
+
+/// A refusal of an acquire that does not wait.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The time after which to ask again, if it is known.
+    pub after: Option<Duration>,
+    /// What else the reply says. Boxed: most hints are empty, and the future of every try would carry one.
+    pub hint: Box<Hint>,
 }
 
 impl Hint {

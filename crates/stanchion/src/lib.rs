@@ -47,6 +47,11 @@ pub use stanchion_embedded as embedded;
 #[doc(inline)]
 pub use stanchion_fair::{FairDanger, FairHolder, FairLock, FairLockGuard, FairLockStatus};
 #[doc(inline)]
+pub use stanchion_jobs::{
+    Activity, Begun, InvalidTick, Job, JobGuard, JobHolder, JobRun, JobStatus, LastRun, Outcome,
+    Tick,
+};
+#[doc(inline)]
 pub use stanchion_latch::CountDownLatch;
 #[doc(inline)]
 pub use stanchion_limiter::{
@@ -75,9 +80,9 @@ pub use stanchion_semaphore::{
 pub mod prelude {
     pub use crate::{
         Acquire, AcquireOptions, Client, CountDownLatch, Election, FairLock, FairLockGuard, Guard,
-        Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, MultiGuard,
-        MultiLock, Permit, Quota, RateLimiter, ReadGuard, RedGuard, RedLock, RwLock, Semaphore,
-        TokenBucket, WriteGuard,
+        Job, Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable,
+        MultiGuard, MultiLock, Permit, Quota, RateLimiter, ReadGuard, RedGuard, RedLock, RwLock,
+        Semaphore, TokenBucket, WriteGuard,
     };
 }
 
@@ -102,6 +107,7 @@ mod book {
         MultiLock: "../../../docs/primitives/multilock.md",
         RedLock: "../../../docs/primitives/redlock.md",
         Election: "../../../docs/primitives/election.md",
+        Jobs: "../../../docs/primitives/jobs.md",
         Operations: "../../../docs/operations.md",
     }
 }

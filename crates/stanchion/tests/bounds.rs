@@ -43,6 +43,7 @@ fn bounds() {
         latches,
         limiters,
         sets,
+        jobs,
     ];
 }
 
@@ -138,6 +139,17 @@ fn primitives() {
     sent::<Lead<()>>();
     shared::<Attempt>();
     shared::<BucketStatus>();
+    shared::<Activity>();
+    shared::<Begun>();
+    shared::<InvalidTick>();
+    shared::<Job>();
+    shared::<JobGuard>();
+    shared::<JobHolder>();
+    shared::<JobRun>();
+    shared::<JobStatus>();
+    shared::<LastRun>();
+    shared::<Outcome<u8>>();
+    shared::<Tick>();
     shared::<CountDownLatch>();
     shared::<Danger<'static>>();
     shared::<FairDanger<'static>>();
@@ -466,4 +478,19 @@ fn sets() {
     spawned(RedLock::acquire_with(&any(), any()));
     spawned(RedLock::try_acquire(&any()));
     spawned(RedLock::try_acquire_with(&any(), any()));
+}
+
+fn jobs() {
+    spawned(Job::begin(&any()));
+    spawned(Job::begin_tick(&any(), any()));
+    spawned(Job::run(&any(), |_| async {}));
+    spawned(Job::run_tick(&any(), any(), |_| async {}));
+    awaited(Job::status(&any()));
+    spawned(JobRun::ended(&any()));
+    spawned(JobGuard::lost(&any()));
+    spawned(JobGuard::ended(&any()));
+    spawned(JobGuard::requested(&any()));
+    awaited(JobGuard::run(&any(), async {}));
+    awaited(JobGuard::renew(&any()));
+    spawned(JobGuard::release(any()));
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use stanchion::{AcquireError, AcquireOptions, Client, QueryError, Rejection};
 use tokio::time::Instant;
 
-use super::RunArgs;
 use super::local::Local;
 use super::report::Report;
 use super::target::{Held, Target};
+use super::{RunArgs, job};
 use crate::exit::{self, Failure, Library};
 use crate::output;
 
@@ -19,7 +19,7 @@ use crate::output;
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The first pause between two attempts to reach the server.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// `--wait`.
@@ -50,11 +50,13 @@ pub(super) enum Answer {
     Acquired(Held),
     /// Somebody else held it all the time.
     Conflict(String),
+    /// The tick of a job has run.
+    Ran(String),
 }
 
 impl Wait {
     /// The rest of the wait; `None`: it has ended.
-    fn left(self, asked: Instant) -> Option<Self> {
+    pub(super) fn left(self, asked: Instant) -> Option<Self> {
         match self {
             Self::Forever => Some(Self::Forever),
             Self::No => None,
@@ -66,7 +68,7 @@ impl Wait {
     }
 
     /// Pauses before the next attempt, at most for the rest of the wait.
-    async fn pause(self, pause: Duration) {
+    pub(super) async fn pause(self, pause: Duration) {
         let most = match self {
             Self::AtMost(most) => most,
             Self::Forever | Self::No => pause,
@@ -124,9 +126,12 @@ pub(super) async fn acquire(
     asked: Instant,
     report: &Report,
 ) -> Result<Answer, Failure> {
-    let target = Target::new(client, args, |text| report.say(text)).await?;
     // Connecting counts as waiting, but a connected server is asked at least once.
     let mut wait = args.wait.left(asked).unwrap_or(Wait::No);
+    if args.is_job() {
+        return job::begin(args, client, wait, asked, report).await;
+    }
+    let target = Target::new(client, args, |text| report.say(text)).await?;
     loop {
         let acquired = {
             let mut asking = pin!(ask(args, wait, &target));

@@ -104,6 +104,10 @@ impl Child {
         if let Some(token) = held.fencing_token() {
             command.env("STANCHION_FENCING_TOKEN", token.to_string());
         }
+        command.env_remove("STANCHION_TICK");
+        if let Some(tick) = held.tick() {
+            command.env("STANCHION_TICK", tick.to_string());
+        }
         Ok(Self {
             warden: tokio::process::Command::from(command).spawn()?,
             orders: pipe::Sender::from_owned_fd(orders_in)?,

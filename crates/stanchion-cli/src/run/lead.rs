@@ -132,6 +132,8 @@ impl LeadArgs {
             wait: Wait::Forever,
             lease: self.lease,
             at_least: None,
+            tick: None,
+            every: None,
             grace: self.grace,
             leftovers: self.leftovers,
             on_request: self.on_request,

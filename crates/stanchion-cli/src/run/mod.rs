@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 mod child;
+mod job;
 pub(crate) mod launch;
 pub(crate) mod lead;
 mod local;
@@ -14,8 +15,9 @@ mod warden;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
-use stanchion::{Client, Lease, ReleaseError};
+use stanchion::{Client, Lease, ReleaseError, Tick};
 use tokio::time::Instant;
 
 use self::acquire::Answer;
@@ -54,16 +56,23 @@ pub(crate) struct RunArgs {
     /// At most N at a time. The first caller fixes N for all; a caller with another N is warned.
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     permits: Option<u32>,
-    /// The time to wait for the lock, and for the server: a duration, `forever`, or 0 to ask once.
-    #[arg(long, short, value_name = "DURATION", default_value = "forever", value_parser = acquire::parse_wait)]
+    /// The time to wait for the lock, and for the server: a duration, `forever`, or 0 to ask once. With --tick or --every, 0 unless
+    /// given, and for the server alone.
+    #[arg(long, short, value_name = "DURATION", default_value = "forever", default_value_ifs = [("tick", ArgPredicate::IsPresent, "0"), ("every", ArgPredicate::IsPresent, "0")], value_parser = acquire::parse_wait)]
     wait: Wait,
     /// The time that the lock outlives this process if it cannot release. Renewed every third of it.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_lease)]
     lease: Lease,
-    /// Keep the lock for at least this long, at most --lease longer, even if the command ends sooner: for jobs from cron on
-    /// machines whose clocks differ.
+    /// Keep the lock for at least this long, even if the command ends sooner: for jobs from cron on machines whose clocks differ.
     #[arg(long, value_name = "DURATION", value_parser = parse_lease)]
     at_least: Option<Lease>,
+    /// Run this moment of a schedule once, on one machine of all that ask for it, whatever their clocks: 2026-11-23T03:00:00Z, or
+    /// seconds since 1970. Never waits for another run.
+    #[arg(long, value_name = "TIME", group = "moment", conflicts_with = "kind")]
+    tick: Option<Tick>,
+    /// The same, for the last multiple of this time (UTC, by this machine's clock): what timers and cron start every 15m, 1h, 1d.
+    #[arg(long, value_name = "DURATION", group = "moment", conflicts_with = "kind", value_parser = job::parse_period)]
+    every: Option<Duration>,
     /// The time between TERM and KILL for the command, and all that it has started, when the lock is lost.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     grace: Duration,
@@ -132,6 +141,12 @@ pub(crate) enum Kind {
 }
 
 impl RunArgs {
+    /// Returns whether NAME is run as a job: once for each tick, or once in a while, by whoever comes first.
+    fn is_job(&self) -> bool {
+        let waits = self.wait != Wait::No || self.kind() != Kind::Lock;
+        self.at_least.is_some() && !waits || self.tick.is_some() || self.every.is_some()
+    }
+
     fn kind(&self) -> Kind {
         match (self.fair, self.read, self.write, self.permits) {
             (true, ..) => Kind::Fair,
@@ -151,7 +166,8 @@ Exit codes:
   69    the server could not be reached within --wait
   73    the lock was lost while the command ran; it was stopped, or had ended
   74    the system refused something else, or this program's helper was killed
-  75    not acquired within --wait (--conflict-exit-code sets another code)
+  75    not acquired within --wait, or the moment of --tick or --every has been
+        run (--conflict-exit-code sets another code)
   78    the server or the rules refuse (rights, name, URL, certificate, …)
   126   the command cannot be executed
   127   the command was not found
@@ -161,6 +177,7 @@ The command sees:
   STANCHION_NAME            the lock's name
   STANCHION_FENCING_TOKEN   a number that grows with every acquisition (not with
                             --read and --permits, where several run at a time)
+  STANCHION_TICK            with --tick and --every: the moment that it runs for
 
   No lease excludes a command that is paused at the wrong moment. Pass the token
   to what the command writes to, and let that refuse smaller ones.
@@ -194,8 +211,10 @@ End:
 Examples:
   stanchion run nightly-report -- ./report.sh --all
   stanchion run deploy --wait 5m --label deploy -- make release
+  stanchion run nightly --every 1d -E 0 -- ./nightly.sh
+                    from cron on many machines: once a day, skipped by the others
   stanchion run mail --wait 0 -E 0 --at-least 1m -- ./mail.sh
-                    from cron on many machines: once, skipped by the others
+                    once in a minute, whoever comes first
   stanchion run catalog --read -- ./export.sh       many may read it
   stanchion run catalog --write -- ./import.sh      one may change it
   stanchion run thumbs --permits 3 -- ./thumbs.sh   at most three at a time
@@ -206,7 +225,12 @@ pub(crate) fn parse_lease(text: &str) -> Result<Lease, String> {
     Lease::new(length).map_err(|e| e.to_string())
 }
 
-pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(mut args: RunArgs) -> Result<u8, Failure> {
+    if let Some(period) = args.every {
+        // Before anything that may take time: the timer has just fired.
+        let tick = Tick::every(period).map_err(|error| Failure::new(exit::CONFIG, error))?;
+        args.tick = Some(tick);
+    }
     let mut report = Report::new(&args);
     let done = Box::pin(connect_and_run(&args, &mut report)).await;
     report.finish(done)
@@ -295,6 +319,9 @@ async fn hold_and_run(
         Answer::Conflict(message) => {
             return Ok((report.not_acquired(message, args.conflict_exit_code), true));
         }
+        Answer::Ran(message) => {
+            return Ok((report.has_run(message, args.conflict_exit_code), true));
+        }
     };
     report.acquired(&held, asked.elapsed());
     let acquired_at = Instant::now();
@@ -356,7 +383,8 @@ async fn give_back(
     ));
     let least = args.at_least.map(Lease::length).unwrap_or_default();
     let still = least.saturating_sub(acquired_at.elapsed());
-    if !still.is_zero() && held.remaining() > Duration::ZERO {
+    let rests = matches!(held, Held::Job(_));
+    if !rests && !still.is_zero() && held.remaining() > Duration::ZERO {
         // The acquire asked for this first lease, so the lock stays held without this process.
         report.detail(format_args!(
             "{} stays held for {}",

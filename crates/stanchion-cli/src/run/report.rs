@@ -29,6 +29,8 @@ pub(super) enum Outcome {
     Interrupted,
     /// Somebody else held the lock for the whole of `--wait`.
     NotAcquired,
+    /// The moment of the schedule has been run, by whomever.
+    AlreadyRan,
     /// Any other failure; see the message.
     Failed,
 }
@@ -185,12 +187,21 @@ impl Report {
 
     /// Reports that the lock was not acquired. With a `code` of 0 the user accepts this, so only a terminal shows it.
     pub(super) fn not_acquired(&mut self, message: String, code: u8) -> u8 {
+        self.skipped(Outcome::NotAcquired, message, code)
+    }
+
+    /// Reports that the moment of a schedule has been run.
+    pub(super) fn has_run(&mut self, message: String, code: u8) -> u8 {
+        self.skipped(Outcome::AlreadyRan, message, code)
+    }
+
+    fn skipped(&mut self, outcome: Outcome, message: String, code: u8) -> u8 {
         if code == exit::SUCCESS {
             self.say_to_human(format_args!("{message}"));
         } else {
             self.say(format_args!("{message}"));
         }
-        self.outcome = Outcome::NotAcquired;
+        self.outcome = outcome;
         self.message = Some(message);
         code
     }

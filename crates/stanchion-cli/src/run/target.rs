@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use stanchion::{
     AcquireError, AcquireOptions, CampaignOptions, Client, Election, FairLock, FairLockGuard,
-    FencingToken, Leadership, LeasedPermit, LeasedSemaphore, Lock, LockGuard, LostReason, Name,
-    QueryError, ReadGuard, ReleaseError, ReleaseRequest, RwLock, WriteGuard,
+    FencingToken, JobGuard, Leadership, LeasedPermit, LeasedSemaphore, Lock, LockGuard, LostReason,
+    Name, QueryError, ReadGuard, ReleaseError, ReleaseRequest, RwLock, Tick, WriteGuard,
 };
 
 use super::{Kind, RunArgs};
@@ -32,6 +32,7 @@ pub(super) enum Target {
 #[derive(Debug)]
 pub(super) enum Held {
     Lock(LockGuard),
+    Job(JobGuard),
     Fair(FairLockGuard),
     Read(ReadGuard),
     Write(WriteGuard),
@@ -44,6 +45,7 @@ macro_rules! each {
     ($held:expr, $guard:ident => $do:expr) => {
         match $held {
             Held::Lock($guard) => $do,
+            Held::Job($guard) => $do,
             Held::Fair($guard) => $do,
             Held::Read($guard) => $do,
             Held::Write($guard) => $do,
@@ -226,10 +228,19 @@ impl Held {
     pub(super) fn fencing_token(&self) -> Option<FencingToken> {
         match self {
             Self::Lock(guard) => guard.fencing_token(),
+            Self::Job(guard) => guard.fencing_token(),
             Self::Fair(guard) => guard.fencing_token(),
             Self::Write(guard) => guard.fencing_token(),
             Self::Leader(term) => term.fencing_token(),
             Self::Read(_) | Self::Permit(_) => None,
+        }
+    }
+
+    /// The moment of a schedule that it is for.
+    pub(super) fn tick(&self) -> Option<Tick> {
+        match self {
+            Self::Job(guard) => guard.tick(),
+            _ => None,
         }
     }
 

@@ -20,5 +20,6 @@ mod support;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod tickets;
+mod ticks;
 mod url_file;
 mod work;

@@ -18,6 +18,7 @@ pub(crate) fn stanchion(args: &[&str]) -> Command {
         "TLS_CA",
         "LOG",
         "FENCING_TOKEN",
+        "TICK",
         "NAME",
         "RUNTIME_DIR",
     ] {

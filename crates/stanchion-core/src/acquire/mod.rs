@@ -23,6 +23,7 @@ use std::time::Duration;
 use crate::actor::ActorId;
 use crate::description::{Subject, Synchronizer};
 use crate::error::{AcquireError, Rejection};
+use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::holders::Holders;
 use crate::lease::Lease;
@@ -147,17 +148,16 @@ pub(crate) async fn try_acquire(
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
     let terms = check(core, &**sync, options, lease)?;
-    // P9: a try always has a bound, also when its options have none. With no time at all it asks once.
-    let timeout = match options.timeout {
-        Some(Duration::ZERO) => FIRST_ASK,
-        Some(timeout) => timeout,
-        None => core.config.operation_timeout,
-    };
-    let deadline = core.clock.now() + timeout;
+    let deadline = deadline_of_try(core, options);
     match &options.owner {
-        None => once(core, sync, terms, deadline, Other::default()).await,
+        None => once(core, sync, terms, deadline, Other::default())
+            .await
+            .map(Result::ok),
         Some(owner) => {
-            let anew = async |_: &Seat| once(core, sync, terms, deadline, Other::default()).await;
+            let anew = async |_: &Seat| {
+                let answer = once(core, sync, terms, deadline, Other::default()).await;
+                answer.map(Result::ok)
+            };
             let seat = owner.seat(&core.realm, Subject::of(&**sync));
             let seated = match timeout_at(core, deadline, pin!(seat.take_now())).await {
                 Some(Some(seated)) => seated,
@@ -197,7 +197,31 @@ pub(crate) async fn adopt(
         from: Some(from),
         ..Other::default()
     };
-    once(core, sync, terms, deadline, other).await
+    once(core, sync, terms, deadline, other)
+        .await
+        .map(Result::ok)
+}
+
+/// Asks once, as a new owner, and returns what a refusal says.
+pub(crate) async fn ask(
+    core: &Arc<Core>,
+    sync: &Arc<dyn Synchronizer>,
+    options: &AcquireOptions,
+    lease: Lease,
+) -> Result<Result<Hold, Refusal>, AcquireError> {
+    let terms = check(core, &**sync, options, lease)?;
+    let deadline = deadline_of_try(core, options);
+    once(core, sync, terms, deadline, Other::default()).await
+}
+
+/// P9: a try always has a bound, also when its options have none. With no time at all it asks once.
+fn deadline_of_try(core: &Core, options: &AcquireOptions) -> Moment {
+    let timeout = match options.timeout {
+        Some(Duration::ZERO) => FIRST_ASK,
+        Some(timeout) => timeout,
+        None => core.config.operation_timeout,
+    };
+    core.clock.now() + timeout
 }
 
 /// Checks the options, and resolves their defaults.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::attempt::{Asking, Attempt, Manner, Other};
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
+use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::millis::Brief;
 use crate::options::HoldTerms;
@@ -19,7 +20,7 @@ pub(super) async fn once(
     terms: HoldTerms,
     deadline: Moment,
     other: Other,
-) -> Result<Option<Hold>, AcquireError> {
+) -> Result<Result<Hold, Refusal>, AcquireError> {
     // Kept to the end: the entry must still be the one in the table when it is told of the new holder.
     let visit = LockEntries::visit(core, &**sync);
     let asked = core.clock.now();
@@ -38,10 +39,10 @@ pub(super) async fn once(
             Some(Attempt::Granted(hold, left)) => {
                 // Also when the client is closing: the hold dropped then is released through this queue.
                 visit.entry().acquired(&hold, left);
-                return asking.unless_closing(Some(hold));
+                return asking.unless_closing(Ok(hold));
             }
             // Of an earlier try without an answer the debt is left, and its drop sweeps (P3).
-            Some(Attempt::Busy(..)) => return Ok(None),
+            Some(Attempt::Busy(after, hint)) => return Ok(Err(Refusal { after, hint })),
             Some(Attempt::Rejected(rejection)) => return Err(asking.rejected(rejection)),
             Some(Attempt::Late | Attempt::Stale) => Outage::Unanswered {
                 detail: "requests reached the server too late".into(),

@@ -90,7 +90,7 @@ pub(super) async fn as_owner(
             within: Some(state.owner.clone()),
             ..Other::default()
         };
-        hold = once(core, sync, terms, deadline, other).await?;
+        hold = once(core, sync, terms, deadline, other).await?.ok();
     }
     // Also when the server refused that attempt: the exclusive hold has ended there, so this owner waits as any other.
     if hold.is_none() {

@@ -21,6 +21,30 @@ pub enum Ended {
     Lost(LostReason),
 }
 
+/// A look at a hold that keeps nothing alive: for work that must know whether it may go on. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    hold: Weak<HoldState>,
+    over: Arc<Notify>,
+}
+
+impl Watch {
+    pub(crate) const fn new(hold: Weak<HoldState>, over: Arc<Notify>) -> Self {
+        Self { hold, over }
+    }
+
+    /// Returns whether it is still held, by the clock (P5).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.upgrade().is_some_and(|hold| hold.is_held())
+    }
+
+    /// Resolves when the hold is released or lost (P5).
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static + use<> {
+        ended(Weak::clone(&self.hold), Arc::clone(&self.over))
+    }
+}
+
 /// Resolves with the end of `hold`, and keeps nothing alive meanwhile.
 pub(crate) async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
     loop {

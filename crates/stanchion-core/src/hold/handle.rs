@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 
 use crate::description::{Kind, Sharing, Synchronizer};
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
-use crate::hold::ended::{Ended, ended, lost};
+use crate::hold::ended::{Ended, Watch, lost};
 use crate::hold::renew::{bounded, reenter, renew, unanswered_in};
 use crate::hold::spent::Spent;
 use crate::hold::state::{Grant, HoldState};
@@ -185,8 +185,14 @@ impl Hold {
 
     /// Resolves when the hold is released or lost (P5). Keeps nothing alive.
     pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        self.watch().ended()
+    }
+
+    /// Returns a look at it that keeps nothing alive.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
         let state = self.state();
-        ended(Arc::downgrade(state), state.bell())
+        Watch::new(Arc::downgrade(state), state.bell())
     }
 
     /// Resolves when the holder is asked to give it back; at once if it was; never after its end. Keeps nothing alive.

@@ -11,6 +11,7 @@ use crate::acquire;
 use crate::client::Client;
 use crate::description::Synchronizer;
 use crate::error::{AcquireError, LeaseLost, LostReason, QueryError, Rejection};
+use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::hold::renew::unanswered_in;
 use crate::hold::ticket::{AdoptError, HoldTicket};
@@ -197,6 +198,30 @@ impl Handle {
         result?.ok_or_else(|| AdoptError::Gone {
             name: sync.name().clone(),
         })
+    }
+
+    /// As [`Handle::try_acquire`] by a new owner, for primitives whose refusals say more than that another owner holds
+    /// ([`Hint::Told`](crate::primitive::Hint::Told)).
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub async fn ask(
+        &self,
+        sync: &Arc<dyn Synchronizer>,
+        options: &AcquireOptions,
+        lease: Lease,
+    ) -> Result<Result<Hold, Refusal>, AcquireError> {
+        self.open(&**sync)?;
+        let started;
+        let mut work = pin!({
+            let span = span!("try_acquire", sync);
+            started = self.started(&span);
+            acquire::ask(self.core(), sync, options, lease).instrument(span)
+        });
+        let result = work.as_mut().await;
+        let of = |answer: &Result<Hold, Refusal>| answer.as_ref().ok().map(Hold::fencing_token);
+        self.waited(&**sync, started, &result, of, work.span());
+        result
     }
 
     /// Waits for something that leaves no hold.

@@ -22,7 +22,8 @@ pub use crate::description::{
     HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
 };
 pub use crate::field::{adopt_field, renew_field};
-pub use crate::hint::Hint;
+pub use crate::hint::{Hint, Refusal};
+pub use crate::hold::ended::Watch;
 pub use crate::hold::handle::Hold;
 pub use crate::hold::set::HoldSet;
 pub use crate::hold::spent::Spent;

@@ -1,0 +1,108 @@
+//! Jobs: what nobody waits for, and what is run once for each moment of a schedule.
+
+use std::time::{Duration, SystemTime};
+
+use stanchion::{AcquireError, Activity, Begun, Client, Job, Lease, Tick};
+use tokio::time::Instant;
+
+use super::RunArgs;
+use super::acquire::{Answer, FIRST_PAUSE, Wait};
+use super::report::Report;
+use super::target::Held;
+use crate::exit::{Failure, Library};
+use crate::output;
+use crate::status::lease_left;
+
+/// The time for which it is known which moments have been run, at least.
+const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
+
+pub(super) fn parse_period(text: &str) -> Result<Duration, String> {
+    let period = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    // Longer ones begin in 1970 and end when nobody is left to run anything.
+    let range = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
+    match range.contains(&period) {
+        true => Ok(period),
+        false => Err("1s to 365days".into()),
+    }
+}
+
+fn job(args: &RunArgs, client: &Client) -> Result<Job, Failure> {
+    let period = args.every.unwrap_or_default();
+    Ok(Job::new(client, &args.name)
+        .map_err(Library)?
+        .with_lease(args.lease)
+        .at_least(args.at_least.map(Lease::length).unwrap_or_default())
+        .remember(REMEMBER.max(period * 3)))
+}
+
+/// Begins a run, or says why somebody else has the job. Retries an unreachable server for the time of `wait`.
+pub(super) async fn begin(
+    args: &RunArgs,
+    client: &Client,
+    mut wait: Wait,
+    asked: Instant,
+    report: &Report,
+) -> Result<Answer, Failure> {
+    let (name, job) = (&args.name, job(args, client)?);
+    loop {
+        let begun = match args.tick {
+            Some(tick) => job.begin_tick(tick).await,
+            None => job.begin().await,
+        };
+        let error = match begun {
+            Ok(Begun::Running(guard)) => return Ok(Answer::Acquired(Held::Job(guard))),
+            Ok(Begun::Skipped { holder, free_by }) => {
+                return Ok(Answer::Conflict(match (holder.activity, free_by) {
+                    (Activity::Resting, Some(left)) => {
+                        format!("{name} has run, and rests for {}", output::rough(left))
+                    }
+                    _ => format!(
+                        "{name} is held by {}, {}",
+                        holder.owner,
+                        lease_left(free_by)
+                    ),
+                }));
+            }
+            Ok(Begun::Already { tick, at }) => {
+                return Ok(Answer::Ran(has_run(name, args.tick, tick, at)));
+            }
+            Ok(_) => return Ok(Answer::Conflict(format!("{name} is held by somebody else"))),
+            Err(error) => error,
+        };
+        let is_outage = matches!(
+            error,
+            AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. }
+        );
+        match wait.left(asked) {
+            Some(left) if is_outage => {
+                report.say(format_args!("{error}; trying again"));
+                wait = left;
+                left.pause(FIRST_PAUSE).await;
+            }
+            _ => return Err(Library(error).into()),
+        }
+    }
+}
+
+fn has_run(name: &str, asked: Option<Tick>, last: Tick, at: SystemTime) -> String {
+    let at = humantime::format_rfc3339_seconds(at);
+    match asked {
+        Some(tick) if tick != last => {
+            format!("{name} has run a later moment than {tick}: {last}, at {at}")
+        }
+        _ => format!("{name} has been run for {last}, at {at}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_a_second_to_a_year() {
+        assert_eq!(parse_period("15m"), Ok(Duration::from_secs(900)));
+        for odd in ["0s", "999ms", "366days", "15", "x", ""] {
+            assert!(parse_period(odd).is_err(), "{odd}");
+        }
+    }
+}

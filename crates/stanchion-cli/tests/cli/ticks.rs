@@ -1,0 +1,164 @@
+//! `--tick`, `--every`: one run for each moment of a schedule, on one machine of many.
+
+use stanchion_testkit::{RedisServer, Signal, eventually_blocking};
+
+use crate::support::{SOON, code, is_held, json, output, start_script, text};
+
+/// The server's clock, in seconds.
+fn now(server: &RedisServer) -> u64 {
+    let time = server.cli(&["TIME"]);
+    time.as_array()[0].as_text().parse().unwrap()
+}
+
+fn nightly<'a>(tick: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec!["run", "nightly", "--tick", tick];
+    args.extend(more);
+    args.extend(["--", "sh", "-c", "echo ran $STANCHION_TICK"]);
+    args
+}
+
+#[test]
+fn the_second_machine_is_told_that_it_has_run() {
+    let server = RedisServer::start();
+    let tick = (now(&server) - 60).to_string();
+    let first = output(&server, &nightly(&tick, &[]));
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    let ran = text(&first.stdout);
+    assert!(ran.starts_with("ran 20") && ran.ends_with("Z\n"), "{ran}");
+    assert!(!is_held(&server, "nightly"));
+
+    let second = output(&server, &nightly(&tick, &[]));
+    assert_eq!(
+        (second.status.code(), text(&second.stdout)),
+        (Some(75), String::new())
+    );
+    let told = text(&second.stderr);
+    assert!(told.contains("nightly has been run for 20"), "{told}");
+    assert_eq!(code(&server, &nightly(&tick, &["-E", "0"])), Some(0));
+
+    let second = json(&output(&server, &nightly(&tick, &["--json"])).stderr);
+    assert_eq!(
+        (&second["outcome"], &second["exit_code"]),
+        (&"already_ran".into(), &75.into())
+    );
+
+    // The same moment, written otherwise, and the next one.
+    let written = ran.trim().trim_start_matches("ran ");
+    assert_eq!(code(&server, &nightly(written, &[])), Some(75));
+    let next = (now(&server) - 59).to_string();
+    assert_eq!(code(&server, &nightly(&next, &[])), Some(0));
+    assert_eq!(code(&server, &nightly(&tick, &[])), Some(75));
+}
+
+/// Hosts with the same line of cron, one after the other, each when the run before is over: the flagship example of the README.
+#[test]
+fn hosts_one_after_the_other_run_once_in_a_period() {
+    let server = RedisServer::start();
+    let args = [
+        "run", "nightly", "--every", "365d", "-E", "0", "--", "echo", "ran",
+    ];
+    let first = output(&server, &args);
+    assert_eq!(text(&first.stdout), "ran\n", "{}", text(&first.stderr));
+    for _ in 0..2 {
+        let late = output(&server, &args);
+        assert_eq!(
+            (late.status.code(), text(&late.stdout)),
+            (Some(0), String::new())
+        );
+    }
+}
+
+/// Killed in mid-run, `run` leaves a tick that has run as far as it came. The next one waits for nothing but the lease.
+#[test]
+fn a_tick_whose_runner_was_killed_is_not_run_again() {
+    let server = RedisServer::start();
+    let tick = (now(&server) - 60).to_string();
+    let options = ["nightly", "--tick", &tick, "--lease", "2s"];
+    let mut run = start_script(&server, &options, "echo ready; idle");
+    let overlap = output(&server, &nightly(&tick, &[]));
+    assert_eq!(overlap.status.code(), Some(75));
+    assert!(
+        text(&overlap.stderr).contains("nightly is held by"),
+        "{}",
+        text(&overlap.stderr)
+    );
+    run.signal(Signal::Kill);
+    run.wait(SOON);
+    eventually_blocking("the lease ends it", || !is_held(&server, "nightly"));
+    let again = output(&server, &nightly(&tick, &[]));
+    assert_eq!(
+        (again.status.code(), text(&again.stdout)),
+        (Some(75), String::new())
+    );
+    assert!(
+        text(&again.stderr).contains("has been run"),
+        "{}",
+        text(&again.stderr)
+    );
+    let next = (now(&server) - 59).to_string();
+    assert_eq!(code(&server, &nightly(&next, &[])), Some(0));
+}
+
+#[test]
+fn a_quick_run_rests_for_exactly_its_least_time() {
+    let server = RedisServer::start();
+    let args = [
+        "run",
+        "nightly",
+        "--wait",
+        "0",
+        "--at-least",
+        "3s",
+        "--",
+        "true",
+    ];
+    assert_eq!(code(&server, &args), Some(0));
+    // The lease is 30 s.
+    let left = server.cli(&["PTTL", "nightly"]).as_int();
+    assert!((1..=3_000).contains(&left), "{left}");
+    let rests = output(&server, &args);
+    assert_eq!(rests.status.code(), Some(75));
+    assert!(
+        text(&rests.stderr).contains("nightly has run, and rests for"),
+        "{}",
+        text(&rests.stderr)
+    );
+    eventually_blocking("the rest ends", || !is_held(&server, "nightly"));
+    assert_eq!(code(&server, &args), Some(0));
+}
+
+#[test]
+fn what_is_no_moment_is_refused() {
+    let server = RedisServer::start();
+    let ahead = (now(&server) + 7_200).to_string();
+    let old = (now(&server) - 8 * 86_400).to_string();
+    for (options, exit, message) in [
+        (&["--tick", "soon"][..], 2, "RFC 3339"),
+        (&["--tick", "2026-11-23"], 2, "RFC 3339"),
+        (&["--every", "0s"], 2, "1s to 365days"),
+        (&["--every", "1h", "--tick", "0"], 2, "cannot be used with"),
+        (&["--every", "1h", "--fair"], 2, "cannot be used with"),
+        (&["--tick", &ahead], 78, "ahead of the server's clock"),
+        (&["--tick", &old], 78, "older than"),
+    ] {
+        let mut args = vec!["run", "nightly"];
+        args.extend(options);
+        args.extend(["--", "echo", "ran"]);
+        let refused = output(&server, &args);
+        let told = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(exit), "{options:?}: {told}");
+        assert!(told.contains(message), "{options:?}: {told}");
+        assert!(refused.stdout.is_empty());
+    }
+    let left = server.keys();
+    assert!(!left.iter().any(|key| key.contains("nightly")), "{left:?}");
+}
+
+/// It does not wait for the server either, unless it is told to: jobs of an outage must not pile up.
+#[test]
+fn without_a_server_it_ends_at_once() {
+    let mut server = RedisServer::start();
+    let tick = now(&server).to_string();
+    server.kill();
+    assert_eq!(code(&server, &nightly(&tick, &[])), Some(69));
+}

@@ -1,0 +1,436 @@
+//! The job.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use stanchion_core::primitive::{Handle, Resend, Synchronizer};
+use stanchion_core::{
+    AcquireError, AcquireOptions, Client, Fencing, InvalidName, Lease, Name, QueryError, Rejection,
+    ReleaseError,
+};
+use stanchion_lock::Lock;
+
+use crate::guard::{JobGuard, JobRun};
+use crate::outcome::{Begun, JobStatus, Outcome, Refused, Unknown, refused};
+use crate::scripts::{AHEAD, Keys, Run};
+use crate::tick::Tick;
+
+/// The time for which it is known which ticks have run.
+const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
+
+/// A job that processes share by its name: at most one of them runs it at a time, the others skip it. Cheap to clone; handles
+/// have no state.
+///
+/// # Guarantees
+/// * P1: at most one process runs it at a time, until its [`valid_until`](JobGuard::valid_until), and nobody while a
+///   [`Lock`] of the same name is held.
+/// * [`run_tick`](Self::run_tick) begins at most one run for each tick, and exactly one if anybody who asks finds the job free:
+///   whatever the clocks of the machines, however short the run, also when it fails, and after a failover as long as the server
+///   keeps its data. A tick whose run dies is not run again.
+/// * [`at_least`](Self::at_least): no other run begins before that time has passed since this one began, on the server's clock,
+///   also when its process is killed.
+/// * P2: [fencing tokens](JobRun::fencing_token) grow. P3: a run that was dropped before its work was called leaves neither a
+///   hold nor a claim of its tick.
+/// * Nobody waits: contention is answered at once.
+///
+/// # On the wire
+/// The hash, the line and the channels of the [`Lock`] of this name: Redisson's `RLock` excludes it and is excluded. Beside it
+/// the hash `stanchion_job_last:{name}` with the last tick and the last run. A run is two commands.
+#[derive(Clone, Debug)]
+pub struct Job {
+    handle: Handle,
+    keys: Arc<Keys>,
+    options: AcquireOptions,
+    least: Duration,
+    remember: Duration,
+}
+
+impl Job {
+    /// Returns a handle to the job called `name`, with names as those of a [`Lock`]. Sends nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use stanchion_jobs::{Client, Job, Outcome};
+    ///
+    /// # let url = "memory://job-new";
+    /// let client = Client::connect(url).await?; // redis://…
+    /// let nightly = Job::new(&client, "nightly")?
+    ///     .at_least(Duration::from_secs(5 * 60)) // more than the clocks of the machines differ by
+    ///     .max_run(Duration::from_secs(3600));
+    /// match nightly.run(|_| async { "report" }).await? {
+    ///     Outcome::Done(report) => println!("{report}"),
+    ///     Outcome::Skipped { holder, .. } => println!("{} runs it, or has run it", holder.owner),
+    ///     other => println!("{other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let handle = Handle::of(client);
+        let keys = Keys::new(&handle, Lock::new(client, name)?, Fencing::default());
+        Ok(Self {
+            handle,
+            keys: Arc::new(keys),
+            options: AcquireOptions::new(),
+            least: Duration::ZERO,
+            remember: REMEMBER,
+        })
+    }
+
+    /// Returns the same job with a time that has to pass, from the beginning of a run, before another may begin: at most 30 days.
+    ///
+    /// For jobs that several machines start at the same time by clocks that differ: choose more than the difference, and less than
+    /// the time between two starts. A run that ends sooner leaves the job at rest: nobody holds it, its process may end, and the
+    /// server frees it when the time has passed. [`run_tick`](Self::run_tick) needs no such time.
+    #[must_use]
+    pub fn at_least(mut self, least: Duration) -> Self {
+        self.least = least;
+        self
+    }
+
+    /// Returns the same job with the longest time of a run. After it the work is dropped at an await point, and the outcome is
+    /// [`Outcome::Lost`] with [`LostReason::MaxHold`](crate::LostReason::MaxHold). Default: none; a run lasts as long as its work.
+    #[must_use]
+    pub fn max_run(mut self, most: Duration) -> Self {
+        self.options = self.options.max_hold(most);
+        self
+    }
+
+    /// Returns the same job with other options for its runs: lease, renewal, longest hold, timeout of the request.
+    #[must_use]
+    pub fn with_options(mut self, options: AcquireOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Returns the same job with another lease: the time after which the job is free when its process dies. Default 30 s.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Lease) -> Self {
+        self.options = self.options.lease(lease);
+        self
+    }
+
+    /// Returns the same job with tokens from another source. All users of a name must agree on it.
+    #[must_use]
+    pub fn with_fencing(mut self, fencing: Fencing) -> Self {
+        self.keys = Arc::new(self.keys.with_fencing(&self.handle, fencing));
+        self
+    }
+
+    /// Returns the same job that remembers for another time which ticks have run, and what its last run was: 1 s or more; default
+    /// 7 days. Choose more than the age of the oldest tick that a machine may ask for; older ones are refused.
+    #[must_use]
+    pub fn remember(mut self, time: Duration) -> Self {
+        self.remember = time;
+        self
+    }
+
+    /// Returns the name, key prefix included.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        self.keys.name()
+    }
+
+    /// Runs `work` if nobody else runs the job, and it does not rest.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # use stanchion_jobs::{Activity, Client, Job, Outcome};
+    /// # let client = Client::connect("memory://job-run").await?;
+    /// let mail = Job::new(&client, "mail")?.at_least(Duration::from_secs(60));
+    /// let first = mail.run(|run| async move { run.fencing_token() }).await?;
+    /// assert!(matches!(first, Outcome::Done(Some(_token))));
+    /// match mail.run(|_| async { "again" }).await? { // on another machine, whose clock is late
+    ///     Outcome::Skipped { holder, free_by } => {
+    ///         assert_eq!(holder.activity, Activity::Resting);
+    ///         assert!(free_by > Some(Duration::from_secs(50)));
+    ///     }
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AcquireError`]; then `work` was not called. Not for contention.
+    ///
+    /// # Cancel safety
+    /// Dropped before `work` was called, it leaves nothing (P3). Dropped later, the run is over, as if the work had ended: the job
+    /// rests until its least time has passed.
+    ///
+    /// # On the wire
+    /// One script before `work`, one after it, and the renewals.
+    pub fn run<F, Fut>(
+        &self,
+        work: F,
+    ) -> impl Future<Output = Result<Outcome<Fut::Output>, AcquireError>> + use<F, Fut>
+    where
+        F: FnOnce(JobRun) -> Fut,
+        Fut: Future,
+    {
+        let job = self.clone();
+        async move { job.run_of(None, work).await }
+    }
+
+    /// Runs `work` if `tick` has not been run by anybody, and nobody runs the job.
+    ///
+    /// A later tick that has run counts for all before it. While a run goes on, of this tick or another, it is skipped; whoever asks
+    /// after that run is told that the tick has run, or runs it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # use stanchion_jobs::{Client, Job, Outcome, Tick};
+    /// # let client = Client::connect("memory://job-run_tick").await?;
+    /// let invoices = Job::new(&client, "invoices")?;
+    /// // A timer on each machine, every quarter of an hour. Their clocks differ.
+    /// let tick = Tick::every(Duration::from_secs(15 * 60))?;
+    /// let here = invoices.run_tick(tick, |_| async { "sent" }).await?;
+    /// assert_eq!(here, Outcome::Done("sent"));
+    /// let there = invoices.run_tick(tick, |_| async { "sent twice" }).await?; // a moment or a minute later
+    /// assert!(matches!(there, Outcome::Already { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run). [`Rejection::InvalidOption`](crate::Rejection::InvalidOption) for a tick more than an hour ahead of the
+    /// server's clock, and for one that is older than the job [remembers](Self::remember).
+    ///
+    /// # Cancel safety
+    /// As [`run`](Self::run): the claim of the tick is taken back if `work` was not called.
+    ///
+    /// # On the wire
+    /// As [`run`](Self::run): the tick is claimed in the script that acquires.
+    pub fn run_tick<F, Fut>(
+        &self,
+        tick: Tick,
+        work: F,
+    ) -> impl Future<Output = Result<Outcome<Fut::Output>, AcquireError>> + use<F, Fut>
+    where
+        F: FnOnce(JobRun) -> Fut,
+        Fut: Future,
+    {
+        let job = self.clone();
+        async move { job.run_of(Some(tick), work).await }
+    }
+
+    async fn run_of<F, Fut>(
+        &self,
+        tick: Option<Tick>,
+        work: F,
+    ) -> Result<Outcome<Fut::Output>, AcquireError>
+    where
+        F: FnOnce(JobRun) -> Fut,
+        Fut: Future,
+    {
+        let guard = match self.ask(tick).await? {
+            Begun::Running(guard) => guard,
+            Begun::Skipped { holder, free_by } => return Ok(Outcome::Skipped { holder, free_by }),
+            Begun::Already { tick, at } => return Ok(Outcome::Already { tick, at }),
+        };
+        let run = guard.seen();
+        // The call of `work` is part of the work: it may block or panic, too.
+        let worked = guard.run(async { work(run).await }).await;
+        let out = match worked {
+            Ok(out) => out,
+            Err(lost) => {
+                let reason = lost.reason;
+                return Ok(Outcome::Lost { reason, done: None });
+            }
+        };
+        match guard.release().await {
+            Ok(()) => Ok(Outcome::Done(out)),
+            // P8: it ended under nobody knows whose hold.
+            Err(ReleaseError::Lost(lost)) => Ok(Outcome::Lost {
+                reason: lost.reason,
+                done: Some(out),
+            }),
+            // The work is done. What the server still has is ended by the background, or by the lease.
+            Err(error) => {
+                tracing::warn!(name = %self.name(), %error, "the end of a job's run is not confirmed");
+                Ok(Outcome::Done(out))
+            }
+        }
+    }
+
+    /// Begins a run, for code that is no single future: until the guard is released or dropped.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_jobs::{Begun, Client, Job};
+    /// # let client = Client::connect("memory://job-begin").await?;
+    /// let nightly = Job::new(&client, "nightly")?;
+    /// if let Begun::Running(run) = nightly.begin().await? {
+    ///     let child = std::process::Command::new("true").status(); // a command that gets the token
+    ///     println!("{child:?} under {:?}", run.fencing_token());
+    ///     run.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AcquireError`], but never for contention. Ends within the operation timeout (5 s).
+    ///
+    /// # Cancel safety
+    /// Safe: what was sent is undone in the background (P3).
+    ///
+    /// # On the wire
+    /// One script. It is sent again after a lost reply, with the effect of once (P6).
+    pub fn begin(&self) -> impl Future<Output = Result<Begun, AcquireError>> + Send + 'static {
+        let job = self.clone();
+        async move { job.ask(None).await }
+    }
+
+    /// As [`begin`](Self::begin), for a tick that nobody has run: see [`run_tick`](Self::run_tick).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # use stanchion_jobs::{Begun, Client, Job, Tick};
+    /// # let client = Client::connect("memory://job-begin_tick").await?;
+    /// let nightly = Job::new(&client, "nightly")?;
+    /// let tick = Tick::every(Duration::from_secs(86_400))?;
+    /// if let Begun::Running(run) = nightly.begin_tick(tick).await? {
+    ///     assert_eq!(run.tick(), Some(tick));
+    ///     run.release().await?;
+    /// }
+    /// assert!(matches!(nightly.begin_tick(tick).await?, Begun::Already { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run_tick`](Self::run_tick).
+    ///
+    /// # Cancel safety
+    /// As [`begin`](Self::begin). The tick of a guard that was returned has run, also if nothing is done under it.
+    ///
+    /// # On the wire
+    /// As [`begin`](Self::begin).
+    pub fn begin_tick(
+        &self,
+        tick: Tick,
+    ) -> impl Future<Output = Result<Begun, AcquireError>> + Send + 'static {
+        let job = self.clone();
+        async move { job.ask(Some(tick)).await }
+    }
+
+    async fn ask(&self, tick: Option<Tick>) -> Result<Begun, AcquireError> {
+        let options = self.options()?;
+        let run = Arc::new(Run {
+            keys: Arc::clone(&self.keys),
+            tick,
+            least: self.least,
+            remember: self.remember.max(self.least),
+            rests: self.handle.operation().id,
+            begun: AtomicBool::new(false),
+        });
+        let sync = Arc::clone(&run) as Arc<dyn Synchronizer>;
+        let answer = self.handle.ask(&sync, &options, Lease::default()).await?;
+        let refusal = match answer {
+            Ok(hold) => {
+                // No await from here to the caller: a future dropped before this has run nothing, and its claim is taken back.
+                run.begun.store(true, Ordering::Release);
+                return Ok(Begun::Running(JobGuard::new(hold, tick)));
+            }
+            Err(refusal) => refusal,
+        };
+        match refused(&refusal) {
+            Refused::Held(holder, free_by) => Ok(Begun::Skipped { holder, free_by }),
+            Refused::Ran(tick, at) => Ok(Begun::Already { tick, at }),
+            Refused::Rejected(rejection) => Err(self.rejected(rejection)),
+            Refused::Unknown(why) => {
+                let tick = tick.map_or_else(String::new, |tick| tick.to_string());
+                let rule = match why {
+                    Unknown::Ahead => format!(
+                        "the tick {tick} is more than {} ahead of the server's clock",
+                        humantime::format_duration(AHEAD)
+                    ),
+                    Unknown::Old => format!(
+                        "the tick {tick} is older than the {} for which this job remembers what has run",
+                        humantime::format_duration(self.remember)
+                    ),
+                };
+                Err(self.rejected(Rejection::InvalidOption { rule }))
+            }
+        }
+    }
+
+    /// Checks the options, and adds the least time.
+    fn options(&self) -> Result<AcquireOptions, AcquireError> {
+        let invalid = |rule| Err(self.rejected(Rejection::InvalidOption { rule }));
+        let options = self.options.clone();
+        if options.has_owner() {
+            return invalid(
+                "a run of a job is an owner of its own: options with an owner are for locks".into(),
+            );
+        }
+        let remembered = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 86_400);
+        if !remembered.contains(&self.remember) {
+            let given = humantime::format_duration(self.remember);
+            return invalid(format!("remember {given}: 1s to 10 years"));
+        }
+        if self.least.is_zero() {
+            return Ok(options);
+        }
+        // P3: asked for in the acquire, so that it holds also when this process is killed.
+        match Lease::new(self.least.max(Lease::MIN.length())) {
+            Ok(least) => Ok(options.first_lease(least)),
+            Err(_) => {
+                let given = humantime::format_duration(self.least);
+                invalid(format!("at_least {given}: at most 30days"))
+            }
+        }
+    }
+
+    fn rejected(&self, rejection: Rejection) -> AcquireError {
+        AcquireError::Rejected {
+            name: self.name().clone(),
+            rejection,
+        }
+    }
+
+    /// Returns the holder, the last tick and the last run.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_jobs::{Client, Job};
+    /// # let client = Client::connect("memory://job-status").await?;
+    /// let nightly = Job::new(&client, "nightly")?;
+    /// let _ = nightly.run(|_| async {}).await?;
+    /// let status = nightly.status().await?;
+    /// assert_eq!(status.holder, None);
+    /// let last = status.last_run.ok_or("never ran")?;
+    /// assert!(last.ended >= Some(last.began));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::WrongType`] when the name belongs to something else.
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// One script.
+    pub async fn status(&self) -> Result<JobStatus, QueryError> {
+        let call = self.keys.status();
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        JobStatus::read(&reply)
+    }
+}

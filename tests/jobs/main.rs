@@ -1,0 +1,110 @@
+//! Jobs: one run for each tick whatever the clocks, a least time, and what is left of a run that was dropped, lost or killed.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod chaos;
+mod dropped;
+mod failovers;
+mod least;
+mod lost_replies;
+mod neighbours;
+mod ticks;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use stanchion::embedded::Reply;
+use stanchion::{Client, Job, Tick};
+use stanchion_testkit::eventually_async;
+use stanchion_tests::World;
+
+/// Runs each test on the engine in virtual time and on a real server.
+macro_rules! on_both {
+    ($($(#[$doc:meta])* async fn $name:ident($world:ident) $body:block)*) => {
+        $(
+            mod $name {
+                use super::*;
+
+                $(#[$doc])*
+                async fn check($world: &World) $body
+
+                #[tokio::test(start_paused = true)]
+                async fn engine() {
+                    check(&World::engine()).await;
+                }
+
+                #[tokio::test]
+                async fn server() {
+                    if let Some(world) = World::server(stringify!($name)) {
+                        check(&world).await;
+                    }
+                }
+            }
+        )*
+    };
+}
+pub(crate) use on_both;
+
+/// The record of the job `nightly`.
+const RECORD: &str = "stanchion_job_last:{nightly}";
+
+const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The job `nightly`, of a client as another machine has one.
+fn nightly(client: &Client) -> Job {
+    Job::new(client, "nightly").unwrap()
+}
+
+/// The server's clock.
+fn server_time(world: &World) -> SystemTime {
+    let text = match world {
+        World::Engine(engine) => match engine.execute(&["TIME"]) {
+            Reply::Array(parts) => parts
+                .iter()
+                .map(|part| match part {
+                    Reply::Bulk(bytes) => String::from_utf8(bytes.clone()).unwrap(),
+                    other => panic!("{other:?}"),
+                })
+                .collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        },
+        World::Server(server) => server
+            .cli(&["TIME"])
+            .as_array()
+            .iter()
+            .map(|part| part.as_text().to_owned())
+            .collect(),
+    };
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    UNIX_EPOCH + Duration::from_secs(number(&text[0])) + Duration::from_micros(number(&text[1]))
+}
+
+/// The last whole minute of the server's clock.
+fn this_minute(world: &World) -> Tick {
+    Tick::rounded_down(server_time(world), seconds(60)).unwrap()
+}
+
+fn after(tick: Tick, time: Duration) -> Tick {
+    Tick::at(tick.time() + time).unwrap()
+}
+
+/// What is left of `nightly` on the server's clock; negative: free, or without an end.
+fn ttl(world: &World) -> i64 {
+    world.admin(&["PTTL", "nightly"]).parse().unwrap()
+}
+
+fn field(world: &World, field: &str) -> String {
+    world.admin(&["HGET", RECORD, field])
+}
+
+/// Waits until nothing is left but the record of the last run.
+async fn at_rest(world: &World) {
+    eventually_async("only the record is left", async || {
+        world.keys().iter().all(|key| key == RECORD)
+    })
+    .await;
+}

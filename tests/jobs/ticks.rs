@@ -1,0 +1,212 @@
+//! One run for each tick, whatever the machines' clocks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
+
+use stanchion::{AcquireError, Activity, Begun, LostReason, Outcome, Rejection, Tick};
+use stanchion_tests::World;
+
+use crate::*;
+
+on_both! {
+    /// The first run is over before the second machine asks: a lock alone would let it run again.
+    async fn two_machines_a_second_apart_run_once(world) {
+        let (one, other) = (world.client().await, world.client().await);
+        let tick = this_minute(world);
+        let first = nightly(&one).run_tick(tick, |run| async move { run.tick() }).await.unwrap();
+        assert_eq!(first, Outcome::Done(Some(tick)));
+        let begun = server_time(world);
+        tokio::time::sleep(ms(1_000)).await;
+        let second = nightly(&other).run_tick(tick, |_| async { panic!("twice") }).await.unwrap();
+        let Outcome::<()>::Already { tick: ran, at } = second else { panic!("{second:?}") };
+        assert_eq!(ran, tick);
+        assert!(at <= begun && begun.duration_since(at).unwrap() < seconds(5), "{at:?}");
+        at_rest(world).await;
+    }
+
+    async fn a_run_that_fails_has_run(world) {
+        let client = world.client().await;
+        let tick = this_minute(world);
+        let failed = nightly(&client).run_tick(tick, |_| async { Err::<(), _>("no disk") }).await.unwrap();
+        assert_eq!(failed, Outcome::Done(Err("no disk")));
+        let again = nightly(&client).begin_tick(tick).await.unwrap();
+        assert!(matches!(again, Begun::Already { .. }), "{again:?}");
+    }
+
+    async fn a_later_tick_counts_for_all_before_it(world) {
+        let client = world.client().await;
+        let (job, tick) = (nightly(&client), this_minute(world));
+        assert_eq!(job.run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
+        let before = Tick::from_unix_millis(tick.unix_millis() - 1).unwrap();
+        let late = job.run_tick(before, |_| async { panic!("an old one") }).await.unwrap();
+        assert!(matches!(late, Outcome::<()>::Already { tick: last, .. } if last == tick), "{late:?}");
+        let next = after(tick, ms(1));
+        assert_eq!(job.run_tick(next, |_| async {}).await.unwrap(), Outcome::Done(()));
+    }
+
+    async fn who_runs_a_tick_keeps_others_from_it_and_from_the_next(world) {
+        let (one, other) = (world.client().await, world.client().await);
+        let tick = this_minute(world);
+        let next = after(tick, ms(500));
+        let Begun::Running(run) = nightly(&one).begin_tick(tick).await.unwrap() else { panic!() };
+        // It has not run yet: perhaps it never begins.
+        let same = nightly(&other).begin_tick(tick).await.unwrap();
+        assert!(matches!(same, Begun::Skipped { .. }), "{same:?}");
+        let before = Tick::from_unix_millis(tick.unix_millis() - 1).unwrap();
+        let before = nightly(&other).begin_tick(before).await.unwrap();
+        assert!(matches!(before, Begun::Skipped { .. }), "{before:?}");
+        let overlap = nightly(&other).begin_tick(next).await.unwrap();
+        let Begun::Skipped { holder, free_by } = overlap else { panic!("{overlap:?}") };
+        assert_eq!(holder.owner, run.owner().to_string());
+        assert_eq!(holder.activity, Activity::Running);
+        assert!(free_by > Some(seconds(20)) && free_by <= Some(seconds(30)), "{free_by:?}");
+        run.release().await.unwrap();
+        let same = nightly(&other).begin_tick(tick).await.unwrap();
+        assert!(matches!(same, Begun::Already { .. }), "{same:?}");
+        // Who comes for it later, because its clock is late, runs it: nobody has.
+        let Begun::Running(run) = nightly(&other).begin_tick(next).await.unwrap() else { panic!() };
+        assert_eq!(run.tick(), Some(next));
+        run.release().await.unwrap();
+        at_rest(world).await;
+    }
+
+    async fn a_run_without_a_tick_leaves_the_ticks_as_they_are(world) {
+        let client = world.client().await;
+        let (job, tick) = (nightly(&client), this_minute(world));
+        assert_eq!(job.run(|run| async move { run.tick() }).await.unwrap(), Outcome::Done(None));
+        assert_eq!(job.run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
+        assert_eq!(job.run(|_| async {}).await.unwrap(), Outcome::Done(()));
+        let again = job.begin_tick(tick).await.unwrap();
+        assert!(matches!(again, Begun::Already { tick: last, .. } if last == tick), "{again:?}");
+    }
+
+    /// A machine that thinks it is next year must not keep the job from running until then.
+    async fn a_tick_that_cannot_be_judged_is_refused_and_claims_nothing(world) {
+        let client = world.client().await;
+        let (job, tick) = (nightly(&client), this_minute(world));
+        for (odd, rule) in [
+            (after(tick, seconds(3_700)), "more than 1h ahead of the server's clock"),
+            (Tick::at(tick.time() - seconds(8 * 86_400)).unwrap(), "older than the 7days"),
+        ] {
+            let error = job.run_tick(odd, |_| async {}).await.unwrap_err();
+            let AcquireError::Rejected { rejection: Rejection::InvalidOption { rule: told }, .. } = &error else {
+                panic!("{error}");
+            };
+            assert!(told.contains(rule) && told.contains(&odd.to_string()), "{told}");
+        }
+        assert!(world.keys().is_empty(), "{:?}", world.keys());
+        assert_eq!(job.run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
+    }
+
+    /// The run of a later tick goes on: what has run before is known to have run.
+    async fn during_a_run_the_ticks_before_it_have_run(world) {
+        let (one, other) = (world.client().await, world.client().await);
+        let tick = this_minute(world);
+        assert_eq!(nightly(&one).run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
+        let Begun::Running(run) = nightly(&one).begin_tick(after(tick, ms(2))).await.unwrap() else { panic!() };
+        let before = nightly(&other).begin_tick(tick).await.unwrap();
+        assert!(matches!(before, Begun::Already { tick: last, .. } if last == tick), "{before:?}");
+        let between = nightly(&other).begin_tick(after(tick, ms(1))).await.unwrap();
+        assert!(matches!(between, Begun::Skipped { .. }), "{between:?}");
+        run.release().await.unwrap();
+        // A run of no tick is no run of the last one.
+        let Begun::Running(run) = nightly(&one).begin().await.unwrap() else { panic!() };
+        let last = nightly(&other).begin_tick(after(tick, ms(2))).await.unwrap();
+        assert!(matches!(last, Begun::Already { .. }), "{last:?}");
+        run.release().await.unwrap();
+    }
+
+    async fn the_record_stays_for_as_long_as_is_remembered(world) {
+        let client = world.client().await;
+        let (job, tick) = (nightly(&client), this_minute(world));
+        assert_eq!(job.run_tick(tick, |_| async {}).await.unwrap(), Outcome::Done(()));
+        let left: u64 = world.admin(&["PTTL", RECORD]).parse().unwrap();
+        assert!((7 * 86_400_000 - 5_000..=7 * 86_400_000).contains(&left), "{left}");
+        let brief = job.remember(seconds(90));
+        assert_eq!(brief.run_tick(after(tick, ms(1)), |_| async {}).await.unwrap(), Outcome::Done(()));
+        let left: u64 = world.admin(&["PTTL", RECORD]).parse().unwrap();
+        assert!((80_000..=90_000).contains(&left), "{left}");
+    }
+
+    async fn the_status_tells_of_the_last_run(world) {
+        let client = world.client().await;
+        let (job, tick) = (nightly(&client), this_minute(world));
+        let never = job.status().await.unwrap();
+        assert_eq!((never.holder, never.free_by, never.last_tick, never.last_run), (None, None, None, None));
+        let Begun::Running(run) = job.begin_tick(tick).await.unwrap() else { panic!() };
+        let status = job.status().await.unwrap();
+        assert_eq!(status.holder.unwrap().activity, Activity::Running);
+        assert_eq!(status.last_tick, Some(tick));
+        let last = status.last_run.unwrap();
+        assert_eq!((last.owner, last.ended), (run.owner().to_string(), None));
+        run.release().await.unwrap();
+        let status = job.status().await.unwrap();
+        assert_eq!(status.holder, None);
+        assert!(status.last_run.unwrap().ended.unwrap() >= last.began);
+    }
+
+    /// As ShedLock's users ask for: the time limit of a run is a number of its own, and what it ends is told from what ended.
+    async fn a_run_over_its_longest_time_is_dropped_and_its_tick_has_run(world) {
+        let client = world.client().await;
+        let tick = this_minute(world);
+        let job = nightly(&client).max_run(ms(300));
+        let long = job.run_tick(tick, |_| std::future::pending::<()>()).await.unwrap();
+        assert_eq!(long, Outcome::Lost { reason: LostReason::MaxHold, done: None });
+        at_rest(world).await;
+        let again = job.begin_tick(tick).await.unwrap();
+        assert!(matches!(again, Begun::Already { .. }), "{again:?}");
+        let next = job.run_tick(after(tick, ms(1)), |_| async {}).await.unwrap();
+        assert_eq!(next, Outcome::Done(()));
+    }
+}
+
+/// Sixteen machines whose clocks are wrong by up to half a minute, each with a timer that fires at the full minute of its own
+/// clock, and a little late. They run every minute once: not twice, and not never.
+#[tokio::test(start_paused = true)]
+async fn a_fleet_with_wrong_clocks_runs_each_tick_once() {
+    const MACHINES: u64 = 16;
+    const MINUTES: u64 = 60;
+    let world = World::engine();
+    let period = seconds(60);
+    let runs: Arc<Vec<AtomicU32>> = Arc::new((0..MINUTES).map(|_| AtomicU32::new(0)).collect());
+    let first = after(this_minute(&world), period);
+    let started = server_time(&world);
+    let began = tokio::time::Instant::now();
+    let mut fleet = Vec::new();
+    for (n, client) in world.fleet(16).await.into_iter().enumerate() {
+        let n = n as u64;
+        // -30 s to +30 s, and 0 to 750 ms late.
+        let (ahead, late) = (seconds(60) * u32::try_from(n).unwrap() / 15, ms(n * 50));
+        let runs = Arc::clone(&runs);
+        fleet.push(tokio::spawn(async move {
+            let clock = || started + began.elapsed() + ahead - seconds(30);
+            for minute in 0..MINUTES {
+                let due: SystemTime = first.time() + period * u32::try_from(minute).unwrap() + late;
+                let pause = due.duration_since(clock()).unwrap_or_default();
+                tokio::time::sleep(pause).await;
+                let tick = Tick::rounded_down(clock(), period).unwrap();
+                let work = async |minute: usize| {
+                    runs[minute].fetch_add(1, Ordering::Relaxed);
+                    // Some are quick, some last for longer than the clocks differ.
+                    tokio::time::sleep(ms((n * 7_000) % 45_000)).await;
+                };
+                let number = (tick.unix_millis() - first.unix_millis()) / 60_000;
+                let number = usize::try_from(number).unwrap();
+                let _ = nightly(&client)
+                    .run_tick(tick, |_| work(number))
+                    .await
+                    .unwrap();
+            }
+        }));
+    }
+    for machine in fleet {
+        machine.await.unwrap();
+    }
+    let runs: Vec<u32> = runs.iter().map(|n| n.load(Ordering::Relaxed)).collect();
+    assert_eq!(
+        runs,
+        vec![1; usize::try_from(MINUTES).unwrap()],
+        "{MACHINES} machines"
+    );
+}
