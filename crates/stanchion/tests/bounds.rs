@@ -31,7 +31,7 @@ fn bounds() {
     primitives();
     #[cfg(feature = "embedded")]
     engine();
-    let _compiled: [fn(); 10] = [
+    let _compiled: [fn(); 12] = [
         clients,
         elections,
         guards,
@@ -265,6 +265,7 @@ fn elections() {
     spawned(Leadership::requested(&any()));
     awaited(Leadership::run(&any(), async {}));
     awaited(Leadership::renew(&any()));
+    awaited(Leadership::renew_for(&any(), any()));
     spawned(Leadership::release(any()));
     awaited(Term::proclaim(&any(), ""));
     spawned(Term::challenged(&any()));
@@ -492,5 +493,6 @@ fn jobs() {
     spawned(JobGuard::requested(&any()));
     awaited(JobGuard::run(&any(), async {}));
     awaited(JobGuard::renew(&any()));
+    awaited(JobGuard::renew_for(&any(), any()));
     spawned(JobGuard::release(any()));
 }
