@@ -187,19 +187,24 @@ async fn next_turn(
     deadline: Moment,
     watch: Option<&mut Watch>,
 ) -> Turn {
-    let turn = own_turn(core, ticket, deadline);
-    let Some(watch) = watch else {
-        return turn.await;
-    };
-    // Boxed, as all that is rare here.
-    Box::pin(async {
-        tokio::select! {
-            biased;
-            turn = turn => turn,
-            cycle = watch.must_give_up() => Turn::Deadlock(cycle),
-        }
-    })
-    .await
+    match watch {
+        None => own_turn(core, ticket, deadline).await,
+        // Boxed, as all that is rare here.
+        Some(watch) => Box::pin(own_turn_or_deadlock(core, ticket, deadline, watch)).await,
+    }
+}
+
+async fn own_turn_or_deadlock(
+    core: &Core,
+    ticket: &mut Ticket,
+    deadline: Moment,
+    watch: &mut Watch,
+) -> Turn {
+    tokio::select! {
+        biased;
+        turn = own_turn(core, ticket, deadline) => turn,
+        cycle = watch.must_give_up() => Turn::Deadlock(cycle),
+    }
 }
 
 async fn own_turn(core: &Core, ticket: &mut Ticket, deadline: Moment) -> Turn {
