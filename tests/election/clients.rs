@@ -124,3 +124,39 @@ async fn a_campaign_in_an_outage_ends_after_the_tolerance() {
     assert!(election(&theirs).candidates().await.unwrap().is_empty());
     assert!(election(&theirs).leader().await.unwrap().is_none());
 }
+
+/// What the page says that it costs.
+#[tokio::test(start_paused = true)]
+async fn candidates_cost_a_script_each_poll_and_one_when_a_term_ends() {
+    for (high, at_the_end) in [(0, 11), (5, 21)] {
+        let world = World::engine();
+        let fleet = world.fleet(10).await;
+        let leading = world.named("leading").await;
+        // The server knows the scripts.
+        let known = election(&leading).campaign("v").await.unwrap();
+        known.step_down().await.unwrap();
+        let term = election(&leading).campaign("v").await.unwrap();
+        let mut waiting = Vec::new();
+        for (n, client) in fleet.iter().enumerate() {
+            // The last to hear of it.
+            let rank = if n == 9 { high } else { 0 };
+            waiting.push(campaign_with(client, "v", priority(rank)));
+        }
+        candidates(&world, &leading, 10).await;
+        let before = world.scripts_run();
+        tokio::time::sleep(POLL * 20).await;
+        let cost = world.scripts_run() - before;
+        // Ten processes, twenty polls, or one more at an edge, and twenty renewals.
+        assert!((215..=230).contains(&cost), "{cost}");
+        world.quiet().await;
+        let before = world.scripts_run();
+        term.step_down().await.unwrap();
+        let term = winner(&mut waiting).await;
+        world.quiet().await;
+        let cost = world.scripts_run() - before;
+        // The resignation, and a question of each; for a priority once more.
+        println!("priority {high}: {cost} scripts");
+        assert!((11..=at_the_end).contains(&cost), "{cost}");
+        drop(term);
+    }
+}
