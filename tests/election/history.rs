@@ -206,3 +206,47 @@ async fn no_two_lead_and_tokens_grow_whatever_happens() {
     println!("{terms} terms in {} histories", seeds.end - seeds.start);
     assert!(terms > 0);
 }
+
+/// P4: while others are candidates, nobody is missed for longer than a message and two answers take, whoever ends a term and how.
+#[tokio::test(start_paused = true)]
+async fn without_faults_no_vacancy_lasts() {
+    const ROUND_TRIP: Duration = Duration::from_millis(5);
+    let world = World::engine();
+    let fleet = world.fleet(CLIENTS).await;
+    world.as_engine().faults().delay(None, ROUND_TRIP);
+    let until = Instant::now() + SPAN * 10;
+    let vacant = Arc::new(Mutex::new((None::<Instant>, Duration::ZERO, 0)));
+    let mut running = Vec::new();
+    for (n, client) in fleet.iter().enumerate() {
+        let (election, mut rng) = (election(client), Rng::with_seed(n as u64));
+        let vacant = Arc::clone(&vacant);
+        running.push(tokio::spawn(async move {
+            while Instant::now() < until {
+                let options = priority(rng.i32(-1..3));
+                let term = election.campaign_with("v", options).await.unwrap();
+                {
+                    let (since, longest, count) = &mut *vacant.lock().unwrap();
+                    let took = since.take().map_or(Duration::ZERO, |since| since.elapsed());
+                    *longest = (*longest).max(took);
+                    *count += 1;
+                }
+                // The others are candidates by then.
+                sleep(Duration::from_millis(rng.u64(100..20_000))).await;
+                let there = election.candidates().await.unwrap();
+                let heir = there.get(rng.usize(0..there.len().max(1)));
+                vacant.lock().unwrap().0 = Some(Instant::now());
+                match rng.u8(0..3) {
+                    0 if heir.is_some() => term.hand_over(&heir.unwrap().id).await.unwrap(),
+                    1 => drop(term),
+                    _ => term.step_down().await.unwrap(),
+                }
+            }
+        }));
+    }
+    sleep(SPAN * 10).await;
+    let (_, longest, count) = *vacant.lock().unwrap();
+    println!("{count} terms, the longest vacancy {longest:?}");
+    assert!(count > 300, "{count}");
+    // The end, its message, the first to ask, the heir's message, and its question: each half a round trip or a whole one.
+    assert!(longest <= ROUND_TRIP * 10, "{longest:?}");
+}

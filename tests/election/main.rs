@@ -7,6 +7,7 @@
     reason = "tests fail by panicking, and say what they count"
 )]
 
+mod clients;
 mod history;
 mod lead;
 mod observers;
