@@ -295,8 +295,7 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The script that frees it, whoever holds, and tells those who held: 1 if there were any. It is sent once only. `None` where there
-    /// is none.
+    /// The script that frees it, whoever holds, and tells those who held: 1 if there were any. It is sent once only.
     fn force_release(&self) -> Option<Call> {
         None
     }

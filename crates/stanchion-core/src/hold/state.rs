@@ -9,6 +9,8 @@
 //! Only guards (one may be in a waiter's untaken turn) and operations under way keep it alive. The timetable, the local queue's
 //! `holder` and an owner's seats refer to it weakly. So it ends with its last guard: dropping a
 //! [`Hold`](crate::hold::handle::Hold) releases it in the background.
+//!
+//! Long: the atomics of one hold, each with the rules by which it changes, which hold only together.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
