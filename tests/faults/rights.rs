@@ -5,7 +5,7 @@ use std::path::Path;
 
 use stanchion::{
     Client, CountDownLatch, FairLock, Lease, LeasedSemaphore, Lock, Lockable, MultiLock,
-    Preference, Rejection, RwLock, Secret, Semaphore,
+    Preference, QuotaScope, RateLimiter, Rejection, RwLock, Secret, Semaphore, TokenBucket, Usage,
 };
 use stanchion_testkit::{RedisServer, eventually};
 
@@ -220,6 +220,40 @@ async fn semaphores_need_no_more_rights_than_the_line_gives() {
     assert!(leased.danger().reclaim(&held.ids()[0]).await.unwrap());
     assert!(leased.danger().delete().await.unwrap());
     drop(held);
+    nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn limiters_need_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    for scope in [QuotaScope::Overall, QuotaScope::PerClient] {
+        let api = RateLimiter::new(&a, "app:api", "1/h".parse().unwrap()).unwrap();
+        let api = api.scope(scope);
+        let grant = api.acquire().await.unwrap();
+        let waiting = tokio::spawn(api.acquire());
+        eventually("it listens", || {
+            server.subscribers("stanchion_limiter:{app:api}") == 1
+        })
+        .await;
+        let other = RateLimiter::new(&b, "app:api", "1/h".parse().unwrap()).unwrap();
+        let faster = "9/s".parse().unwrap();
+        other
+            .scope(scope)
+            .set_quota(faster, Usage::Keep)
+            .await
+            .unwrap();
+        waiting.await.unwrap().unwrap();
+        assert!(grant.refund().await.unwrap());
+        assert_eq!(api.status().await.unwrap().free, 8);
+        assert!(api.delete().await.unwrap());
+    }
+    let limit: stanchion::Quota = "1/h".parse().unwrap();
+    let user = TokenBucket::new(&a, "app:user", limit).unwrap();
+    let grant = user.acquire().await.unwrap();
+    assert!(user.try_acquire().await.unwrap().granted().is_none());
+    assert!(grant.refund().await.unwrap());
+    assert_eq!(user.status().await.unwrap().free, 1);
     nothing_refused(&server);
 }
 

@@ -9,7 +9,7 @@ use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::{LostReply, World};
 use tokio::time::Instant;
 
-use crate::support::{Record, ms};
+use crate::support::{Record, clock, ms};
 
 const KEY: &str = "stanchion_bucket:{user}";
 
@@ -112,6 +112,12 @@ async fn all_limits_hold_at_once_or_nothing_is_taken() {
         "{:?}",
         started.elapsed()
     );
+    let stored = world.admin(&["GET", KEY]);
+    let second: f64 = stored.split(' ').nth(1).unwrap().parse().unwrap();
+    #[expect(clippy::cast_precision_loss, reason = "46 bits")]
+    let now = (clock(world.as_engine()) - 1_704_067_200_000) as f64;
+    let refill = second / 1000.0 - now;
+    assert!((90.0..=100.0).contains(&refill), "full in {refill} ms");
     let error = user.try_acquire_many(11).await.unwrap_err();
     let rule = matches!(
         &error,

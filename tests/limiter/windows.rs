@@ -116,6 +116,23 @@ async fn the_edge_of_an_interval_is_exact() {
     let _ = granted(&api, 1).await;
 }
 
+/// The log has whole milliseconds, and time has not.
+#[tokio::test(start_paused = true)]
+async fn a_permit_counts_for_no_less_than_an_interval() {
+    let world = World::engine();
+    let api = limiter(&world.client().await, "1/s");
+    granted(&api, 1).await.refund().await.unwrap();
+    let into = |now: Duration| now.subsec_micros() % 1000;
+    let started = Instant::now();
+    tokio::time::advance(Duration::from_micros(900)).await;
+    let _ = granted(&api, 1).await;
+    assert_eq!(into(started.elapsed()), 900, "taken late in a millisecond");
+    tokio::time::advance(Duration::from_micros(999_200)).await;
+    assert_eq!(limited(api.try_acquire().await.unwrap()).retry_after, ms(1));
+    tokio::time::advance(Duration::from_micros(900)).await;
+    let _ = granted(&api, 1).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_servers_clock_that_is_stepped_back_keeps_nobody_waiting_for_it() {
     let world = World::engine();

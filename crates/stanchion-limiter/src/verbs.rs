@@ -82,7 +82,7 @@ macro_rules! define_limiter_verbs {
             /// ```
             ///
             /// # Errors
-            /// [`LimitError::Limited`]: nothing was taken. At once if the moment is within the horizon, or none of this process waits
+            /// [`LimitError::Limited`](crate::LimitError::Limited): nothing was taken. At once if the moment is within the horizon, or none of this process waits
             /// before it; at the deadline at the latest (P9). Otherwise as [`acquire`](Self::acquire).
             ///
             /// # Cancel safety
