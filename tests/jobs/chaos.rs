@@ -112,7 +112,7 @@ async fn chaos(seed: u64) -> u32 {
     let client = world.client().await;
     let next = after(first, seconds(u64::from(TICKS)));
     let job = nightly(&client);
-    stanchion_testkit::eventually_async(&format!("seed {seed}: the next one runs"), async || {
+    eventually_async(&format!("seed {seed}: the next one runs"), async || {
         job.run_tick(next, |_| async {}).await == Ok(Outcome::Done(()))
     })
     .await;
