@@ -60,6 +60,9 @@ pub(crate) struct HolderSeen {
     pub(crate) connected: Option<bool>,
 }
 
+/// The holder of a job at rest, in few words.
+const AT_REST: &str = "at rest";
+
 impl HolderSeen {
     pub(crate) fn new(owner: &str, hold_count: u64, people: &People) -> Self {
         let taken = Owner::of(owner);
@@ -72,9 +75,20 @@ impl HolderSeen {
         }
     }
 
+    /// Returns whether nobody runs, and the name is kept for the rest of a job's least time.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.hold_count == 0
+    }
+
+    /// Returns whether the server shows that the process which should hold has gone. A job at rest needs none.
+    fn is_gone(&self) -> bool {
+        self.connected == Some(false) && !self.is_at_rest()
+    }
+
     /// The process alone, beside the whole owner.
     pub(crate) fn brief_process(&self) -> String {
         match (&self.process, self.connected, self.origin) {
+            _ if self.is_at_rest() => AT_REST.into(),
             (Some(process), ..) => wording::printable(process.as_bytes()),
             (None, Some(false), _) => "not seen".into(),
             (None, _, wording::Origin::Redisson) => "java".into(),
@@ -86,6 +100,7 @@ impl HolderSeen {
     pub(crate) fn brief(&self) -> String {
         let short = Owner::of(&self.owner).short();
         match (&self.process, self.connected) {
+            _ if self.is_at_rest() => AT_REST.into(),
             (Some(process), _) => wording::printable(process.as_bytes()),
             (None, Some(false)) => format!("{short} not seen"),
             (None, _) => short,
@@ -165,7 +180,7 @@ impl Entry {
             if hold.ttl == -1 {
                 entry.trouble.push(Trouble::NoTtl);
             }
-            if holder.connected == Some(false) && entry.holders == 1 {
+            if holder.is_gone() && entry.holders == 1 {
                 entry.trouble.push(Trouble::HolderGone);
             }
             if hold.mode.is_empty() && hold.fields > 1 {
@@ -234,7 +249,7 @@ impl Entry {
             if left.is_none() {
                 entry.trouble.push(Trouble::NoTtl);
             }
-            if holder.connected == Some(false) && entry.holders == 1 {
+            if holder.is_gone() && entry.holders == 1 {
                 entry.trouble.push(Trouble::HolderGone);
             }
             entry.holder = Some(holder);

@@ -323,6 +323,10 @@ fn describe(
 fn lock_lines(name: &str, status: &FairLockStatus) -> Vec<String> {
     let mut lines = match &status.holder {
         None => vec![format!("{name}: free")],
+        Some(holder) if holder.hold_count == 0 => vec![
+            format!("{name}: at rest after a run of a job: nobody holds it"),
+            format!("  rest        {}", lease_left(holder.remaining)),
+        ],
         Some(holder) => vec![
             format!("{name}: held"),
             format!("  owner       {}", holder.owner),

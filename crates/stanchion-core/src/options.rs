@@ -211,8 +211,8 @@ pub(crate) struct HoldTerms {
     pub(crate) first_lease: Lease,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
-    /// The time for which the server keeps it longer than its holder counts on.
-    pub(crate) rest: Duration,
+    /// The milliseconds for which the server keeps it longer than its holder counts on. Small: every waiter carries these terms.
+    pub(crate) rest_ms: u32,
     /// Actor that acquires, for those who look for deadlocks.
     pub(crate) actor: Option<ActorId>,
     pub(crate) on_deadlock: OnDeadlock,
@@ -221,7 +221,7 @@ pub(crate) struct HoldTerms {
 impl HoldTerms {
     /// The lease to ask the server for, so that the holder may count on `lease`.
     pub(crate) fn asked_for(&self, lease: Lease) -> Lease {
-        lease.and(self.rest)
+        lease.and(Duration::from_millis(self.rest_ms.into()))
     }
 
     /// The lease that the acquire asks the server for.

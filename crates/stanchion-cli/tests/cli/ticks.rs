@@ -162,3 +162,29 @@ fn without_a_server_it_ends_at_once() {
     server.kill();
     assert_eq!(code(&server, &nightly(&tick, &[])), Some(69));
 }
+
+#[test]
+fn a_job_at_rest_is_shown_as_such() {
+    let server = RedisServer::start();
+    let args = [
+        "run",
+        "nightly",
+        "--wait",
+        "0",
+        "--at-least",
+        "1h",
+        "--",
+        "true",
+    ];
+    assert_eq!(code(&server, &args), Some(0));
+    let status = text(&output(&server, &["status", "nightly"]).stdout);
+    assert!(
+        status.starts_with("nightly: at rest after a run of a job: nobody holds it\n"),
+        "{status}"
+    );
+    let listed = text(&output(&server, &["ls", "--scan"]).stdout);
+    assert!(
+        listed.contains("at rest") && !listed.contains("not seen"),
+        "{listed}"
+    );
+}

@@ -42,7 +42,8 @@ pub(super) struct Manner {
     pub(super) began: Moment,
     /// True when it waits after a refusal.
     pub(super) waits: bool,
-    pub(super) other: Other,
+    /// Boxed: rare.
+    pub(super) other: Option<Box<Other>>,
 }
 
 /// Another owner that an acquire concerns.
@@ -240,6 +241,7 @@ async fn ask(
     // P1: before the request is sent. The lease counts from here.
     let sent = core.clock.now();
     let limit = core.limit(sync.name(), sent);
+    let other = manner.other.as_deref();
     let request = Request {
         since: limit.sent.saturating_sub(micros(sent.since(manner.began))),
         waits: manner.waits,
@@ -253,8 +255,8 @@ async fn ask(
                 && entry.hears_for_line(core, &**sync),
             others: position.others,
         },
-        within: manner.other.within.as_ref(),
-        from: manner.other.from.as_ref(),
+        within: other.and_then(|it| it.within.as_ref()),
+        from: other.and_then(|it| it.from.as_ref()),
         ..limit.request(&debt.owner, manner.terms.first_asked())
     };
     let answer = core.call(Path::Direct, &sync.acquire(&request)).await;

@@ -27,6 +27,7 @@ use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::holders::Holders;
 use crate::lease::Lease;
+use crate::millis::whole_millis;
 use crate::options::{AcquireOptions, HoldTerms, OnDeadlock};
 use crate::owner::Owner;
 use crate::seat::Seat;
@@ -67,7 +68,14 @@ pub(crate) async fn acquire(
         .timeout
         .map_or(Moment::FAR, |timeout| started + timeout);
     match &options.owner {
-        None => anew(core, sync, &terms, started, deadline, wishes).await,
+        None => {
+            let hold = wait(core, sync, &terms, started, deadline, None, wishes).await?;
+            if hold.due() == Moment::ZERO {
+                return Ok(hold);
+            }
+            // Boxed: few primitives date their grants, and every waiter would carry the size of this future.
+            Box::pin(when_due(core, sync, &terms, started, deadline, hold)).await
+        }
         // Boxed: an explicit owner is rare, and every waiter would carry the size of this future.
         Some(owner) => {
             Box::pin(acquire_as(
@@ -78,24 +86,18 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Acquires for a new owner, and waits for the moment from which on the grant counts.
-async fn anew(
+/// Waits for the moment from which on a dated grant counts.
+async fn when_due(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
     terms: &HoldTerms,
     started: Moment,
     deadline: Moment,
-    mut wishes: Wishes<'_>,
+    mut hold: Hold,
 ) -> Result<Hold, AcquireError> {
-    loop {
-        let wishes = wishes.again();
-        let hold = wait(core, sync, terms, started, deadline, None, wishes).await?;
-        if hold.due() == Moment::ZERO {
-            return Ok(hold);
-        }
+    while hold.due() != Moment::ZERO {
         let granted = core.clock.now();
-        // Boxed: few primitives date their grants, and every waiter would carry the size of this future.
-        match Box::pin(until_due(core, hold, granted, deadline)).await? {
+        match until_due(core, hold, granted, deadline).await? {
             Awaited::Due(hold) => return Ok(hold),
             Awaited::TimedOut => {
                 // P8: its release is under way.
@@ -103,9 +105,13 @@ async fn anew(
                 return Err(timed_out(core, sync, started, Some(free_by)));
             }
             // It was granted and forgotten, so it begins anew.
-            Awaited::Forgotten => {}
+            Awaited::Forgotten => {
+                let wishes = Wishes::default();
+                hold = wait(core, sync, terms, started, deadline, None, wishes).await?;
+            }
         }
     }
+    Ok(hold)
 }
 
 /// Acquires as `owner`.
@@ -150,12 +156,12 @@ pub(crate) async fn try_acquire(
     let terms = check(core, &**sync, options, lease)?;
     let deadline = deadline_of_try(core, options);
     match &options.owner {
-        None => once(core, sync, terms, deadline, Other::default())
+        None => once(core, sync, terms, deadline, None)
             .await
             .map(Result::ok),
         Some(owner) => {
             let anew = async |_: &Seat| {
-                let answer = once(core, sync, terms, deadline, Other::default()).await;
+                let answer = once(core, sync, terms, deadline, None).await;
                 answer.map(Result::ok)
             };
             let seat = owner.seat(&core.realm, Subject::of(&**sync));
@@ -193,11 +199,11 @@ pub(crate) async fn adopt(
 ) -> Result<Option<Hold>, AcquireError> {
     let terms = check(core, &**sync, options, lease)?;
     let deadline = core.clock.now() + core.config.operation_timeout;
-    let other = Other {
+    let other = Box::new(Other {
         from: Some(from),
         ..Other::default()
-    };
-    once(core, sync, terms, deadline, other)
+    });
+    once(core, sync, terms, deadline, Some(other))
         .await
         .map(Result::ok)
 }
@@ -211,7 +217,7 @@ pub(crate) async fn ask(
 ) -> Result<Result<Hold, Refusal>, AcquireError> {
     let terms = check(core, &**sync, options, lease)?;
     let deadline = deadline_of_try(core, options);
-    once(core, sync, terms, deadline, Other::default()).await
+    once(core, sync, terms, deadline, None).await
 }
 
 /// P9: a try always has a bound, also when its options have none. With no time at all it asks once.
@@ -258,7 +264,7 @@ fn check(
         first_lease: options.first_lease.map_or(lease, |first| first.max(lease)),
         renewal: options.renewal,
         max_hold: options.max_hold,
-        rest: options.rest_after_crash,
+        rest_ms: u32::try_from(whole_millis(options.rest_after_crash)).unwrap_or(u32::MAX),
         actor,
         on_deadlock: options.on_deadlock,
     })

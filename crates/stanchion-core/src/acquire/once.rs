@@ -19,7 +19,7 @@ pub(super) async fn once(
     sync: &Arc<dyn Synchronizer>,
     terms: HoldTerms,
     deadline: Moment,
-    other: Other,
+    other: Option<Box<Other>>,
 ) -> Result<Result<Hold, Refusal>, AcquireError> {
     // Kept to the end: the entry must still be the one in the table when it is told of the new holder.
     let visit = LockEntries::visit(core, &**sync);

@@ -86,10 +86,10 @@ pub(super) async fn as_owner(
     let mut hold = None;
     if let Some(state) = live(&seat.exclusive).filter(|_| shares) {
         // This owner excludes all others already, so one attempt is enough.
-        let other = Other {
+        let other = Some(Box::new(Other {
             within: Some(state.owner.clone()),
             ..Other::default()
-        };
+        }));
         hold = once(core, sync, terms, deadline, other).await?.ok();
     }
     // Also when the server refused that attempt: the exclusive hold has ended there, so this owner waits as any other.

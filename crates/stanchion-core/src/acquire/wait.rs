@@ -7,7 +7,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use super::attempt::{Asking, Attempt, Manner, Other};
+use super::attempt::{Asking, Attempt, Manner};
 use super::{FIRST_ASK, timed_out, timeout_at};
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
@@ -21,20 +21,11 @@ use crate::waiting::{LockEntries, Ticket, Turn};
 use stanchion_transport::Moment;
 
 /// What the caller wants of a wait.
+#[derive(Default)]
 pub(super) struct Wishes<'a> {
     pub(super) on_queued: Option<&'a OnQueued>,
     /// Looks for deadlocks meanwhile.
     pub(super) watch: Option<&'a mut Watch>,
-}
-
-impl Wishes<'_> {
-    /// The same, for one wait of several.
-    pub(super) fn again(&mut self) -> Wishes<'_> {
-        Wishes {
-            on_queued: self.on_queued,
-            watch: self.watch.as_deref_mut(),
-        }
-    }
 }
 
 /// The loop of an acquire that waits.
@@ -53,7 +44,7 @@ pub(super) async fn wait(
         began: started,
         // With no time left it asks as a try, which leaves no place in a queue.
         waits: deadline > started,
-        other: Other::default(),
+        other: None,
     };
     let mut asking = Asking::new(core, sync, manner);
     let mut ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
