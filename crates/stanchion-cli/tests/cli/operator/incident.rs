@@ -1,11 +1,11 @@
 //! Three in the morning: 21 locks, 3 processes, 30 waiters, one holder that is dead, one deadlock. The page
 //! `docs/three-in-the-morning.md` shows what the commands print here.
 
+use std::process::Command;
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Client, ClientConfig, Lock, LockGuard};
-use stanchion_testkit::RedisServer;
-use tokio::task::JoinHandle;
+use stanchion::{AcquireOptions, Client, ClientConfig, Lock};
+use stanchion_testkit::{Process, RedisServer, eventually_async};
 
 use super::{done, lines};
 use crate::support::{output, text, with};
@@ -13,70 +13,82 @@ use crate::support::{output, text, with};
 /// A client of stanchion that has no connection any more.
 const DEAD: &str = "11111111-1111-8111-8111-111111111111";
 
-async fn client(server: &RedisServer, app: &str) -> Client {
-    let config = ClientConfig::new(server.url()).name(app);
-    Client::connect_with(config).await.unwrap()
-}
+/// The services, each a process of its own.
+const APPS: [&str; 3] = ["billing", "mail", "orders"];
 
-fn lock(client: &Client, name: &str) -> Lock {
-    Lock::new(client, name).unwrap()
-}
+/// Where the process of a service finds its server, and which of them it is.
+const URL: &str = "INCIDENT_URL";
+const APP: &str = "INCIDENT_APP";
 
-/// Holds one name and waits for another, as one owner.
-fn entangled(client: &Client, holds: &'static str, waits: &'static str) -> JoinHandle<()> {
-    let client = client.clone();
-    tokio::spawn(async move {
-        let owner = AcquireOptions::new().owner(&client.owner());
-        let _held = lock(&client, holds)
-            .acquire_with(owner.clone())
-            .await
-            .unwrap();
-        while lock(&client, waits)
-            .status()
-            .await
-            .unwrap()
-            .holder
-            .is_none()
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        drop(lock(&client, waits).acquire_with(owner).await);
+/// A lock that somebody holds: waits until that is so.
+async fn taken(client: &Client, name: &str) -> Lock {
+    let lock = Lock::new(client, name).unwrap();
+    eventually_async("somebody holds it", async || {
+        lock.status().await.unwrap().is_held()
     })
+    .await;
+    lock
+}
+
+/// The process of a service: this test program again, started by [`Incident::begin`] for this test alone.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it is no test: a process of the incident"]
+async fn service() {
+    let Ok(url) = std::env::var(URL) else {
+        return;
+    };
+    let app: usize = std::env::var(APP).unwrap().parse().unwrap();
+    let config = ClientConfig::new(url).name(APPS[app]);
+    let client = Client::connect_with(config).await.unwrap();
+    let mut held = Vec::new();
+    for number in (1..=18).filter(|number| number % 3 == app) {
+        let lock = Lock::new(&client, format!("job:{number}")).unwrap();
+        held.push(lock.acquire().await.unwrap());
+    }
+    for number in (0..28).filter(|number| number % 3 == app) {
+        let name = if number < 24 { "nightly" } else { "job:3" };
+        tokio::spawn(taken(&client, name).await.acquire());
+    }
+    // Two of them take two names in different order, each as one owner.
+    let order = match APPS[app] {
+        "billing" => Some(("ledger", "stock")),
+        "orders" => Some(("stock", "ledger")),
+        _ => None,
+    };
+    if let Some((holds, waits)) = order {
+        let owner = AcquireOptions::new().owner(&client.owner());
+        let lock = Lock::new(&client, holds).unwrap();
+        held.push(lock.acquire_with(owner.clone()).await.unwrap());
+        drop(taken(&client, waits).await.acquire_with(owner).await);
+    }
+    std::future::pending::<()>().await;
 }
 
 struct Incident {
     server: RedisServer,
-    _held: Vec<LockGuard>,
-    tasks: Vec<JoinHandle<()>>,
+    services: Vec<Process>,
 }
 
 impl Incident {
-    async fn begin() -> Self {
+    fn begin() -> Self {
         let server = RedisServer::builder().append_only().start();
-        let mut apps = Vec::new();
-        for app in ["billing", "mail", "orders"] {
-            apps.push(client(&server, app).await);
-        }
-        let mut held = Vec::new();
-        for number in 1..=18 {
-            let name = format!("job:{number}");
-            held.push(lock(&apps[number % 3], &name).acquire().await.unwrap());
-        }
         done(&server, &["HSET", "nightly", &format!("{DEAD}:7"), "1"]);
         done(&server, &["PEXPIRE", "nightly", "600000"]);
-        let waiters = (0..28).map(|number| {
-            let name = if number < 24 { "nightly" } else { "job:3" };
-            let waiting = lock(&apps[number % 3], name).acquire();
-            tokio::spawn(async move { drop(waiting.await) })
-        });
-        let mut tasks: Vec<_> = waiters.collect();
-        tasks.push(entangled(&apps[0], "ledger", "stock"));
-        tasks.push(entangled(&apps[2], "stock", "ledger"));
+        let service = |app: usize| {
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            again.args(["--exact", "operator::incident::service", "--ignored"]);
+            Process::spawn(again.env(URL, server.url()).env(APP, app.to_string()))
+        };
         Self {
+            services: (0..APPS.len()).map(service).collect(),
             server,
-            _held: held,
-            tasks,
         }
+    }
+
+    /// The process of a service, as operators see it.
+    fn pid(&self, app: &str) -> String {
+        let at = APPS.iter().position(|it| *it == app).unwrap();
+        format!("pid {}", self.services[at].pid())
     }
 
     /// Waits until every process has told of what lasts.
@@ -110,15 +122,9 @@ impl Incident {
     }
 }
 
-impl Drop for Incident {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn three_in_the_morning() {
-    let incident = Incident::begin().await;
+    let incident = Incident::begin();
     incident.is_told().await;
 
     // Who holds what, for how long, and where the queue is.
@@ -129,9 +135,9 @@ async fn three_in_the_morning() {
         "{told}"
     );
     let row = |name: &str| told.lines().find(|line| line.starts_with(name)).unwrap();
-    let pid = format!("pid {}", std::process::id());
+    let billing = incident.pid("billing");
     assert!(
-        row("ledger").contains("billing@") && row("ledger").contains(&pid),
+        row("ledger").contains("billing@") && row("ledger").contains(&billing),
         "{told}"
     );
     let nightly = row("nightly").split_whitespace().collect::<Vec<_>>();
@@ -144,8 +150,9 @@ async fn three_in_the_morning() {
 
     // Who they are.
     let clients = incident.shown(&["clients"]);
-    for app in ["billing", "mail", "orders"] {
-        assert!(clients.contains(app), "{clients}");
+    for app in APPS {
+        let of = clients.lines().filter(|line| line.starts_with(app));
+        assert_eq!(of.count(), 1, "{clients}");
     }
 
     // What is wrong, and what to do.
@@ -173,7 +180,9 @@ async fn three_in_the_morning() {
 
     // The dead one is helped at once, and its waiters go on.
     let nightly = incident.shown(&["inspect", "nightly"]);
-    assert_eq!(nightly.matches(&pid).count(), 3, "{nightly}");
+    for app in APPS {
+        assert_eq!(nightly.matches(&incident.pid(app)).count(), 1, "{nightly}");
+    }
     incident.shown(&["force-release", "nightly", "--yes"]);
     stanchion_testkit::eventually("all who waited for it are done", || {
         incident.server.cli(&["EXISTS", "nightly"]).as_int() == 0
