@@ -186,18 +186,15 @@ async fn what_java_sets_and_gives_back_is_understood() {
     assert_eq!(java.done("available").await.int(), 0);
 }
 
-/// What scripts did to the log, in the server's order: `(when in ms, command, its arguments after the key)`.
-fn writes(lines: &[String]) -> Vec<(i64, String, Vec<&str>)> {
-    let write = |line: &'_ str| -> Option<(i64, String, Vec<&'_ str>)> {
-        let (time, rest) = line.split_once(" [")?;
-        let (_, rest) = rest.split_once("] \"")?;
-        let mut words = rest.strip_suffix('"')?.split("\" \"");
-        let command = words.next()?.to_uppercase();
-        let wrote = ["ZADD", "ZREM", "ZREMRANGEBYSCORE"].contains(&command.as_str());
-        let at = time.replace('.', "").parse::<i64>().ok()? / 1000;
-        (wrote && words.next() == Some(LOG)).then(|| (at, command, words.collect()))
-    };
-    lines.iter().filter_map(|line| write(line)).collect()
+/// What a script did to the log: `(when in ms, command, its arguments after the key)`.
+fn write(line: &str) -> Option<(i64, String, Vec<&str>)> {
+    let (time, rest) = line.split_once(" [")?;
+    let (_, rest) = rest.split_once("] \"")?;
+    let mut words = rest.strip_suffix('"')?.split("\" \"");
+    let command = words.next()?.to_uppercase();
+    let writes = ["ZADD", "ZREM", "ZREMRANGEBYSCORE"].contains(&command.as_str());
+    let at = time.replace('.', "").parse::<i64>().ok()? / 1000;
+    (writes && words.next() == Some(LOG)).then(|| (at, command, words.collect()))
 }
 
 /// Both wait for one limiter: nobody is starved where ours ask, and no permit is given before another has come back.
@@ -254,7 +251,7 @@ async fn who_waits_beside_java_shares_with_it() {
     assert!(ours > 30 && theirs > 30, "ours {ours}, Java's {theirs}");
     let lines = monitor.lines();
     let (mut taken, mut grants) = (BTreeMap::new(), 0);
-    for (at, command, words) in writes(&lines) {
+    for (at, command, words) in lines.iter().filter_map(|line| write(line)) {
         match (command.as_str(), words.as_slice()) {
             ("ZADD", [score, entry]) => {
                 grants += 1;
