@@ -1,8 +1,9 @@
 //! The hand-off of several locks at once between the tasks of a process.
 
+use std::pin::Pin;
 use std::time::Duration;
 
-use stanchion::{Client, Lease, Lock, Lockable, MultiGuard, MultiLock};
+use stanchion::{AcquireError, Client, Lease, Lock, Lockable, MultiGuard, MultiLock};
 use stanchion_testkit::eventually;
 use stanchion_tests::{LostReply, World};
 use tokio::task::JoinHandle;
@@ -13,6 +14,8 @@ fn multi(client: &Client, names: &[&str]) -> MultiLock {
     let locks: Vec<Lock> = names.iter().map(lock).collect();
     MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap()
 }
+
+type Left = Pin<Box<dyn Future<Output = Result<MultiGuard, AcquireError>>>>;
 
 /// A task that waits for `names`.
 async fn joined(client: &Client, names: &[&str]) -> JoinHandle<MultiGuard> {
@@ -118,17 +121,31 @@ async fn nobody_is_handed_other_locks_than_it_wants() {
     }
 }
 
-/// The waiter stands in the queue of another name than the one that the hold was granted in.
+/// The waiter stands in the queue of another name than the one that the hold was granted in: it came when another client held `b`
+/// alone. Calls `waits` to make it wait, and returns the hold of both, and that of the other client, which the server has lost.
+async fn held_while(
+    world: &World,
+    client: &Client,
+    waits: impl AsyncFnOnce(MultiLock),
+) -> (MultiGuard, MultiGuard) {
+    let other = world.client().await;
+    let elsewhere = multi(&other, &["b"]).acquire().await.unwrap();
+    let lease = Lease::new(Duration::from_secs(3)).unwrap();
+    let both = multi(client, &["a", "b"]).with_lease(lease);
+    waits(both.clone()).await;
+    // Nobody is told.
+    let _ = world.admin(&["DEL", "b", "stanchion_line:{b}", "stanchion_wake:{b}"]);
+    let guard = both.acquire().await.unwrap();
+    (guard, elsewhere)
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_another_of_the_names_is_handed_them_too() {
     let world = World::engine();
     let client = warm(&world).await;
-    let other = world.client().await;
-    let elsewhere = multi(&other, &["b"]).acquire().await.unwrap();
-    let next = waiting(&world, &client, &["a", "b"]).await;
-    // Lost by the server, and nobody is told.
-    let _ = world.admin(&["DEL", "b", "stanchion_line:{b}", "stanchion_wake:{b}"]);
-    let guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
+    let mut next = None;
+    let waits = async |_| next = Some(waiting(&world, &client, &["a", "b"]).await);
+    let (guard, elsewhere) = held_while(&world, &client, waits).await;
     let mut behind = Vec::new();
     for names in [&["a"] as &[&str], &["b"], &["a", "b"]] {
         let task = joined(&client, names).await;
@@ -138,7 +155,7 @@ async fn who_waits_for_another_of_the_names_is_handed_them_too() {
     }
     let scripts = world.scripts_run();
     guard.release().await.unwrap();
-    let next = next.await.unwrap();
+    let next = next.unwrap().await.unwrap();
     assert_held(&world, &next, &["a", "b"]);
     // The other is of the one that waits for `a` alone, and asks because it has no place in line.
     assert_eq!(world.scripts_run() - scripts, 2);
@@ -150,6 +167,27 @@ async fn who_waits_for_another_of_the_names_is_handed_them_too() {
     // P4: the place in the line of `b` is lost, so those who wait there look after a poll interval.
     let elapsed = began.elapsed();
     assert!(elapsed < Duration::from_secs(6), "{elapsed:?}");
+    drop(elsewhere);
+    world.at_rest().await;
+}
+
+/// R12: the lock that the run did remove goes to the head of its line, also if nobody of this process takes it.
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_that_finds_a_lock_missing_serves_the_lines_of_the_others() {
+    let world = World::engine();
+    let client = warm(&world).await;
+    let mut next = None;
+    let waits = async |_| next = Some(waiting(&world, &client, &["a", "b"]).await);
+    let (guard, elsewhere) = held_while(&world, &client, waits).await;
+    let theirs = joined(&world.client().await, &["a"]).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let _ = world.admin(&["DEL", "b"]);
+    let began = Instant::now();
+    guard.release().await.unwrap_err();
+    theirs.await.unwrap().release().await.unwrap();
+    let elapsed = began.elapsed();
+    assert!(elapsed < Duration::from_millis(100), "{elapsed:?}");
+    next.unwrap().await.unwrap().release().await.unwrap();
     drop(elsewhere);
     world.at_rest().await;
 }
@@ -226,28 +264,43 @@ async fn a_waiter_dropped_while_it_is_handed_them_passes_them_on() {
     }
 }
 
-/// Invariant 5 of the queue, also where the waiter stands in the queue of another name.
+/// Invariant 5 of the queue, in that of the hold and in that of another name.
 #[tokio::test(start_paused = true)]
 async fn what_is_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
-    let world = World::engine();
-    let client = warm(&world).await;
-    let lease = Lease::new(Duration::from_secs(3)).unwrap();
-    let both = multi(&client, &["a", "b"]).with_lease(lease);
-    let guard = both.acquire().await.unwrap();
-    let mut left = std::pin::pin!(both.acquire());
-    // Polled until it waits, and then left.
-    while client.waiters() == 0 {
-        let once = tokio::time::timeout(Duration::from_millis(1), &mut left).await;
-        assert!(once.is_err());
+    for elsewhere in [false, true] {
+        let world = World::engine();
+        let client = warm(&world).await;
+        let lease = Lease::new(Duration::from_secs(3)).unwrap();
+        let both = multi(&client, &["a", "b"]).with_lease(lease);
+        let mut left = None;
+        // Polled until it waits, and then left.
+        let mut waits = async |both: MultiLock| {
+            let mut acquire: Left = Box::pin(both.acquire());
+            while client.waiters() == 0 {
+                let once = tokio::time::timeout(Duration::from_millis(1), &mut acquire).await;
+                assert!(once.is_err());
+            }
+            left = Some(acquire);
+        };
+        let (guard, _other) = if elsewhere {
+            let (guard, other) = held_while(&world, &client, waits).await;
+            (guard, Some(other))
+        } else {
+            let guard = both.acquire().await.unwrap();
+            waits(both.clone()).await;
+            (guard, None)
+        };
+        let began = Instant::now();
+        guard.release().await.unwrap();
+        let behind = joined(&client, &["a", "b"]).await;
+        let third = joined(&client, &["b"]).await;
+        behind.await.unwrap().release().await.unwrap();
+        let elapsed = began.elapsed();
+        assert!(elapsed >= Duration::from_millis(2900), "{elapsed:?}");
+        assert!(elapsed <= Duration::from_millis(3500), "{elapsed:?}");
+        third.await.unwrap().release().await.unwrap();
+        left.unwrap().await.unwrap().release().await.unwrap();
+        drop(_other);
+        world.at_rest().await;
     }
-    world.quiet().await;
-    let behind = waiting(&world, &client, &["a", "b"]).await;
-    let began = Instant::now();
-    guard.release().await.unwrap();
-    behind.await.unwrap().release().await.unwrap();
-    let elapsed = began.elapsed();
-    assert!(elapsed >= Duration::from_millis(2900), "{elapsed:?}");
-    assert!(elapsed <= Duration::from_millis(3500), "{elapsed:?}");
-    left.await.unwrap().release().await.unwrap();
-    world.at_rest().await;
 }

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -11,14 +10,11 @@ use stanchion::{
     Attempt, Client, Grant, Limit, LimitError, Limited, Quota, RateLimiter, TokenBucket,
 };
 
-use crate::connect::ServerArgs;
+use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
 use crate::output;
 use crate::run::acquire::{Wait, parse_wait};
 use crate::run::launch::cannot_start;
-
-/// The time for clean-up before the command begins.
-const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Go on at a limited rate, over all machines.
 ///

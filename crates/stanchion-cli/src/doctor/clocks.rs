@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use stanchion::{Client, Console, Reply};
+use stanchion::{Client, Reply};
 
 use crate::beside;
 use crate::entry::Entry;
-use crate::look::Kind;
+use crate::kinds::server_micros;
+use crate::look::{Kind, ask_all};
 use crate::trouble::Trouble;
 
 /// The most limiters, and the most entries of each, that are looked at.
 const MOST: usize = 1000;
 const ENTRIES: &str = "256";
 
-/// What clocks that are right may differ by.
+/// The difference in ms between clocks that are right, at most.
 const TOLERATED: u64 = 1000;
 
 /// The beginning of the ids of our own entries, behind the byte with their length: bookings are entries of the future.
@@ -23,10 +24,14 @@ const OURS: &[u8] = b"stn0";
 pub(super) async fn check(client: &Client, entries: &mut [Entry]) {
     let limiters = entries.iter_mut();
     let limiters = limiters.filter(|entry| entry.kind == Some(Kind::RateLimiter));
+    let (mut asked, mut found) = (Vec::new(), Vec::new());
     for entry in limiters.take(MOST) {
-        if let Some(ahead) = ahead(client, &entry.key).await {
-            entry.trouble.push(Trouble::ClockAhead(ahead));
-        }
+        let (client, key) = (client.clone(), entry.key.clone());
+        asked.push(async move { ahead(&client, &key).await });
+        found.push(entry);
+    }
+    for (entry, ahead) in found.into_iter().zip(ask_all(asked).await) {
+        entry.trouble.extend(ahead.map(Trouble::ClockAhead));
     }
 }
 
@@ -34,7 +39,7 @@ pub(super) async fn check(client: &Client, entries: &mut [Entry]) {
 async fn ahead(client: &Client, key: &[u8]) -> Option<Duration> {
     let console = client.console_of(key)?;
     let name = stanchion::Name::new("", key, stanchion::Placement::Anywhere).ok()?;
-    let now = millis(&console).await?;
+    let now = server_micros(&console).await? / 1000;
     let (log, from) = (beside::log_of(&name), (now + TOLERATED).to_string());
     let asked = [
         b"ZRANGEBYSCORE".as_slice(),
@@ -60,10 +65,4 @@ async fn ahead(client: &Client, key: &[u8]) -> Option<Duration> {
         last = last.max(score);
     }
     Some(Duration::from_millis(last?.saturating_sub(now)))
-}
-
-async fn millis(console: &Console) -> Option<u64> {
-    let reply = console.command(&["TIME"]).await.ok()?;
-    let part = |at: usize| reply.as_array()?.get(at)?.as_text()?.parse::<u64>().ok();
-    Some(part(0)? * 1000 + part(1)? / 1000)
 }

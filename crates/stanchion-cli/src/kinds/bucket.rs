@@ -1,11 +1,11 @@
-//! What is shown of a token bucket. The server knows when it is full, and not its limits: those who take from it bring them.
+//! The facts that are shown of a token bucket. The server knows when it is full, and not its limits: those who take from it bring them.
 
 use std::time::Duration;
 
 use serde_json::json;
 use stanchion::Client;
 
-use super::{Facts, server_micros};
+use super::{Facts, time_at};
 use crate::beside;
 use crate::exit::{self, Failure, Library};
 use crate::look::Kind;
@@ -26,7 +26,7 @@ pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure>
     };
     let (stored, now) = tokio::join!(
         async { console.command(&[b"GET".as_slice(), &key]).await },
-        server_micros(client, &name)
+        time_at(client, &name)
     );
     let stored = stored.map_err(Library)?;
     let Some((owner, full)) = stored.as_text().and_then(taken) else {

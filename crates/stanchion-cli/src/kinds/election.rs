@@ -1,4 +1,4 @@
-//! What is shown of an election.
+//! The facts that are shown of an election.
 
 use stanchion::{Candidate, Client, Election, Leader};
 

@@ -1,11 +1,11 @@
-//! What is shown of a job.
+//! The facts that are shown of a job.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use stanchion::{Activity, Client, Job, JobStatus, LastRun, Lock};
 
-use super::{Facts, Held, server_micros};
+use super::{Facts, Held, time_at};
 use crate::exit::{Failure, Library};
 use crate::look::Kind;
 use crate::output;
@@ -14,11 +14,8 @@ use crate::wording::age;
 pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure> {
     let job = Job::new(client, name).map_err(Library)?;
     let lock = Lock::new(client, name).map_err(Library)?;
-    let (status, lock, now) = tokio::join!(
-        job.status(),
-        lock.status(),
-        server_micros(client, job.name())
-    );
+    let (status, lock, now) =
+        tokio::join!(job.status(), lock.status(), time_at(client, job.name()));
     let (status, lock) = (status.map_err(Library)?, lock.map_err(Library)?);
     let now = now.map(|micros| UNIX_EPOCH + Duration::from_micros(micros));
     let mut facts = Facts::nothing(Kind::Job, "free");

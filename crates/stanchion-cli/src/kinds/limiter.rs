@@ -1,4 +1,4 @@
-//! What is shown of a rate limiter.
+//! The facts that are shown of a rate limiter.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure>
     of(&status)
 }
 
-/// What there is of `name`, if it is a rate limiter.
+/// The facts of `name`, if it is a rate limiter.
 pub(crate) async fn look(client: &Client, name: &[u8]) -> Result<Option<Facts>, Failure> {
     // A name that no limiter can have is none's.
     let Ok(api) = handle(client, name) else {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use stanchion::{Client, FencingToken, Name};
+use stanchion::{Client, Console, FencingToken, Name};
 
 use crate::beside;
 use crate::exit::{Failure, Library};
@@ -30,7 +30,7 @@ pub(crate) struct Facts {
     pub(crate) exists: bool,
     /// Its state in few words: `vacant`, `37 of 100/s free`.
     pub(crate) state: String,
-    /// What tables show in place of a holder, of what nobody holds.
+    /// Shown by tables in place of a holder, of what nobody holds.
     pub(crate) brief: Option<String>,
     pub(crate) holders: Vec<Held>,
     /// Those who wait, where the server has a list of them.
@@ -38,7 +38,7 @@ pub(crate) struct Facts {
     /// The number of processes that wait. `None`: not known.
     pub(crate) waiting: Option<u64>,
     pub(crate) last_token: Option<FencingToken>,
-    /// What `watch` tells the changes of: free permits.
+    /// The number of which `watch` tells the changes: free permits.
     pub(crate) number: Option<i64>,
     /// More for people: what it is, and the text.
     pub(crate) more: Vec<(&'static str, String)>,
@@ -52,7 +52,7 @@ pub(crate) struct Held {
     pub(crate) owner: String,
     /// 0: it rests.
     pub(crate) count: u32,
-    /// What it does: `leads`, `runs`.
+    /// A verb for people: `leads`, `runs`.
     pub(crate) what: &'static str,
     /// `None`: without an end.
     pub(crate) left: Option<Duration>,
@@ -64,7 +64,7 @@ pub(crate) struct Held {
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) owner: String,
-    /// What is known of it: `priority 3, 10.0.0.7:9000`.
+    /// A few words about it: `priority 3, 10.0.0.7:9000`.
     pub(crate) what: String,
     /// The time for which it still waits unless it asks again.
     pub(crate) left: Option<Duration>,
@@ -140,16 +140,20 @@ fn exists(client: &Client, key: Vec<u8>) -> impl Future<Output = bool> + Send + 
     }
 }
 
-/// The server's time, as far as one can ask: for ages of what it has written down.
-async fn server_micros(client: &Client, name: &Name) -> Option<u64> {
-    let console = client.console_of(name.as_bytes())?;
+/// The time of the server that owns `name`.
+async fn time_at(client: &Client, name: &Name) -> Option<u64> {
+    server_micros(&client.console_of(name.as_bytes())?).await
+}
+
+/// The server's time in µs, for ages of what it has written down. `None`: it does not say, or the user may not ask.
+pub(crate) async fn server_micros(console: &Console) -> Option<u64> {
     let reply = console.command(&["TIME"]).await.ok()?;
     let part = |at: usize| reply.as_array()?.get(at)?.as_text()?.parse::<u64>().ok();
     Some(part(0)? * 1_000_000 + part(1)?)
 }
 
 impl Seen {
-    /// What is known of a kind of this folder.
+    /// The facts of a kind of this folder.
     pub(crate) const fn facts(&self) -> Option<&Facts> {
         match self {
             Self::Told(facts) => Some(facts),

@@ -1,8 +1,8 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
 //! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `ticket` is one waiter's place,
-//! `successor` hands a hold to one of them, `line` is the place of this process in a line that the server keeps, `server_queue` sends heartbeats for queues that the server keeps,
-//! `subscriptions` turns messages into wakes, and `survey` looks at all that wait.
+//! `successor` hands a hold to one of them, `line` is the place of this process in a line that the server keeps, `server_queue` sends
+//! heartbeats for queues that the server keeps, `subscriptions` turns messages into wakes, and `survey` looks at all that wait.
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.

@@ -63,7 +63,7 @@ impl LockEntry {
         }
         sync.names().into_iter().find_map(|name| {
             let entry = core.entries.table.get(&Subject::named(sync, name));
-            // Outside the shard: elsewhere a shard is locked after a queue.
+            // Outside the shard, which stays unlocked while synchronizers are called.
             let entry = entry.map(|entry| Arc::clone(&entry))?;
             let is_other = !std::ptr::eq(&*entry, self);
             is_other.then(|| entry.reserve(sync, handed)).flatten()
