@@ -32,6 +32,7 @@ pub(crate) const MINIMAL_RELEASE: &str = include_str!("../lua/minimal_release.lu
 pub(crate) const REDISSON_ACQUIRE: &str = include_str!("../lua/redisson_acquire.lua");
 pub(crate) const REDISSON_RELEASE: &str = include_str!("../lua/redisson_release.lua");
 
+pub(crate) const UUID: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11";
 const OWNER: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:1234567";
 /// Another waiter of the same process.
 const NEXT: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:1234568";
@@ -92,10 +93,19 @@ impl Invocation {
     }
 
     pub(crate) fn command(&self) -> Cmd {
+        self.command_as(OWNER, NOT_AFTER)
+    }
+
+    /// With another owner, and another end of the request's time.
+    pub(crate) fn command_as(&self, owner: &str, not_after: &str) -> Cmd {
         let mut cmd = Cmd::with_capacity(10, 320);
         cmd.arg("EVALSHA").arg(&self.sha).arg(self.keys.len());
         for text in self.keys.iter().chain(&self.args) {
-            cmd.arg(text);
+            cmd.arg(match &**text {
+                OWNER => owner,
+                NOT_AFTER => not_after,
+                other => other,
+            });
         }
         cmd
     }

@@ -12,6 +12,7 @@
 #![expect(clippy::cast_precision_loss, reason = "counts become rates")]
 
 mod bare;
+mod careful;
 mod chart;
 mod contended;
 mod contender;
@@ -30,6 +31,7 @@ mod page;
 mod parallel;
 mod peers;
 mod processes;
+mod recipes;
 mod redisson;
 mod redlock;
 mod report;
@@ -145,6 +147,8 @@ enum Figure {
     Multilock,
     /// A quorum of three and of five servers, against the slowest of them alone.
     Redlock,
+    /// Commands of an election's term, a job's tick and a limiter's grant.
+    Recipes,
     /// Bytes on the server.
     Memory,
 }
@@ -201,6 +205,7 @@ fn main() -> Result<()> {
             Figure::Latch => latch::release(&server, plan, &mut report)?,
             Figure::Multilock => multilock::cycle(&server, plan, &mut report)?,
             Figure::Redlock => redlock::cycle(plan, &mut report)?,
+            Figure::Recipes => recipes::commands(&server, plan, &mut report)?,
             Figure::Memory => sizing::server_memory(&server, plan, &mut report)?,
         }
         server.flush();

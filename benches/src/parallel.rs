@@ -5,6 +5,7 @@ use stanchion::{Client, Lock};
 use stanchion_testkit::RedisServer;
 
 use crate::bare::{Bare, Pair, connect};
+use crate::careful::Careful;
 use crate::contender::{Rslock, rate};
 use crate::measure::{Compared, Flavor, Plan, compare};
 use crate::report::{Report, Target, per_second};
@@ -55,6 +56,22 @@ pub(crate) fn bare(server: &RedisServer, plan: Plan, report: &mut Report) -> Res
             &compared,
             Target::AtLeast(0.95),
         );
+        let limit = flavor.runtime()?.block_on(async {
+            let connection = connect(&server.url()).await?;
+            let names = (0..TASKS).map(|i| format!("bench:careful:{i}"));
+            let (careful, bare) = (Careful::of(&connection, names).await?, bares(server).await?);
+            compare(
+                plan,
+                async |block| rate(&careful, block).await,
+                async |block| rate(&bare, block).await,
+            )
+            .await
+        })?;
+        let what = format!(
+            "{TASKS} names: bare cycles with deadlines and tables / bare, {}",
+            flavor.name()
+        );
+        row(report, "parallel", what, &limit, Target::None);
     }
     Ok(())
 }
