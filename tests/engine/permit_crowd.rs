@@ -208,6 +208,42 @@ async fn a_release_of_redissons_reaches_as_many_as_it_frees() {
     }
 }
 
+/// One process is told of more permits than it has waiters for, and nobody but the others can take what it leaves.
+#[tokio::test(start_paused = true)]
+async fn what_a_process_has_nobody_for_goes_to_another() {
+    for (kind, dies) in KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, false), (kind, true)])
+    {
+        let world = World::engine();
+        let (few, many) = (world.named("few").await, world.named("many").await);
+        kind.on(&few).init(3).await.unwrap();
+        let _ = world.admin(&["SET", NAME, "0"]);
+        let one = taking(kind, &few, 1);
+        gathered(&world, 1).await;
+        let mut waiters = vec![taking(kind, &many, 1)];
+        gathered(&world, 2).await;
+        waiters.push(taking(kind, &many, 1));
+        eventually("both wait", || many.waiters() == 2).await;
+        world.quiet().await;
+        if dies {
+            world.as_engine().faults().freeze(Some("few"));
+        } else {
+            waiters.push(one);
+        }
+        // Two for the first of the crowd, and one for the other.
+        let _ = world.admin(&["SET", NAME, "3"]);
+        let _ = world.admin(&["PUBLISH", CHANNEL, "3"]);
+        let released = Instant::now();
+        for waiter in waiters {
+            let seat = tokio::time::timeout(ms(5000), waiter).await;
+            let _seat = seat.expect("a permit is free, and nobody told it").unwrap();
+        }
+        let longest = if dies { 250 } else { 10 };
+        assert!(released.elapsed() < ms(longest), "{:?}", released.elapsed());
+    }
+}
+
 /// Redisson's waiters hear every release, also while processes of ours wait.
 #[tokio::test(start_paused = true)]
 async fn redissons_waiters_hear_releases_beside_a_crowd() {

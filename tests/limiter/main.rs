@@ -26,6 +26,7 @@
 mod bucket;
 mod giving_back;
 mod keys;
+mod layer;
 mod neighbours;
 mod order;
 mod quota;

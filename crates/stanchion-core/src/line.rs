@@ -16,6 +16,8 @@ pub struct Approach {
     pub hears: bool,
     /// For permits: true when other waiters of this process do not ask now.
     pub others: bool,
+    /// For permits: how many of those that this process was told of it has nobody for.
+    pub surplus: u32,
 }
 
 /// The reason for which a process with a place in a line asks, or a waiter for permits.

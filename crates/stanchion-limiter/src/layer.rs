@@ -87,7 +87,7 @@ limiting!(RateLimiter, TokenBucket);
 /// ```
 ///
 /// # Guarantees
-/// Nobody passes without a permit. Readiness is the inner service's: it never waits for the server.
+/// Nobody passes without a permit, unless [`fail_open`](LimitLayer::fail_open) says so. Readiness is the inner service's: it never waits for the server.
 ///
 /// # Cancel safety
 /// A request that is dropped before it was let through gives back what it took or booked (P3).
@@ -97,6 +97,7 @@ limiting!(RateLimiter, TokenBucket);
 pub struct LimitLayer<F> {
     limiter_of: Arc<F>,
     wait: Option<Duration>,
+    fails_open: bool,
 }
 
 impl<F> LimitLayer<F> {
@@ -107,6 +108,7 @@ impl<F> LimitLayer<F> {
         Self {
             limiter_of: Arc::new(limiter_of),
             wait: None,
+            fails_open: false,
         }
     }
 
@@ -117,6 +119,18 @@ impl<F> LimitLayer<F> {
         self.wait = Some(most);
         self
     }
+
+    /// Returns the same layer with requests that go on, unlimited, while the server is out of reach. Default: they end with
+    /// [`LayerError::Acquire`].
+    ///
+    /// A request goes on after the operation timeout, or at once if the connection is known to be lost. What it took, should the server have
+    /// decided, is given back (P3). A name that is none, and a request that the server refuses for another reason than an outage, end with
+    /// their error all the same.
+    #[must_use]
+    pub fn fail_open(mut self) -> Self {
+        self.fails_open = true;
+        self
+    }
 }
 
 impl<F> Clone for LimitLayer<F> {
@@ -124,6 +138,7 @@ impl<F> Clone for LimitLayer<F> {
         Self {
             limiter_of: Arc::clone(&self.limiter_of),
             wait: self.wait,
+            fails_open: self.fails_open,
         }
     }
 }
@@ -132,6 +147,7 @@ impl<F> fmt::Debug for LimitLayer<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimitLayer")
             .field("wait", &self.wait)
+            .field("fails_open", &self.fails_open)
             .finish_non_exhaustive()
     }
 }
@@ -212,18 +228,32 @@ where
             Ok(limiter) => limiter.map(|limiter| limiter.ask(self.layer.wait)),
             Err(error) => return Box::pin(async { Err(LayerError::Name(error)) }),
         };
+        let opens = self.layer.fails_open;
         Box::pin(async move {
             if let Some(asked) = asked {
                 // No await between the grant and the call: what was taken is used.
                 match asked.await {
                     Ok(_used) => {}
                     Err(LimitError::Limited(limited)) => return Err(LayerError::Limited(limited)),
+                    Err(LimitError::Acquire(error)) if opens && is_outage(&error) => {
+                        tracing::warn!(%error, "a request goes on unlimited");
+                    }
                     Err(LimitError::Acquire(error)) => return Err(LayerError::Acquire(error)),
                 }
             }
             ready.call(request).await.map_err(LayerError::Inner)
         })
     }
+}
+
+/// Returns whether the limiter was not asked because the server was out of reach.
+fn is_outage(error: &AcquireError) -> bool {
+    matches!(
+        error,
+        AcquireError::Unavailable { .. }
+            | AcquireError::Ambiguous { .. }
+            | AcquireError::TimedOut { .. }
+    )
 }
 
 #[cfg(test)]

@@ -58,6 +58,9 @@ pub use stanchion_limiter::{
     Attempt, BucketStatus, Grant, InvalidQuota, Limit, LimitError, Limited, LimiterStatus, Quota,
     QuotaScope, RateLimiter, TokenBucket, Usage, Waiting,
 };
+#[cfg(feature = "tower")]
+#[doc(inline)]
+pub use stanchion_limiter::{LayerError, LimitLayer, LimitService, Limiting};
 #[doc(inline)]
 pub use stanchion_lock::{Danger, Holder, Lock, LockGuard, LockStatus};
 #[doc(inline)]

@@ -1,6 +1,8 @@
 //! The bounds that tasks and threads need of the facade's types and of the futures of its verbs. To compile is to pass.
 //!
 //! `tests/tidy` compares both lists with the sources: a type or a verb that is missing here fails it.
+//!
+//! Long: a line for each type and each verb.
 
 use stanchion::*;
 
@@ -31,6 +33,8 @@ fn bounds() {
     primitives();
     #[cfg(feature = "embedded")]
     engine();
+    #[cfg(feature = "tower")]
+    layers();
     let _compiled: [fn(); 12] = [
         clients,
         elections,
@@ -453,6 +457,16 @@ fn limiters() {
     spawned(TokenBucket::try_acquire_many(&any(), 1));
     awaited(TokenBucket::status(&any()));
     spawned(Grant::refund(any()));
+}
+
+#[cfg(feature = "tower")]
+fn layers() {
+    fn limiting<T: Limiting>() {}
+    limiting::<RateLimiter>();
+    limiting::<TokenBucket>();
+    shared::<LayerError<Error>>();
+    shared::<LimitLayer<fn()>>();
+    shared::<LimitService<(), fn()>>();
 }
 
 fn latches() {

@@ -153,7 +153,8 @@ async fn another_process_that_waits_is_told_first() {
         eventually("both wait", || world.admin(&["ZCARD", CROWD]) == "2").await;
         world.quiet().await;
         held.release().await.unwrap();
-        let theirs = theirs.await.unwrap();
+        let theirs = tokio::time::timeout(ms(500), theirs).await;
+        let theirs = theirs.expect("passed over").unwrap();
         assert!(!ours.is_finished(), "{kind:?}");
         theirs.release().await.unwrap();
         ours.await.unwrap().release().await.unwrap();

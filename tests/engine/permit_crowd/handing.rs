@@ -65,6 +65,8 @@ async fn a_permit_goes_to_the_next_task_by_one_script() {
             held = next;
         }
         faults.delay(None, Duration::ZERO);
+        // The last was told as the last.
+        assert_eq!(world.admin(&["ZCARD", CROWD]), "0", "{kind:?}");
         held.release().await.unwrap();
         kind.at_rest(&world, 1).await;
     }
@@ -261,8 +263,11 @@ async fn a_hand_off_that_comes_too_late_is_a_release() {
         let world = World::engine();
         let client = world.named("only").await;
         let (held, mut waiters) = waited(&world, kind, &client, 1).await;
+        let mut java = world.listen(CHANNEL).await;
         world.as_engine().faults().step_clock(10_000);
         held.release().await.ok();
+        let told = timeout(ms(100), java.next()).await;
+        assert_eq!(told.expect("it was handed over"), "01", "{kind:?}");
         let seat = timeout(ms(1500), waiters.remove(0)).await;
         let seat = seat.expect("nobody told it").unwrap();
         assert!(seat.is_held());
@@ -271,15 +276,15 @@ async fn a_hand_off_that_comes_too_late_is_a_release() {
     }
 }
 
-/// R15: the permit is free, or still held, but never gone.
+/// The permit is free, or still held, but never gone.
 #[tokio::test(start_paused = true)]
 async fn a_hand_off_that_the_server_refuses_releases() {
-    for (kind, command) in [(Kind::Plain, "HSET"), (Kind::Leased, "ZADD")] {
+    for kind in KINDS {
         for error in ["NOPERM no right to this command", "OOM not enough memory"] {
             let world = World::engine();
             let client = world.named("only").await;
             let (held, waiters) = waited(&world, kind, &client, 2).await;
-            world.as_engine().faults().fail_next(command, error, 1);
+            world.as_engine().faults().fail_next("EVALSHA", error, 1);
             held.release().await.unwrap();
             for waiter in waiters {
                 let seat = timeout(ms(1500), waiter).await;

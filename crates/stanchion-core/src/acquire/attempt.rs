@@ -254,6 +254,7 @@ async fn ask(
             hears: (debt.is_queued() || position.reason.is_some())
                 && entry.hears_for_line(core, &**sync),
             others: position.others,
+            surplus: position.surplus,
         },
         within: other.and_then(|it| it.within.as_ref()),
         from: other.and_then(|it| it.from.as_ref()),

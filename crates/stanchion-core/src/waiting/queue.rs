@@ -122,6 +122,8 @@ pub(super) struct Queue {
     pub(super) poll_reason: Reason,
     /// For permits: the place of this process in the crowd on the server, as far as is known.
     pub(super) gathered: Option<Gathered>,
+    /// For permits: how many of those that this process was told of it has nobody for. The next that was told says so.
+    pub(super) surplus: u32,
     /// For permits: the reason of the requests that are admitted now, if not [`Reason::Anew`]. `Some` only inside a function.
     admitting: Option<Reason>,
     /// The reason of the next request of the first waiter.
@@ -316,6 +318,7 @@ impl Queue {
     /// this process's place on the server, and only a request restores it (invariant 3).
     pub(super) fn admit_told(&mut self, room: u32) -> Wakers {
         let parked = self.parked;
+        self.surplus = 0;
         self.admitting = Some(Reason::Told);
         let mut wakers = self.admit(Room::For(room));
         if let Some((first, waiter)) = self.first()
@@ -337,6 +340,7 @@ impl Queue {
         let mut left = room;
         let mut told = Vec::new();
         let mut aside = 0;
+        let mut wants_more = false;
         for (place, waiter) in &self.waiters {
             let Sharing::Permits(wanted) = waiter.sync.sharing() else {
                 break;
@@ -348,6 +352,7 @@ impl Queue {
             if *place >= PASSED {
                 aside += 1;
                 if aside > OFFERED {
+                    wants_more = true;
                     break;
                 }
                 // The server passed it over, so it delays nobody here either.
@@ -355,6 +360,7 @@ impl Queue {
                     continue;
                 }
             } else if wanted > left {
+                wants_more = true;
                 break;
             }
             left -= wanted;
@@ -369,6 +375,9 @@ impl Queue {
         {
             // Invariant 6.
             told.push(first);
+        }
+        if self.admitting == Some(Reason::Told) && !wants_more {
+            self.surplus = left;
         }
         for place in told {
             self.tell(place, Turn::Try, &mut wakers);

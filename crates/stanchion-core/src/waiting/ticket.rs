@@ -51,6 +51,8 @@ pub(crate) struct Position {
     pub(crate) reason: Option<Reason>,
     /// True when others of this process do not ask now.
     pub(crate) others: bool,
+    /// The permits that this process was told of and has nobody for.
+    pub(crate) surplus: u32,
 }
 
 /// The pause until a key with `ttl` left has expired: an expiry sends no message. One millisecond more, because a key still
@@ -151,6 +153,9 @@ impl Ticket {
             waiter.asked_first |= position.first;
             waiter.asked_with_others = position.others;
             position.reason = Some(waiter.reason);
+            if waiter.reason == Reason::Told {
+                position.surplus = std::mem::take(&mut queue.surplus);
+            }
         }
         position
     }

@@ -17,7 +17,8 @@
 -- ARGV[7]  channel
 -- ARGV[8]  publish    PUBLISH or SPUBLISH
 -- ARGV[9]  client     the uuid of its client, if it waits and hears messages; otherwise empty
--- ARGV[10] flags      the sum of 1 it was told by message, 2 its client hears Redisson's releases, 4 others of its process wait, 8 told by a reply
+-- ARGV[10] flags      the sum of 1 it was told by message, 2 its client hears Redisson's releases, 4 others of its process wait, 8 told by a reply, and
+--                     16 for each permit that its process was told of and has nobody for
 --
 -- Returns  >= 0 acquired: the number of permits that others can still have; -1 late; -4 - ms busy: ask again after ms, when a lease
 --          ends (-3: on a message); with a sign { -4 - ms, server time in microseconds, 1 in line or 2 passed over: see refused.lua };
@@ -73,9 +74,9 @@ if held == 0 and free >= wanted and (ARGV[10] == '0' or ARGV[10] == '2') and cal
 
 -- @crowd.lua
 local first = first_in(KEYS[3])
-local client, told, hears, more, prompted = ARGV[9], flags_of(ARGV[10] + 0)
+local client, told, hears, more, prompted, surplus = ARGV[9], flags_of(ARGV[10] + 0)
 local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[7], publish = ARGV[8] }
-if told then asked(to, wanted) end
+if told then asked(to, wanted + surplus) end
 local reserved = kept_back(first, place, ms)
 
 -- Permits that become free here without a release.

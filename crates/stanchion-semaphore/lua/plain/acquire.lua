@@ -14,7 +14,8 @@
 -- ARGV[5]  channel
 -- ARGV[6]  publish    PUBLISH or SPUBLISH
 -- ARGV[7]  client     the uuid of its client, if it waits and hears messages; otherwise empty
--- ARGV[8]  flags      the sum of 1 it was told by message, 2 its client hears Redisson's releases, 4 others of its process wait, 8 told by a reply
+-- ARGV[8]  flags      the sum of 1 it was told by message, 2 its client hears Redisson's releases, 4 others of its process wait, 8 told by a reply, and
+--                     16 for each permit that its process was told of and has nobody for
 --
 -- Returns  >= 0 acquired: the number of permits that others can still have; -1 late; -4 - ms busy: ask again after ms (-3: on a
 --          message); with a sign { -4 - ms, server time in microseconds, 1 in line or 2 passed over: see refused.lua }; with a client
@@ -47,9 +48,9 @@ end
 -- @crowd.lua
 local ms = math.floor(now / 1000)
 local first = first_in(KEYS[3])
-local client, told, hears, more, prompted = ARGV[7], flags_of(ARGV[8] + 0)
+local client, told, hears, more, prompted, surplus = ARGV[7], flags_of(ARGV[8] + 0)
 local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[5], publish = ARGV[6] }
-if told then asked(to, wanted) end
+if told then asked(to, wanted + surplus) end
 
 local function count() return call('HLEN', KEYS[2]) end
 local function list(most)

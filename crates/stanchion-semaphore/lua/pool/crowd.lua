@@ -177,16 +177,18 @@ end
 local function stay(to, client, us, hears, more)
   if more then
     gather(to, client, us, hears)
+    -- Nobody was there to look after what others were told of.
+    if head(to) == client and promised(to, us) > 0 then watch(to, PROMISED) end
   elseif client ~= '' then
     part(to, client)
   end
 end
 
 -- The flags of a request: whether it was told to ask, by message; whether its client hears Redisson's releases; whether others of its
--- process wait; and whether it need not wait behind those who were told.
+-- process wait; whether it need not wait behind those who were told; and how many more its process was told of than it has use for.
 local function flags_of(flags)
   local told = flags % 2 == 1
-  return told, math.floor(flags / 2) % 2 == 1, math.floor(flags / 4) % 2 == 1, told or flags >= 8
+  return told, math.floor(flags / 2) % 2 == 1, math.floor(flags / 4) % 2 == 1, told or flags % 16 >= 8, math.floor(flags / 16)
 end
 
 -- The reply to a refused request: see the headers of the scripts. `again`: ms, or math.huge. `ends`: ms until a lease ends, if one does: of
@@ -204,7 +206,7 @@ local function busy(to, again, us, sign, client, hears, told, polls, ends)
   return { code, us, sign or 0, role or 0 }
 end
 
--- Records that one who was told asks.
+-- Records that one who was told of `wanted` permits asks, or has no use for them.
 local function asked(to, wanted)
   local due = redis.call('HGET', to.wake, 'due')
   if due then redis.pcall('HSET', to.wake, 'due', string.format('%.0f', math.max(0, due - wanted))) end

@@ -41,7 +41,9 @@ fn flags(request: &Request<'_>) -> u64 {
         Reason::Reply => 8,
         _ => 0,
     };
-    reason + 2 * u64::from(request.approach.hears) + 4 * u64::from(wakes && request.approach.others)
+    let hears = u64::from(request.approach.hears);
+    let others = u64::from(wakes && request.approach.others);
+    reason + 2 * hears + 4 * others + 16 * u64::from(request.approach.surplus)
 }
 
 /// Returns the argument `waits`, by which a script knows whether a refused request goes on waiting.
