@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Hold, Reply, Resend, Synchronizer};
+use stanchion_core::primitive::{Handle, Hold, Reply, Synchronizer};
 use stanchion_core::{AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, Rejection};
 
 use crate::error::BarrierError;
@@ -183,12 +183,11 @@ impl CyclicBarrier {
     async fn after_a_loss(&self, place: Hold, passed: Passed) -> Result<Passed, BarrierError> {
         let generation = passed.generation;
         let call = self.keys.look(generation);
-        let look = self.handle.query(&call, Resend::UntilAnswered);
-        let answer = tokio::time::timeout(LAST_WORD, look).await;
+        let answer = self.handle.query_within(&call, LAST_WORD).await;
         drop(place);
         match answer {
-            Ok(Ok(Reply::Int(0))) => Ok(passed),
-            Ok(Ok(Reply::Int(-2))) => Err(self.rejected(Rejection::Deleted)),
+            Some(Ok(Reply::Int(0))) => Ok(passed),
+            Some(Ok(Reply::Int(-2))) => Err(self.rejected(Rejection::Deleted)),
             _ => Err(BarrierError::Lost {
                 name: self.name().clone(),
                 generation,
@@ -204,11 +203,10 @@ impl CyclicBarrier {
         waited: Duration,
     ) -> Result<Passed, BarrierError> {
         let call = self.keys.withdraw(place.wire_owner(), passed.generation);
-        let withdraw = self.handle.query(&call, Resend::UntilAnswered);
-        let answer = tokio::time::timeout(LAST_WORD, withdraw).await;
+        let answer = self.handle.query_within(&call, LAST_WORD).await;
         let free_by = match answer {
-            Ok(Ok(Reply::Int(0))) => return Ok(passed.with(place)),
-            Ok(Ok(_)) => None,
+            Some(Ok(Reply::Int(0))) => return Ok(passed.with(place)),
+            Some(Ok(_)) => None,
             _ => Some(self.lease.length()),
         };
         // Where no answer came, its drop gives it back (P3).

@@ -209,3 +209,31 @@ async fn a_living_waiter_keeps_its_place_for_hours() {
     assert!(last.is_last());
     first.await.unwrap().unwrap();
 }
+
+/// On a real server; with names that have braces, newlines and bytes that are no text.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parties_meet_on_a_real_server_under_odd_names() {
+    let Some(server) = stanchion_testkit::RedisServer::or_skip("parties_meet") else {
+        return;
+    };
+    for name in [&b"b"[..], b"{b}", b"{t}:b", b"a\nb", b"\xff{", b"}"] {
+        let mut parties = Vec::new();
+        for _ in 0..3 {
+            let client = Client::connect(&server.url()).await.unwrap();
+            let barrier = CyclicBarrier::new(&client, name, 3).unwrap();
+            parties.push(tokio::spawn(async move {
+                let mut seen = Vec::new();
+                for _ in 0..20 {
+                    let waiting = barrier.wait_timeout(Duration::from_secs(30));
+                    seen.push(waiting.await.unwrap().generation());
+                }
+                seen
+            }));
+        }
+        let mut all = Vec::new();
+        for party in parties {
+            all.push(party.await.unwrap());
+        }
+        assert!(all.iter().all(|seen| *seen == all[0]), "{all:?}");
+    }
+}

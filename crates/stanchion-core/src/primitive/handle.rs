@@ -362,6 +362,16 @@ impl Handle {
             })
     }
 
+    /// As [`Handle::query`], until it is answered, for at most `within`: `None` after that. It may have run.
+    pub async fn query_within(
+        &self,
+        call: &Call,
+        within: Duration,
+    ) -> Option<Result<Reply, QueryError>> {
+        let asking = self.query(call, Resend::UntilAnswered);
+        tokio::time::timeout(within, asking).await.ok()
+    }
+
     /// Fails if the client is closing.
     fn open(&self, sync: &dyn Synchronizer) -> Result<(), AcquireError> {
         if self.core().closing.is_cancelled() {
