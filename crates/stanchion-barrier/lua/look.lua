@@ -1,18 +1,34 @@
 -- barrier/look
--- Tell whether a round is over.
+-- Say what the present round is. Breaks it if a dead party does.
 --
--- KEYS[1]  barrier     hash  n, gen, first
--- KEYS[2]  places      zset  owner -> server ms until which its place is good
--- ARGV[1]  generation  the round
+-- KEYS[1]  barrier  hash  see barrier/arrive
+-- KEYS[2]  places   zset  owner -> server ms until which its place is good
+-- ARGV[1]  first    of the barrier that is asked after
+-- ARGV[2]  round    that is asked after
+-- ARGV[3]  publish  PUBLISH or SPUBLISH
+-- ARGV[4]  channel
 --
--- Returns  0 it has tripped, -2 the barrier was deleted since, -3 it waits
+-- Returns  { -4 - ms after which to look again, or -3: not known; now in us, fact }; -2 the barrier was deleted since
 -- Replay   harmless
--- Wakes    nobody
--- Cost     O(1)
-local gen, first = unpack(redis.call('HMGET', KEYS[1], 'gen', 'first'))
-if not gen or ARGV[1] + 0 < first + 0 or ARGV[1] + 0 > gen + 0 then return -2 end
-if ARGV[1] + 0 < gen + 0 then return 0 end
+-- Wakes    all who wait in the round, when it breaks
+-- Cost     O(log n)
+local call = redis.call
+local barrier, places, publish, channel = KEYS[1], KEYS[2], ARGV[3], ARGV[4]
+-- @round.lua
+if not gen or first ~= ARGV[1] or gen + 0 < ARGV[2] + 0 then return -2 end
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local ms = math.floor(now / 1000)
+local code = -3
+if gen == ARGV[2] and policy == 'b' then
+  local earliest = call('ZRANGE', places, 0, 0, 'WITHSCORES')[2]
+  if earliest and earliest + 0 < ms then
+    over('d')
+  elseif earliest then
+    code = -4 - (earliest - ms)
+  end
+end
 -- Who waits for hours keeps the barrier.
-redis.call('PEXPIRE', KEYS[1], '3600000', 'GT')
-redis.call('PEXPIRE', KEYS[2], '3600000', 'GT')
-return -3
+call('PEXPIRE', barrier, '3600000', 'GT')
+call('PEXPIRE', places, '3600000', 'GT')
+return { code, now, fact() }

@@ -1,4 +1,5 @@
-//! A distributed cyclic barrier on Redis and Valkey: n parties meet, again and again.
+//! Distributed barriers on Redis and Valkey: n parties meet, again and again ([`CyclicBarrier`]), or enter and leave together
+//! ([`DoubleBarrier`]).
 //!
 //! ```
 //! use stanchion_barrier::{Client, CyclicBarrier};
@@ -16,17 +17,32 @@
 //! # }
 //! ```
 
+mod arrival;
 mod barrier;
+mod cyclic;
+mod danger;
+mod double;
 mod error;
-mod scripts;
+mod fact;
+mod inside;
+mod keys;
+mod meeting;
+mod options;
+mod round;
+mod status;
 
 pub use barrier::{CyclicBarrier, Passed};
-pub use error::BarrierError;
+pub use danger::BarrierDanger;
+pub use double::DoubleBarrier;
+pub use error::{BarrierError, BrokenBy};
+pub use inside::Inside;
+pub use options::{OnLeave, WaitOptions};
 pub use stanchion_core::{
     AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, InvalidLease,
-    InvalidName, Lease, Name, NameRule, Outage, QueryError, Rejection, Secret, ServerInfo,
-    ServerRejection, ServerUrl, ShutdownReport,
+    InvalidName, Lease, LeaseLost, LostReason, Name, NameRule, Outage, QueryError, Rejection,
+    ReleaseError, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
 };
+pub use status::BarrierStatus;
 
 /// The program of the README, as a doc test.
 #[cfg(doctest)]
