@@ -9,6 +9,9 @@
 -- Wakes    nobody
 -- Cost     O(log n)
 local call = redis.call
+local time = call('TIME')
+local ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local live = call('ZCOUNT', KEYS[2], ms, '+inf')
 local n, gen, policy, after = unpack(call('HMGET', KEYS[1], 'n', 'gen', 'policy', 'next'))
 if not gen then
   if call('EXISTS', KEYS[1]) == 1 then
@@ -16,8 +19,5 @@ if not gen then
   end
   return false
 end
-local time = call('TIME')
-local ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local live = call('ZCOUNT', KEYS[2], ms, '+inf')
 local first = call('ZRANGE', KEYS[2], ms, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
 return { n + 0, (after or 0) + 0, gen + 0, policy == 'b' and 1 or 0, live, first and first - ms or -1 }

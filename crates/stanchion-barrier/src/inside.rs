@@ -28,7 +28,8 @@ pub struct Inside {
 }
 
 impl Inside {
-    pub(crate) const fn new(hold: Hold, arrived: Arrived, handle: Handle, keys: Arc<Keys>) -> Self {
+    pub(crate) fn new(hold: Hold, arrived: Arrived, handle: Handle, keys: Arc<Keys>) -> Self {
+        hold.withhold(false);
         Self {
             hold,
             arrived,

@@ -76,6 +76,8 @@ impl Meeting<'_> {
             });
         }
         let place = place?;
+        // P3: a shutdown gives it back.
+        place.withhold(true);
         // P6: the answer is kept for resends, and a request that may still run would take a place without it.
         if !place.is_owed_an_answer() {
             self.keys.answered(place.wire_owner());

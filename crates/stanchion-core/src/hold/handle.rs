@@ -352,6 +352,11 @@ impl Hold {
         self.state().dates().1
     }
 
+    /// Marks it as part of a call that waits on: a shutdown gives it back, as it ends the call. `false`: its caller has it.
+    pub fn withhold(&self, withheld: bool) {
+        self.state().withhold(withheld);
+    }
+
     /// Returns whether a request of its owner that was not answered may still run on the server.
     #[must_use]
     pub fn is_owed_an_answer(&self) -> bool {
