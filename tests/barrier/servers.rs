@@ -81,6 +81,15 @@ async fn in_places(server: &RedisServer, count: i64) {
     .await;
 }
 
+/// Waits until somebody hears the end of the round, and has asked what it asks.
+async fn it_hears(server: &RedisServer) {
+    eventually_async("somebody subscribes", async || {
+        server.subscribers("stanchion_barrier:{b}") > 0
+    })
+    .await;
+    tokio::time::sleep(ms(300)).await;
+}
+
 async fn met(waiting: Waiting) -> Passed {
     timeout(LONG, waiting).await.unwrap().unwrap().unwrap()
 }
@@ -159,6 +168,8 @@ async fn a_stopped_party_learns_that_its_place_has_gone() {
     for task in ["free", "break"] {
         let mut stopped = start_worker(task, &server.url());
         in_places(&server, 1).await;
+        // It knows that it has its place: otherwise it would only arrive when it goes on.
+        it_hears(&server).await;
         stopped.signal(Signal::Stop);
         tokio::time::sleep(SHORT * 2).await;
         // Whoever comes purges what is dead.
