@@ -1,5 +1,9 @@
 //! Barriers: rounds and who is in them, what is left of a wait that was dropped, lost or killed, broken rounds, and double barriers.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![expect(
+    clippy::print_stdout,
+    reason = "a copy of this program tells its parent what it does"
+)]
 
 mod breaks;
 mod double;

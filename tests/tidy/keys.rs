@@ -5,7 +5,7 @@ use crate::{Complaint, found, kept, needed};
 
 /// The files in which keys and channels are put together, or told apart, with the reasons.
 const PLACES: [(&str, &str); 19] = [
-    ("crates/stanchion-barrier/src/scripts.rs", "the barrier's"),
+    ("crates/stanchion-barrier/src/keys.rs", "both barriers'"),
     (
         "crates/stanchion-cli/lua/scan.lua",
         "builds none: tells keys that stand beside a name from names",

@@ -1,6 +1,8 @@
 //! The bounds that tasks and threads need of the facade's types and of the futures of its verbs. To compile is to pass.
 //!
 //! `tests/tidy` compares both lists with the sources: a type or a verb that is missing here fails it.
+//!
+//! Long: two lists of everything.
 
 use stanchion::*;
 
