@@ -1,5 +1,5 @@
 -- barrier/status
--- Tell how a barrier stands.
+-- Tell how a barrier of either kind stands.
 --
 -- KEYS[1]  barrier  hash  see barrier/arrive
 -- KEYS[2]  places   zset  owner -> server ms until which its place is good

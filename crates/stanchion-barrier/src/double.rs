@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Hold, Synchronizer};
-use stanchion_core::{AcquireError, Client, InvalidName, Lease, LostReason, Name};
+use stanchion_core::primitive::{Handle, Hold, Resend, Synchronizer};
+use stanchion_core::{AcquireError, Client, InvalidName, Lease, LostReason, Name, QueryError};
 
 use crate::arrival::Arrived;
 use crate::barrier::LEASE;
@@ -15,6 +15,7 @@ use crate::keys::{DOUBLE, Keys};
 use crate::meeting::{Meeting, Settled, is_deleted};
 use crate::options::OnLeave;
 use crate::round::Round;
+use crate::status::DoubleStatus;
 
 /// A barrier that `n` parties enter together and leave together: nobody works before all are in, and nobody goes on before all are out.
 /// Cheap to clone; handles have no state.
@@ -138,6 +139,36 @@ impl DoubleBarrier {
     /// As [`enter`](Self::enter).
     pub async fn enter_timeout(&self, timeout: Duration) -> Result<Inside, BarrierError> {
         self.enter_within(Some(timeout)).await
+    }
+
+    /// Returns how the barrier stands; `None` when there is none: no sign of life for an hour.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, DoubleBarrier};
+    /// # let client = Client::connect("memory://double-status").await?;
+    /// let alone = DoubleBarrier::new(&client, "load-test", 1)?;
+    /// assert!(alone.status().await?.is_none());
+    /// let inside = alone.enter().await?;
+    /// let status = alone.status().await?.ok_or("no barrier")?;
+    /// assert!(status.under_way && status.generation == inside.generation());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// One script.
+    pub async fn status(&self) -> Result<Option<DoubleStatus>, QueryError> {
+        let call = self.keys.status();
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        DoubleStatus::read(&reply)
     }
 
     async fn enter_within(&self, timeout: Option<Duration>) -> Result<Inside, BarrierError> {

@@ -42,7 +42,7 @@ pub use stanchion_core::{
     InvalidName, Lease, LeaseLost, LostReason, Name, NameRule, Outage, QueryError, Rejection,
     ReleaseError, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
 };
-pub use status::BarrierStatus;
+pub use status::{BarrierStatus, DoubleStatus};
 
 /// The program of the README, as a doc test.
 #[cfg(doctest)]

@@ -8,6 +8,37 @@ use stanchion_core::primitive::{Reply, as_millis, unexpected};
 
 use crate::options::OnLeave;
 
+/// How a [`DoubleBarrier`](crate::DoubleBarrier) stood when the server answered. It may have changed since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DoubleStatus {
+    /// The number of parties.
+    pub parties: u32,
+    /// The present round.
+    pub generation: u64,
+    /// True while it is under way: who comes now waits for the next.
+    pub under_way: bool,
+    /// The number of parties that are inside, or wait for the others to come.
+    pub members: u32,
+    /// The time until the first of the places ends, unless it is renewed; `None` without any.
+    #[serde(serialize_with = "as_millis")]
+    pub first_lease: Option<Duration>,
+}
+
+impl DoubleStatus {
+    /// `None`: there is no such barrier.
+    pub(crate) fn read(reply: &Reply) -> Result<Option<Self>, QueryError> {
+        let read = BarrierStatus::read(reply)?;
+        Ok(read.map(|status| Self {
+            parties: status.parties,
+            generation: status.generation / 2,
+            under_way: status.generation % 2 == 1 && status.waiting > 0,
+            members: status.waiting,
+            first_lease: status.first_lease,
+        }))
+    }
+}
+
 /// How a barrier stood when the server answered. It may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

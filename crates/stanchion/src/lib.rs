@@ -26,8 +26,8 @@
 
 #[doc(inline)]
 pub use stanchion_barrier::{
-    BarrierDanger, BarrierError, BarrierStatus, BrokenBy, CyclicBarrier, DoubleBarrier, Inside,
-    OnLeave, Passed, WaitOptions,
+    BarrierDanger, BarrierError, BarrierStatus, BrokenBy, CyclicBarrier, DoubleBarrier,
+    DoubleStatus, Inside, OnLeave, Passed, WaitOptions,
 };
 #[doc(inline)]
 pub use stanchion_core::{

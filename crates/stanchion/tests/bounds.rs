@@ -131,6 +131,7 @@ fn primitives() {
     shared::<BrokenBy>();
     shared::<CyclicBarrier>();
     shared::<DoubleBarrier>();
+    shared::<DoubleStatus>();
     shared::<Inside>();
     shared::<OnLeave>();
     shared::<Passed>();
@@ -258,6 +259,7 @@ fn barriers() {
     awaited(CyclicBarrier::set_parties(&any(), any()));
     awaited(BarrierDanger::break_all(&any()));
     awaited(DoubleBarrier::enter(&any()));
+    awaited(DoubleBarrier::status(&any()));
     awaited(DoubleBarrier::enter_timeout(&any(), any()));
     spawned(Inside::lost(&any()));
     awaited(Inside::run(&any(), async {}));

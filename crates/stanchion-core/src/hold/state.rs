@@ -265,9 +265,14 @@ impl HoldState {
         self.withheld.store(withheld, Ordering::Release);
     }
 
+    /// Returns whether it belongs to a call that waits on, and is told as that wait.
+    pub(crate) fn is_of_a_wait(&self) -> bool {
+        self.withheld.load(Ordering::Acquire)
+    }
+
     /// Returns whether no caller has been given it: it belongs to a call that waits on, or counts only from a later moment on.
     pub(crate) fn is_withheld(&self) -> bool {
-        self.withheld.load(Ordering::Acquire) || self.due > self.core.clock.now()
+        self.is_of_a_wait() || self.due > self.core.clock.now()
     }
 
     /// Records that the waiter has taken it. From here on the watchdog renews it.
