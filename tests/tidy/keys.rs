@@ -4,7 +4,8 @@ use crate::tree::{Tree, code};
 use crate::{Complaint, found, kept, needed};
 
 /// The files in which keys and channels are put together, or told apart, with the reasons.
-const PLACES: [(&str, &str); 18] = [
+const PLACES: [(&str, &str); 19] = [
+    ("crates/stanchion-barrier/src/keys.rs", "both barriers'"),
     (
         "crates/stanchion-cli/lua/scan.lua",
         "builds none: tells keys that stand beside a name from names",

@@ -3,7 +3,8 @@
 use crate::tree::{Tree, code, has_word};
 use crate::{Complaint, found, kept, needed};
 
-const PRIMITIVES: [&str; 10] = [
+const PRIMITIVES: [&str; 11] = [
+    "barrier",
     "election",
     "fair",
     "jobs",

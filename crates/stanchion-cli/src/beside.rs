@@ -27,7 +27,7 @@ pub(crate) enum Part {
 }
 
 /// Prefixes, the kind they show (`None`: several kinds have it), and what they hold.
-const PREFIXES: [(&str, Option<Kind>, Part); 27] = [
+const PREFIXES: [(&str, Option<Kind>, Part); 31] = [
     ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
     ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
     ("stanchion_fair_waiters", Some(Kind::Fair), Part::Mark),
@@ -40,6 +40,10 @@ const PREFIXES: [(&str, Option<Kind>, Part); 27] = [
     ("stanchion_candidate_rank", Some(Kind::Election), Part::Mark),
     ("stanchion_heir", Some(Kind::Election), Part::Rest),
     ("stanchion_bucket", Some(Kind::TokenBucket), Part::Mark),
+    ("stanchion_barrier", Some(Kind::Barrier), Part::Mark),
+    ("stanchion_barrier_in", Some(Kind::Barrier), Part::Rest),
+    ("stanchion_double", Some(Kind::DoubleBarrier), Part::Mark),
+    ("stanchion_double_in", Some(Kind::DoubleBarrier), Part::Rest),
     ("stanchion_line", None, Part::Line),
     ("stanchion_wake", None, Part::Rest),
     ("stanchion_rwlock_line", Some(Kind::Rwlock), Part::Line),
@@ -186,9 +190,16 @@ pub(crate) fn keys_of(name: &Name) -> Vec<Vec<u8>> {
 /// The keys beside `name` whose presence shows what it is, of the kinds that the name's own key does not show.
 pub(crate) fn signs_of(name: &Name) -> Vec<(Kind, Vec<u8>)> {
     let of_row = |(prefix, kind, part): &(&str, Option<Kind>, Part)| match (kind, part) {
-        (Some(kind @ (Kind::Election | Kind::Job | Kind::TokenBucket)), Part::Mark) => {
-            Some((*kind, name.prefixed_alone(prefix)))
-        }
+        (
+            Some(
+                kind @ (Kind::Election
+                | Kind::Job
+                | Kind::TokenBucket
+                | Kind::Barrier
+                | Kind::DoubleBarrier),
+            ),
+            Part::Mark,
+        ) => Some((*kind, name.prefixed_alone(prefix))),
         _ => None,
     };
     PREFIXES.iter().filter_map(of_row).collect()
@@ -217,6 +228,8 @@ pub(crate) fn channel_of(name: &Name, kind: Kind) -> Vec<u8> {
         Kind::Latch => name.braced("redisson_countdownlatch__channel__"),
         // Redisson's limiters have none.
         Kind::RateLimiter | Kind::TokenBucket => name.prefixed("stanchion_limiter"),
+        Kind::Barrier => name.prefixed_alone("stanchion_barrier"),
+        Kind::DoubleBarrier => name.prefixed_alone("stanchion_double"),
     }
 }
 

@@ -198,8 +198,10 @@ impl Entry {
         } else if queue > 0 && members(Part::Heard) == 0 {
             entry.trouble.push(Trouble::OrphanQueue(queue));
         }
-        // A bucket has no key in common with anything.
-        kinds.remove(&Kind::TokenBucket);
+        // These have no key in common with anything.
+        for kind in [Kind::TokenBucket, Kind::Barrier, Kind::DoubleBarrier] {
+            kinds.remove(&kind);
+        }
         if kinds.len() > 1 {
             entry
                 .trouble
@@ -476,6 +478,8 @@ impl Entry {
             Some(Kind::Fair) => 0,
             // Nobody waits by subscription.
             Some(Kind::RateLimiter | Kind::TokenBucket) => 0,
+            // Each party has a place, and is counted by it.
+            Some(Kind::Barrier | Kind::DoubleBarrier) => 0,
             // Each candidate of ours listens, too.
             Some(Kind::Election) => heard.saturating_sub(waiting),
             Some(Kind::Latch) => heard,

@@ -84,7 +84,7 @@ pub(crate) async fn limit(args: LimitArgs) -> Result<u8, Failure> {
                 output::json_line(&granted(&name, &grant))?;
             }
             return match args.command.split_first() {
-                Some((command, words)) => Err(become_command(command, words)),
+                Some((command, words)) => Err(become_command(command, words, [])),
                 None => Ok(exit::SUCCESS),
             };
         }
@@ -140,9 +140,16 @@ fn decided(attempt: Result<Attempt, stanchion::AcquireError>) -> Result<Grant, L
     }
 }
 
-/// Replaces this program: signals, terminal and exit code are the command's own.
-fn become_command(command: &OsString, words: &[OsString]) -> Failure {
-    cannot_start(command, &Command::new(command).args(words).exec())
+/// Replaces this program, and tells the command variables: signals, terminal and exit code are the command's own.
+pub(crate) fn become_command<const N: usize>(
+    command: &OsString,
+    words: &[OsString],
+    told: [(&str, String); N],
+) -> Failure {
+    cannot_start(
+        command,
+        &Command::new(command).args(words).envs(told).exec(),
+    )
 }
 
 fn granted<'a>(name: &'a str, grant: &Grant) -> Line<'a> {

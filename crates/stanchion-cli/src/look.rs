@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Job,
     RateLimiter,
     TokenBucket,
+    Barrier,
+    DoubleBarrier,
 }
 
 impl Kind {
@@ -45,6 +47,8 @@ impl Kind {
             Self::Job => "job",
             Self::RateLimiter => "limiter",
             Self::TokenBucket => "bucket",
+            Self::Barrier => "barrier",
+            Self::DoubleBarrier => "double",
         }
     }
 
@@ -61,6 +65,8 @@ impl Kind {
             "job" => Self::Job,
             "rate_limiter" => Self::RateLimiter,
             "token_bucket" => Self::TokenBucket,
+            "barrier" | "barrier_round" => Self::Barrier,
+            "double_barrier" | "double_barrier_round" => Self::DoubleBarrier,
             _ => return None,
         })
     }

@@ -10,6 +10,7 @@
 compile_error!("stanchion-cli forwards Unix signals; use the library on other systems");
 
 mod ask;
+mod barrier;
 mod bench;
 mod beside;
 mod clients;
@@ -69,6 +70,7 @@ Examples:
   stanchion run thumbs --permits 3 -- ./t.sh at most three at a time
   stanchion lead indexer --value me -- ./ix  whenever elected: one of the fleet
   stanchion limit api --rate 10/s -- ./c.sh  ten a second, over all machines
+  stanchion barrier step2 --parties 4        go on when four machines are here
   stanchion serve                            a server for this machine
   stanchion status nightly                   who holds it, and for how long
   stanchion ask nightly --reason 'a fix'     ask its holder to give it back
@@ -96,6 +98,7 @@ enum Command {
     ForceRelease(force_release::ForceReleaseArgs),
     Permits(permits::PermitsArgs),
     Limit(limit::LimitArgs),
+    Barrier(barrier::BarrierArgs),
     Serve(serve::ServeArgs),
     Ls(ls::LsArgs),
     Top(top::TopArgs),
@@ -143,6 +146,7 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::ForceRelease(args) => Box::pin(force_release::force_release(args)).await,
             Command::Permits(args) => Box::pin(permits::permits(args)).await,
             Command::Limit(args) => Box::pin(limit::limit(args)).await,
+            Command::Barrier(args) => Box::pin(barrier::barrier(args)).await,
             Command::Serve(args) => Box::pin(serve::serve(args)).await,
             Command::Ls(args) => Box::pin(ls::ls(args)).await,
             Command::Top(args) => Box::pin(top::top(args)).await,

@@ -226,9 +226,9 @@ impl Client {
         }
         drop(core.entries.standing());
         drop(core.entries.unclaimed());
-        // P3: nor may those who wait for a dated grant.
+        // P3: nor may those who have a hold and wait on.
         for hold in core.timetable.holds() {
-            if hold.dates().0 > core.clock.now() && hold.end().is_ok() {
+            if hold.is_withheld() && hold.end().is_ok() {
                 hold.unschedule();
                 Leftover::of(&hold).sweep(core, &hold.sync);
             }

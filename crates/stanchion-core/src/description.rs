@@ -1,12 +1,15 @@
 //! The description of a synchronizer: the questions that the core asks a primitive, and the answers it reads.
 //!
 //! Nothing here knows clients, holds or waiters.
+//!
+//! Long: one convention, and all that is asked by it.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use crate::dated::Dated;
+use crate::fact::Facts;
 use crate::field::renew_field;
 use crate::hint::Hint;
 use crate::holders::Holders;
@@ -318,6 +321,11 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
 
     /// The queue that the server keeps, with [`Sharing::Queued`].
     fn server_queue(&self) -> Option<&dyn ServerQueue> {
+        None
+    }
+
+    /// With [`Sharing::Event`]: messages are facts. `None` where they are hints, after which somebody asks.
+    fn facts(&self) -> Option<&dyn Facts> {
         None
     }
 

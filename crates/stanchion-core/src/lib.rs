@@ -12,6 +12,7 @@ mod console;
 mod dated;
 mod description;
 mod error;
+mod fact;
 mod field;
 mod guard;
 mod hint;

@@ -25,6 +25,11 @@
 //! This crate only re-exports: each primitive is a crate of its own over `stanchion-core` and can be used alone.
 
 #[doc(inline)]
+pub use stanchion_barrier::{
+    BarrierDanger, BarrierError, BarrierStatus, BrokenBy, CyclicBarrier, DoubleBarrier,
+    DoubleStatus, Inside, OnLeave, Passed, WaitOptions,
+};
+#[doc(inline)]
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Actor, AdoptError, Asked,
     Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError,
@@ -82,10 +87,10 @@ pub use stanchion_semaphore::{
 /// The items that most programs need.
 pub mod prelude {
     pub use crate::{
-        Acquire, AcquireOptions, Client, CountDownLatch, Election, FairLock, FairLockGuard, Guard,
-        Job, Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable,
-        MultiGuard, MultiLock, Permit, Quota, RateLimiter, ReadGuard, RedGuard, RedLock, RwLock,
-        Semaphore, TokenBucket, WriteGuard,
+        Acquire, AcquireOptions, Client, CountDownLatch, CyclicBarrier, DoubleBarrier, Election,
+        FairLock, FairLockGuard, Guard, Job, Leadership, Lease, LeasedPermit, LeasedSemaphore,
+        Lock, LockGuard, Lockable, MultiGuard, MultiLock, Permit, Quota, RateLimiter, ReadGuard,
+        RedGuard, RedLock, RwLock, Semaphore, TokenBucket, WriteGuard,
     };
 }
 
@@ -110,6 +115,7 @@ mod book {
         MultiLock: "../../../docs/primitives/multilock.md",
         RedLock: "../../../docs/primitives/redlock.md",
         Election: "../../../docs/primitives/election.md",
+        Barrier: "../../../docs/primitives/barrier.md",
         Jobs: "../../../docs/primitives/jobs.md",
         Operations: "../../../docs/operations.md",
     }

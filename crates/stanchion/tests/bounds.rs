@@ -35,7 +35,8 @@ fn bounds() {
     engine();
     #[cfg(feature = "tower")]
     layers();
-    let _compiled: [fn(); 12] = [
+    let _compiled: [fn(); 13] = [
+        barriers,
         clients,
         elections,
         guards,
@@ -126,6 +127,17 @@ fn core() {
 }
 
 fn primitives() {
+    shared::<BarrierDanger<'static>>();
+    shared::<BarrierError>();
+    shared::<BarrierStatus>();
+    shared::<BrokenBy>();
+    shared::<CyclicBarrier>();
+    shared::<DoubleBarrier>();
+    shared::<DoubleStatus>();
+    shared::<Inside>();
+    shared::<OnLeave>();
+    shared::<Passed>();
+    shared::<WaitOptions>();
     shared::<CampaignOptions>();
     shared::<Candidate>();
     shared::<Challenge>();
@@ -239,6 +251,22 @@ fn clients() {
     awaited(Console::command(&any(), any::<&[&str]>()));
     awaited(Console::track(&any(), any::<&[&str]>()));
     awaited(Tracked::written(&mut any()));
+}
+
+fn barriers() {
+    awaited(CyclicBarrier::wait(&any()));
+    awaited(CyclicBarrier::wait_timeout(&any(), any()));
+    awaited(CyclicBarrier::wait_with(&any(), any()));
+    awaited(CyclicBarrier::status(&any()));
+    awaited(CyclicBarrier::set_parties(&any(), any()));
+    awaited(BarrierDanger::break_all(&any()));
+    awaited(DoubleBarrier::enter(&any()));
+    awaited(DoubleBarrier::status(&any()));
+    awaited(DoubleBarrier::enter_timeout(&any(), any()));
+    spawned(Inside::lost(&any()));
+    awaited(Inside::run(&any(), async {}));
+    spawned(Inside::leave(any()));
+    spawned(Inside::leave_timeout(any(), any()));
 }
 
 fn elections() {

@@ -43,7 +43,12 @@ impl Entry {
     /// trouble.
     pub(crate) fn question(&mut self, client: &Client, prefix: &str) -> Option<Vec<u8>> {
         let asks = match self.kind? {
-            Kind::Semaphore | Kind::LeasedSemaphore | Kind::Election | Kind::RateLimiter => true,
+            Kind::Semaphore
+            | Kind::LeasedSemaphore
+            | Kind::Election
+            | Kind::RateLimiter
+            | Kind::Barrier
+            | Kind::DoubleBarrier => true,
             // Of those that do not run there may be many, and nothing of them is listed.
             Kind::Job => self.held,
             Kind::Lock | Kind::Fair | Kind::Rwlock | Kind::Latch | Kind::TokenBucket => false,
@@ -66,6 +71,8 @@ impl Entry {
             Kind::Job,
             Kind::RateLimiter,
             Kind::TokenBucket,
+            Kind::Barrier,
+            Kind::DoubleBarrier,
         ];
         self.kind.is_some_and(|kind| kinds.contains(&kind))
     }

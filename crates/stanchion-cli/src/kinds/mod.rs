@@ -1,9 +1,10 @@
-//! The kinds that are shown by what one function reads of a name: elections, jobs, rate limiters, token buckets.
+//! The kinds that are shown by what one function reads of a name: elections, jobs, rate limiters, token buckets, barriers.
 //!
 //! To add one: a file here with a `read`, as `job.rs` is, and its arm in [`read`]; in `look.rs` its [`Kind`], with the words for people
 //! and of processes; in `beside.rs` a row for each key that stands beside its names, in `signs_of` the kind, and its channel. Every command shows it then: `status`,
 //! `inspect`, `ls`, `top`, `doctor`, `watch`; `listed.rs` says whether a scan asks for more.
 
+mod barrier;
 mod bucket;
 mod election;
 mod job;
@@ -107,6 +108,8 @@ pub(crate) async fn read(
         Kind::Job => job::read(client, name).await?,
         Kind::RateLimiter => limiter::read(client, name).await?,
         Kind::TokenBucket => bucket::read(client, name).await?,
+        Kind::Barrier => barrier::read(client, name).await?,
+        Kind::DoubleBarrier => barrier::read_double(client, name).await?,
         _ => return Ok(None),
     };
     Ok(Some(facts))
@@ -121,7 +124,7 @@ pub(crate) async fn beside_a_lock(
     let name = client.name(name).map_err(Library)?;
     let signs: Vec<(Kind, Vec<u8>)> = beside::signs_of(&name)
         .into_iter()
-        // A bucket has nothing in common with a lock of its name.
+        // A bucket or a barrier has nothing in common with a lock of its name.
         .filter(|(kind, _)| kind.is_a_lock() || !is_held)
         .collect();
     let asked = signs.iter().map(|(_, key)| exists(client, key.clone()));

@@ -7,7 +7,7 @@ pub(crate) mod launch;
 pub(crate) mod lead;
 mod local;
 mod report;
-mod signals;
+pub(crate) mod signals;
 mod target;
 mod tree;
 mod warden;

@@ -19,11 +19,11 @@ const PASSED_ON: [Signal; 6] = [
 
 /// A stream of the signals to this process, which no longer end it.
 #[derive(Debug)]
-pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
     /// Starts to catch the signals. A signal that is ignored stays ignored, here and in the command: `nohup` relies on it.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let ignored = ignored_signals();
         PASSED_ON
             .into_iter()
@@ -34,7 +34,7 @@ impl Signals {
     }
 
     /// The next signal. Safe to cancel.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             for (signal, stream) in &mut self.0 {
                 if let Poll::Ready(Some(())) = stream.poll_recv(cx) {

@@ -3,6 +3,7 @@
 
 mod ask;
 mod at_least;
+mod barrier;
 mod demo;
 mod home;
 mod inspect;

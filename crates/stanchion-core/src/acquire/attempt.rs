@@ -264,6 +264,9 @@ async fn ask(
     if let Some(now) = answer.as_ref().ok().and_then(now_of) {
         core.observe(sync.name(), now, sent);
     }
+    if let Ok(reply) = &answer {
+        entry.answered(&**sync, reply);
+    }
     // P3: also recorded by the request.
     let gathered = || {
         if position.reason.is_some() && request.waits && !request.approach.polls {

@@ -4,6 +4,7 @@
 //!   drops its future, the request is awaited in the background, and a grant is released there.
 //! * [`wait`](mod@wait): the loop of an acquire that waits, in the local queue. [`once`](mod@once): an acquire that does not.
 //! * [`dated`]: the wait for a grant that counts from a later moment on.
+//! * [`stand_by`]: a wait that begins before what it waits for can happen.
 //! * [`reentry`]: an acquire as an explicit owner, which re-enters a hold that this owner has.
 //!
 //! A [`Debt`](crate::hold::sweep::Debt) is the possible leftover of the requests on the server. It is swept when nobody refers to
@@ -14,6 +15,7 @@ mod attempt;
 mod dated;
 mod once;
 mod reentry;
+mod stand_by;
 mod wait;
 
 use std::pin::pin;
@@ -41,6 +43,8 @@ use reentry::{Sitting, as_owner};
 use stanchion_transport::{Moment, Outage, Presence};
 use wait::{Wishes, wait};
 
+pub(crate) use stand_by::StandingBy;
+
 /// The time that the one request of a call without any time left may take.
 /// Below the 50 ms by which a call may outlive its deadline (P9).
 const FIRST_ASK: Duration = Duration::from_millis(45);
@@ -63,6 +67,7 @@ pub(crate) async fn acquire(
     let wishes = Wishes {
         on_queued: options.on_queued.as_ref(),
         watch: watch.as_deref_mut(),
+        begun: None,
     };
     let deadline = options
         .timeout

@@ -26,6 +26,15 @@ pub(super) struct Wishes<'a> {
     pub(super) on_queued: Option<&'a OnQueued>,
     /// Looks for deadlocks meanwhile.
     pub(super) watch: Option<&'a mut Watch>,
+    /// Where it stands by already. Boxed: rare.
+    pub(super) begun: Option<Box<Begun>>,
+}
+
+/// A wait that has begun: its owner, and its place in the queue.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) asking: Asking,
+    pub(super) ticket: Ticket,
 }
 
 /// The loop of an acquire that waits.
@@ -46,8 +55,6 @@ pub(super) async fn wait(
         waits: deadline > started,
         other: None,
     };
-    let mut asking = Asking::new(core, sync, manner);
-    let mut ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
     // Even with no time left it asks once, unless a local holder is known.
     let patience = deadline.max(started + FIRST_ASK);
     // A first request that is sent at once follows no wake.
@@ -55,7 +62,17 @@ pub(super) async fn wait(
     let Wishes {
         mut on_queued,
         mut watch,
+        begun,
     } = wishes;
+    let (mut asking, mut ticket) = match begun {
+        Some(begun) => (begun.asking, begun.ticket),
+        None => {
+            let asking = Asking::new(core, sync, manner);
+            let stay = asking.stay(deadline);
+            let ticket = LockEntries::join(core, asking.applicant(), stay, terms);
+            (asking, ticket)
+        }
+    };
     let mut looked = false;
     loop {
         asking.handled();

@@ -352,6 +352,18 @@ impl Hold {
         self.state().dates().1
     }
 
+    /// Marks it as part of a call that waits on: a shutdown gives it back, as it ends the call. `false`: its caller has it.
+    pub fn withhold(&self, withheld: bool) {
+        self.state().withhold(withheld);
+    }
+
+    /// Returns whether a request of its owner that was not answered may still run on the server.
+    #[must_use]
+    pub fn is_owed_an_answer(&self) -> bool {
+        let state = self.state();
+        state.core.clock.now() < state.unanswered_until()
+    }
+
     /// Ends it as used up: nothing is released, and nobody is told. What it took can be given back later.
     #[must_use]
     pub fn spend(mut self) -> Spent {

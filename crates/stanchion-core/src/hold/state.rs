@@ -64,6 +64,8 @@ pub(crate) struct HoldState {
     /// True while a waiter that was given this hold has not taken it. Until then it is not renewed beyond its first lease, so a
     /// future that nobody polls cannot hold for ever. Cleared once, by [`HoldState::claim`].
     unclaimed: AtomicBool,
+    /// True while it belongs to a call that waits on: its caller has not been given it. Set and cleared by the primitive.
+    withheld: AtomicBool,
     /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
     phase: AtomicU8,
     /// Rung after `phase` has changed; made by the first that waits for that. In an `Arc` of its own, so that a future that waits for
@@ -160,6 +162,7 @@ impl HoldState {
             longest_lease: AtomicU64::new(terms.first_asked().millis()),
             provisional: AtomicBool::new(leased && first.is_some()),
             unclaimed: AtomicBool::new(false),
+            withheld: AtomicBool::new(false),
             phase: AtomicU8::new(HELD),
             over: OnceLock::new(),
             count: tokio::sync::Mutex::new(1),
@@ -256,6 +259,21 @@ impl HoldState {
     /// Marks it as given to a waiter that has not taken it yet.
     pub(super) fn leave_unclaimed(&self) {
         self.unclaimed.store(true, Ordering::Release);
+    }
+
+    /// Sets whether it belongs to a call that waits on.
+    pub(super) fn withhold(&self, withheld: bool) {
+        self.withheld.store(withheld, Ordering::Release);
+    }
+
+    /// Returns whether it belongs to a call that waits on, and is told as that wait.
+    pub(crate) fn is_of_a_wait(&self) -> bool {
+        self.withheld.load(Ordering::Acquire)
+    }
+
+    /// Returns whether no caller has been given it: it belongs to a call that waits on, or counts only from a later moment on.
+    pub(crate) fn is_withheld(&self) -> bool {
+        self.is_of_a_wait() || self.due > self.core.clock.now()
     }
 
     /// Records that the waiter has taken it. From here on the watchdog renews it.

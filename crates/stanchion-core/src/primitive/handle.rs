@@ -127,13 +127,13 @@ impl Handle {
     }
 
     /// The start of a wait, where waits are measured.
-    fn started(&self, span: &Span) -> Option<Moment> {
+    pub(super) fn started(&self, span: &Span) -> Option<Moment> {
         let measured = self.core().sink.is_some() || !span.is_disabled();
         measured.then(|| self.client.now())
     }
 
     /// Records the time and the outcome of a wait, where waits are measured. `granted`: the token, if it was granted.
-    fn waited<T>(
+    pub(super) fn waited<T>(
         &self,
         sync: &dyn Synchronizer,
         started: Option<Moment>,
@@ -362,13 +362,23 @@ impl Handle {
             })
     }
 
+    /// As [`Handle::query`], until it is answered, for at most `within`: `None` after that. It may have run.
+    pub async fn query_within(
+        &self,
+        call: &Call,
+        within: Duration,
+    ) -> Option<Result<Reply, QueryError>> {
+        let asking = self.query(call, Resend::UntilAnswered);
+        tokio::time::timeout(within, asking).await.ok()
+    }
+
     /// Tells who counts, if anybody does, of an event that the core does not see.
     pub fn tell(&self, event: impl FnOnce(&dyn Observer)) {
         self.core().tell(event);
     }
 
     /// Fails if the client is closing.
-    fn open(&self, sync: &dyn Synchronizer) -> Result<(), AcquireError> {
+    pub(super) fn open(&self, sync: &dyn Synchronizer) -> Result<(), AcquireError> {
         if self.core().closing.is_cancelled() {
             Err(AcquireError::Shutdown {
                 name: sync.name().clone(),

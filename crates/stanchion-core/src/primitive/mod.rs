@@ -5,6 +5,7 @@
 
 mod handle;
 mod line;
+mod standby;
 mod waiting;
 
 use std::fmt;
@@ -17,10 +18,12 @@ use crate::options::AcquireOptions;
 
 pub use self::handle::{Handle, Operation, Resend};
 pub use self::line::Line;
+pub use self::standby::Standby;
 pub use crate::dated::Dated;
 pub use crate::description::{
     HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
 };
+pub use crate::fact::{Facts, Told};
 pub use crate::field::{adopt_field, renew_field};
 pub use crate::hint::{Hint, Refusal};
 pub use crate::hold::ended::Watch;

@@ -57,7 +57,9 @@ pub(super) fn look(core: &Core, most_holds: usize, most_waits: usize) -> Surveye
     more_waits += waits.len().saturating_sub(most_waits);
     waits.truncate(most_waits);
     let mut holds = core.timetable.holds();
-    holds.retain(|hold| hold.sync.tenure() != Tenure::Nothing && hold.is_held());
+    holds.retain(|hold| {
+        hold.sync.tenure() != Tenure::Nothing && hold.is_held() && !hold.is_of_a_wait()
+    });
     holds.sort_by(|a, b| {
         let number = |it: &HoldState| it.owner.as_str().len();
         let (a, b) = (&**a, &**b);

@@ -9,7 +9,7 @@
 //! * `Exclusive`: only the first; the next moves up when it leaves.
 //! * `Together`: the first; a grant to it lets the others of its kind behind it ask.
 //! * `Permits`: as many from the front as a message announces permits for.
-//! * `Event`: the first; what it sees holds for all that waited when it asked.
+//! * `Event`: the first; what it sees holds for all that waited when it asked. Where messages are facts, nobody after them.
 //! * `Queued`: all of them, at once. The server keeps the queue and grants by message.
 //!
 //! # Invariants
@@ -298,7 +298,8 @@ impl LockEntry {
             Sharing::Permits(_) => !queue.permits_wanted(),
             // A parked waiter has no request under way. Its next one is sent after this waiter has joined, so the answer is for
             // both.
-            Sharing::Event => queue.parked == 0,
+            // To whom facts are told, it need not ask: it joins before what it waits for can happen.
+            Sharing::Event => queue.parked == 0 && applicant.sync.facts().is_none(),
             Sharing::Queued => true,
         };
         // A request beside a local holder or a hand-off would only be refused: `freed` or `not_handed` gives the turn. A fair
@@ -308,6 +309,7 @@ impl LockEntry {
         if sharing == Sharing::Exclusive {
             queue.exclusives += 1;
         }
+        queue.facts |= applicant.sync.facts().is_some();
         if sharing == Sharing::Queued {
             // Each waiter's own first request sets its deadline on the server (F7), so the interval begins with the first of
             // them.
@@ -360,7 +362,8 @@ impl LockEntry {
     pub(crate) fn woken(&self, now: Moment, whom: &Ear, payload: &[u8]) -> bool {
         let queue = self.queue();
         // A subscription lingers after its last waiter. The listener remembers the message for the next one (`unheard`).
-        let waits = !queue.waiters.is_empty();
+        // Nobody who comes later needs to be told a fact.
+        let waits = !queue.waiters.is_empty() || queue.facts;
         self.heard(queue, now, whom, payload);
         waits
     }
@@ -375,6 +378,9 @@ impl LockEntry {
         if *whom == Ear::Line {
             drop(queue);
             return self.heard_for_line(&sync, payload);
+        }
+        if queue.facts {
+            return self.tell(queue, payload);
         }
         let heard = match sync.server_queue() {
             Some(server_queue) => server_queue.hear(payload),

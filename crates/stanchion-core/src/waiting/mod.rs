@@ -1,7 +1,7 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
 //! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `ticket` is one waiter's place,
-//! `successor` hands a hold to one of them, `line` is the place of this process in a line that the server keeps, `server_queue` sends
+//! `facts` tells them what ends their waits, `successor` hands a hold to one of them, `line` is the place of this process in a line that the server keeps, `server_queue` sends
 //! heartbeats for queues that the server keeps, `subscriptions` turns messages into wakes, and `survey` looks at all that wait.
 //!
 //! # Lock order
@@ -27,6 +27,7 @@
 //! [`Synchronizer`](crate::primitive::Synchronizer) are called under a queue's mutex; neither may call back.
 
 mod census;
+mod facts;
 mod line;
 mod lock_entry;
 mod queue;

@@ -101,6 +101,8 @@ pub(super) struct Queue {
     /// The place of the waiter that an exclusive holder is handing its hold to. Set by `LockEntry::successor`, cleared by `hand_over` or
     /// `not_handed`; while it is set, wakes are only remembered in `again`. Who is to get a permit counts as asking instead.
     pub(super) handing: Option<u64>,
+    /// True once a waiter has come that messages tell facts.
+    pub(super) facts: bool,
     /// True while a channel is subscribed for this queue, waiters or not.
     pub(super) subscribed: bool,
     /// The number of attempts under way without a place in the queue. They keep the entry from being retired.

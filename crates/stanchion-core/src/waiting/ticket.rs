@@ -261,7 +261,7 @@ impl Ticket {
     }
 
     /// The pause until the next poll.
-    fn pause(&self, queue: &Queue, ttl: Option<Duration>, subscribed: bool) -> Duration {
+    pub(super) fn pause(&self, queue: &Queue, ttl: Option<Duration>, subscribed: bool) -> Duration {
         let sync = &self.applicant.sync;
         let mut pause = if self.core.config.wake == Wake::Poll {
             let doublings = queue.refused.saturating_sub(1).min(7);

@@ -1,0 +1,79 @@
+-- barrier/arrive
+-- Take a place in the present round. The n-th place trips it.
+--
+-- KEYS[1]  barrier    hash    n, gen (the present round), first (that at creation), policy (f: places are given back; b: who leaves breaks the round), next (n from the next round on), broken; an hour from the last sign of life
+-- KEYS[2]  places     zset    owner -> server ms until which its place is good; as KEYS[1]
+-- KEYS[3]  once       string  the answer of this arrival: a resend may come after its round
+-- KEYS[4]  answered   string  that of another arrival, which has got it: removed; KEYS[3] for none
+-- ARGV[1]  owner      "<client uuid>:<number>", used for one arrival only (R1)
+-- ARGV[2]  lease      milliseconds
+-- ARGV[3]  not_after  server time in microseconds; later the script refuses
+-- ARGV[4]  n          the number of parties
+-- ARGV[5]  policy     f or b: counts for the first place of a round
+-- ARGV[6]  keep       milliseconds that the answer is kept
+-- ARGV[7]  publish    PUBLISH or SPUBLISH
+-- ARGV[8]  channel
+--
+-- Returns  { 0, now in us, first, round, arrival, 1 if it tripped the round, 1 if who leaves breaks it, ms after which to look: -1 never }; -1 late; { -3, now, n } another number of parties
+-- Replay   gives the answer of the first run, and takes no place (P6)
+-- Wakes    all who wait in the round, when it trips, or breaks because one of them is dead: one message
+-- Cost     O(log n), and the dead places
+local call = redis.call
+local barrier, places, once = KEYS[1], KEYS[2], KEYS[3]
+local publish, channel = ARGV[7], ARGV[8]
+-- Every type is read before the first write: a foreign key is an error, and stays (R16).
+-- @round.lua
+local standing = call('ZCARD', places)
+local answer = call('GET', once)
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local ms = math.floor(now / 1000)
+local function answered(text, look)
+  local f, g, arrival, last, breaks = string.match(text, '^(%d+) (%d+) (%d+) (%d) (%d)$')
+  return { 0, now, f + 0, g + 0, arrival + 0, last + 0, breaks + 0, look }
+end
+if answer then
+  -- Another resend may follow.
+  call('PEXPIRE', once, ARGV[6])
+  return answered(answer, -1)
+end
+-- P3: a request that outlived its caller takes no place.
+if now > ARGV[3] + 0 then return -1 end
+local dead = standing > 0 and call('ZCOUNT', places, '-inf', ms - 1) or 0
+if dead > 0 and policy == 'b' then
+  over('d')
+  standing, dead = 0, 0
+end
+local created = not gen
+if created then
+  -- Places of a barrier that is forgotten count for nothing.
+  n, first, standing, dead = ARGV[4], string.format('%.0f', now), 0, 0
+  gen = first
+elseif n ~= ARGV[4] then
+  return { -3, now, n + 0 }
+end
+local arrival = standing - dead + 1
+local last = arrival >= n + 0
+if arrival == 1 then policy = ARGV[5] end
+answer = table.concat({ first, gen, arrival, last and 1 or 0, policy == 'b' and 1 or 0 }, ' ')
+-- The first write: at maxmemory it is refused before anything has changed, and otherwise lets the rest pass (R8).
+call('SET', once, answer, 'PX', ARGV[6])
+if KEYS[4] ~= once then call('UNLINK', KEYS[4]) end
+if created then
+  call('DEL', places)
+  call('HSET', barrier, 'n', n, 'gen', gen, 'first', first)
+end
+if arrival == 1 then call('HSET', barrier, 'policy', policy) end
+if dead > 0 then call('ZREMRANGEBYSCORE', places, '-inf', ms - 1) end
+local hour = math.max(3600000, ARGV[2] + 0)
+if call('PTTL', barrier) < hour then call('PEXPIRE', barrier, hour) end
+if last then
+  over()
+  return answered(answer, -1)
+end
+call('ZADD', places, string.format('%.0f', ms + ARGV[2]), ARGV[1])
+if call('PTTL', places) < hour then call('PEXPIRE', places, hour) end
+local look = -1
+-- Nobody tells that a party has died: who waits looks when the first lease ends.
+if policy == 'b' then look = math.max(0, call('ZRANGE', places, 0, 0, 'WITHSCORES')[2] - ms) end
+return answered(answer, look)

@@ -1,0 +1,21 @@
+-- What a double barrier is. Needs the locals `call`, `barrier`, `publish`, `channel`.
+--
+-- Its rounds come in pairs: an even one fills, and ends when n are in; the odd one after it ends when all have left. The fact is that
+-- of a cyclic barrier, of which no round breaks: "<first> <gen> ".
+local n, gen, first = unpack(call('HMGET', barrier, 'n', 'gen', 'first'))
+if not gen and call('EXISTS', barrier) == 1 then
+  return redis.error_reply('WRONGTYPE the key holds no double barrier')
+end
+local function fact()
+  return first .. ' ' .. gen .. ' '
+end
+local function inside()
+  return gen % 2 == 1
+end
+-- Ends the half round.
+local function over()
+  gen = string.format('%.0f', gen + 1)
+  call('HSET', barrier, 'gen', gen)
+  -- R14: through pcall. One message for all who wait (P11).
+  redis.pcall(publish, channel, fact())
+end

@@ -1,0 +1,149 @@
+//! An arrival, as the core sees it: an acquire of a place, which is a hold with a lease.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use stanchion_core::primitive::{
+    Call, Dated, Hint, Item, Kind, Reply, Request, Sharing, Synchronizer,
+};
+use stanchion_core::{Lease, Name, WireOwner};
+
+use crate::error::BrokenBy;
+use crate::fact::Place;
+use crate::keys::{Ask, Keys, Policy};
+
+/// The answer to an arrival.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) place: Place,
+    pub(crate) arrival: u32,
+    pub(crate) last: bool,
+    /// Whoever leaves breaks the round.
+    pub(crate) breaks: bool,
+    /// The time after which a lease in the round ends, if somebody must look then.
+    pub(crate) look: Option<Duration>,
+}
+
+/// One arrival.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) parties: u32,
+    pub(crate) policy: Policy,
+    answer: Mutex<Answer>,
+}
+
+#[derive(Debug, Default)]
+struct Answer {
+    /// The last: of a fresh owner, when the place of the first had ended before its answer came.
+    arrived: Option<Arrived>,
+    /// The number of parties that the server has instead.
+    theirs: Option<u32>,
+}
+
+impl Arrival {
+    pub(crate) fn new(keys: &Arc<Keys>, parties: u32, policy: Policy) -> Self {
+        Self {
+            keys: Arc::clone(keys),
+            parties,
+            policy,
+            answer: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn arrived(&self) -> Option<Arrived> {
+        self.answer().arrived
+    }
+
+    pub(crate) fn theirs(&self) -> Option<u32> {
+        self.answer().theirs
+    }
+
+    fn answer(&self) -> MutexGuard<'_, Answer> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn number(rest: &[Reply], at: usize) -> Option<u64> {
+    rest.get(at)?.as_int()?.try_into().ok()
+}
+
+fn small(rest: &[Reply], at: usize) -> Option<u32> {
+    number(rest, at)?.try_into().ok()
+}
+
+fn read(rest: &[Reply]) -> Option<Arrived> {
+    Some(Arrived {
+        place: Place {
+            first: number(rest, 0)?,
+            round: number(rest, 1)?,
+        },
+        arrival: small(rest, 2)?,
+        last: number(rest, 3)? == 1,
+        breaks: number(rest, 4) == Some(1),
+        look: number(rest, 5).map(Duration::from_millis),
+    })
+}
+
+impl Synchronizer for Arrival {
+    fn kind(&self) -> Kind {
+        self.keys.family.arrival
+    }
+
+    fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.keys.channel
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Together
+    }
+
+    fn acquire(&self, request: &Request<'_>) -> Call {
+        self.keys.arrive(&Ask {
+            owner: request.owner,
+            lease: request.lease,
+            not_after: request.not_after,
+            parties: self.parties,
+            policy: self.policy,
+        })
+    }
+
+    fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        Some(self.keys.give_back(owner, BrokenBy::Left, LAST_ROUND))
+    }
+
+    fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        // A place in a double barrier outlasts the round in which it was taken: none of it is over before it is left.
+        let round = self.arrived().map_or(0, |arrived| arrived.place.round);
+        let until = if self.keys.family.double {
+            LAST_ROUND
+        } else {
+            round
+        };
+        vec![self.keys.renew(owner, lease, until)]
+    }
+
+    fn hint(&self, rest: &[Reply]) -> Hint {
+        let Some(theirs) = small(rest, 0) else {
+            // A round of the double barrier is under way.
+            return Hint::None;
+        };
+        self.answer().theirs = Some(theirs);
+        // Asking again would not help.
+        Hint::TooLate
+    }
+
+    fn dated(&self, rest: &[Reply]) -> Dated {
+        if let Some(arrived) = read(rest) {
+            self.answer().arrived = Some(arrived);
+        }
+        Dated::default()
+    }
+}
+
+/// The largest number that a script can count with.
+pub(crate) const LAST_ROUND: u64 = (1 << 53) - 1;

@@ -1,0 +1,291 @@
+//! The cyclic barrier.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stanchion_core::primitive::{Handle, Hold, Reply, Resend, natural, unexpected};
+use stanchion_core::{Client, InvalidName, Lease, Name, QueryError, Rejection};
+
+use crate::arrival::Arrived;
+use crate::danger::BarrierDanger;
+use crate::error::BarrierError;
+use crate::keys::{CYCLIC, Keys};
+use crate::meeting::{MOST, Meeting};
+use crate::options::WaitOptions;
+use crate::status::BarrierStatus;
+
+/// The lease of a place: the time for which that of a process that died still counts.
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
+
+/// A barrier at which `n` parties meet, again and again. Cheap to clone; handles have no state.
+///
+/// # Guarantees
+/// * A round is complete when n places of it are taken at one time. Each wait takes one place in one round; rounds only grow, also over
+///   a barrier that the server has lost.
+/// * P6: an arrival whose answer is lost counts once, and gets the same answer, also when its round is over by then.
+/// * P3: a wait that ends otherwise gives its place back: within a round trip, else when its lease (15 s) has passed. For so long a
+///   place of a process that died counts, and a round may be complete with it.
+/// * P4: all who wait are told by one message; a lost one delays them until the next poll (5 s).
+/// * A place that is lost (its process stood still for longer than its lease) counts for nothing; the wait takes another, once.
+///
+/// # On the wire
+/// `stanchion_barrier:{name}` and `stanchion_barrier_in:{name}`, for an hour after the last sign of life, and a channel with the name of
+/// the former. `stanchion_once:{name}:<owner>`, the answer to one arrival, until a later arrival of this handle or its clones, at most
+/// two minutes. Redisson has no such thing.
+#[derive(Clone, Debug)]
+pub struct CyclicBarrier {
+    pub(crate) handle: Handle,
+    pub(crate) keys: Arc<Keys>,
+    parties: u32,
+    lease: Lease,
+}
+
+/// A round that is complete, as one of its parties sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    generation: u64,
+    arrival: u32,
+    last: bool,
+}
+
+impl Passed {
+    /// Ends the place with its round: the server has ended it already.
+    pub(crate) fn of(arrived: Arrived, place: Hold) -> Self {
+        drop(place.spend());
+        Self {
+            generation: arrived.place.round,
+            arrival: arrived.arrival,
+            last: arrived.last,
+        }
+    }
+
+    /// Returns the number of the round: larger than that of every round before.
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Returns the number of places that were taken when this party arrived, its own included: 1 to n. When others gave theirs back
+    /// before it came, two may have the same.
+    #[must_use]
+    pub const fn arrival(&self) -> u32 {
+        self.arrival
+    }
+
+    /// Returns whether this party made the round complete: true for exactly one of a round.
+    #[must_use]
+    pub const fn is_last(&self) -> bool {
+        self.last
+    }
+}
+
+impl CyclicBarrier {
+    /// Returns a handle to the barrier called `name`, for `parties` (1 to 10 000, the same for all). Sends nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, CyclicBarrier};
+    /// # let client = Client::connect("memory://barrier-new").await?;
+    /// let checkpoint = CyclicBarrier::new(&client, "checkpoint", 2)?;
+    /// let (one, other) = tokio::join!(checkpoint.wait(), checkpoint.wait());
+    /// assert_eq!(one?.generation(), other?.generation());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    pub fn new(client: &Client, name: impl AsRef<[u8]>, parties: u32) -> Result<Self, InvalidName> {
+        let handle = Handle::of(client);
+        let keys = Arc::new(Keys::new(&handle, client.name(name)?, &CYCLIC));
+        // OK: a constant that is a lease.
+        let lease = Lease::new(LEASE).unwrap_or_default();
+        Ok(Self {
+            handle,
+            keys,
+            parties,
+            lease,
+        })
+    }
+
+    /// Returns the same barrier with another lease of a place: the time for which that of a process that died still counts. Default:
+    /// 15 s.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Lease) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Returns the name, key prefix included.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    /// Waits until all parties of a round are here.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, CyclicBarrier};
+    /// # let client = Client::connect("memory://barrier-wait").await?;
+    /// let alone = CyclicBarrier::new(&client, "checkpoint", 1)?;
+    /// let (first, second) = (alone.wait().await?, alone.wait().await?);
+    /// assert_eq!(second.generation(), first.generation() + 1);
+    /// assert!(second.is_last() && second.arrival() == 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`BarrierError`]. [`Rejection::InvalidOption`] for another number of parties than 1 to 10 000, before anything is sent.
+    /// [`Rejection::Deleted`]: under [`OnLeave::Break`](crate::OnLeave::Break) the barrier was deleted, or lost by the server, during the wait;
+    /// under [`OnLeave::Free`](crate::OnLeave::Free) the wait takes a place in the new one.
+    ///
+    /// # Cancel safety
+    /// A dropped wait gives its place back in the background. If its round is complete first, that round has counted it.
+    ///
+    /// # On the wire
+    /// One script for each party, and one message for the round. For each process one subscription, which stays for a while, and
+    /// one question: when the subscription is confirmed or lost, and every 5 s while somebody waits.
+    pub async fn wait(&self) -> Result<Passed, BarrierError> {
+        self.wait_with(WaitOptions::new()).await
+    }
+
+    /// Waits for at most `timeout`. Zero asks once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{AcquireError, BarrierError, Client, CyclicBarrier};
+    /// # let client = Client::connect("memory://barrier-wait-timeout").await?;
+    /// # let checkpoint = CyclicBarrier::new(&client, "checkpoint", 2)?;
+    /// use std::time::Duration;
+    ///
+    /// let alone = checkpoint.wait_timeout(Duration::from_millis(20)).await;
+    /// assert!(matches!(alone, Err(BarrierError::Acquire(AcquireError::TimedOut { .. }))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); [`AcquireError::TimedOut`](stanchion_core::AcquireError::TimedOut) at most 50 ms after the deadline (P9).
+    /// Without `free_by` nobody counts the place; with it, somebody may until then.
+    ///
+    /// # Cancel safety
+    /// As [`wait`](Self::wait).
+    pub async fn wait_timeout(&self, timeout: Duration) -> Result<Passed, BarrierError> {
+        self.wait_with(WaitOptions::new().timeout(timeout)).await
+    }
+
+    /// Waits as `options` say.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{BarrierError, Client, CyclicBarrier};
+    /// # let client = Client::connect("memory://barrier-wait-with").await?;
+    /// # let checkpoint = CyclicBarrier::new(&client, "checkpoint", 3)?;
+    /// use std::time::Duration;
+    /// use stanchion_barrier::{BrokenBy, OnLeave, WaitOptions};
+    ///
+    /// let all_or_none = WaitOptions::new().on_leave(OnLeave::Break);
+    /// let hasty = all_or_none.timeout(Duration::from_millis(20));
+    /// let (patient, _) = tokio::join!(checkpoint.wait_with(all_or_none), checkpoint.wait_with(hasty));
+    /// assert!(matches!(patient, Err(BarrierError::Broken { by: BrokenBy::TimedOut, .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait) and [`wait_timeout`](Self::wait_timeout); [`BarrierError::Broken`].
+    ///
+    /// # Cancel safety
+    /// As [`wait`](Self::wait). Where the rule of the round is [`OnLeave::Break`](crate::OnLeave::Break), a dropped wait breaks it.
+    pub async fn wait_with(&self, options: WaitOptions) -> Result<Passed, BarrierError> {
+        let meeting = Meeting {
+            handle: &self.handle,
+            keys: &self.keys,
+            parties: self.parties,
+            policy: options.on_leave.policy(),
+            lease: self.lease,
+            began: self.handle.client().now(),
+            timeout: options.timeout,
+        };
+        meeting.pass().await
+    }
+
+    /// Returns how the barrier stands; `None` when there is none: nobody has arrived for an hour.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, CyclicBarrier};
+    /// # let client = Client::connect("memory://barrier-status").await?;
+    /// let alone = CyclicBarrier::new(&client, "checkpoint", 1)?;
+    /// assert!(alone.status().await?.is_none());
+    /// let passed = alone.wait().await?;
+    /// let status = alone.status().await?.ok_or("no barrier")?;
+    /// assert_eq!((status.waiting, status.generation), (0, passed.generation() + 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::WrongType`] when the key belongs to something else.
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// One script.
+    pub async fn status(&self) -> Result<Option<BarrierStatus>, QueryError> {
+        let call = self.keys.status();
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        BarrierStatus::read(&reply)
+    }
+
+    /// Sets the number of parties on the server: at once where nobody waits, otherwise from the next round on. Returns whether it was at
+    /// once. Handles that were made for another number are refused then ([`BarrierError::Parties`]): make new ones.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{BarrierError, Client, CyclicBarrier};
+    /// # let client = Client::connect("memory://barrier-set-parties").await?;
+    /// let pair = CyclicBarrier::new(&client, "checkpoint", 2)?;
+    /// assert!(pair.set_parties(1).await?); // nobody waits
+    /// assert!(matches!(pair.wait().await, Err(BarrierError::Parties { theirs: 1, .. })));
+    /// CyclicBarrier::new(&client, "checkpoint", 1)?.wait().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`]; [`Rejection::InvalidOption`] for another number than 1 to 10 000, before anything is sent.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have set it.
+    ///
+    /// # On the wire
+    /// One script, which may run twice with the effect of once.
+    pub async fn set_parties(&self, parties: u32) -> Result<bool, QueryError> {
+        if !(1..=MOST).contains(&parties) {
+            let rule = format!("parties {parties}: a barrier has 1 to {MOST}");
+            let rejection = Rejection::InvalidOption { rule };
+            return Err(QueryError::Rejected { rejection });
+        }
+        let call = self.keys.set_parties(parties);
+        let reply: Reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        natural(&reply)
+            .map(|now| now == 1)
+            .ok_or_else(|| unexpected(&reply))
+    }
+
+    /// Returns the operations that end the waits of others.
+    #[must_use]
+    pub const fn danger(&self) -> BarrierDanger<'_> {
+        BarrierDanger::of(self)
+    }
+}

@@ -1,0 +1,97 @@
+//! One wait at a cyclic barrier.
+
+use std::sync::Arc;
+
+use stanchion_core::primitive::{Hold, Synchronizer};
+use stanchion_core::{AcquireError, LostReason, Rejection};
+
+use crate::arrival::Arrived;
+use crate::barrier::Passed;
+use crate::error::{BarrierError, BrokenBy};
+use crate::fact::End;
+use crate::meeting::{Meeting, Settled, is_deleted};
+use crate::round::Round;
+
+impl Meeting<'_> {
+    /// Waits for a round. A place that is lost is taken once more.
+    pub(crate) async fn pass(&self) -> Result<Passed, BarrierError> {
+        match self.pass_once().await? {
+            Ok(passed) => Ok(passed),
+            Err(_) => {
+                let again = self.pass_once().await?;
+                again.map_err(|arrived| self.lost(arrived.place.round))
+            }
+        }
+    }
+
+    /// `Ok(Err(…))`: the place was lost, and nobody counts it.
+    async fn pass_once(&self) -> Result<Result<Passed, Arrived>, BarrierError> {
+        let round = Arc::new(Round::new(self.keys));
+        let sync = Arc::clone(&round) as Arc<dyn Synchronizer>;
+        // P4, P11: before the arrival, so that the message that ends the round is heard, and nobody asks after it.
+        let standby = self.handle.stand_by(&sync)?;
+        let (place, arrived) = self.arrive().await?;
+        if arrived.last {
+            return Ok(Ok(Passed::of(arrived, place)));
+        }
+        if round.is(arrived.place) {
+            return self.ended(round.end(), place, arrived);
+        }
+        if let Some(look) = arrived.look {
+            standby.ask_within(look);
+        }
+        let ended = tokio::select! {
+            biased;
+            ended = standby.wait(self.left(), false) => Ok(ended),
+            lost = place.lost() => Err(lost),
+        };
+        if round.end().is_some() {
+            return self.ended(round.end(), place, arrived);
+        }
+        let why = match ended {
+            Ok(Err(AcquireError::TimedOut { .. })) => BrokenBy::TimedOut,
+            Ok(Err(error)) if is_deleted(&error) => return self.ended(None, place, arrived),
+            // P3: dropped, the place is given back.
+            Ok(Err(error)) => return Err(error.into()),
+            Ok(Ok(())) => return self.ended(None, place, arrived),
+            Err(LostReason::Shutdown) => return Err(self.shut_down()),
+            Err(_) => BrokenBy::Died,
+        };
+        match self.settle(&round, &place, arrived, why).await? {
+            Settled::Ended(end) => self.ended(Some(end), place, arrived),
+            Settled::GivenBack | Settled::Kept | Settled::Gone => {
+                // P6: nothing of it is on the server, and a late request finds its answer and takes no place.
+                drop(place.spend());
+                if why == BrokenBy::TimedOut {
+                    return Err(self.timed_out(None));
+                }
+                if arrived.breaks {
+                    return Err(self.lost(arrived.place.round));
+                }
+                Ok(Err(arrived))
+            }
+        }
+    }
+
+    /// The round is over; `None`: there is no such barrier any more.
+    fn ended(
+        &self,
+        end: Option<End>,
+        place: Hold,
+        arrived: Arrived,
+    ) -> Result<Result<Passed, Arrived>, BarrierError> {
+        match end {
+            Some(End::Complete) => Ok(Ok(Passed::of(arrived, place))),
+            Some(End::Broken(by)) => {
+                drop(place.spend());
+                Err(BarrierError::Broken {
+                    name: self.keys.name.clone(),
+                    generation: arrived.place.round,
+                    by,
+                })
+            }
+            Some(End::Forgotten) | None if arrived.breaks => Err(self.rejected(Rejection::Deleted)),
+            Some(End::Forgotten) | None => Ok(Err(arrived)),
+        }
+    }
+}

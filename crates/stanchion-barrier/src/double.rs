@@ -1,0 +1,249 @@
+//! The double barrier: parties enter together, and leave together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stanchion_core::primitive::{Handle, Hold, Resend, Synchronizer};
+use stanchion_core::{AcquireError, Client, InvalidName, Lease, LostReason, Name, QueryError};
+
+use crate::arrival::Arrived;
+use crate::barrier::LEASE;
+use crate::error::{BarrierError, BrokenBy};
+use crate::fact::{End, Place};
+use crate::inside::Inside;
+use crate::keys::{DOUBLE, Keys};
+use crate::meeting::{Meeting, Settled, is_deleted};
+use crate::options::OnLeave;
+use crate::round::Round;
+use crate::status::DoubleStatus;
+
+/// A barrier that `n` parties enter together and leave together: nobody works before all are in, and nobody goes on before all are out.
+/// Cheap to clone; handles have no state.
+///
+/// # Guarantees
+/// * A round begins when n places are taken at one time, and n are inside: not more. Who comes later waits for the next round.
+/// * It ends when all have left; a place of a process that died is left when its lease (15 s) has passed.
+/// * Nothing of a round counts for the next: when all processes died inside, the next round needs n that enter.
+/// * P5: who is inside knows before its place ends: [`Inside::lost`].
+/// * P3, P6: as of a [`CyclicBarrier`](crate::CyclicBarrier).
+/// * P4: all who wait to enter or to leave are told by one message; a lost one delays them until the next poll (5 s).
+///
+/// # On the wire
+/// `stanchion_double:{name}` and `stanchion_double_in:{name}`, for an hour after the last sign of life, and a channel with the name of the
+/// former. `stanchion_once:{name}:<owner>` as of a [`CyclicBarrier`](crate::CyclicBarrier). Redisson has no such thing.
+#[derive(Clone, Debug)]
+pub struct DoubleBarrier {
+    handle: Handle,
+    keys: Arc<Keys>,
+    parties: u32,
+    lease: Lease,
+}
+
+impl DoubleBarrier {
+    /// Returns a handle to the barrier called `name`, for `parties` (1 to 10 000, the same for all). Sends nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, DoubleBarrier};
+    /// # let client = Client::connect("memory://double-new").await?;
+    /// let phase = DoubleBarrier::new(&client, "load-test", 2)?;
+    /// let work = async || -> Result<(), Box<dyn std::error::Error>> {
+    ///     let inside = phase.enter().await?; // both are in
+    ///     inside.run(async { /* the load */ }).await?;
+    ///     Ok(inside.leave().await?) // both are out
+    /// };
+    /// let (one, other) = tokio::join!(work(), work());
+    /// one.and(other)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    pub fn new(client: &Client, name: impl AsRef<[u8]>, parties: u32) -> Result<Self, InvalidName> {
+        let handle = Handle::of(client);
+        let keys = Arc::new(Keys::new(&handle, client.name(name)?, &DOUBLE));
+        // OK: a constant that is a lease.
+        let lease = Lease::new(LEASE).unwrap_or_default();
+        Ok(Self {
+            handle,
+            keys,
+            parties,
+            lease,
+        })
+    }
+
+    /// Returns the same barrier with another lease of a place: the time for which that of a process that died still counts. Default:
+    /// 15 s.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Lease) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Returns the name, key prefix included.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    /// Waits until all parties are in. While a round is under way it waits for the next.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, DoubleBarrier};
+    /// # let client = Client::connect("memory://double-enter").await?;
+    /// let alone = DoubleBarrier::new(&client, "load-test", 1)?;
+    /// let first = alone.enter().await?;
+    /// let number = first.generation();
+    /// first.leave().await?;
+    /// assert_eq!(alone.enter().await?.generation(), number + 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`BarrierError`], but never [`BarrierError::Broken`].
+    ///
+    /// # Cancel safety
+    /// A dropped call gives its place back in the background. If the round begins first, the party has been in it, and has left.
+    ///
+    /// # On the wire
+    /// One script for each party, another for each but the last, and one message for the round. For each process one subscription,
+    /// which stays for a while, and one question every 5 s while somebody waits.
+    pub async fn enter(&self) -> Result<Inside, BarrierError> {
+        self.enter_within(None).await
+    }
+
+    /// Enters, waiting for at most `timeout`. Zero asks once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, DoubleBarrier};
+    /// # let client = Client::connect("memory://double-enter-timeout").await?;
+    /// # let phase = DoubleBarrier::new(&client, "load-test", 2)?;
+    /// use std::time::Duration;
+    ///
+    /// assert!(phase.enter_timeout(Duration::from_millis(20)).await.is_err()); // nobody else came
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter); [`AcquireError::TimedOut`] at most 50 ms after the deadline (P9). Without `free_by` nobody counts the
+    /// place; with it, somebody may until then.
+    ///
+    /// # Cancel safety
+    /// As [`enter`](Self::enter).
+    pub async fn enter_timeout(&self, timeout: Duration) -> Result<Inside, BarrierError> {
+        self.enter_within(Some(timeout)).await
+    }
+
+    /// Returns how the barrier stands; `None` when there is none: no sign of life for an hour.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_barrier::{Client, DoubleBarrier};
+    /// # let client = Client::connect("memory://double-status").await?;
+    /// let alone = DoubleBarrier::new(&client, "load-test", 1)?;
+    /// assert!(alone.status().await?.is_none());
+    /// let inside = alone.enter().await?;
+    /// let status = alone.status().await?.ok_or("no barrier")?;
+    /// assert!(status.under_way && status.generation == inside.generation());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads.
+    ///
+    /// # On the wire
+    /// One script.
+    pub async fn status(&self) -> Result<Option<DoubleStatus>, QueryError> {
+        let call = self.keys.status();
+        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        DoubleStatus::read(&reply)
+    }
+
+    async fn enter_within(&self, timeout: Option<Duration>) -> Result<Inside, BarrierError> {
+        let meeting = Meeting {
+            handle: &self.handle,
+            keys: &self.keys,
+            parties: self.parties,
+            policy: OnLeave::Free.policy(),
+            lease: self.lease,
+            began: self.handle.client().now(),
+            timeout,
+        };
+        match meeting.enter_once().await? {
+            Ok(inside) => Ok(inside),
+            // A place that is lost is taken once more.
+            Err(_) => {
+                let again = meeting.enter_once().await?;
+                again.map_err(|place| meeting.lost(place.round / 2))
+            }
+        }
+    }
+}
+
+impl Meeting<'_> {
+    /// `Ok(Err(…))`: the place was lost, and nobody counts it.
+    async fn enter_once(&self) -> Result<Result<Inside, Place>, BarrierError> {
+        let (place, arrived) = self.arrive().await?;
+        if arrived.last {
+            return Ok(Ok(self.inside(place, arrived)));
+        }
+        let round = Arc::new(Round::new(self.keys));
+        round.is(arrived.place);
+        let sync = Arc::clone(&round) as Arc<dyn Synchronizer>;
+        // After the arrival, which may wait for a round: so it asks once.
+        let standby = self.handle.stand_by(&sync)?;
+        let ended = tokio::select! {
+            biased;
+            ended = standby.wait(self.left(), true) => Ok(ended),
+            lost = place.lost() => Err(lost),
+        };
+        if let Some(end) = round.end() {
+            return self.entered(end, place, arrived);
+        }
+        let why = match ended {
+            Ok(Err(AcquireError::TimedOut { .. })) => BrokenBy::TimedOut,
+            Ok(Err(error)) if !is_deleted(&error) => return Err(error.into()),
+            Ok(_) => return self.entered(End::Forgotten, place, arrived),
+            Err(LostReason::Shutdown) => return Err(self.shut_down()),
+            Err(_) => BrokenBy::Died,
+        };
+        match self.settle(&round, &place, arrived, why).await? {
+            Settled::Kept if place.is_held() => Ok(Ok(self.inside(place, arrived))),
+            // P3: dropped, the place is given back.
+            _ if why == BrokenBy::TimedOut => {
+                drop(place.spend());
+                Err(self.timed_out(None))
+            }
+            _ => Ok(Err(arrived.place)),
+        }
+    }
+
+    fn entered(
+        &self,
+        end: End,
+        place: Hold,
+        arrived: Arrived,
+    ) -> Result<Result<Inside, Place>, BarrierError> {
+        // Begun, but without this party: its lease had ended (P5).
+        if end != End::Complete || !place.is_held() {
+            return Ok(Err(arrived.place));
+        }
+        Ok(Ok(self.inside(place, arrived)))
+    }
+
+    fn inside(&self, place: Hold, arrived: Arrived) -> Inside {
+        Inside::new(place, arrived, self.handle.clone(), Arc::clone(self.keys))
+    }
+}

@@ -1,0 +1,83 @@
+//! Errors of a wait at a barrier.
+
+use stanchion_core::{AcquireError, Name, ReleaseError};
+
+/// A wait at a barrier that did not end with its round.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BarrierError {
+    /// The round broke for all who waited in it: by the rule [`OnLeave::Break`](crate::OnLeave::Break), or by force. The next round has
+    /// begun.
+    #[error("round {generation} of the barrier {name} broke: {by}")]
+    Broken {
+        /// The barrier.
+        name: Name,
+        /// The round that broke.
+        generation: u64,
+        /// What broke it.
+        by: BrokenBy,
+    },
+    /// The barrier on the server has another number of parties. No place was taken.
+    #[error("the barrier {name} has {theirs} parties, not {ours}")]
+    Parties {
+        /// The barrier.
+        name: Name,
+        /// The number that this handle was made with.
+        ours: u32,
+        /// The number that the server has.
+        theirs: u32,
+    },
+    /// The place was lost before the round was complete, and so was a second one that was taken instead: leases had ended, as those of
+    /// a process that stands still again and again, or keys were deleted. Nobody counts it.
+    #[error(
+        "the place at the barrier {name} in round {generation} was lost before the round was complete"
+    )]
+    Lost {
+        /// The barrier.
+        name: Name,
+        /// The round of the place.
+        generation: u64,
+    },
+    /// A place inside a [`DoubleBarrier`](crate::DoubleBarrier) was lost before it was left, or leaving it was not confirmed.
+    #[error(transparent)]
+    Release(#[from] ReleaseError),
+    /// As of every acquire.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+}
+
+/// What broke a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokenBy {
+    /// A party had waited for as long as it would.
+    #[error("a party timed out")]
+    TimedOut,
+    /// A party dropped its wait, or was shut down.
+    #[error("a party left")]
+    Left,
+    /// The lease of a party had ended: its process died, or stood still.
+    #[error("a party died")]
+    Died,
+    /// [`BarrierDanger::break_all`](crate::BarrierDanger::break_all).
+    #[error("it was broken by force")]
+    Forced,
+}
+
+impl BrokenBy {
+    /// The letter that scripts know it by.
+    pub(crate) const fn letter(self) -> &'static str {
+        match self {
+            Self::TimedOut => "t",
+            Self::Left => "l",
+            Self::Died => "d",
+            Self::Forced => "f",
+        }
+    }
+
+    pub(crate) fn of(letter: u8) -> Option<Self> {
+        [Self::TimedOut, Self::Left, Self::Died, Self::Forced]
+            .into_iter()
+            .find(|by| by.letter().as_bytes() == [letter])
+    }
+}

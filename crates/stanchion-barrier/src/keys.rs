@@ -1,0 +1,213 @@
+//! The keys of a barrier, and the scripts that need nothing else.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use stanchion_core::primitive::{Call, Handle, Item, Kind, LuaPart, Script, whole_millis};
+use stanchion_core::{Lease, Name, WireOwner};
+
+use crate::error::BrokenBy;
+use crate::fact::Place;
+
+const ROUND: LuaPart = LuaPart::new("-- @round.lua\n", include_str!("../lua/round.lua"));
+const HALF: LuaPart = LuaPart::new("-- @half.lua\n", include_str!("../lua/double/half.lua"));
+
+/// Declares a script of the cyclic barrier, with what all of them begin with.
+macro_rules! script {
+    ($name:literal, $file:literal) => {
+        Script::new(
+            $name,
+            stanchion_core::woven!(include_str!(concat!("../lua/", $file)), ROUND),
+        )
+    };
+    ($name:literal, double $file:literal) => {
+        Script::new(
+            $name,
+            stanchion_core::woven!(include_str!(concat!("../lua/double/", $file)), HALF),
+        )
+    };
+}
+
+static ARRIVE: Script<4, 8> = script!("barrier/arrive", "arrive.lua");
+static LOOK: Script<2, 4> = script!("barrier/look", "look.lua");
+static WITHDRAW: Script<2, 4> = script!("barrier/withdraw", "withdraw.lua");
+static BREAK_ALL: Script<2, 2> = script!("barrier/break_all", "break_all.lua");
+static SET_PARTIES: Script<2, 3> = script!("barrier/set_parties", "set_parties.lua");
+static STATUS: Script<2, 0> = Script::new("barrier/status", include_str!("../lua/status.lua"));
+static RENEW: Script<2, 4> = Script::new("barrier/renew", include_str!("../lua/renew.lua"));
+static ENTER: Script<4, 7> = script!("double/enter", double "enter.lua");
+static LOOK_DOUBLE: Script<2, 4> = script!("double/look", double "look.lua");
+static LEAVE: Script<2, 4> = script!("double/leave", double "leave.lua");
+
+/// What tells the two kinds of barrier apart.
+#[derive(Debug)]
+pub(crate) struct Family {
+    pub(crate) arrival: Kind,
+    pub(crate) round: Kind,
+    barrier: &'static str,
+    places: &'static str,
+    pub(crate) double: bool,
+}
+
+pub(crate) static CYCLIC: Family = Family {
+    arrival: Kind::new("barrier"),
+    round: Kind::new("barrier_round"),
+    barrier: "stanchion_barrier",
+    places: "stanchion_barrier_in",
+    double: false,
+};
+
+pub(crate) static DOUBLE: Family = Family {
+    arrival: Kind::new("double_barrier"),
+    round: Kind::new("double_barrier_round"),
+    barrier: "stanchion_double",
+    places: "stanchion_double_in",
+    double: true,
+};
+
+/// The rule for a place that is given up: a letter that scripts know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Policy(pub(crate) &'static str);
+
+/// The parameters of one arrival.
+pub(crate) struct Ask<'a> {
+    pub(crate) owner: &'a WireOwner,
+    pub(crate) lease: Lease,
+    pub(crate) not_after: u64,
+    pub(crate) parties: u32,
+    pub(crate) policy: Policy,
+}
+
+/// The keys of one barrier.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) name: Name,
+    pub(crate) family: &'static Family,
+    pub(crate) channel: Vec<u8>,
+    barrier: Vec<u8>,
+    places: Vec<u8>,
+    once: Vec<u8>,
+    publish: &'static str,
+    /// The time for which an answer is kept: longer than until a call asks again.
+    keep: Duration,
+    /// The keys of answers that have arrived: each later arrival removes one.
+    answered: Mutex<Vec<Vec<u8>>>,
+}
+
+/// The most keys of answers to remember. What is beyond expires.
+const REMEMBERED: usize = 10_000;
+
+impl Keys {
+    pub(crate) fn new(handle: &Handle, name: Name, family: &'static Family) -> Self {
+        Self {
+            // `x` and `{x}` are two barriers: what a message says is for one of them.
+            channel: name.prefixed_alone(family.barrier),
+            barrier: name.prefixed_alone(family.barrier),
+            places: name.prefixed_alone(family.places),
+            once: name.prefixed_alone("stanchion_once"),
+            publish: handle.publish_command(),
+            keep: handle.outage_tolerance() * 2 + Duration::from_secs(60),
+            answered: Mutex::default(),
+            family,
+            name,
+        }
+    }
+
+    fn both(&self) -> [&[u8]; 2] {
+        [&self.barrier, &self.places]
+    }
+
+    fn once(&self, owner: &WireOwner) -> Vec<u8> {
+        [&self.once, b":".as_slice(), owner.as_str().as_bytes()].concat()
+    }
+
+    /// Records that the answer to `owner` has arrived, and that no request of it may still run.
+    pub(crate) fn answered(&self, owner: &WireOwner) {
+        let key = self.once(owner);
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        if answered.len() < REMEMBERED {
+            answered.push(key);
+        }
+    }
+
+    pub(crate) fn arrive(&self, ask: &Ask<'_>) -> Call {
+        let once = self.once(ask.owner);
+        let answered = self
+            .answered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        let answered = answered.as_ref().unwrap_or(&once);
+        let keys = [self.barrier.as_slice(), &self.places, &once, answered];
+        let owner = ask.owner.as_str().into();
+        let (lease, not_after) = (ask.lease.millis().into(), ask.not_after.into());
+        let parties = u64::from(ask.parties).into();
+        let keep = whole_millis(self.keep).into();
+        let (publish, channel) = (self.publish.into(), self.channel.as_slice().into());
+        if self.family.double {
+            let args = [owner, lease, not_after, parties, keep, publish, channel];
+            return ENTER.call(keys, args);
+        }
+        let policy = ask.policy.0.into();
+        let args = [
+            owner, lease, not_after, parties, policy, keep, publish, channel,
+        ];
+        ARRIVE.call(keys, args)
+    }
+
+    pub(crate) fn look(&self, place: Place) -> Call {
+        let args = [
+            place.first.into(),
+            place.round.into(),
+            self.publish.into(),
+            self.channel.as_slice().into(),
+        ];
+        if self.family.double {
+            LOOK_DOUBLE.call(self.both(), args)
+        } else {
+            LOOK.call(self.both(), args)
+        }
+    }
+
+    /// Gives the place of `owner` back; that in a double barrier only while the half round is `until` or one before it.
+    pub(crate) fn give_back(&self, owner: &WireOwner, why: BrokenBy, until: u64) -> Call {
+        let (owner, publish) = (owner.as_str().into(), self.publish.into());
+        let channel = self.channel.as_slice().into();
+        if self.family.double {
+            LEAVE.call(self.both(), [owner, until.into(), publish, channel])
+        } else {
+            WITHDRAW.call(self.both(), [owner, why.letter().into(), publish, channel])
+        }
+    }
+
+    /// `until`: the last round that the place is for.
+    pub(crate) fn renew(&self, owner: &WireOwner, lease: Lease, until: u64) -> Item {
+        let args = [
+            owner.as_str().into(),
+            lease.millis().to_string().into_bytes(),
+            until.to_string().into_bytes(),
+        ];
+        let item =
+            |barrier: &[u8]| RENEW.item([barrier.to_vec(), self.places.clone()], args.clone());
+        // While the two are on two nodes, the places alone: then a place that is gone is not told from one whose round is over.
+        item(&self.barrier).or_in_parts([item(&self.places)])
+    }
+
+    pub(crate) fn break_all(&self) -> Call {
+        let args = [self.publish.into(), self.channel.as_slice().into()];
+        BREAK_ALL.call(self.both(), args)
+    }
+
+    pub(crate) fn set_parties(&self, parties: u32) -> Call {
+        let args = [
+            u64::from(parties).into(),
+            self.publish.into(),
+            self.channel.as_slice().into(),
+        ];
+        SET_PARTIES.call(self.both(), args)
+    }
+
+    pub(crate) fn status(&self) -> Call {
+        STATUS.call(self.both(), [])
+    }
+}

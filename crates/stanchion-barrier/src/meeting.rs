@@ -1,0 +1,165 @@
+//! One wait at a barrier: the parts that both kinds share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stanchion_core::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
+use stanchion_core::{AcquireError, AcquireOptions, Lease, Moment, Outage, Rejection};
+
+use crate::arrival::{Arrival, Arrived};
+use crate::error::{BarrierError, BrokenBy};
+use crate::fact::End;
+use crate::keys::{Keys, Policy};
+use crate::round::Round;
+
+/// The time in which a call that has timed out learns whether its round is over: below the 50 ms of P9.
+const LAST_WORD: Duration = Duration::from_millis(45);
+
+/// The time in which a wait without a deadline learns what became of a place that was lost.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The most parties.
+pub(crate) const MOST: u32 = 10_000;
+
+/// One wait, which may arrive twice.
+pub(crate) struct Meeting<'a> {
+    pub(crate) handle: &'a Handle,
+    pub(crate) keys: &'a Arc<Keys>,
+    pub(crate) parties: u32,
+    pub(crate) policy: Policy,
+    pub(crate) lease: Lease,
+    pub(crate) began: Moment,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// What became of a place that was given back.
+pub(crate) enum Settled {
+    /// Nobody counts it.
+    GivenBack,
+    /// Its round has begun with it, and it is still there.
+    Kept,
+    /// Its round was over.
+    Ended(End),
+    /// There was no such place.
+    Gone,
+}
+
+impl Meeting<'_> {
+    fn waited(&self) -> Duration {
+        self.handle.client().now().since(self.began)
+    }
+
+    /// The time left.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let waited = self.waited();
+        self.timeout.map(|timeout| timeout.saturating_sub(waited))
+    }
+
+    /// Takes a place.
+    pub(crate) async fn arrive(&self) -> Result<(Hold, Arrived), BarrierError> {
+        if !(1..=MOST).contains(&self.parties) {
+            let rule = format!("parties {}: a barrier has 1 to {MOST}", self.parties);
+            return Err(self.rejected(Rejection::InvalidOption { rule }));
+        }
+        let arrival = Arc::new(Arrival::new(self.keys, self.parties, self.policy));
+        let sync = Arc::clone(&arrival) as Arc<dyn Synchronizer>;
+        let mut options = AcquireOptions::new();
+        if let Some(left) = self.left() {
+            options = options.timeout(left);
+        }
+        let place = self.handle.acquire(&sync, &options, self.lease).await;
+        if let Some(theirs) = arrival.theirs() {
+            return Err(BarrierError::Parties {
+                name: self.keys.name.clone(),
+                ours: self.parties,
+                theirs,
+            });
+        }
+        let place = place?;
+        // P3: a shutdown gives it back.
+        place.withhold(true);
+        // P6: the answer is kept for resends, and a request that may still run would take a place without it.
+        if !place.is_owed_an_answer() {
+            self.keys.answered(place.wire_owner());
+        }
+        match arrival.arrived() {
+            Some(arrived) => Ok((place, arrived)),
+            None => Err(self.rejected(Rejection::Other {
+                detail: "an answer without a round".into(),
+            })),
+        }
+    }
+
+    /// Gives the place back, and learns what has become of it (P8). `late`: the deadline has passed.
+    pub(crate) async fn settle(
+        &self,
+        round: &Round,
+        place: &Hold,
+        arrived: Arrived,
+        why: BrokenBy,
+    ) -> Result<Settled, BarrierError> {
+        let call = self
+            .keys
+            .give_back(place.wire_owner(), why, arrived.place.round);
+        let left = self.left();
+        let within = left.map_or(LOOK, |left| left.max(LAST_WORD));
+        let reply = match self.handle.query_within(&call, within).await {
+            Some(Ok(reply)) => reply,
+            // Its drop gives it back (P3).
+            _ if left.is_some() => return Err(self.timed_out(Some(self.lease.length()))),
+            _ => {
+                let detail = "what became of the place at the barrier".into();
+                return Err(AcquireError::Ambiguous {
+                    name: self.keys.name.clone(),
+                    free_by: self.lease.length(),
+                    outage: Outage::Unanswered { detail },
+                }
+                .into());
+            }
+        };
+        let parts = reply.as_array().unwrap_or_default();
+        if let Some(Reply::Bulk(fact)) = parts.get(2) {
+            round.told(fact);
+        }
+        Ok(match parts.first().and_then(Reply::as_int) {
+            Some(1) => Settled::GivenBack,
+            Some(0) => Settled::Kept,
+            _ => round.end().map_or(Settled::Gone, Settled::Ended),
+        })
+    }
+
+    pub(crate) fn timed_out(&self, free_by: Option<Duration>) -> BarrierError {
+        AcquireError::TimedOut {
+            name: self.keys.name.clone(),
+            waited: self.waited(),
+            free_by,
+        }
+        .into()
+    }
+
+    pub(crate) fn shut_down(&self) -> BarrierError {
+        let name = self.keys.name.clone();
+        AcquireError::Shutdown { name }.into()
+    }
+
+    pub(crate) fn rejected(&self, rejection: Rejection) -> BarrierError {
+        let name = self.keys.name.clone();
+        AcquireError::Rejected { name, rejection }.into()
+    }
+
+    pub(crate) fn lost(&self, generation: u64) -> BarrierError {
+        let name = self.keys.name.clone();
+        BarrierError::Lost { name, generation }
+    }
+}
+
+/// Returns whether the barrier that was waited at is not there any more.
+pub(crate) const fn is_deleted(error: &AcquireError) -> bool {
+    matches!(
+        error,
+        AcquireError::Rejected {
+            rejection: Rejection::Deleted,
+            ..
+        }
+    )
+}

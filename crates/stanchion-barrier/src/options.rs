@@ -1,0 +1,59 @@
+//! The options of one wait.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::keys::Policy;
+
+/// What happens to the others when a party that waits times out, is dropped, or dies. It counts for a round as the first to arrive in it
+/// says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnLeave {
+    /// Its place is free again, and the round waits for somebody else: for fleets whose members come and go.
+    #[default]
+    Free,
+    /// The round breaks for all who wait in it: they get [`BarrierError::Broken`](crate::BarrierError::Broken), and the next round begins. For
+    /// work that exactly these parties must do together; the contract of Java's `CyclicBarrier`, without its `reset`.
+    Break,
+}
+
+impl OnLeave {
+    pub(crate) const fn policy(self) -> Policy {
+        Policy(match self {
+            Self::Free => "f",
+            Self::Break => "b",
+        })
+    }
+}
+
+/// Options of one wait at a [`CyclicBarrier`](crate::CyclicBarrier). The defaults: wait for ever, [`OnLeave::Free`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WaitOptions {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) on_leave: OnLeave,
+}
+
+impl WaitOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the time after which the wait gives up. Zero asks the server once.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets what happens to the others when a party leaves. It counts when this wait is the first to arrive in its round.
+    #[must_use]
+    pub fn on_leave(mut self, on_leave: OnLeave) -> Self {
+        self.on_leave = on_leave;
+        self
+    }
+}

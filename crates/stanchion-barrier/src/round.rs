@@ -1,0 +1,121 @@
+//! The wait for the end of one round: for all of this process, whoever asks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stanchion_core::primitive::{
+    Call, Facts, Item, Kind, Request, Sharing, Synchronizer, Tenure, Told,
+};
+use stanchion_core::{Lease, Name, WireOwner};
+
+use crate::fact::{End, Fact, Place};
+use crate::keys::Keys;
+
+/// The wait for one round, which begins before its number is known.
+#[derive(Debug)]
+pub(crate) struct Round {
+    keys: Arc<Keys>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    place: Option<Place>,
+    /// The newest fact that came before the place was known.
+    told: Option<Fact>,
+    end: Option<End>,
+}
+
+impl Known {
+    fn look(&mut self) -> Told {
+        if let (Some(place), Some(told)) = (self.place, &self.told) {
+            self.end = self.end.or_else(|| told.end_of(place));
+        }
+        match self.end {
+            Some(_) => Told::Over,
+            None => Told::Nothing,
+        }
+    }
+}
+
+impl Round {
+    pub(crate) fn new(keys: &Arc<Keys>) -> Self {
+        Self {
+            keys: Arc::clone(keys),
+            known: Mutex::default(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the round that is waited for. Returns whether it is over already.
+    pub(crate) fn is(&self, place: Place) -> bool {
+        let mut known = self.known();
+        known.place = Some(place);
+        known.look() == Told::Over
+    }
+
+    /// The end of the round, as far as was told.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.known().end
+    }
+}
+
+impl Facts for Round {
+    fn told(&self, fact: &[u8]) -> Told {
+        let Some(fact) = Fact::read(fact) else {
+            return Told::Nothing;
+        };
+        let mut known = self.known();
+        if known
+            .told
+            .as_ref()
+            .is_none_or(|told| fact.is_newer_than(told))
+        {
+            known.told = Some(fact);
+        }
+        known.look()
+    }
+}
+
+impl Synchronizer for Round {
+    fn kind(&self) -> Kind {
+        self.keys.family.round
+    }
+
+    fn name(&self) -> &Name {
+        &self.keys.name
+    }
+
+    fn channel(&self) -> &[u8] {
+        &self.keys.channel
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Event
+    }
+
+    fn tenure(&self) -> Tenure {
+        Tenure::Nothing
+    }
+
+    fn facts(&self) -> Option<&dyn Facts> {
+        Some(self)
+    }
+
+    fn acquire(&self, _request: &Request<'_>) -> Call {
+        let place = self.known().place;
+        // Before the place is known, any round will do: its answer is told to the others.
+        self.keys
+            .look(place.unwrap_or(Place { first: 0, round: 0 }))
+    }
+
+    fn release(&self, _owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
+        None
+    }
+
+    fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,88 @@
+//! A wait that begins before what it waits for can happen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt::{Asking, Manner};
+use super::wait::{Begun, Wishes, wait};
+use super::{check, timed_out};
+use crate::description::Synchronizer;
+use crate::error::AcquireError;
+use crate::hold::handle::Hold;
+use crate::lease::Lease;
+use crate::options::{AcquireOptions, HoldTerms};
+use crate::shared::Core;
+use crate::waiting::LockEntries;
+use stanchion_transport::Moment;
+
+/// A place in the queue of an event whose messages are facts, taken before the caller does what may bring the event about.
+#[derive(Debug)]
+pub(crate) struct StandingBy {
+    core: Arc<Core>,
+    sync: Arc<dyn Synchronizer>,
+    terms: HoldTerms,
+    began: Moment,
+    begun: Box<Begun>,
+}
+
+impl StandingBy {
+    pub(crate) fn begin(
+        core: &Arc<Core>,
+        sync: &Arc<dyn Synchronizer>,
+    ) -> Result<Self, AcquireError> {
+        let terms = check(core, &**sync, &AcquireOptions::new(), Lease::default())?;
+        let began = core.clock.now();
+        let manner = Manner {
+            terms,
+            began,
+            waits: true,
+            other: None,
+        };
+        let asking = Asking::new(core, sync, manner);
+        let stay = asking.stay(Moment::FAR);
+        let ticket = LockEntries::join(core, asking.applicant(), stay, &terms);
+        ticket.stand_by();
+        let begun = Box::new(Begun { asking, ticket });
+        Ok(Self {
+            core: Arc::clone(core),
+            sync: Arc::clone(sync),
+            terms,
+            began,
+            begun,
+        })
+    }
+
+    /// Asks after `pause`, if it is not told before.
+    pub(crate) fn ask_within(&self, pause: Duration) {
+        self.begun.ticket.ask_within(pause);
+    }
+
+    /// Waits until it is told that the event has happened. `look`: and asks once in any case.
+    pub(crate) async fn wait(
+        self,
+        timeout: Option<Duration>,
+        look: bool,
+    ) -> Result<Hold, AcquireError> {
+        let Self {
+            core,
+            sync,
+            terms,
+            began,
+            begun,
+        } = self;
+        let now = core.clock.now();
+        // Nothing is asked when no time is left: a fact that has come by now is in the caller's hands already.
+        if timeout == Some(Duration::ZERO) {
+            return Err(timed_out(&core, &sync, began, None));
+        }
+        if look {
+            begun.ticket.look();
+        }
+        let deadline = timeout.map_or(Moment::FAR, |timeout| now + timeout);
+        let wishes = Wishes {
+            begun: Some(begun),
+            ..Wishes::default()
+        };
+        wait(&core, &sync, &terms, began, deadline, None, wishes).await
+    }
+}

@@ -1,0 +1,72 @@
+//! Waiting for an event from before it can happen.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument as _;
+
+use super::{Handle, Synchronizer};
+use crate::acquire::StandingBy;
+use crate::error::AcquireError;
+use crate::observe::span;
+
+/// A place among those who are told the facts of an event: see [`Facts`](crate::primitive::Facts). Dropping it gives it up.
+#[must_use = "it is told nothing once it is dropped"]
+pub struct Standby {
+    handle: Handle,
+    sync: Arc<dyn Synchronizer>,
+    place: StandingBy,
+}
+
+impl Handle {
+    /// Begins to listen, before the caller does what may bring about the event of `sync`, which has [`facts`](Synchronizer::facts).
+    ///
+    /// # Errors
+    /// [`AcquireError`]: the client is closing.
+    pub fn stand_by(&self, sync: &Arc<dyn Synchronizer>) -> Result<Standby, AcquireError> {
+        self.open(&**sync)?;
+        Ok(Standby {
+            handle: self.clone(),
+            sync: Arc::clone(sync),
+            place: StandingBy::begin(self.core(), sync)?,
+        })
+    }
+}
+
+impl Standby {
+    /// Has this process ask after `pause`, if it is not told before: something ends then of which no message tells.
+    pub fn ask_within(&self, pause: Duration) {
+        self.place.ask_within(pause);
+    }
+
+    /// Waits until it is told that the event has happened. `look`: and asks once at first.
+    ///
+    /// # Errors
+    /// [`AcquireError`].
+    pub async fn wait(self, timeout: Option<Duration>, look: bool) -> Result<(), AcquireError> {
+        let Self {
+            handle,
+            sync,
+            place,
+        } = self;
+        let span = span!("wait", sync);
+        let started = handle.started(&span);
+        // Boxed: its caller has an acquire of its own, and every waiter carries both.
+        let result = Box::pin(place.wait(timeout, look).instrument(span.clone())).await;
+        handle.waited(
+            &*sync,
+            started,
+            &result,
+            |hold| Some(hold.fencing_token()),
+            &span,
+        );
+        result.map(drop)
+    }
+}
+
+impl fmt::Debug for Standby {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.fmt(f)
+    }
+}

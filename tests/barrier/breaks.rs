@@ -1,0 +1,172 @@
+//! Rounds that break for all: by their rule, or by force.
+
+use tokio::time::{Instant, sleep};
+
+use super::*;
+
+async fn three_wait(world: &World, options: WaitOptions) -> Vec<Waiting> {
+    let clients = world.fleet(3).await;
+    let waits = clients
+        .iter()
+        .map(|client| wait_with(&of(client, 4), options))
+        .collect();
+    settled(world, 3).await;
+    waits
+}
+
+async fn all_are_told(waits: Vec<Waiting>, why: BrokenBy) -> u64 {
+    let mut rounds = Vec::new();
+    for waiting in waits {
+        let ended = waiting.await.unwrap();
+        assert_broken(&ended, why);
+        match ended {
+            Err(BarrierError::Broken { generation, .. }) => rounds.push(generation),
+            other => panic!("{other:?}"),
+        }
+    }
+    rounds.dedup();
+    assert_eq!(rounds.len(), 1, "{rounds:?}");
+    rounds[0]
+}
+
+/// Within a round trip, by one message.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_wait_breaks_the_round_for_the_others() {
+    let world = World::engine();
+    let mut waits = three_wait(&world, breaking()).await;
+    let began = Instant::now();
+    waits.remove(1).abort();
+    all_are_told(waits, BrokenBy::Left).await;
+    assert!(began.elapsed() <= ms(10), "{:?}", began.elapsed());
+    the_next_round_works(&world, 4).await;
+}
+
+/// Case 14.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_told_that_one_has_timed_out() {
+    let world = World::engine();
+    let patient = wait_with(&barrier(&world, 3).await, breaking());
+    settled(&world, 1).await;
+    let began = Instant::now();
+    let hasty = wait_with(&barrier(&world, 3).await, breaking().timeout(ms(400)));
+    assert_uncounted(&hasty.await.unwrap());
+    assert_broken(&patient.await.unwrap(), BrokenBy::TimedOut);
+    assert!(began.elapsed() <= ms(410), "{:?}", began.elapsed());
+    the_next_round_works(&world, 3).await;
+}
+
+/// The first of a round says what its rule is.
+#[tokio::test(start_paused = true)]
+async fn the_first_of_a_round_sets_its_rule() {
+    let world = World::engine();
+    let first = wait(&barrier(&world, 3).await);
+    settled(&world, 1).await;
+    let second = wait_with(&barrier(&world, 3).await, breaking());
+    taken(&world, 2).await;
+    second.abort();
+    taken(&world, 1).await;
+    assert!(!first.is_finished());
+    first.abort();
+    taken(&world, 0).await;
+    // The next one begins with the other rule.
+    let first = wait_with(&barrier(&world, 3).await, breaking());
+    settled(&world, 1).await;
+    let second = wait(&barrier(&world, 3).await);
+    taken(&world, 2).await;
+    let status = barrier(&world, 3).await.status().await.unwrap().unwrap();
+    assert_eq!(status.on_leave, OnLeave::Break);
+    second.abort();
+    assert_broken(&first.await.unwrap(), BrokenBy::Left);
+}
+
+/// Case 12, without real processes: what a frozen client has is renewed by nobody, and the others look when its lease ends.
+#[tokio::test(start_paused = true)]
+async fn the_death_of_a_party_breaks_the_round_when_its_lease_has_passed() {
+    let world = World::engine();
+    let dying = wait_with(&of(&world.named("dying").await, 4), breaking());
+    settled(&world, 1).await;
+    sleep(ms(1_700)).await;
+    let mut waits = Vec::new();
+    for n in 0..2 {
+        waits.push(wait_with(&barrier(&world, 4).await, breaking()));
+        taken(&world, 2 + n).await;
+    }
+    let began = Instant::now();
+    world.as_engine().faults().freeze(Some("dying"));
+    all_are_told(waits, BrokenBy::Died).await;
+    assert!(began.elapsed() <= LEASE + ms(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= LEASE / 2);
+    the_next_round_works(&world, 4).await;
+    // Case 13: when it goes on, it learns what has become of its place, and is in no other.
+    world.as_engine().faults().thaw(Some("dying"));
+    assert_broken(&dying.await.unwrap(), BrokenBy::Died);
+    taken(&world, 0).await;
+}
+
+/// Case 11, without real processes: its place is free when its lease has passed, and only a living one completes the round.
+#[tokio::test(start_paused = true)]
+async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
+    let world = World::engine();
+    let dying = wait(&of(&world.named("dying").await, 3));
+    let alive = wait(&barrier(&world, 3).await);
+    settled(&world, 2).await;
+    world.as_engine().faults().freeze(Some("dying"));
+    sleep(LEASE + ms(10)).await;
+    let third = wait(&barrier(&world, 3).await);
+    sleep(ms(500)).await;
+    assert!(!third.is_finished() && !alive.is_finished());
+    taken(&world, 2).await;
+    world.as_engine().faults().thaw(Some("dying"));
+    // Case 13: it arrives anew, and completes the round.
+    let (dying, third) = (passed(dying).await, passed(third).await);
+    assert!(dying.is_last());
+    assert_eq!(dying.generation(), third.generation());
+    assert_eq!(passed(alive).await.generation(), third.generation());
+    taken(&world, 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_breaks_a_round_whatever_its_rule() {
+    let world = World::engine();
+    let looking = barrier(&world, 4).await;
+    assert_eq!(looking.danger().break_all().await.unwrap(), 0);
+    for options in [WaitOptions::new(), breaking()] {
+        let waits = three_wait(&world, options).await;
+        assert_eq!(looking.danger().break_all().await.unwrap(), 3);
+        let broken = all_are_told(waits, BrokenBy::Forced).await;
+        assert_eq!(looking.danger().break_all().await.unwrap(), 0);
+        assert_eq!(the_next_round_works(&world, 4).await, broken + 1);
+    }
+}
+
+/// Its message is lost, and the next rounds break as well: each finds what has become of its own.
+#[tokio::test(start_paused = true)]
+async fn a_break_that_nobody_was_told_of_is_found_after_others() {
+    let world = World::engine();
+    let deaf = wait(&of(&world.named("deaf").await, 2));
+    settled(&world, 1).await;
+    world.as_engine().faults().freeze(Some("deaf"));
+    let looking = barrier(&world, 2).await;
+    assert_eq!(looking.danger().break_all().await.unwrap(), 1);
+    the_next_round_works(&world, 2).await;
+    let other = wait_with(&looking, breaking());
+    taken(&world, 1).await;
+    other.abort();
+    taken(&world, 0).await;
+    the_next_round_works(&world, 2).await;
+    world.as_engine().faults().thaw(Some("deaf"));
+    assert_broken(&deaf.await.unwrap(), BrokenBy::Forced);
+}
+
+/// The number for the next round counts after a round that broke, too.
+#[tokio::test(start_paused = true)]
+async fn a_new_number_of_parties_counts_after_a_broken_round() {
+    let world = World::engine();
+    let pair = barrier(&world, 2).await;
+    let first = wait_with(&pair, breaking());
+    settled(&world, 1).await;
+    assert!(!pair.set_parties(3).await.unwrap());
+    assert_eq!(pair.danger().break_all().await.unwrap(), 1);
+    assert_broken(&first.await.unwrap(), BrokenBy::Forced);
+    the_next_round_works(&world, 3).await;
+}

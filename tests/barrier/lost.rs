@@ -1,0 +1,201 @@
+//! Replies and messages that are lost, late requests, data that is lost.
+
+use stanchion::Rejection;
+use stanchion_tests::LostReply;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+
+/// Cases 7 and 8 (P6): of the arrival that completes the round, and of one that waits.
+#[tokio::test(start_paused = true)]
+async fn an_arrival_whose_answer_is_lost_counts_once() {
+    for way in LostReply::WAYS {
+        for by_last in [false, true] {
+            let world = World::engine();
+            let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+            // The scripts are known to the server, so that the reply that is lost is that of the arrival.
+            the_next_round_works(&world, 2).await;
+            if !by_last {
+                world.lose_next_reply(way);
+            }
+            let first = wait(&one);
+            taken(&world, 1).await;
+            if by_last {
+                world.lose_next_reply(way);
+            }
+            let last = other.wait().await.unwrap();
+            assert!(last.is_last() && last.arrival() == 2);
+            let first = passed(first).await;
+            assert_eq!(first.generation(), last.generation());
+            assert_eq!(first.arrival(), 1);
+            taken(&world, 0).await;
+            let next = the_next_round_works(&world, 2).await;
+            assert_eq!(next, last.generation() + 1, "{way:?} {by_last}");
+        }
+    }
+}
+
+/// Case 9 (P6): a whole round passes before the resend.
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_found_after_another_round_has_passed() {
+    for by_last in [false, true] {
+        let world = World::engine();
+        let slow = of(&world.named("slow").await, 2);
+        let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+        let before = the_next_round_works(&world, 2).await;
+        let faults = world.as_engine().faults();
+        let mut first = None;
+        if by_last {
+            first = Some(wait(&one));
+            taken(&world, 1).await;
+        }
+        faults.lose_replies("EVALSHA", 1);
+        faults.delay(Some("slow"), ms(500));
+        let unanswered = wait(&slow);
+        // Its request has run, and what it learns is under way for long enough for two rounds of others.
+        if by_last {
+            first.take().unwrap().await.unwrap().unwrap();
+        } else {
+            taken(&world, 1).await;
+            assert!(one.wait().await.unwrap().is_last());
+        }
+        assert_eq!(the_next_round_works(&world, 2).await, before + 2);
+        let third = wait(&other);
+        taken(&world, 1).await;
+        let late = passed(unanswered).await;
+        assert_eq!(late.generation(), before + 1);
+        assert_eq!(late.is_last(), by_last);
+        // It has no place in the round of the others.
+        assert_eq!(world.admin(&["ZCARD", PLACES]), "1");
+        one.wait().await.unwrap();
+        passed(third).await;
+    }
+}
+
+/// A request that arrives when its caller has gone takes no place (P3).
+#[tokio::test(start_paused = true)]
+async fn a_request_that_outlived_its_caller_takes_no_place() {
+    let world = World::engine();
+    let pair = barrier(&world, 2).await;
+    the_next_round_works(&world, 2).await;
+    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    let late = pair.wait_timeout(ms(200)).await;
+    assert!(late.is_err());
+    sleep(Duration::from_secs(120)).await;
+    world.as_engine().faults().deliver();
+    sleep(ms(100)).await;
+    taken(&world, 0).await;
+}
+
+/// Case 10 (P4): nobody is told, and everybody finds out.
+#[tokio::test(start_paused = true)]
+async fn a_lost_message_costs_a_poll() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let waits: Vec<_> = clients.iter().map(|client| wait(&of(client, 4))).collect();
+    settled(&world, 3).await;
+    world.as_engine().faults().lose_messages(3);
+    let began = Instant::now();
+    let last = barrier(&world, 4).await.wait().await.unwrap();
+    for waiting in waits {
+        assert_eq!(passed(waiting).await.generation(), last.generation());
+    }
+    let took = began.elapsed();
+    assert!(took <= POLL + ms(20), "{took:?}");
+    assert!(took > ms(100), "the messages were not lost");
+}
+
+/// P4: the connection that hears goes down while the round is completed.
+#[tokio::test(start_paused = true)]
+async fn a_lost_subscription_is_noticed() {
+    let world = World::engine();
+    let waits: Vec<_> = world
+        .fleet(2)
+        .await
+        .iter()
+        .map(|client| wait(&of(client, 3)))
+        .collect();
+    settled(&world, 2).await;
+    world.as_engine().faults().kill_subscribers();
+    let began = Instant::now();
+    let last = barrier(&world, 3).await.wait().await.unwrap();
+    for waiting in waits {
+        assert_eq!(passed(waiting).await.generation(), last.generation());
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+/// Case 16: under `Free` those who wait arrive anew in a later round, under `Break` they are told. Never a round of fewer.
+#[tokio::test(start_paused = true)]
+async fn a_server_without_its_data_has_a_round_of_all_or_none() {
+    for (broken, options) in [(false, WaitOptions::new()), (true, breaking())] {
+        let world = World::engine();
+        let before = the_next_round_works(&world, 4).await;
+        let clients = world.fleet(3).await;
+        let waits: Vec<_> = clients
+            .iter()
+            .map(|client| wait_with(&of(client, 4), options))
+            .collect();
+        settled(&world, 3).await;
+        world.as_engine().faults().flush_all();
+        if broken {
+            for waiting in waits {
+                let ended = waiting.await.unwrap();
+                let deleted = matches!(
+                    ended,
+                    Err(BarrierError::Acquire(AcquireError::Rejected {
+                        rejection: Rejection::Deleted,
+                        ..
+                    }))
+                );
+                assert!(deleted, "{ended:?}");
+            }
+            the_next_round_works(&world, 4).await;
+            continue;
+        }
+        taken(&world, 3).await;
+        assert!(waits.iter().all(|waiting| !waiting.is_finished()));
+        let last = barrier(&world, 4).await.wait().await.unwrap();
+        assert!(last.generation() > before + 1);
+        for waiting in waits {
+            assert_eq!(passed(waiting).await.generation(), last.generation());
+        }
+    }
+}
+
+/// A place that somebody removes is taken again, once; then the wait fails, and nothing is left.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_lost_is_taken_once_more() {
+    let world = World::engine();
+    let waiting = wait(&barrier(&world, 2).await);
+    settled(&world, 1).await;
+    for _ in 0..2 {
+        assert!(!waiting.is_finished());
+        assert_eq!(world.admin(&["DEL", PLACES]), "1");
+        // Its renewal finds out, a third of the lease later at the longest.
+        sleep(LEASE / 2).await;
+    }
+    let ended = waiting.await.unwrap();
+    assert!(matches!(ended, Err(BarrierError::Lost { .. })), "{ended:?}");
+    the_next_round_works(&world, 2).await;
+}
+
+/// A renewal that crosses the end of its round is no loss: no wait fails, whenever the round is completed.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_crosses_the_end_of_its_round_is_no_loss() {
+    let world = World::engine();
+    world.as_engine().faults().delay(None, ms(20));
+    let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+    for offset in 0..60 {
+        let first = wait(&one);
+        taken(&world, 1).await;
+        // Around the first renewal; its request and the message cross.
+        sleep(LEASE / 3 - ms(80) + ms(offset * 3)).await;
+        let last = other.wait().await.unwrap();
+        assert_eq!(passed(first).await.generation(), last.generation());
+    }
+}

@@ -1,0 +1,445 @@
+//! Rounds: who is in which, and what they cost.
+
+use std::collections::BTreeMap;
+
+use stanchion::embedded::Engine;
+use stanchion::{AcquireError, BarrierError, Client, QueryError, Rejection};
+use stanchion_testkit::{RedisServer, eventually_async};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::*;
+
+/// Case 1.
+#[tokio::test(start_paused = true)]
+async fn alone_every_wait_completes_its_round() {
+    let world = World::engine();
+    let alone = barrier(&world, 1).await;
+    let first = alone.wait().await.unwrap();
+    for n in 1..20 {
+        let next = alone.wait().await.unwrap();
+        assert_eq!(next.generation(), first.generation() + n);
+        assert!(next.is_last() && next.arrival() == 1);
+    }
+    assert_eq!(world.admin(&["EXISTS", PLACES]), "0");
+}
+
+/// Case 2: every party sees each round once, in order; one is last, and arrivals are 1 to n.
+#[tokio::test(start_paused = true)]
+async fn parties_of_four_processes_meet_in_every_round() {
+    const ROUNDS: usize = 1000;
+    let world = World::engine();
+    let mut parties = Vec::new();
+    for (seed, client) in world.fleet(4).await.into_iter().enumerate() {
+        let barrier = of(&client, 4);
+        parties.push(tokio::spawn(async move {
+            let mut random = fastrand::Rng::with_seed(seed as u64);
+            let mut seen = Vec::new();
+            for _ in 0..ROUNDS {
+                sleep(ms(random.u64(0..20))).await;
+                seen.push(barrier.wait().await.unwrap());
+            }
+            seen
+        }));
+    }
+    let mut rounds: BTreeMap<u64, Vec<Passed>> = BTreeMap::new();
+    for party in parties {
+        let seen = party.await.unwrap();
+        for pair in seen.windows(2) {
+            assert_eq!(pair[1].generation(), pair[0].generation() + 1);
+        }
+        for passed in seen {
+            rounds.entry(passed.generation()).or_default().push(passed);
+        }
+    }
+    assert_eq!(rounds.len(), ROUNDS);
+    for round in rounds.values() {
+        let mut arrivals: Vec<u32> = round.iter().map(Passed::arrival).collect();
+        arrivals.sort_unstable();
+        assert_eq!(arrivals, [1, 2, 3, 4]);
+        assert!(round.iter().all(|it| it.is_last() == (it.arrival() == 4)));
+    }
+}
+
+/// Case 3: with one task more than parties nobody has two places in a round, and no round has another.
+#[tokio::test(start_paused = true)]
+async fn a_task_more_than_parties_waits_for_the_next_round() {
+    let world = World::engine();
+    let client = world.client().await;
+    let mut tasks = Vec::new();
+    for task in 0..5_u64 {
+        let barrier = of(&client, 4);
+        tasks.push(tokio::spawn(async move {
+            let mut random = fastrand::Rng::with_seed(task);
+            let mut seen = Vec::new();
+            for _ in 0..100 {
+                sleep(ms(random.u64(0..5))).await;
+                match barrier.wait_timeout(ms(500)).await {
+                    Ok(passed) => seen.push(passed.generation()),
+                    // The last round lacks a party.
+                    Err(error) => assert_uncounted::<()>(&Err(error)),
+                }
+            }
+            seen
+        }));
+    }
+    let mut rounds: BTreeMap<u64, usize> = BTreeMap::new();
+    for task in tasks {
+        let mut seen = task.await.unwrap();
+        seen.iter()
+            .for_each(|round| *rounds.entry(*round).or_default() += 1);
+        let all = seen.len();
+        seen.dedup();
+        assert_eq!(seen.len(), all, "in two places of one round");
+    }
+    assert!(rounds.values().all(|parties| *parties == 4), "{rounds:?}");
+    assert!(rounds.len() > 100);
+}
+
+fn scripts(engine: &Engine) -> u64 {
+    let stats = engine.stats();
+    stats.count("EVALSHA") + stats.count("EVAL")
+}
+
+/// P11: a round of n parties is n scripts and one message. Nobody asks after it, once the processes listen.
+async fn a_round_costs(clients: usize, parties: u32) {
+    let world = World::engine();
+    let engine = world.as_engine();
+    let clients = world.fleet(clients).await;
+    let round = async || {
+        let mut waits = Vec::new();
+        for n in 0..parties as usize {
+            waits.push(wait(&of(&clients[n % clients.len()], parties)));
+        }
+        for waiting in waits {
+            passed(waiting).await;
+        }
+    };
+    // Here each process subscribes, and may ask once because of that.
+    round().await;
+    world.quiet().await;
+    let subscribed = engine.stats().count("SUBSCRIBE");
+    let mut heard = world.listen("stanchion_barrier:{b}").await;
+    let before = scripts(engine);
+    for _ in 0..5 {
+        round().await;
+    }
+    assert_eq!(scripts(engine) - before, 5 * u64::from(parties));
+    // The listener's is one more.
+    assert_eq!(engine.stats().count("SUBSCRIBE"), subscribed + 1);
+    // Each message says which round is over: five of them, and nothing else.
+    let mut last = 0;
+    for n in 0..5 {
+        let fact = heard.next().await;
+        let round: u64 = fact.split(' ').nth(1).unwrap().parse().unwrap();
+        assert!(n == 0 || round == last + 1, "{fact}");
+        last = round;
+    }
+    assert!(timeout(ms(100), heard.next()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_of_four_processes_is_four_scripts() {
+    a_round_costs(4, 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_of_a_thousand_tasks_is_a_thousand_scripts() {
+    a_round_costs(1, 1000).await;
+}
+
+/// The first round of a process costs one subscription and one question more.
+#[tokio::test(start_paused = true)]
+async fn the_first_round_of_a_thousand_tasks_asks_once_more() {
+    let world = World::engine();
+    // The server knows the scripts.
+    the_next_round_works(&world, 2).await;
+    let client = world.client().await;
+    barrier(&world, 2).await.set_parties(1000).await.unwrap();
+    let before = scripts(world.as_engine());
+    let waits: Vec<_> = (0..1000).map(|_| wait(&of(&client, 1000))).collect();
+    for waiting in waits {
+        passed(waiting).await;
+    }
+    let cost = scripts(world.as_engine()) - before;
+    // What is asked when the subscription is confirmed may be unknown to the server, and is then sent again as a text.
+    assert!((1000..=1002).contains(&cost), "{cost}");
+}
+
+/// The answers that are kept for resends go as they come: a long run leaves no more of them than parties.
+#[tokio::test(start_paused = true)]
+async fn many_rounds_leave_no_more_answers_than_parties() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let mut parties = Vec::new();
+    for client in &clients {
+        let barrier = of(client, 3);
+        parties.push(tokio::spawn(async move {
+            for _ in 0..200 {
+                barrier.wait().await.unwrap();
+            }
+        }));
+    }
+    for party in parties {
+        party.await.unwrap();
+    }
+    let once = |key: &String| key.starts_with("stanchion_once:");
+    assert_eq!(world.keys().iter().filter(|key| once(key)).count(), 3);
+    // And all keys are mortal.
+    for key in world.keys() {
+        assert_ne!(world.admin(&["PTTL", &key]), "-1", "{key}");
+    }
+}
+
+/// Case 15.
+#[tokio::test(start_paused = true)]
+async fn another_number_of_parties_is_refused_and_changes_nothing() {
+    let world = World::engine();
+    let first = wait(&barrier(&world, 2).await);
+    settled(&world, 1).await;
+    let before = world.dump();
+    let refused = barrier(&world, 3).await.wait().await;
+    let ours = matches!(
+        refused,
+        Err(BarrierError::Parties {
+            theirs: 2,
+            ours: 3,
+            ..
+        })
+    );
+    assert!(ours, "{refused:?}");
+    assert_eq!(world.dump(), before);
+    barrier(&world, 2).await.wait().await.unwrap();
+    passed(first).await;
+    for wrong in [0, 10_001] {
+        let none = barrier(&world, wrong).await.wait().await;
+        assert!(none.unwrap_err().to_string().contains("1 to 10000"));
+        let none = barrier(&world, 1).await.set_parties(wrong).await;
+        assert!(none.unwrap_err().to_string().contains("1 to 10000"));
+    }
+}
+
+/// Case 15: between rounds at once, otherwise from the next on.
+#[tokio::test(start_paused = true)]
+async fn the_number_of_parties_changes_between_rounds() {
+    let world = World::engine();
+    let pair = barrier(&world, 2).await;
+    let first = wait(&pair);
+    settled(&world, 1).await;
+    assert!(!pair.set_parties(3).await.unwrap());
+    let status = pair.status().await.unwrap().unwrap();
+    assert_eq!((status.parties, status.next_parties), (2, Some(3)));
+    assert_eq!((status.waiting, status.on_leave), (1, OnLeave::Free));
+    assert!(status.first_lease.unwrap() <= LEASE);
+    // The present round is still one of two.
+    let last = pair.wait().await.unwrap();
+    assert_eq!(passed(first).await.generation(), last.generation());
+    let refused = pair.wait().await;
+    let three = matches!(refused, Err(BarrierError::Parties { theirs: 3, .. }));
+    assert!(three, "{refused:?}");
+    assert_eq!(the_next_round_works(&world, 3).await, last.generation() + 1);
+    assert!(pair.set_parties(2).await.unwrap());
+    let next = the_next_round_works(&world, 2).await;
+    let status = pair.status().await.unwrap().unwrap();
+    assert_eq!(status.generation, next + 1);
+    assert_eq!(
+        (status.waiting, status.next_parties, status.first_lease),
+        (0, None, None)
+    );
+}
+
+/// A place is renewed as long as its waiter lives: far beyond its lease, and the life of the keys.
+#[tokio::test(start_paused = true)]
+async fn a_living_waiter_keeps_its_place_for_hours() {
+    let world = World::engine();
+    let first = wait(&barrier(&world, 2).await);
+    settled(&world, 1).await;
+    sleep(Duration::from_secs(7_300)).await;
+    let last = barrier(&world, 2).await.wait().await.unwrap();
+    assert!(last.is_last());
+    assert_eq!(passed(first).await.generation(), last.generation());
+}
+
+/// A barrier that is forgotten never has a round of a number it had.
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_barrier_goes_on_with_larger_numbers() {
+    let world = World::engine();
+    let alone = barrier(&world, 1).await;
+    let before = alone.wait().await.unwrap().generation();
+    sleep(Duration::from_secs(3_601)).await;
+    assert!(alone.status().await.unwrap().is_none());
+    assert!(alone.wait().await.unwrap().generation() > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_key_is_refused_and_stays() {
+    let world = World::engine();
+    let pair = barrier(&world, 2).await;
+    let wrong = |error: &BarrierError| {
+        matches!(
+            error,
+            BarrierError::Acquire(AcquireError::Rejected {
+                rejection: Rejection::WrongType { .. },
+                ..
+            })
+        )
+    };
+    for foreign in [
+        &["SET", "stanchion_barrier:{b}", "x"][..],
+        &["HSET", "stanchion_barrier:{b}", "x", "1"],
+        &["SET", PLACES, "x"],
+    ] {
+        assert!(!world.admin(foreign).is_empty());
+        let before = world.dump();
+        let refused = pair.wait().await.unwrap_err();
+        assert!(wrong(&refused), "{refused:?}");
+        assert_eq!(world.dump(), before);
+        let status = pair.status().await;
+        let set = pair.set_parties(3).await;
+        for answer in [
+            status.map(drop),
+            set.map(drop),
+            pair.danger().break_all().await.map(drop),
+        ] {
+            assert!(
+                matches!(answer, Err(QueryError::Rejected { .. })),
+                "{foreign:?}: {answer:?}"
+            );
+        }
+        world.as_engine().faults().flush_all();
+    }
+}
+
+/// Two names that Redisson's rule gives the same keys are two barriers.
+#[tokio::test(start_paused = true)]
+async fn a_name_in_braces_is_another_barrier() {
+    let world = World::engine();
+    let client = world.client().await;
+    let braced = CyclicBarrier::new(&client, "{b}", 2).unwrap();
+    let plain = wait(&of(&client, 2));
+    let other = wait(&braced);
+    settled(&world, 1).await;
+    assert_eq!(braced.status().await.unwrap().unwrap().waiting, 1);
+    braced.wait().await.unwrap();
+    passed(other).await;
+    assert!(!plain.is_finished());
+    of(&client, 2).wait().await.unwrap();
+    passed(plain).await;
+}
+
+/// Case 6, at every offset around the moment.
+#[tokio::test(start_paused = true)]
+async fn a_wait_times_out_or_passes_and_never_both() {
+    let (mut timed_out, mut met) = (0, 0);
+    for offset in 0..40_u64 {
+        let world = World::slow_engine();
+        let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+        let hasty = wait_with(&one, WaitOptions::new().timeout(ms(100)));
+        sleep(ms(80 + offset)).await;
+        let last = other.wait_timeout(ms(300)).await;
+        match hasty.await.unwrap() {
+            Ok(passed) => {
+                assert_eq!(passed.generation(), last.unwrap().generation());
+                met += 1;
+            }
+            result => {
+                assert_uncounted(&result);
+                assert_uncounted(&last);
+                timed_out += 1;
+            }
+        }
+    }
+    assert!(timed_out > 0 && met > 0, "{timed_out} {met}");
+}
+
+/// P9: zero asks once.
+#[tokio::test(start_paused = true)]
+async fn without_any_time_it_asks_once() {
+    let world = World::engine();
+    let pair = barrier(&world, 2).await;
+    assert_uncounted(&pair.wait_timeout(Duration::ZERO).await);
+    taken(&world, 0).await;
+    let first = wait(&pair);
+    taken(&world, 1).await;
+    assert!(pair.wait_timeout(Duration::ZERO).await.unwrap().is_last());
+    passed(first).await;
+}
+
+/// P9: with a server that says nothing.
+#[tokio::test(start_paused = true)]
+async fn no_wait_outlives_its_deadline() {
+    let world = World::engine();
+    let pair = barrier(&world, 2).await;
+    let began = Instant::now();
+    let waiting = wait_with(&pair, WaitOptions::new().timeout(ms(1000)));
+    settled(&world, 1).await;
+    world.as_engine().faults().freeze(None);
+    let late = waiting.await.unwrap();
+    assert!(began.elapsed() <= ms(1050), "{:?}", began.elapsed());
+    let owed = matches!(
+        late,
+        Err(BarrierError::Acquire(AcquireError::TimedOut {
+            free_by: Some(_),
+            ..
+        }))
+    );
+    assert!(owed, "{late:?}");
+    world.as_engine().faults().thaw(None);
+    taken(&world, 0).await;
+}
+
+/// On a real server; with names that have braces, newlines and bytes that are no text.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parties_meet_on_a_real_server_under_odd_names() {
+    let Some(server) = RedisServer::or_skip("parties_meet") else {
+        return;
+    };
+    for name in [
+        &b"b"[..],
+        b"{b}",
+        b"{t}:b",
+        b"a\nb",
+        b"\xff{",
+        b"}",
+        b"a b 1,2",
+    ] {
+        let mut parties = Vec::new();
+        for _ in 0..3 {
+            let client = Client::connect(&server.url()).await.unwrap();
+            let barrier = CyclicBarrier::new(&client, name, 3).unwrap();
+            parties.push(tokio::spawn(async move {
+                let mut seen = Vec::new();
+                for _ in 0..20 {
+                    let waiting = barrier.wait_timeout(Duration::from_secs(30));
+                    seen.push(waiting.await.unwrap().generation());
+                }
+                seen
+            }));
+        }
+        let mut all = Vec::new();
+        for party in parties {
+            let seen = timeout(Duration::from_secs(60), party).await;
+            all.push(seen.unwrap().unwrap());
+        }
+        assert!(all.iter().all(|seen| *seen == all[0]), "{all:?}");
+    }
+}
+
+/// A shutdown of the client ends its waits, and leaves no place.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_gives_the_places_back() {
+    let world = World::engine();
+    let client = world.client().await;
+    let waiting = wait(&of(&client, 2));
+    settled(&world, 1).await;
+    client.shutdown(Duration::from_secs(1)).await;
+    let ended = waiting.await.unwrap();
+    let closing = matches!(
+        ended,
+        Err(BarrierError::Acquire(AcquireError::Shutdown { .. }))
+    );
+    assert!(closing, "{ended:?}");
+    eventually_async("its place is given back", async || {
+        world.admin(&["ZCARD", PLACES]) == "0"
+    })
+    .await;
+}

@@ -1,0 +1,439 @@
+//! Real servers and processes: killed, stopped, full, with the least rights, and a slot that moves.
+
+use std::process::Command;
+
+use stanchion::{
+    AcquireError, BarrierError, Client, ClientConfig, DoubleBarrier, Lease, Rejection, Secret,
+};
+use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually_async};
+use tokio::time::{Instant, timeout};
+
+use super::*;
+
+/// More than anything takes.
+const LONG: Duration = Duration::from_secs(30);
+/// A lease that is soon over.
+const SHORT: Duration = ms(1500);
+
+/// Tells a copy of this program to be a [`worker`] on the server of that URL, and what to do.
+const TASK: &str = "STANCHION_TEST_BARRIER";
+
+fn start_worker(task: &str, url: &str) -> Process {
+    let me = std::env::current_exe().unwrap();
+    let mut command = Command::new(me);
+    command.args(["servers::worker", "--exact", "--nocapture"]);
+    Process::spawn(command.env(TASK, format!("{task} {url}")))
+}
+
+/// What a copy of this program does: waits, or enters, and says what comes of it. For whoever runs all tests it is none.
+#[test]
+fn worker() {
+    let Ok(task) = std::env::var(TASK) else {
+        return;
+    };
+    let (task, url) = task.split_once(' ').unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(url).await.unwrap();
+        match task {
+            "free" => println!("\nEND {:?}", short(&client).wait().await),
+            "break" => println!("\nEND {:?}", short(&client).wait_with(breaking()).await),
+            _ => {
+                let inside = short_double(&client).enter().await.unwrap();
+                println!("\nINSIDE");
+                inside.lost().await;
+                println!("\nLOST");
+                println!("\nEND {:?}", inside.leave().await);
+            }
+        }
+    });
+}
+
+fn lease() -> Lease {
+    Lease::new(SHORT).unwrap()
+}
+
+fn short(client: &Client) -> CyclicBarrier {
+    of(client, 4).with_lease(lease())
+}
+
+fn short_double(client: &Client) -> DoubleBarrier {
+    DoubleBarrier::new(client, "b", 3)
+        .unwrap()
+        .with_lease(lease())
+}
+
+fn line(worker: &mut Process, start: &str) -> String {
+    worker.wait_for_line(|line| line.starts_with(start), LONG)
+}
+
+async fn connect(server: &RedisServer) -> Client {
+    Client::connect(&server.url()).await.unwrap()
+}
+
+async fn in_places(server: &RedisServer, count: i64) {
+    eventually_async("places are taken", async || {
+        server.cli(&["ZCARD", PLACES]).as_int() == count
+    })
+    .await;
+}
+
+/// Waits until somebody hears the end of the round, and has asked what it asks.
+async fn it_hears(server: &RedisServer) {
+    eventually_async("somebody subscribes", async || {
+        server.subscribers("stanchion_barrier:{b}") > 0
+    })
+    .await;
+    tokio::time::sleep(ms(300)).await;
+}
+
+async fn met(waiting: Waiting) -> Passed {
+    timeout(LONG, waiting).await.unwrap().unwrap().unwrap()
+}
+
+/// Case 11: its place is free when its lease has passed, and a fifth party completes the round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_party_is_replaced() {
+    let Some(server) = RedisServer::or_skip("a_killed_party_is_replaced") else {
+        return;
+    };
+    let dying = start_worker("free", &server.url());
+    in_places(&server, 1).await;
+    let waits = [
+        wait(&short(&connect(&server).await)),
+        wait(&short(&connect(&server).await)),
+    ];
+    in_places(&server, 3).await;
+    dying.signal(Signal::Kill);
+    tokio::time::sleep(SHORT + ms(50)).await;
+    // Its place is free: this is the third again, and not the fourth.
+    let fourth = wait(&short(&connect(&server).await));
+    in_places(&server, 3).await;
+    tokio::time::sleep(ms(300)).await;
+    assert!(!fourth.is_finished());
+    let fifth = short(&connect(&server).await)
+        .wait_timeout(LONG)
+        .await
+        .unwrap();
+    assert!(fifth.is_last());
+    for waiting in waits.into_iter().chain([fourth]) {
+        assert_eq!(met(waiting).await.generation(), fifth.generation());
+    }
+}
+
+/// Case 12: all are told when its lease has passed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_party_breaks_the_round() {
+    let Some(server) = RedisServer::or_skip("a_killed_party_breaks_the_round") else {
+        return;
+    };
+    let dying = start_worker("break", &server.url());
+    in_places(&server, 1).await;
+    let mut waits = Vec::new();
+    for n in 0..2 {
+        waits.push(wait_with(&short(&connect(&server).await), breaking()));
+        in_places(&server, 2 + n).await;
+    }
+    dying.signal(Signal::Kill);
+    let began = Instant::now();
+    for waiting in waits {
+        let ended = timeout(LONG, waiting).await.unwrap().unwrap();
+        assert_broken(&ended, BrokenBy::Died);
+    }
+    // A lease and a round trip, on a machine that does other things.
+    assert!(began.elapsed() <= SHORT + ms(500), "{:?}", began.elapsed());
+    let mut waits = Vec::new();
+    for n in 0..3 {
+        waits.push(wait(&short(&connect(&server).await)));
+        in_places(&server, 1 + n).await;
+    }
+    let last = short(&connect(&server).await)
+        .wait_timeout(LONG)
+        .await
+        .unwrap();
+    for waiting in waits {
+        assert_eq!(met(waiting).await.generation(), last.generation());
+    }
+}
+
+/// Case 13: it stands still for two leases. Under `Break` it is told; under `Free` it is in the round that it arrives in anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_party_learns_that_its_place_has_gone() {
+    let Some(server) = RedisServer::or_skip("a_stopped_party_learns") else {
+        return;
+    };
+    for task in ["free", "break"] {
+        let mut stopped = start_worker(task, &server.url());
+        in_places(&server, 1).await;
+        // It knows that it has its place: otherwise it would only arrive when it goes on.
+        it_hears(&server).await;
+        stopped.signal(Signal::Stop);
+        tokio::time::sleep(SHORT * 2).await;
+        // Whoever comes purges what is dead.
+        let first = wait(&short(&connect(&server).await));
+        eventually_async("it has a place", async || {
+            let status = short(&connect(&server).await).status().await.unwrap();
+            status.unwrap().waiting == 1
+        })
+        .await;
+        stopped.signal(Signal::Cont);
+        if task == "break" {
+            let said = line(&mut stopped, "END");
+            assert!(said.contains("by: Died"), "{said}");
+            in_places(&server, 1).await;
+        } else {
+            in_places(&server, 2).await;
+        }
+        let mut waits = vec![first];
+        let others = if task == "break" { 2 } else { 1 };
+        for n in 0..others {
+            waits.push(wait(&short(&connect(&server).await)));
+            in_places(&server, 4 - others + n).await;
+        }
+        let last = short(&connect(&server).await)
+            .wait_timeout(LONG)
+            .await
+            .unwrap();
+        for waiting in waits {
+            assert_eq!(met(waiting).await.generation(), last.generation());
+        }
+        if task == "free" {
+            let said = line(&mut stopped, "END");
+            let round = format!("generation: {}", last.generation());
+            assert!(said.contains(&round), "{said} {last:?}");
+        }
+        in_places(&server, 0).await;
+    }
+}
+
+/// Case 18: killed inside, and stopped inside.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_killed_or_stopped_delays_the_others_for_its_lease() {
+    let Some(server) = RedisServer::or_skip("a_member_that_is_killed") else {
+        return;
+    };
+    for signal in [Signal::Kill, Signal::Stop] {
+        let mut member = start_worker("double", &server.url());
+        let (one, other) = (connect(&server).await, connect(&server).await);
+        let one = tokio::spawn(async move { short_double(&one).enter().await });
+        let other = tokio::spawn(async move { short_double(&other).enter().await });
+        line(&mut member, "INSIDE");
+        let one = timeout(LONG, one).await.unwrap().unwrap().unwrap();
+        let other = timeout(LONG, other).await.unwrap().unwrap().unwrap();
+        member.signal(signal);
+        let began = Instant::now();
+        let one = tokio::spawn(one.leave());
+        timeout(LONG, other.leave()).await.unwrap().unwrap();
+        timeout(LONG, one).await.unwrap().unwrap().unwrap();
+        let took = began.elapsed();
+        assert!(took >= SHORT / 3, "{took:?}");
+        assert!(took <= SHORT + ms(500), "{took:?}");
+        if matches!(signal, Signal::Stop) {
+            let said = member.lines().len();
+            member.signal(Signal::Cont);
+            line(&mut member, "LOST");
+            assert!(line(&mut member, "END").contains("Err("));
+            assert!(member.lines().len() > said);
+        }
+    }
+}
+
+/// A full server refuses arrivals, and those who are there may leave; nobody loses a place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_refuses_arrivals_and_lets_go() {
+    let Some(server) = RedisServer::or_skip("a_full_server") else {
+        return;
+    };
+    let full = |full: bool| {
+        let most = if full { "1" } else { "0" };
+        let _ = server.cli(&["CONFIG", "SET", "maxmemory", most]);
+    };
+    let client = connect(&server).await;
+    let refused = |result: &BarrierError| {
+        matches!(
+            result,
+            BarrierError::Acquire(AcquireError::Rejected {
+                rejection: Rejection::OutOfMemory { .. },
+                ..
+            })
+        )
+    };
+    full(true);
+    let none = short(&client).wait().await.unwrap_err();
+    assert!(refused(&none), "{none:?}");
+    assert_eq!(server.cli(&["EXISTS", "stanchion_barrier:{b}"]).as_int(), 0);
+    let none = short_double(&client).enter().await.unwrap_err();
+    assert!(refused(&none), "{none:?}");
+    full(false);
+    let waiting = wait_with(&short(&client), breaking());
+    let other = wait_with(&short(&connect(&server).await), breaking());
+    let inside = DoubleBarrier::new(&client, "d", 1)
+        .unwrap()
+        .with_lease(lease());
+    let inside = inside.enter().await.unwrap();
+    in_places(&server, 2).await;
+    full(true);
+    tokio::time::sleep(SHORT * 2).await;
+    assert!(!waiting.is_finished() && inside.is_held(), "P10");
+    let none = short(&client).wait().await.unwrap_err();
+    assert!(refused(&none), "{none:?}");
+    in_places(&server, 2).await;
+    // One leaves, and breaks the round; a member leaves.
+    other.abort();
+    let ended = timeout(LONG, waiting).await.unwrap().unwrap();
+    assert_broken(&ended, BrokenBy::Left);
+    timeout(LONG, inside.leave()).await.unwrap().unwrap();
+    full(false);
+}
+
+/// The user of `docs/operations.md` may do all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_barrier_needs_no_more_rights_than_the_line_gives() {
+    let Some(server) = RedisServer::or_skip("a_barrier_needs_no_more_rights") else {
+        return;
+    };
+    let page = include_str!("../../docs/operations.md");
+    let (_, rest) = page.split_once("```text\nACL SETUSER").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let words = ["ACL", "SETUSER"]
+        .into_iter()
+        .chain(text.split_whitespace());
+    let _ = server.cli(&words.collect::<Vec<_>>());
+    let config = ClientConfig::new(server.url()).username("app".to_owned());
+    let config = config.password(Secret::new("password"));
+    let client = Client::connect_with(config).await.unwrap();
+    let pair = CyclicBarrier::new(&client, "app:b", 2).unwrap();
+    let pair = pair.with_lease(Lease::new(ms(600)).unwrap());
+    let first = wait(&pair);
+    tokio::time::sleep(ms(700)).await;
+    pair.wait_timeout(LONG).await.unwrap();
+    met(first).await;
+    assert!(pair.wait_timeout(ms(100)).await.is_err());
+    let first = wait_with(&pair, breaking());
+    eventually_async("it waits", async || {
+        pair.status().await.unwrap().unwrap().waiting == 1
+    })
+    .await;
+    assert_eq!(pair.danger().break_all().await.unwrap(), 1);
+    assert!(first.await.unwrap().is_err());
+    pair.set_parties(3).await.unwrap();
+    let double = DoubleBarrier::new(&client, "app:b", 2).unwrap();
+    let (one, other) = tokio::join!(double.enter(), double.enter());
+    let (one, other) = tokio::join!(one.unwrap().leave(), other.unwrap().leave());
+    one.and(other).unwrap();
+    let log = server.cli(&["ACL", "LOG"]);
+    let refused: Vec<_> = log
+        .as_array()
+        .iter()
+        .map(|it| it.as_array()[7].as_text().to_owned())
+        .collect();
+    assert!(
+        refused.iter().all(|it| it.contains("setinfo")),
+        "{refused:?}"
+    );
+}
+
+/// Without the right to publish, those who wait find out by polling.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_right_to_publish_those_who_wait_poll() {
+    let Some(server) = RedisServer::or_skip("without_the_right_to_publish") else {
+        return;
+    };
+    let _ = server.cli(&[
+        "ACL", "SETUSER", "mute", "on", "nopass", "~*", "&*", "+@all", "-publish",
+    ]);
+    let config = ClientConfig::new(server.url()).username("mute".to_owned());
+    let client = Client::connect_with(config.password(Secret::new("x")));
+    let pair = of(&client.await.unwrap(), 2);
+    let first = wait(&pair);
+    in_places(&server, 1).await;
+    let last = pair.wait_timeout(LONG).await.unwrap();
+    assert_eq!(met(first).await.generation(), last.generation());
+}
+
+/// The same where messages are not used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_only_polls_meets_the_others() {
+    let Some(server) = RedisServer::or_skip("a_client_that_only_polls") else {
+        return;
+    };
+    let config = ClientConfig::new(server.url()).wake(stanchion::Wake::Poll);
+    let polls = of(&Client::connect_with(config).await.unwrap(), 2);
+    let hears = of(&connect(&server).await, 2);
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        let both = async { tokio::join!(polls.wait(), hears.wait()) };
+        let (one, other) = timeout(LONG, both).await.unwrap();
+        assert_eq!(
+            one.as_ref().unwrap().generation(),
+            other.unwrap().generation()
+        );
+        seen.push(one.unwrap().generation());
+    }
+    assert!(seen.windows(2).all(|pair| pair[1] == pair[0] + 1));
+}
+
+/// A slot moves while parties wait, and while they are inside.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_a_round_moves_with_its_slot() {
+    let Some(cluster) = Cluster::or_skip("in_a_cluster_a_round_moves") else {
+        return;
+    };
+    let connect = async || Client::connect(&cluster.url()).await.unwrap();
+    let (a, b) = (connect().await, connect().await);
+    for name in ["b", "{tag}:b"] {
+        let lease = Lease::new(Duration::from_secs(3)).unwrap();
+        let cyclic = |client: &Client| {
+            let barrier = CyclicBarrier::new(client, name, 2).unwrap();
+            barrier.with_lease(lease)
+        };
+        let double = |client: &Client| {
+            let barrier = DoubleBarrier::new(client, name, 2).unwrap();
+            barrier.with_lease(lease)
+        };
+        let (ours, theirs) = (double(&a), double(&b));
+        let both = async { tokio::join!(ours.enter(), theirs.enter()) };
+        let (one, other) = timeout(LONG, both).await.unwrap();
+        let (one, other) = (one.unwrap(), other.unwrap());
+        let first = wait_with(&cyclic(&a), breaking());
+        eventually_async("it waits", async || {
+            let status = cyclic(&b).status().await.unwrap();
+            status.is_some_and(|status| status.waiting == 1)
+        })
+        .await;
+        let from = cluster.master_of_key(name);
+        let to = (from + 1) % 3;
+        tokio::task::block_in_place(|| cluster.move_slot(cluster.slot(name), to));
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(
+            one.is_held() && other.is_held() && !first.is_finished(),
+            "P10"
+        );
+        // Back, slowly: its keys are on two nodes for longer than a lease.
+        let places = format!("stanchion_barrier_in:{}", braced(name));
+        let migration = tokio::task::block_in_place(|| cluster.migrate(cluster.slot(name), from));
+        tokio::task::block_in_place(|| migration.move_key(&places));
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(!first.is_finished(), "renewed in parts");
+        tokio::task::block_in_place(|| {
+            migration.move_keys();
+            migration.finish();
+        });
+        let last = timeout(LONG, cyclic(&b).wait()).await.unwrap().unwrap();
+        assert_eq!(met(first).await.generation(), last.generation());
+        let leaving = async { tokio::join!(one.leave(), other.leave()) };
+        let (one, other) = timeout(LONG, leaving).await.unwrap();
+        one.and(other).unwrap();
+    }
+}
+
+fn braced(name: &str) -> String {
+    if name.contains('{') {
+        name.to_owned()
+    } else {
+        format!("{{{name}}}")
+    }
+}
