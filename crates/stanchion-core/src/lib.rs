@@ -12,6 +12,7 @@ mod console;
 mod dated;
 mod description;
 mod error;
+mod events;
 mod field;
 mod guard;
 mod hint;
@@ -28,6 +29,7 @@ mod options;
 mod owner;
 pub mod primitive;
 mod processes;
+mod query;
 mod reading;
 mod seat;
 mod shared;
@@ -46,6 +48,7 @@ pub use console::{Console, Tracked};
 pub use error::{
     AcquireError, Error, LeaseLost, LostReason, QueryError, Rejection, ReleaseError, RenewError,
 };
+pub use events::{Event, Events, HoldMode, NameHolder, NameState};
 pub use hold::ended::Ended;
 pub use hold::ticket::{AdoptError, HoldTicket, InvalidTicket};
 pub use lease::{InvalidLease, Lease};

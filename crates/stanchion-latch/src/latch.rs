@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_core::primitive::{Call, Handle, Reply, Resend, Synchronizer, natural, unexpected};
-use stanchion_core::{AcquireError, Client, InvalidName, Name, Outage, QueryError, Rejection};
+use stanchion_core::{
+    AcquireError, Client, Events, InvalidName, Name, Outage, QueryError, Rejection,
+};
 
 use crate::scripts::Description;
 
@@ -233,6 +235,34 @@ impl CountDownLatch {
     /// One script.
     pub async fn count(&self) -> Result<u64, QueryError> {
         self.operate(&self.description.count()).await
+    }
+
+    /// Returns what happens to the latch from now on: when it is armed, counted down, opened and deleted.
+    ///
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch, Event};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-events").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// let mut events = imported.events();
+    /// assert!(matches!(events.next().await, Some(Event::Now(state)) if state.count == Some(0)));
+    /// imported.arm(2).await?;
+    /// assert_eq!(events.next().await, Some(Event::Armed(2)));
+    /// imported.count_down_by(2).await?;
+    /// assert_eq!(events.next().await, Some(Event::Opened));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads. Dropping the stream ends the looks.
+    ///
+    /// # On the wire
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
+    /// connection for messages, and a script that reads for each change and in each poll interval.
+    pub fn events(&self) -> Events {
+        self.handle.events(self.description.clone())
     }
 
     /// Waits until the latch is open.

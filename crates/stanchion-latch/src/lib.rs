@@ -34,9 +34,9 @@ mod scripts;
 
 pub use latch::CountDownLatch;
 pub use stanchion_core::{
-    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, InvalidName,
-    Name, NameRule, Outage, QueryError, Rejection, Secret, ServerInfo, ServerRejection, ServerUrl,
-    ShutdownReport,
+    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, Event,
+    Events, HoldMode, InvalidName, Name, NameHolder, NameRule, NameState, Outage, QueryError,
+    Rejection, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
 };
 
 /// The program of the README, as a doc test.

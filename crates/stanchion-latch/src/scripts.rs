@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    Arg, Call, Item, Kind, Operation, Request, Script, Sharing, Synchronizer, Tenure, whole_millis,
+    Arg, Call, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer, Tenure,
+    Visible, natural, unexpected, whole_millis,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_core::{Lease, Name, NameState, QueryError, WireOwner};
 
 /// Builds a script, with the function in front that reads the count.
 macro_rules! script {
@@ -24,6 +25,7 @@ static WAIT: Script<2, 1> = script!("latch/wait", "wait.lua");
 static ARM: Script<3, 4> = script!("latch/arm", "arm.lua");
 static COUNT_DOWN: Script<2, 4> = script!("latch/count_down", "count_down.lua");
 static DELETE: Script<3, 4> = script!("latch/delete", "delete.lua");
+static LOOK: Script<2, 0> = script!("latch/look", "look.lua");
 static COUNT: Script<1, 0> = script!("latch/count", "count.lua");
 
 /// The time that the mark of a delete stays. A waiter asks at least once in a poll interval (5 s) and gives up when the
@@ -98,6 +100,30 @@ impl Description {
 
     pub(crate) fn count(&self) -> Call {
         COUNT.call([self.name.as_bytes()], [])
+    }
+}
+
+impl Visible for Description {
+    fn subject(&self) -> (Kind, &Name) {
+        (self.kind(), &self.name)
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        vec![self.name.as_bytes().to_vec(), self.deleted.clone()]
+    }
+
+    fn look(&self) -> Call {
+        LOOK.call([self.name.as_bytes(), &self.deleted], [])
+    }
+
+    fn see(&self, reply: &Reply) -> Result<NameState, QueryError> {
+        let state = || {
+            let [count, deleted] = reply.as_array()? else {
+                return None;
+            };
+            Some(NameState::latch(natural(count)?, natural(deleted)))
+        };
+        state().ok_or_else(|| unexpected(reply))
     }
 }
 

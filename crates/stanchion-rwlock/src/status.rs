@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stanchion_core::primitive::{Reply, as_millis, natural, unexpected};
-use stanchion_core::{FencingToken, QueryError};
+use stanchion_core::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
 
 use crate::layout::WRITE;
 
@@ -66,6 +66,24 @@ impl RwLockStatus {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.writer.is_some() || self.reader_count > 0
+    }
+
+    /// The state as events tell of it. The server tells the longest of the leases: that of the only holder, or of a writer, whose own reads
+    /// end before.
+    pub(crate) fn seen(self) -> NameState {
+        let alone = self.writer.is_some() || self.reader_count == 1;
+        let left = self.remaining.filter(|_| alone);
+        let listed = self.readers.len() as u64;
+        let (reads, is_written) = (self.readers.into_iter(), self.writer.is_some());
+        let readers = reads.map(|it| {
+            let left = left.filter(|_| !is_written);
+            NameHolder::new(it.owner, HoldMode::Shared, it.hold_count).remaining(left)
+        });
+        let writer = self.writer.map(|it| {
+            NameHolder::new(it.owner, HoldMode::Exclusive, it.hold_count).remaining(left)
+        });
+        let unlisted = self.reader_count.saturating_sub(listed);
+        NameState::held(writer.into_iter().chain(readers).collect(), unlisted)
     }
 
     pub(crate) fn read(reply: &Reply) -> Result<Self, QueryError> {

@@ -1,6 +1,8 @@
 //! The bounds that tasks and threads need of the facade's types and of the futures of its verbs. To compile is to pass.
 //!
 //! `tests/tidy` compares both lists with the sources: a type or a verb that is missing here fails it.
+//!
+//! Long: two lists of names.
 
 use stanchion::*;
 
@@ -75,10 +77,12 @@ fn core() {
     shared::<Actor>();
     shared::<Ended>();
     shared::<Error>();
+    shared::<Event>();
     shared::<Fencing>();
     shared::<FencingToken>();
     shared::<Gauges>();
     shared::<Guard>();
+    shared::<HoldMode>();
     shared::<HoldTicket>();
     shared::<InvalidLease>();
     shared::<InvalidName>();
@@ -88,7 +92,9 @@ fn core() {
     shared::<LostReason>();
     shared::<Moment>();
     shared::<Name>();
+    shared::<NameHolder>();
     shared::<NameRule>();
+    shared::<NameState>();
     shared::<Outage>();
     shared::<Owner>();
     shared::<Placement>();
@@ -117,6 +123,7 @@ fn core() {
     shared::<Wake>();
     shared::<WireOwner>();
     // One task at a time polls a future or a stream.
+    sent::<Events>();
     sent::<Acquiring<Guard>>();
     sent::<Box<dyn ByteStream>>();
 }
@@ -229,6 +236,7 @@ fn clients() {
     spawned(Client::connect_with(any()));
     awaited(Client::shutdown(&any(), any()));
     awaited(Client::processes(&any()));
+    awaited(Events::next(&mut any()));
     awaited(Client::survey(&any()));
     awaited(Client::deadlocks(&any()));
     spawned(Actor::scope(&any(), async {}));

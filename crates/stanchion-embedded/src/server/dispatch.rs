@@ -60,11 +60,14 @@ impl Server {
             now,
             server: self,
         };
-        match spec.run {
+        let done = match spec.run {
             Run::Plain(run) => run(&mut context, args).map(Dispatched::Done),
             Run::Many(run) => run(&mut context, args).map(Dispatched::DoneMany),
-            Run::Script(command) => Ok(Dispatched::Script(command)),
-        }
+            // It tells when it has ended.
+            Run::Script(command) => return Ok(Dispatched::Script(command)),
+        };
+        self.tell_written(id, !spec.is(WRITE));
+        done
     }
 
     fn check(&self, id: SessionId, spec: &Spec) -> Outcome<()> {
@@ -168,7 +171,9 @@ impl Server {
     }
 
     pub(crate) fn end_script(&mut self) {
-        self.script = None;
+        if let Some(script) = self.script.take() {
+            self.tell_written(script.session, true);
+        }
     }
 }
 

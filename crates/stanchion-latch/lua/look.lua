@@ -1,0 +1,11 @@
+-- latch/look
+-- Read the count, and when the latch was deleted last. Writes nothing.
+--
+-- KEYS[1]  latch    string  the count
+-- KEYS[2]  deleted  string  when it was deleted, server time in microseconds
+--
+-- Returns  { the count, 0 when there is none, when it was deleted or '' }
+-- Replay   harmless
+-- Wakes    nobody
+-- Cost     O(1)
+return { math.max(count_in(KEYS[1]) or 0, 0), redis.call('GET', KEYS[2]) or '' }
