@@ -18,6 +18,7 @@ mod guard;
 mod hint;
 mod hold;
 mod holders;
+mod idle;
 mod lease;
 mod line;
 mod lua;
@@ -51,6 +52,7 @@ pub use error::{
 pub use events::{Event, Events, HoldMode, NameHolder, NameState};
 pub use hold::ended::Ended;
 pub use hold::ticket::{AdoptError, HoldTicket, InvalidTicket};
+pub use idle::{IdleExpiry, InvalidIdleExpiry};
 pub use lease::{InvalidLease, Lease};
 pub use name::{InvalidName, MAX_NAME_BYTES, Name, NameRule};
 pub use notice::{Asked, ReleaseRequest};

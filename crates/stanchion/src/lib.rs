@@ -30,12 +30,12 @@ pub use stanchion_core::{
     Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError,
     ConnectError, Connector, Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge,
     DeadlockParty, Ended, Error, Event, Events, Fencing, FencingToken, Gauges, Guard, HoldMode,
-    HoldTicket, InTheWay, InvalidLease, InvalidName, InvalidTicket, Lease, LeaseLost, Lockable,
-    LostReason, MAX_NAME_BYTES, Moment, Name, NameHolder, NameRule, NameState, Observer,
-    OnDeadlock, Outage, Owner, Placement, Presence, Process, QueryError, Reentry, Rejection,
-    ReleaseError, ReleaseRequest, RenewError, Renewal, Reply, Secret, ServerInfo, ServerRejection,
-    ServerUrl, ShutdownReport, Survey, SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait,
-    TokioClock, Tracked, Wake, WireOwner,
+    HoldTicket, IdleExpiry, InTheWay, InvalidIdleExpiry, InvalidLease, InvalidName, InvalidTicket,
+    Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name, NameHolder, NameRule,
+    NameState, Observer, OnDeadlock, Outage, Owner, Placement, Presence, Process, QueryError,
+    Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Reply, Secret,
+    ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient, SurveyedHold,
+    SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
 };
 #[doc(inline)]
 pub use stanchion_election::{

@@ -84,6 +84,8 @@ fn core() {
     shared::<Guard>();
     shared::<HoldMode>();
     shared::<HoldTicket>();
+    shared::<IdleExpiry>();
+    shared::<InvalidIdleExpiry>();
     shared::<InvalidLease>();
     shared::<InvalidName>();
     shared::<InvalidTicket>();
