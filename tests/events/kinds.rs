@@ -19,6 +19,7 @@ suite! {
     the_first_event_is_the_state_of_now,
     a_fair_lock_tells_of_its_grants,
     readers_and_writers_are_told_apart,
+    the_end_of_one_readers_lease_is_told_when_it_ends,
     permits_are_told_with_their_number,
     permits_with_leases_come_back_when_these_end,
     a_semaphore_that_is_deleted_exists_no_longer,
@@ -145,9 +146,7 @@ async fn readers_and_writers_are_told_apart(world: &World) {
     let alone = (true, HoldMode::Shared, true);
     assert_eq!(mode(next(&mut events).await), alone);
     let two = prices(&theirs).read().await.unwrap();
-    // The server tells the longest of their leases only.
-    let beside = (true, HoldMode::Shared, false);
-    assert_eq!(mode(next(&mut events).await), beside);
+    assert_eq!(mode(next(&mut events).await), alone);
     one.release().await.unwrap();
     assert!(!mode(next(&mut events).await).0);
     two.release().await.unwrap();
@@ -160,6 +159,31 @@ async fn readers_and_writers_are_told_apart(world: &World) {
     assert_eq!(mode(next(&mut events).await), ended);
     assert_eq!(mode(next(&mut events).await), alone);
     reading.release().await.unwrap();
+}
+
+async fn the_end_of_one_readers_lease_is_told_when_it_ends(world: &World) {
+    let ours = world.client().await;
+    let prices = RwLock::new(&ours, "prices").unwrap();
+    let reading = prices.read().await.unwrap();
+    let mut events = prices.events();
+    let state = now(&mut events).await;
+    assert!(state.holders[0].remaining > Some(Duration::from_secs(25)));
+    // A process of Java reads, and dies.
+    drop(world.admin(&["HSET", "prices", JAVA, "1"]));
+    let hold = format!("{{prices}}:{JAVA}:rwlock_timeout:1");
+    drop(world.admin(&["SET", &hold, "1", "PX", "600"]));
+    let end = "local t = redis.call('TIME') return redis.call('ZADD', KEYS[1], t[1] * 1000 + math.floor(t[2] / 1000) + 600, ARGV[1])";
+    let readers = "stanchion_rwlock_readers:{prices}";
+    drop(world.admin(&["EVAL", end, "1", readers, JAVA]));
+    let started = Instant::now();
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|word| word != "expired") {
+        seen.push(word(&next(&mut events).await));
+    }
+    assert_eq!(seen, ["taken", "expired"]);
+    assert!(started.elapsed() <= world.limit(Duration::from_millis(650)));
+    reading.release().await.unwrap();
+    assert_eq!(words(&mut events, "free").await, ["released", "free"]);
 }
 
 async fn permits_are_told_with_their_number(world: &World) {
@@ -196,13 +220,8 @@ async fn permits_with_leases_come_back_when_these_end(world: &World) {
     assert_eq!(next(&mut events).await, Event::Available(1));
     // Nobody takes it out: it has ended, and stays until a request needs it.
     let key = "{licences}:timeout";
-    let time: u64 = if let World::Engine(_) = world {
-        1_800_000_000_000
-    } else {
-        let now = std::time::SystemTime::now();
-        let since = now.duration_since(std::time::UNIX_EPOCH).unwrap();
-        u64::try_from(since.as_millis()).unwrap()
-    };
+    let time = "local time = redis.call('TIME') return time[1] * 1000";
+    let time: u64 = world.admin(&["EVAL", time, "0"]).parse().unwrap();
     drop(permit);
     assert_eq!(words(&mut events, "2 free").await, ["released", "2 free"]);
     let id = "0123456789abcdef";

@@ -596,8 +596,7 @@ impl RwLock {
         })
     }
 
-    /// Returns what happens to the lock from now on: who reads or writes, gives that back, or lets its lease run out. Of readers beside
-    /// others the end of a lease is told as [`Event::Released`](stanchion_core::Event::Released), at the next poll.
+    /// Returns what happens to the lock from now on: who reads or writes, gives that back, or lets its lease run out.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

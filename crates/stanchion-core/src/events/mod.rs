@@ -35,8 +35,7 @@ pub enum Event {
     Now(NameState),
     /// Somebody has got it, or permits of it.
     Taken(NameHolder),
-    /// Somebody has it no longer: given back, handed on, or taken away by force, which the server does not keep apart. Also the end of
-    /// a lease that is not known ([`NameHolder::remaining`] is `None`).
+    /// Somebody has it no longer: given back, handed on, or taken away by force, which the server does not keep apart.
     Released(NameHolder),
     /// Somebody has it no longer, and its lease, as it was read last, has ended: the holder died, or was out of reach.
     Expired(NameHolder),
@@ -84,7 +83,7 @@ pub struct NameHolder {
     pub mode: HoldMode,
     /// The number of its holds, or of its permits.
     pub count: u32,
-    /// The rest of its lease. `None` without a lease, and of readers beside others: the server's reply has the longest of theirs.
+    /// The rest of its lease; `None` without one.
     #[serde(rename = "remaining_ms", serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
 }

@@ -325,7 +325,6 @@ impl Handle {
     }
 
     /// Makes the stream of what happens to a name. Sends nothing until it is polled.
-    #[must_use]
     pub fn events(&self, visible: Arc<dyn Visible>) -> Events {
         Events::of(&self.client, visible)
     }
