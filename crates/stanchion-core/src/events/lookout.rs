@@ -112,12 +112,6 @@ impl Lookouts {
         }
     }
 
-    /// Returns the number of names that somebody listens to.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.table().by_name.len()
-    }
-
     /// Listens to what `visible` shows: begins to look at it, if nobody does. Returns also the number of looks that began before.
     pub(super) fn listen(
         &self,

@@ -115,8 +115,12 @@ impl Keyspace {
 
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.drop_if_expired(key);
-        self.notes.written(key);
-        self.entries.get_mut(key)
+        let entry = self.entries.get_mut(key);
+        // Whoever asks for it writes, or finds that there is nothing to write.
+        if entry.is_some() {
+            self.notes.written(key);
+        }
+        entry
     }
 
     pub(crate) fn contains(&mut self, key: &[u8]) -> bool {
@@ -142,8 +146,11 @@ impl Keyspace {
     /// Removes a key. Returns whether it existed.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         self.drop_if_expired(key);
-        self.notes.written(key);
-        self.entries.remove(key).is_some()
+        let existed = self.entries.remove(key).is_some();
+        if existed {
+            self.notes.written(key);
+        }
+        existed
     }
 
     /// Removes the key if its collection is empty. Called after an element was removed.

@@ -60,14 +60,11 @@ impl Server {
             now,
             server: self,
         };
-        let done = match spec.run {
+        match spec.run {
             Run::Plain(run) => run(&mut context, args).map(Dispatched::Done),
             Run::Many(run) => run(&mut context, args).map(Dispatched::DoneMany),
-            // It tells when it has ended.
-            Run::Script(command) => return Ok(Dispatched::Script(command)),
-        };
-        self.tell_written(id, !spec.is(WRITE));
-        done
+            Run::Script(command) => Ok(Dispatched::Script(command)),
+        }
     }
 
     fn check(&self, id: SessionId, spec: &Spec) -> Outcome<()> {
@@ -171,9 +168,7 @@ impl Server {
     }
 
     pub(crate) fn end_script(&mut self) {
-        if let Some(script) = self.script.take() {
-            self.tell_written(script.session, true);
-        }
+        self.script = None;
     }
 }
 

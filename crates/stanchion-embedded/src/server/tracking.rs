@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Server, SessionId};
+use crate::commands::{self, WRITE};
 use crate::reply::{Protocol, Reply};
 
 /// The keys that sessions have read.
@@ -67,10 +68,19 @@ impl Server {
         self.tracking.sessions.insert(id);
     }
 
-    /// Tells of what a command, or a whole script, has written; and remembers what the session `id` has read, if `reads`.
-    pub(crate) fn tell_written(&mut self, id: SessionId, reads: bool) {
+    /// Tells of what `command`, or a whole script, has written; and remembers what the session `id` has read with it. To be called when
+    /// the reply has been sent: the session hears of its own writes behind it.
+    pub(crate) fn tell_written(&mut self, id: SessionId, command: &[u8]) {
         if !self.tracking.is_on() {
             return;
+        }
+        let reads = commands::find(command).is_some_and(|spec| !spec.is(WRITE));
+        // Once, whatever the number of databases.
+        if self.databases.iter().any(|database| database.notes.flushed) {
+            self.tracking.by_key.clear();
+            for session in self.tracking.sessions.clone() {
+                self.invalidate(session, Reply::Nil);
+            }
         }
         for db in 0..self.databases.len() {
             let notes = &mut self.databases[db].notes;
@@ -78,12 +88,6 @@ impl Server {
                 continue;
             }
             let notes = std::mem::take(notes);
-            if notes.flushed {
-                self.tracking.by_key.clear();
-                for session in self.tracking.sessions.clone() {
-                    self.invalidate(session, Reply::Nil);
-                }
-            }
             for key in notes.written {
                 let told = self.tracking.by_key.remove(&key).unwrap_or_default();
                 for session in told {
