@@ -1,7 +1,9 @@
 //! `RCountDownLatch` and `CountDownLatch`.
 
+use std::time::Duration;
+
 use serde_json::json;
-use stanchion::{AcquireError, Client, CountDownLatch, Rejection};
+use stanchion::{AcquireError, Client, CountDownLatch, IdleExpiry, Rejection};
 use tokio::task::JoinHandle;
 
 use crate::java::Kind;
@@ -140,4 +142,44 @@ async fn a_delete_strands_nobody_of_ours() {
     java.done("countDown").await;
     granted(us, SOON).await;
     fleet.at_rest().await;
+}
+
+/// A latch that ends when nobody uses it: Redisson's count-downs leave its TTL alone, and what it arms does not end.
+#[tokio::test]
+async fn an_ephemeral_latch_is_counted_down_by_both() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let ours = start(&fleet.rust().await);
+    let java = fleet.java("java", Kind::Latch, "start");
+    let idle = "stanchion_latch_idle:{start}";
+    let left = |key: &str| fleet.int(&["PTTL", key]);
+    let hour = IdleExpiry::after(Duration::from_secs(3600)).unwrap();
+    assert!(ours.clone().ephemeral(hour).arm(4).await.unwrap());
+    assert!(!java.with("init", json!({"n": 7})).await.bool());
+    assert!(left("start") > 3_590_000);
+    assert_eq!(fleet.int(&["PEXPIRE", "start", "100000"]), 1);
+    java.done("countDown").await;
+    let ttl = left("start");
+    assert!(
+        ttl > 60_000 && ttl <= 100_000,
+        "kept, and not begun anew: {ttl}"
+    );
+    assert_eq!(ours.count_down().await.unwrap(), 2);
+    assert!(left("start") > 3_590_000);
+    let waiter = waiting(&ours);
+    let theirs = fleet.java("other", Kind::Latch, "start");
+    let theirs = theirs.start("await", json!({}));
+    fleet.waiting(CHANNEL, 2).await;
+    java.done("countDown").await;
+    java.done("countDown").await;
+    granted(waiter, SOON).await;
+    java_granted(theirs, SOON).await;
+    assert!(left(idle) > 0, "Redisson knows nothing of it");
+    assert!(java.with("init", json!({"n": 2})).await.bool());
+    assert_eq!(left("start"), -1);
+    assert_eq!(ours.count_down().await.unwrap(), 1);
+    assert_eq!((left("start"), left(idle)), (-1, -2));
+    java.done("countDown").await;
+    assert_eq!(ours.count().await.unwrap(), 0);
 }

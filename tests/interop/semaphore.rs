@@ -222,3 +222,29 @@ async fn permits_of_the_dead_come_back_by_hand() {
     granted(waiter, SOON).await.release().await.unwrap();
     fleet.at_rest_with(&["seats"]).await;
 }
+
+/// What a semaphore that ends when nobody uses it would have to live with.
+#[tokio::test]
+async fn redisson_keeps_a_ttl_but_for_a_change_of_the_number() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let java = fleet.java("java", Kind::Semaphore, "seats");
+    let left = || fleet.int(&["PTTL", "seats"]);
+    assert!(java.with("init", json!({"n": 5})).await.bool());
+    assert_eq!(left(), -1);
+    for (operation, fields, keeps) in [
+        ("acquire", json!({"n": 2}), true),
+        ("release", json!({"n": 1}), true),
+        ("try", json!({"n": 9}), true),
+        ("available", json!({}), true),
+        ("add", json!({"n": 1}), false),
+        ("drain", json!({}), false),
+        ("init", json!({"n": 3}), true),
+    ] {
+        assert_eq!(fleet.int(&["PEXPIRE", "seats", "100000"]), 1);
+        java.with(operation, fields).await.value();
+        let ttl = left();
+        assert_eq!(ttl > 0 && ttl <= 100_000, keeps, "{operation}: {ttl}");
+    }
+}

@@ -21,8 +21,8 @@ use crate::wording::{Owner, age};
 /// Print what happens to a name: who gets it, who gives it back, how many wait. Until Ctrl-C.
 ///
 /// Looks at the name whenever the server tells that one of its keys was written, and every second besides. What begins and ends
-/// between two looks is not seen. Where the server does not tell (the right +client|tracking is missing, or it is `stanchion
-/// serve`), it looks ten times a second.
+/// between two looks is not seen. Where the server does not tell (the right +client|tracking is missing), it looks ten
+/// times a second.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::agenda;
 use crate::error::LostReason;
+use crate::events::Lookouts;
 use crate::hold::sweep::Leftover;
 use crate::name::{InvalidName, Name};
 use crate::observe::{Counts, beat, sink};
@@ -76,12 +77,13 @@ impl Client {
         let subscriptions =
             Subscriptions::new(Arc::clone(&clock), config.subscription_linger, config.wake);
         let writes = watch::Sender::new(0);
+        let lookouts = Arc::<Lookouts>::default();
         let connecting = destination.connect(
             &config,
             &id,
             Arc::clone(&clock),
             Arc::clone(&runner),
-            on_push(&subscriptions, &writes),
+            on_push(&subscriptions, &writes, &lookouts),
             closed.clone(),
         );
         // P9: one bound on everything, not one for each step.
@@ -114,6 +116,7 @@ impl Client {
             server,
             subscriptions,
             entries: LockEntries::default(),
+            lookouts,
             writes,
             timetable: Arc::default(),
             presence,
@@ -304,12 +307,19 @@ pub struct AbandonedHold {
     pub free_by: Duration,
 }
 
-/// The receiver of all messages: those that keys were written are counted, all others are for who waits or holds.
-fn on_push(subscriptions: &Arc<Subscriptions>, writes: &watch::Sender<u64>) -> OnPush {
+/// The receiver of all messages: those that keys were written are counted and are for who listens, all others are for who waits or
+/// holds.
+fn on_push(
+    subscriptions: &Arc<Subscriptions>,
+    writes: &watch::Sender<u64>,
+    lookouts: &Arc<Lookouts>,
+) -> OnPush {
     let (messages, writes) = (subscriptions.on_push(), writes.clone());
+    let lookouts = Arc::clone(lookouts);
     Arc::new(move |channel: &[u8], payload: &[u8]| {
         if channel == WRITTEN {
             writes.send_modify(|count| *count += 1);
+            lookouts.written(payload);
         } else {
             messages(channel, payload);
         }

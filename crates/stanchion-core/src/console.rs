@@ -72,7 +72,7 @@ impl Console {
     ///
     /// # Errors
     /// [`QueryError`]: among them that the server refuses, because the user may not (`+client|tracking`, `+exists`) or because it does not
-    /// know the command, as the engine of `memory://`.
+    /// know the command.
     ///
     /// # Cancel safety
     /// Nothing is changed but what the server tells this client.

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::actor::Labels;
 use crate::agenda::Agenda;
 use crate::description::{Request, Tenure};
+use crate::events::Lookouts;
 use crate::lease::Lease;
 use crate::line::Approach;
 use crate::name::Name;
@@ -71,6 +72,8 @@ pub(crate) struct Core {
     /// These three have mutexes of their own, in the lock order of [`crate::waiting`].
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) entries: LockEntries,
+    /// The names that somebody listens to.
+    pub(crate) lookouts: Arc<Lookouts>,
     /// Counts the messages that keys were written which an operator's tool asked about.
     pub(crate) writes: watch::Sender<u64>,
     pub(crate) timetable: Arc<Agenda>,

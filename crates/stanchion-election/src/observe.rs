@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::{Stream, StreamExt as _, unfold};
 use stanchion_core::primitive::{Handle, Resend, Synchronizer};
 use stanchion_core::{AcquireError, Moment, QueryError};
 
@@ -54,7 +54,8 @@ impl Leaders {
             Some((next, lookout))
         });
         Self {
-            stream: Box::pin(stream),
+            // Polled after its end it has ended still, and does not panic.
+            stream: Box::pin(stream.fuse()),
         }
     }
 

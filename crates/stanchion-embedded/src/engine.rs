@@ -137,6 +137,7 @@ impl Engine {
         }
         let mut executor = locked(&self.0.executor);
         let mut replies = self.0.run(&mut executor.scripts, ADMIN, &request);
+        locked(&self.0.server).tell_written(ADMIN, &request.args()[0]);
         drop(executor);
         self.0.wake_readers();
         match replies.len() {
@@ -215,6 +216,8 @@ impl Core {
                 Some(Loss::Close) => pipe.finish_sending(),
                 Some(Loss::Silence) => pipe.silence(),
             }
+            drop(pipe);
+            server.tell_written(id, &request.args()[0]);
         }
         let reader = connection.lock().take_reader();
         drop(guard);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
-use stanchion_core::{Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
+use stanchion_core::{Client, Events, Fencing, InvalidName, Lease, Name, QueryError, define_verbs};
 
 use crate::guard::FairLockGuard;
 use crate::scripts::{Description, GRACE, REDISSON_WAIT};
@@ -290,6 +290,32 @@ impl FairLock {
     /// Safe; it only reads.
     pub async fn status(&self) -> Result<FairLockStatus, QueryError> {
         self.look(LOOKED_AT).await
+    }
+
+    /// Returns what happens to the lock from now on: who is granted it, gives it back, or lets its lease run out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_fair::{Client, Event, FairLock};
+    /// # let client = Client::connect("memory://fair-events").await?;
+    /// # let tickets = FairLock::new(&client, "tickets")?;
+    /// let mut events = tickets.events();
+    /// assert!(matches!(events.next().await, Some(Event::Now(_)))); // the state of now
+    /// let _guard = tickets.acquire().await?;
+    /// assert!(matches!(events.next().await, Some(Event::Taken(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads. Dropping the stream ends the looks.
+    ///
+    /// # On the wire
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
+    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    pub fn events(&self) -> Events {
+        self.handle.events(self.description.clone())
     }
 
     async fn look(&self, looked_at: u64) -> Result<FairLockStatus, QueryError> {

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{
     Arg, Call, Handle, Heard, Hint, Holders, Kind, Reply, Request, Script, ServerQueue, Sharing,
-    Synchronizer, adopt_field, whole_millis,
+    Synchronizer, Visible, adopt_field, whole_millis,
 };
 use stanchion_core::{
-    Fencing, FencingToken, Lease, Name, WireOwner, mint_function, minting, noticing,
+    Fencing, FencingToken, Lease, Name, NameState, QueryError, WireOwner, mint_function, minting,
+    noticing,
 };
+
+use crate::status::FairLockStatus;
 
 /// A script in three parts: its header and common case; the functions for the queue, which all share; its own last part.
 macro_rules! with_queue {
@@ -122,6 +125,24 @@ impl Description {
 /// The channel of one client or waiter: `base:whose`.
 fn below(base: &[u8], whose: &str) -> Vec<u8> {
     [base, b":", whose.as_bytes()].concat()
+}
+
+impl Visible for Description {
+    fn subject(&self) -> (Kind, &Name) {
+        (self.kind(), &self.name)
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        vec![self.name.as_bytes().to_vec()]
+    }
+
+    fn look(&self) -> Call {
+        self.status(0)
+    }
+
+    fn see(&self, reply: &Reply) -> Result<NameState, QueryError> {
+        Ok(FairLockStatus::read(reply)?.seen())
+    }
 }
 
 impl Synchronizer for Description {

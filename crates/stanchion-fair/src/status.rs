@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stanchion_core::primitive::{Reply, as_millis, holder_in, natural, unexpected};
-use stanchion_core::{FencingToken, QueryError};
+use stanchion_core::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
 
 /// A snapshot of a fair lock, taken by the server when asked. The lock may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,6 +55,14 @@ impl FairLockStatus {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holder.is_some()
+    }
+
+    /// The state as events tell of it.
+    pub(crate) fn seen(self) -> NameState {
+        let holder = self.holder.map(|it| {
+            NameHolder::new(it.owner, HoldMode::Exclusive, it.hold_count).remaining(it.remaining)
+        });
+        NameState::held(holder.into_iter().collect(), 0)
     }
 
     pub(crate) fn read(reply: &Reply) -> Result<Self, QueryError> {

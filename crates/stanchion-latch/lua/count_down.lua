@@ -3,6 +3,7 @@
 --
 -- KEYS[1]  latch      string  the count (Redisson's layout)
 -- KEYS[2]  once       string  the answer of this operation; expires when it is late
+-- KEYS[3]  idle       string  see idle.lua
 -- ARGV[1]  by         above 0
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -25,8 +26,9 @@ redis.call('DEL', KEYS[2])
 local left = 0
 if count - ARGV[1] > 0 then
   left = redis.call('DECRBY', KEYS[1], ARGV[1])
+  used(KEYS[1], KEYS[3], 0)
 else
-  redis.call('DEL', KEYS[1])
+  redis.call('DEL', KEYS[1], KEYS[3])
 end
 -- The key lives through the millisecond of not_after: a resent request finds it, or is late (R13).
 redis.call('SET', KEYS[2], left, 'PXAT', string.sub(ARGV[2], 1, -4))

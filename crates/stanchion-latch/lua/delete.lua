@@ -4,6 +4,7 @@
 -- KEYS[1]  latch      string  the count (Redisson's layout)
 -- KEYS[2]  once       string  this operation has run; expires when it is late
 -- KEYS[3]  deleted    string  when, in microseconds: a mark for waiters; its TTL is longer than a waiter goes without asking
+-- KEYS[4]  idle       string  see idle.lua
 -- ARGV[1]  not_after  server time in microseconds; later the script refuses
 -- ARGV[2]  mark       milliseconds that the mark stays
 -- ARGV[3]  channel
@@ -22,7 +23,7 @@ local now = time[1] * 1000000 + time[2]
 if now > ARGV[1] + 0 then return -1 end
 
 -- First, because it passes at maxmemory and lets the rest pass (R8).
-redis.call('DEL', KEYS[1])
+redis.call('DEL', KEYS[1], KEYS[4])
 redis.call('SET', KEYS[3], string.format('%.0f', now), 'PX', ARGV[2])
 -- The key lives through the millisecond of not_after: a resent request finds it, or is late (R13).
 redis.call('SET', KEYS[2], '1', 'PXAT', string.sub(ARGV[1], 1, -4))

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_core::primitive::{Call, Handle, Reply, Resend, Synchronizer, natural, unexpected};
-use stanchion_core::{AcquireError, Client, InvalidName, Name, Outage, QueryError, Rejection};
+use stanchion_core::{
+    AcquireError, Client, Events, IdleExpiry, InvalidName, Name, Outage, QueryError, Rejection,
+};
 
 use crate::scripts::Description;
 
@@ -26,7 +28,7 @@ const MAX_COUNT: u64 = (1 << 53) - 1;
 ///   for the new count. Use a new name for each round where that matters.
 ///
 /// # On the wire
-/// Redisson's `RCountDownLatch`: the string `name` with the count, without TTL, and the channel
+/// Redisson's `RCountDownLatch`: the string `name` with the count, without TTL unless it is [ephemeral](Self::ephemeral), and the channel
 /// `redisson_countdownlatch__channel__{name}`. Stanchion's own: `stanchion_once:{name}:<operation>` for as long as a
 /// resent operation could still run (about 10 s), and `stanchion_latch_deleted:{name}` for 60 s after
 /// [`delete`](Self::delete). A plain semaphore is also a string with a number and looks the same: do not give a latch and a
@@ -36,6 +38,7 @@ pub struct CountDownLatch {
     handle: Handle,
     description: Arc<Description>,
     sync: Arc<dyn Synchronizer>,
+    expiry: Option<IdleExpiry>,
 }
 
 impl CountDownLatch {
@@ -62,13 +65,46 @@ impl CountDownLatch {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let handle = Handle::of(client);
         let name = handle.name_without_braces(name)?;
-        let description = Arc::new(Description::new(name, handle.publish_command()));
+        let description = Arc::new(Description::new(&handle, name));
         let sync = Arc::clone(&description) as Arc<dyn Synchronizer>;
         Ok(Self {
             handle,
             description,
             sync,
+            expiry: None,
         })
+    }
+
+    /// Returns the same latch, which [`arm`](Self::arm) makes one that ends when nobody uses it for the time of `expiry`: its key goes, as
+    /// if it had never been armed, and with it what workers that died have left. Off by default, as with Redisson.
+    ///
+    /// The time belongs to the latch, not to the handle: the arm that closes it decides, and every count-down, wait and arm by any handle of
+    /// any process begins it anew. A latch that somebody waits for is kept, whatever the time, and stays for at least 70 s after (by default;
+    /// 60 s, or twice the poll interval and the outage tolerance). Redisson's count-downs neither begin the time anew nor change it, and a
+    /// latch that Redisson arms does not end.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stanchion_latch::Client::connect("memory://countdownlatch-ephemeral").await?;
+    /// use stanchion_latch::{CountDownLatch, IdleExpiry};
+    ///
+    /// let hour = IdleExpiry::after(Duration::from_secs(3600))?;
+    /// let imported = CountDownLatch::new(&client, "import:2026-11-23")?.ephemeral(hour);
+    /// imported.arm(3).await?; // an hour after the last of these calls it is gone
+    /// CountDownLatch::new(&client, "import:2026-11-23")?.count_down().await?; // begins the hour anew
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # On the wire
+    /// A TTL of the string `name`, and `stanchion_latch_idle:{name}`, which outlives it for a minute: who waited for a latch that has ended
+    /// gets [`Rejection::Deleted`], and does not take it for opened.
+    #[must_use]
+    pub fn ephemeral(mut self, expiry: IdleExpiry) -> Self {
+        self.expiry = Some(expiry);
+        self
     }
 
     /// Returns the name, key prefix included.
@@ -118,7 +154,7 @@ impl CountDownLatch {
         checked("count", count)?;
         let operation = self.handle.operation();
         let answer = self
-            .operate(&self.description.arm(count, &operation))
+            .operate(&self.description.arm(count, self.expiry, &operation))
             .await?;
         Ok(answer == 1)
     }
@@ -235,6 +271,34 @@ impl CountDownLatch {
         self.operate(&self.description.count()).await
     }
 
+    /// Returns what happens to the latch from now on: when it is armed, counted down, opened and deleted.
+    ///
+    /// ```
+    /// # use stanchion_latch::{Client, CountDownLatch, Event};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://countdownlatch-events").await?;
+    /// # let imported = CountDownLatch::new(&client, "import")?;
+    /// let mut events = imported.events();
+    /// assert!(matches!(events.next().await, Some(Event::Now(state)) if state.count == Some(0)));
+    /// imported.arm(2).await?;
+    /// assert_eq!(events.next().await, Some(Event::Armed(2)));
+    /// imported.count_down_by(2).await?;
+    /// assert_eq!(events.next().await, Some(Event::Opened));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads. Dropping the stream ends the looks.
+    ///
+    /// # On the wire
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
+    /// connection for messages, and a script that reads for each change and in each poll interval.
+    pub fn events(&self) -> Events {
+        self.handle.events(self.description.clone())
+    }
+
     /// Waits until the latch is open.
     ///
     /// ```
@@ -255,7 +319,7 @@ impl CountDownLatch {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: it was [deleted](Self::delete) during the wait.
+    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: it was [deleted](Self::delete), or has [ended](Self::ephemeral), during the wait.
     /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: the server was out of reach for the outage tolerance
     /// (30 s).
     ///

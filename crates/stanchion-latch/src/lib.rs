@@ -26,7 +26,8 @@
 //! }
 //! ```
 //!
-//! A latch has no owner, no lease and no TTL. If a worker dies before it counts down, the count stays where it is: wait with
+//! A latch has no owner and no lease. If a worker dies before it counts down, the count stays where it is, unless the latch is
+//! [ephemeral](CountDownLatch::ephemeral): wait with
 //! [`CountDownLatch::wait_timeout`], or have an operator who can [delete](CountDownLatch::delete) the latch.
 
 mod latch;
@@ -34,8 +35,9 @@ mod scripts;
 
 pub use latch::CountDownLatch;
 pub use stanchion_core::{
-    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, InvalidName,
-    Name, NameRule, Outage, QueryError, Rejection, Secret, ServerInfo, ServerRejection, ServerUrl,
+    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, Event,
+    Events, HoldMode, IdleExpiry, InvalidIdleExpiry, InvalidName, Name, NameHolder, NameRule,
+    NameState, Outage, QueryError, Rejection, Secret, ServerInfo, ServerRejection, ServerUrl,
     ShutdownReport,
 };
 

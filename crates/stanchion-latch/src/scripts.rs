@@ -3,27 +3,29 @@
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    Arg, Call, Item, Kind, Operation, Request, Script, Sharing, Synchronizer, Tenure, whole_millis,
+    Arg, Call, Handle, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
+    Tenure, Visible, natural, unexpected, whole_millis,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_core::{IdleExpiry, Lease, Name, NameState, QueryError, WireOwner};
 
-/// Builds a script, with the function in front that reads the count.
+/// Builds a script, with the functions in front that read the count and keep a latch that ends.
 macro_rules! script {
-    ($name:literal, $file:literal) => {
+    ($name:literal, $($file:literal)+) => {
         Script::new(
             $name,
             concat!(
                 include_str!("../lua/counted.lua"),
-                include_str!(concat!("../lua/", $file))
+                $(include_str!(concat!("../lua/", $file))),+
             ),
         )
     };
 }
 
-static WAIT: Script<2, 1> = script!("latch/wait", "wait.lua");
-static ARM: Script<3, 4> = script!("latch/arm", "arm.lua");
-static COUNT_DOWN: Script<2, 4> = script!("latch/count_down", "count_down.lua");
-static DELETE: Script<3, 4> = script!("latch/delete", "delete.lua");
+static WAIT: Script<3, 2> = script!("latch/wait", "idle.lua" "wait.lua");
+static ARM: Script<4, 5> = script!("latch/arm", "idle.lua" "arm.lua");
+static COUNT_DOWN: Script<3, 4> = script!("latch/count_down", "idle.lua" "count_down.lua");
+static DELETE: Script<4, 4> = script!("latch/delete", "delete.lua");
+static LOOK: Script<3, 0> = script!("latch/look", "idle.lua" "look.lua");
 static COUNT: Script<1, 0> = script!("latch/count", "count.lua");
 
 /// The time that the mark of a delete stays. A waiter asks at least once in a poll interval (5 s) and gives up when the
@@ -37,19 +39,27 @@ pub(crate) struct Description {
     channel: Vec<u8>,
     /// The key of the mark of a delete.
     deleted: Vec<u8>,
+    /// The key beside a latch that ends when nobody uses it.
+    idle: Vec<u8>,
     /// The prefix of the keys of operations.
     once: Vec<u8>,
     publish: &'static str,
+    /// The time for which each question of a waiter keeps a latch that ends.
+    kept: Duration,
 }
 
 impl Description {
-    pub(crate) fn new(name: Name, publish: &'static str) -> Self {
+    pub(crate) fn new(handle: &Handle, name: Name) -> Self {
+        // A waiter asks again within these two, or gives up; twice, so that no question comes at the end.
+        let asks = handle.poll_interval() + handle.outage_tolerance();
         Self {
             // Redisson wraps this one always, also a name that has braces.
             channel: name.braced("redisson_countdownlatch__channel__"),
             deleted: name.prefixed("stanchion_latch_deleted"),
+            idle: name.prefixed("stanchion_latch_idle"),
             once: name.prefixed("stanchion_once"),
-            publish,
+            publish: handle.publish_command(),
+            kept: MARK.max(asks.saturating_mul(2)),
             name,
         }
     }
@@ -67,18 +77,35 @@ impl Description {
         [self.channel.as_slice().into(), self.publish.into()]
     }
 
-    pub(crate) fn arm(&self, count: u64, operation: &Operation) -> Call {
+    pub(crate) fn arm(
+        &self,
+        count: u64,
+        expiry: Option<IdleExpiry>,
+        operation: &Operation,
+    ) -> Call {
         let [channel, publish] = self.publish();
+        let idle = expiry.map_or(0, IdleExpiry::millis);
         ARM.call(
-            [self.name.as_bytes(), &self.once(operation), &self.deleted],
-            [count.into(), operation.not_after.into(), channel, publish],
+            [
+                self.name.as_bytes(),
+                &self.once(operation),
+                &self.deleted,
+                &self.idle,
+            ],
+            [
+                count.into(),
+                operation.not_after.into(),
+                channel,
+                publish,
+                idle.into(),
+            ],
         )
     }
 
     pub(crate) fn count_down(&self, by: u64, operation: &Operation) -> Call {
         let [channel, publish] = self.publish();
         COUNT_DOWN.call(
-            [self.name.as_bytes(), &self.once(operation)],
+            [self.name.as_bytes(), &self.once(operation), &self.idle],
             [by.into(), operation.not_after.into(), channel, publish],
         )
     }
@@ -86,7 +113,12 @@ impl Description {
     pub(crate) fn delete(&self, operation: &Operation) -> Call {
         let [channel, publish] = self.publish();
         DELETE.call(
-            [self.name.as_bytes(), &self.once(operation), &self.deleted],
+            [
+                self.name.as_bytes(),
+                &self.once(operation),
+                &self.deleted,
+                &self.idle,
+            ],
             [
                 operation.not_after.into(),
                 whole_millis(MARK).into(),
@@ -98,6 +130,30 @@ impl Description {
 
     pub(crate) fn count(&self) -> Call {
         COUNT.call([self.name.as_bytes()], [])
+    }
+}
+
+impl Visible for Description {
+    fn subject(&self) -> (Kind, &Name) {
+        (self.kind(), &self.name)
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        vec![self.name.as_bytes().to_vec(), self.deleted.clone()]
+    }
+
+    fn look(&self) -> Call {
+        LOOK.call([self.name.as_bytes(), &self.deleted, &self.idle], [])
+    }
+
+    fn see(&self, reply: &Reply) -> Result<NameState, QueryError> {
+        let state = || {
+            let [count, deleted] = reply.as_array()? else {
+                return None;
+            };
+            Some(NameState::latch(natural(count)?, natural(deleted)))
+        };
+        state().ok_or_else(|| unexpected(reply))
     }
 }
 
@@ -124,8 +180,8 @@ impl Synchronizer for Description {
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         WAIT.call(
-            [self.name.as_bytes(), &self.deleted],
-            [request.since.into()],
+            [self.name.as_bytes(), &self.deleted, &self.idle],
+            [request.since.into(), whole_millis(self.kept).into()],
         )
     }
 

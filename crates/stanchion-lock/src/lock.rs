@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Synchronizer};
 use stanchion_core::{
-    AcquireError, Client, Fencing, InvalidName, Lease, Name, QueryError, define_verbs,
+    AcquireError, Client, Events, Fencing, InvalidName, Lease, Name, QueryError, define_verbs,
 };
 
 use crate::free::Free;
@@ -229,6 +229,36 @@ impl Lock {
         let free: Arc<dyn Synchronizer> =
             Arc::new(Free::of(self.sync.name(), self.description.line()));
         self.handle.wait(&free, timeout).await
+    }
+
+    /// Returns what happens to the lock from now on: who takes it, gives it back, or lets its lease run out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_lock::{Client, Event, Lock};
+    /// # let client = Client::connect("memory://lock-events").await?;
+    /// # let orders = Lock::new(&client, "orders")?;
+    /// let mut events = orders.events();
+    /// // The first event is the state of now.
+    /// assert!(matches!(events.next().await, Some(Event::Now(state)) if state.holders.is_empty()));
+    /// let guard = orders.acquire().await?;
+    /// assert!(matches!(events.next().await, Some(Event::Taken(by)) if by.holder.starts_with(&client.id().to_string())));
+    /// guard.release().await?;
+    /// assert!(matches!(events.next().await, Some(Event::Released(_))));
+    /// assert_eq!(events.next().await, Some(Event::Free));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads. Dropping the stream ends the looks.
+    ///
+    /// # On the wire
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
+    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    pub fn events(&self) -> Events {
+        self.handle.events(self.description.clone())
     }
 
     /// Returns the holder, its hold count, the rest of its lease, the last token, and how many processes wait.

@@ -2,9 +2,13 @@
 
 use stanchion_core::primitive::{
     Arg, Call, HandOff, Handle, Hint, Kind, Line, Placed, Reply, Request, Script, ServerLine,
-    Synchronizer, adopt_field,
+    Synchronizer, Visible, adopt_field,
 };
-use stanchion_core::{Fencing, Lease, Name, WireOwner, in_line, minting, noticing};
+use stanchion_core::{
+    Fencing, Lease, Name, NameState, QueryError, WireOwner, in_line, minting, noticing,
+};
+
+use crate::status::LockStatus;
 
 static ACQUIRE: Script<4, 6> = Script::new(
     "lock/acquire",
@@ -101,6 +105,24 @@ impl Description {
                 u64::from(keep).into(),
             ],
         )
+    }
+}
+
+impl Visible for Description {
+    fn subject(&self) -> (Kind, &Name) {
+        (self.kind(), &self.name)
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        vec![self.name.as_bytes().to_vec()]
+    }
+
+    fn look(&self) -> Call {
+        self.status()
+    }
+
+    fn see(&self, reply: &Reply) -> Result<NameState, QueryError> {
+        Ok(LockStatus::read(reply)?.seen())
     }
 }
 

@@ -9,7 +9,7 @@
 -- ARGV[2]  prefix  the prefix of all readers' hold keys
 --
 -- Returns  { ttl in ms (-2 free, -1 no TTL), last token or '', mode or '', holders that are not known to be dead,
---            1 if a waiting writer holds readers off, field, count, ... }
+--            1 if a waiting writer holds readers off, field, count, the rest of that reader's lease in ms (-2: not known), ... }
 -- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(listed holders); if there are more, those listed are chosen at random
@@ -33,9 +33,11 @@ for i = 1, #ended do
 end
 local fields = call('HRANDFIELD', KEYS[1], ARGV[1] + 1, 'WITHVALUES')
 for i = 1, #fields, 2 do
-  if fields[i] ~= 'mode' and not dead[fields[i]] and #result < 5 + 2 * ARGV[1] then
+  if fields[i] ~= 'mode' and not dead[fields[i]] and #result < 5 + 3 * ARGV[1] then
     result[#result + 1] = fields[i]
     result[#result + 1] = fields[i + 1]
+    -- Of a writer there is none: it ends with the lock.
+    result[#result + 1] = call('PTTL', ARGV[2] .. fields[i] .. ':rwlock_timeout:1')
   end
 end
 return result

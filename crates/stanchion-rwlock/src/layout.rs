@@ -1,9 +1,10 @@
 //! The keys, fields and channel of a read-write lock on the server.
 
-use stanchion_core::primitive::{Arg, Call, Handle, Line, Request, Script};
-use stanchion_core::{Fencing, Name, WireOwner, noticing};
+use stanchion_core::primitive::{Arg, Call, Handle, Kind, Line, Reply, Request, Script, Visible};
+use stanchion_core::{Fencing, Name, NameState, QueryError, WireOwner, noticing};
 
 use crate::preference::Preference;
+use crate::status::RwLockStatus;
 
 static STATUS: Script<4, 2> = Script::new("rwlock/status", include_str!("../lua/status.lua"));
 static FORCE_RELEASE: Script<8, 4> = Script::new(
@@ -55,6 +56,24 @@ pub(crate) struct Layout {
     hold_keys: Vec<u8>,
     /// Beginning of the channels of holders.
     notice: Vec<u8>,
+}
+
+impl Visible for Layout {
+    fn subject(&self) -> (Kind, &Name) {
+        (Kind::new("rwlock"), &self.name)
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        vec![self.main().to_vec(), self.readers.clone()]
+    }
+
+    fn look(&self) -> Call {
+        self.status(RwLockStatus::MOST)
+    }
+
+    fn see(&self, reply: &Reply) -> Result<NameState, QueryError> {
+        Ok(RwLockStatus::read(reply)?.seen())
+    }
 }
 
 impl Layout {

@@ -38,10 +38,11 @@ pub use preference::Preference;
 pub use rwlock::{RwLock, RwLockDanger, RwLockSide};
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Asked, Background, Client,
-    ClientConfig, ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard,
-    InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment, Name, NameRule,
-    Outage, Owner, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError,
-    Renewal, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
+    ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, Fencing, FencingToken,
+    Guard, HoldMode, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment,
+    Name, NameHolder, NameRule, NameState, Outage, Owner, QueryError, Reentry, Rejection,
+    ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection,
+    ServerUrl, ShutdownReport, WireOwner,
 };
 pub use status::{RwLockHolder, RwLockStatus};
 

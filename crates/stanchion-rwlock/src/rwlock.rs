@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Part, Reply, Resend, Synchronizer};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Asked, Client, Fencing, InvalidName, Lease, Lockable, Name,
-    QueryError,
+    AcquireError, AcquireOptions, Asked, Client, Events, Fencing, InvalidName, Lease, Lockable,
+    Name, QueryError,
 };
 
 use crate::guard::{ReadGuard, WriteGuard};
@@ -594,6 +594,32 @@ impl RwLock {
             waiting_processes,
             ..RwLockStatus::read(&reply)?
         })
+    }
+
+    /// Returns what happens to the lock from now on: who reads or writes, gives that back, or lets its lease run out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use stanchion_rwlock::{Client, Event, HoldMode, RwLock};
+    /// # let client = Client::connect("memory://rwlock-events").await?;
+    /// # let prices = RwLock::new(&client, "prices")?;
+    /// let mut events = prices.events();
+    /// assert!(matches!(events.next().await, Some(Event::Now(_)))); // the state of now
+    /// let _reading = prices.read().await?;
+    /// assert!(matches!(events.next().await, Some(Event::Taken(by)) if by.mode == HoldMode::Shared));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads. Dropping the stream ends the looks.
+    ///
+    /// # On the wire
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
+    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    pub fn events(&self) -> Events {
+        self.handle.events(self.layout.clone())
     }
 
     /// Asks those who read or write to give the lock back, with a reason of at most 200 bytes. They decide, and need not answer:

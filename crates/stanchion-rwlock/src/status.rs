@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stanchion_core::primitive::{Reply, as_millis, natural, unexpected};
-use stanchion_core::{FencingToken, QueryError};
+use stanchion_core::{FencingToken, HoldMode, NameHolder, NameState, QueryError};
 
 use crate::layout::WRITE;
 
@@ -42,6 +42,9 @@ pub struct RwLockHolder {
     pub owner: String,
     /// The number of its holds.
     pub hold_count: u32,
+    /// The rest of its lease; of a reader in Redisson with several holds that of its first. `None` where the server does not tell.
+    #[serde(serialize_with = "as_millis")]
+    pub remaining: Option<Duration>,
 }
 
 impl RwLockStatus {
@@ -68,6 +71,19 @@ impl RwLockStatus {
         self.writer.is_some() || self.reader_count > 0
     }
 
+    /// The state as events tell of it.
+    pub(crate) fn seen(self) -> NameState {
+        let unlisted = self.reader_count.saturating_sub(self.readers.len() as u64);
+        let seen = |mode| {
+            move |it: RwLockHolder| {
+                NameHolder::new(it.owner, mode, it.hold_count).remaining(it.remaining)
+            }
+        };
+        let writer = self.writer.into_iter().map(seen(HoldMode::Exclusive));
+        let readers = self.readers.into_iter().map(seen(HoldMode::Shared));
+        NameState::held(writer.chain(readers).collect(), unlisted)
+    }
+
     pub(crate) fn read(reply: &Reply) -> Result<Self, QueryError> {
         Self::parse(reply).ok_or_else(|| unexpected(reply))
     }
@@ -84,20 +100,25 @@ impl RwLockStatus {
             ..Self::default()
         };
         let is_written = mode.as_text()? == "write";
-        for pair in fields.chunks_exact(2) {
-            let [field, count] = pair else { return None };
+        for triple in fields.chunks_exact(3) {
+            let [field, count, left] = triple else {
+                return None;
+            };
             let hold_count = count.as_int()?.try_into().ok()?;
+            let remaining = natural(left).map(Duration::from_millis);
             let field = field.as_text()?;
             match field.strip_suffix(WRITE).filter(|_| is_written) {
                 Some(owner) => {
                     status.writer = Some(RwLockHolder {
                         owner: owner.to_owned(),
                         hold_count,
+                        remaining: status.remaining,
                     });
                 }
                 None => status.readers.push(RwLockHolder {
                     owner: field.to_owned(),
                     hold_count,
+                    remaining,
                 }),
             }
         }
@@ -115,10 +136,11 @@ mod tests {
         Reply::Bulk(text.into())
     }
 
-    fn holder(owner: &str, hold_count: u32) -> RwLockHolder {
+    fn holder(owner: &str, hold_count: u32, remaining: Option<u64>) -> RwLockHolder {
         RwLockHolder {
             owner: owner.into(),
             hold_count,
+            remaining: remaining.map(Duration::from_millis),
         }
     }
 
@@ -132,12 +154,14 @@ mod tests {
             Reply::Int(1),
             text("u:1:write"),
             text("2"),
+            Reply::Int(-2),
             text("u:2"),
             text("1"),
+            Reply::Int(700),
         ]);
         let status = RwLockStatus::read(&reply).unwrap();
-        assert_eq!(status.writer, Some(holder("u:1", 2)));
-        assert_eq!(status.readers, [holder("u:2", 1)]);
+        assert_eq!(status.writer, Some(holder("u:1", 2, Some(1500))));
+        assert_eq!(status.readers, [holder("u:2", 1, Some(700))]);
         assert_eq!(status.reader_count, 1);
         assert_eq!(status.remaining, Some(Duration::from_millis(1500)));
         assert_eq!(status.last_token, FencingToken::new(17));

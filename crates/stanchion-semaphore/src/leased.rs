@@ -7,20 +7,17 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
 use stanchion_core::{
-    Acquire, AcquireError, AcquireOptions, Acquiring, Client, Guard, InvalidName, Lease, Name,
-    QueryError, Rejection,
+    Acquire, AcquireError, AcquireOptions, Acquiring, Client, Events, Guard, InvalidName, Lease,
+    Name, QueryError, Rejection,
 };
 
 use crate::danger::LeasedDanger;
 use crate::keys::Keys;
 use crate::permit::LeasedPermit;
 use crate::pool::{Pool, countable, wanted, within};
-use crate::scripts::leased::{Description, set_total, status};
+use crate::scripts::leased::{Description, LISTED, set_total, status};
 use crate::status::LeasedStatus;
 use crate::verbs::define_pool_verbs;
-
-/// The number of leases that [`LeasedSemaphore::status`] lists.
-const LISTED: u64 = 1000;
 
 /// A number of permits that processes share by a name, each leased to its holder. Cheap to clone; handles have no state.
 ///
@@ -394,6 +391,37 @@ impl LeasedSemaphore {
             waiting_processes,
             ..status
         })
+    }
+
+    /// Returns what happens to the semaphore from now on: who takes permits, gives them back, or lets its lease run out, and how many are free.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Event, LeasedSemaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://leased-events").await?;
+    /// # let licences = LeasedSemaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let mut events = licences.events();
+    /// assert!(matches!(events.next().await, Some(Event::Now(state)) if state.available == Some(3)));
+    /// let _permit = licences.acquire().await?;
+    /// assert!(matches!(events.next().await, Some(Event::Taken(_))));
+    /// assert_eq!(events.next().await, Some(Event::Available(2)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads. Dropping the stream ends the looks.
+    ///
+    /// # On the wire
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
+    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    pub fn events(&self) -> Events {
+        self.pool.handle.events(Arc::new(Description {
+            keys: Arc::clone(&self.pool.keys),
+            permits: 1,
+        }))
     }
 
     async fn numbers(&self) -> Result<LeasedStatus, QueryError> {

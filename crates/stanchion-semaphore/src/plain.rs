@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Client, InvalidName, Lease, Name, QueryError, Rejection,
+    AcquireError, AcquireOptions, Client, Events, InvalidName, Lease, Name, QueryError, Rejection,
 };
 
 use crate::danger::SemaphoreDanger;
@@ -270,6 +270,37 @@ impl Semaphore {
             waiting_processes,
             ..status
         })
+    }
+
+    /// Returns what happens to the semaphore from now on: who takes permits, gives them back, and how many are free. Java's holders are not listed: of them only the number of free permits tells.
+    ///
+    /// ```
+    /// # use stanchion_semaphore::{Client, Event, Semaphore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("memory://semaphore-events").await?;
+    /// # let licences = Semaphore::new(&client, "licences")?;
+    /// # licences.init(3).await?;
+    /// let mut events = licences.events();
+    /// assert!(matches!(events.next().await, Some(Event::Now(state)) if state.available == Some(3)));
+    /// let _permit = licences.acquire().await?;
+    /// assert!(matches!(events.next().await, Some(Event::Taken(_))));
+    /// assert_eq!(events.next().await, Some(Event::Available(2)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe; it only reads. Dropping the stream ends the looks.
+    ///
+    /// # On the wire
+    /// Nothing until the stream is polled. Then, once for all listeners of this process: `CLIENT TRACKING ON` and `EXISTS` on the
+    /// connection for messages, and a script that reads for each change, each renewal, and in each poll interval.
+    pub fn events(&self) -> Events {
+        self.pool.handle.events(Arc::new(Description {
+            keys: Arc::clone(&self.pool.keys),
+            permits: 1,
+        }))
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stanchion_core::primitive::{Reply, as_millis};
+use stanchion_core::{HoldMode, NameHolder, NameState};
 
 use crate::ids::PermitId;
 
@@ -37,6 +38,14 @@ pub struct PermitHolder {
 }
 
 impl SemaphoreStatus {
+    /// The state as events tell of it.
+    pub(crate) fn seen(self) -> NameState {
+        let holders = self.holders.into_iter();
+        let holders = holders.map(|it| NameHolder::new(it.owner, HoldMode::Permits, it.permits));
+        let available = self.exists.then_some(self.available);
+        NameState::held(holders.collect(), 0).permits(available)
+    }
+
     pub(crate) fn read(reply: &Reply) -> Option<Self> {
         let [free, fields @ ..] = reply.as_array()? else {
             return None;
@@ -94,6 +103,18 @@ pub struct HeldPermit {
 }
 
 impl LeasedStatus {
+    /// The state as events tell of it. A permit whose lease has ended is held by nobody.
+    pub(crate) fn seen(self) -> NameState {
+        let living = |it: &HeldPermit| it.remaining != Some(Duration::ZERO);
+        let permits = self.permits.iter().filter(|it| living(it)).map(|it| {
+            NameHolder::new(it.id.to_string(), HoldMode::Permits, 1).remaining(it.remaining)
+        });
+        let permits: Vec<_> = permits.collect();
+        let unlisted = u64::from(self.acquired).saturating_sub(permits.len() as u64);
+        let available = self.exists.then_some(self.available);
+        NameState::held(permits, unlisted).permits(available)
+    }
+
     pub(crate) fn read(reply: &Reply) -> Option<Self> {
         let [now, free, held, ended, leases @ ..] = reply.as_array()? else {
             return None;

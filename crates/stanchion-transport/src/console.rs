@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::cluster::Member;
 use crate::failure::Failure;
+use crate::link::{ConnectionId, Link};
 use crate::node::{Node, Path};
 use crate::reply::Reply;
 use crate::servers::Servers;
@@ -62,6 +63,20 @@ impl Console {
         self.node().map_or("", |node| &node.address.server)
     }
 
+    /// Returns the connection on which the next command goes out; `None` while there is none.
+    #[must_use]
+    pub fn connection_id(&self) -> Option<ConnectionId> {
+        self.link(Path::Background)?.connection_id()
+    }
+
+    fn link(&self, path: Path) -> Option<&Link> {
+        let node = self.node()?;
+        Some(match self.hears {
+            true => node.subscriber(),
+            false => node.link(path),
+        })
+    }
+
     /// Sends a command and returns the reply; waits at most the connect timeout for a connection that is not up yet.
     ///
     /// Dropping the future does not cancel the command.
@@ -70,12 +85,8 @@ impl Console {
     /// [`Failure`] says whether it may have run.
     pub async fn command(&self, path: Path, parts: &[&[u8]]) -> Result<Reply, Failure> {
         // A console is made for servers that have a node.
-        let Some(node) = self.node() else {
+        let Some(link) = self.link(path) else {
             return Ok(Reply::Nil);
-        };
-        let link = match self.hears {
-            true => node.subscriber(),
-            false => node.link(path),
         };
         // The link may be new. Its outage, if it does not come up, is the answer of `command`.
         let _ = link.settled().await;

@@ -80,11 +80,15 @@ fn core() {
     shared::<Actor>();
     shared::<Ended>();
     shared::<Error>();
+    shared::<Event>();
     shared::<Fencing>();
     shared::<FencingToken>();
     shared::<Gauges>();
     shared::<Guard>();
+    shared::<HoldMode>();
     shared::<HoldTicket>();
+    shared::<IdleExpiry>();
+    shared::<InvalidIdleExpiry>();
     shared::<InvalidLease>();
     shared::<InvalidName>();
     shared::<InvalidTicket>();
@@ -93,7 +97,9 @@ fn core() {
     shared::<LostReason>();
     shared::<Moment>();
     shared::<Name>();
+    shared::<NameHolder>();
     shared::<NameRule>();
+    shared::<NameState>();
     shared::<Outage>();
     shared::<Owner>();
     shared::<Placement>();
@@ -122,6 +128,7 @@ fn core() {
     shared::<Wake>();
     shared::<WireOwner>();
     // One task at a time polls a future or a stream.
+    sent::<Events>();
     sent::<Acquiring<Guard>>();
     sent::<Box<dyn ByteStream>>();
 }
@@ -245,6 +252,7 @@ fn clients() {
     spawned(Client::connect_with(any()));
     awaited(Client::shutdown(&any(), any()));
     awaited(Client::processes(&any()));
+    awaited(Events::next(&mut any()));
     awaited(Client::survey(&any()));
     awaited(Client::deadlocks(&any()));
     spawned(Actor::scope(&any(), async {}));

@@ -11,35 +11,26 @@ use crate::acquire;
 use crate::client::Client;
 use crate::description::Synchronizer;
 use crate::error::{AcquireError, LeaseLost, LostReason, QueryError, Rejection};
+use crate::events::{Events, Visible};
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
-use crate::hold::renew::unanswered_in;
 use crate::hold::ticket::{AdoptError, HoldTicket};
 use crate::lease::Lease;
 use crate::name::{InvalidName, Name, NameRule};
 use crate::notice::Asked;
 use crate::observe::{self, span, spans};
 use crate::options::AcquireOptions;
+use crate::query::{Resend, query};
 use crate::reading::{natural, unexpected};
 use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Call, Failure, Messages, Moment, Observer, Path, Placement, Reply};
+use stanchion_transport::{Call, Messages, Moment, Observer, Path, Placement, Reply};
 
 /// A client, as a primitive uses it: acquires, queries, and the facts that scripts need. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     client: Client,
-}
-
-/// The rule for sending a request again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Resend {
-    /// Send it until it is answered. It may run more than once.
-    UntilAnswered,
-    /// Send it again only when it is known not to have run.
-    Never,
 }
 
 /// The identity and the end of an operation that must happen once: see [`Handle::operation`].
@@ -330,36 +321,12 @@ impl Handle {
     /// # Errors
     /// [`QueryError`].
     pub async fn query(&self, call: &Call, resend: Resend) -> Result<Reply, QueryError> {
-        let core = self.core();
-        let timeout = core.config.operation_timeout;
-        let until = core.clock.now() + timeout;
-        let asking = async {
-            loop {
-                match core.call(Path::Direct, call).await {
-                    Ok(reply) => return Ok(reply),
-                    Err(Failure::Rejected(rejection)) => {
-                        return Err(QueryError::Rejected {
-                            rejection: rejection.into(),
-                        });
-                    }
-                    Err(Failure::Unanswered(outage)) if resend == Resend::Never => {
-                        return Err(QueryError::Unanswered { outage });
-                    }
-                    Err(Failure::Unanswered(outage) | Failure::NotNow(outage)) => {
-                        if core.clock.now() >= until {
-                            return Err(QueryError::Unavailable { outage });
-                        }
-                    }
-                }
-                core.recover(until).await;
-            }
-        };
-        tokio::time::timeout(timeout, asking)
-            .await
-            .unwrap_or_else(|_| {
-                let outage = unanswered_in(timeout);
-                Err(QueryError::Unavailable { outage })
-            })
+        query(self.core(), Path::Direct, call, resend).await
+    }
+
+    /// Makes the stream of what happens to a name. Sends nothing until it is polled.
+    pub fn events(&self, visible: Arc<dyn Visible>) -> Events {
+        Events::of(&self.client, visible)
     }
 
     /// As [`Handle::query`], until it is answered, for at most `within`: `None` after that. It may have run.

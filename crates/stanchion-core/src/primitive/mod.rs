@@ -16,13 +16,14 @@ use crate::hold::ticket::{AdoptError, HoldTicket};
 use crate::lease::Lease;
 use crate::options::AcquireOptions;
 
-pub use self::handle::{Handle, Operation, Resend};
+pub use self::handle::{Handle, Operation};
 pub use self::line::Line;
 pub use self::standby::Standby;
 pub use crate::dated::Dated;
 pub use crate::description::{
     HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
 };
+pub use crate::events::Visible;
 pub use crate::fact::{Facts, Told};
 pub use crate::field::{adopt_field, renew_field};
 pub use crate::hint::{Hint, Refusal};
@@ -37,6 +38,7 @@ pub use crate::lua::{
     ANY_LINE, LINE, MINT, MINT_FUNCTION, NOTICE, Part as LuaPart, woven, woven_len,
 };
 pub use crate::millis::{Brief, as_millis, whole_millis};
+pub use crate::query::Resend;
 pub use crate::reading::{holder_in, natural, unexpected};
 pub use stanchion_transport::{Arg, Call, Item, Reply, Script};
 

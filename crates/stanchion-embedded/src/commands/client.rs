@@ -58,6 +58,10 @@ fn client(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             let lines = ctx.server.open_sessions().map(|s| describe(s, now));
             Ok(Reply::Text(lines.collect()))
         }
+        b"tracking" => {
+            arity(count >= 3)?;
+            track(ctx, args)
+        }
         b"kill" => {
             arity(count >= 3)?;
             kill(ctx, args)
@@ -122,6 +126,21 @@ fn describe(session: &Session, now: Now) -> String {
 
 fn is_pubsub(session: &Session) -> bool {
     session.subscriptions() > 0
+}
+
+fn track(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if args.len() > 3 {
+        return Err(Failure::new(
+            "ERR this server tracks in the default mode only, without options",
+        ));
+    }
+    let (on, id) = (args.is(2, "ON"), ctx.session);
+    match on || args.is(2, "OFF") {
+        true if on => ctx.server.track(id),
+        true => ctx.server.tracking.remove_session(id),
+        false => return Err(Failure::syntax()),
+    }
+    Ok(Reply::ok())
 }
 
 fn kill(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -153,6 +153,7 @@ fn reset(ctx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let needs_login = ctx.server.switches.password.is_some();
     ctx.server.channels.remove_session(ctx.session);
     ctx.server.shard_channels.remove_session(ctx.session);
+    ctx.server.tracking.remove_session(ctx.session);
     let session = ctx.session_mut()?;
     session.channels.clear();
     session.shard_channels.clear();

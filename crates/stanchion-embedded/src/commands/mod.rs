@@ -51,6 +51,7 @@ impl Context<'_> {
     pub(crate) fn keyspace(&mut self) -> &mut Keyspace {
         let keyspace = &mut self.server.databases[self.db];
         keyspace.now_ms = self.now.millis();
+        keyspace.notes.is_on = self.server.tracking.is_on();
         keyspace
     }
 

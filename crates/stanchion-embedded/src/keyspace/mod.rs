@@ -7,6 +7,7 @@ pub(crate) mod zset;
 use std::collections::{HashMap, VecDeque};
 
 use crate::outcome::{Failure, Outcome};
+use crate::server::tracking::Notes;
 use hash::Hash;
 use zset::Zset;
 
@@ -53,6 +54,8 @@ pub(crate) struct Keyspace {
     entries: HashMap<Vec<u8>, Entry>,
     /// The time that this command sees. A script sets it once, so that no key expires while it runs.
     pub(crate) now_ms: i64,
+    /// What was read and written, for those who are told of writes.
+    pub(crate) notes: Notes,
 }
 
 /// Defines the typed accessors: `None` if the key is absent, `WRONGTYPE` if it holds another type.
@@ -100,16 +103,24 @@ impl Keyspace {
         let is_over = |entry: &Entry| entry.expire_at.is_some_and(|end| now > end);
         if self.entries.get(key).is_some_and(is_over) {
             self.entries.remove(key);
+            self.notes.written(key);
         }
     }
 
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<&Entry> {
-        self.get_mut(key).map(|entry| &*entry)
+        self.drop_if_expired(key);
+        self.notes.read(key);
+        self.entries.get(key)
     }
 
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.drop_if_expired(key);
-        self.entries.get_mut(key)
+        let entry = self.entries.get_mut(key);
+        // Whoever asks for it writes, or finds that there is nothing to write.
+        if entry.is_some() {
+            self.notes.written(key);
+        }
+        entry
     }
 
     pub(crate) fn contains(&mut self, key: &[u8]) -> bool {
@@ -122,6 +133,7 @@ impl Keyspace {
     typed!(zset, zset_mut, zset_or_new, Zset, Zset);
 
     pub(crate) fn put(&mut self, key: &[u8], value: Value, expire_at: Option<i64>) {
+        self.notes.written(key);
         let entry = Entry { value, expire_at };
         match self.entries.get_mut(key) {
             Some(old) => *old = entry,
@@ -134,7 +146,11 @@ impl Keyspace {
     /// Removes a key. Returns whether it existed.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         self.drop_if_expired(key);
-        self.entries.remove(key).is_some()
+        let existed = self.entries.remove(key).is_some();
+        if existed {
+            self.notes.written(key);
+        }
+        existed
     }
 
     /// Removes the key if its collection is empty. Called after an element was removed.
@@ -150,13 +166,20 @@ impl Keyspace {
 
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
+        self.notes.flushed();
     }
 
     /// Removes the expired keys: those that nobody asks for would stay for ever.
     pub(crate) fn purge(&mut self) {
         let now = self.now_ms;
-        self.entries
-            .retain(|_, entry| entry.expire_at.is_none_or(|end| now <= end));
+        let notes = &mut self.notes;
+        self.entries.retain(|key, entry| {
+            let lives = entry.expire_at.is_none_or(|end| now <= end);
+            if !lives {
+                notes.written(key);
+            }
+            lives
+        });
         let (used, room) = (self.entries.len(), self.entries.capacity());
         if room > 1024 && room / 8 > used {
             self.entries.shrink_to(used * 2);

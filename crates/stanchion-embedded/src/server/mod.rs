@@ -3,6 +3,7 @@
 pub(crate) mod dispatch;
 pub(crate) mod pubsub;
 pub(crate) mod session;
+pub(crate) mod tracking;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use crate::stats::Stats;
 use crate::switches::Switches;
 use pubsub::Subscriptions;
 pub(crate) use session::{Session, SessionId};
+use tracking::Tracking;
 
 /// The number of servers that this process has started.
 static SERVERS: AtomicU64 = AtomicU64::new(0);
@@ -50,6 +52,7 @@ pub(crate) struct Server {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) channels: Subscriptions,
     pub(crate) shard_channels: Subscriptions,
+    pub(crate) tracking: Tracking,
     pub(crate) config: BTreeMap<String, String>,
     pub(crate) clock: Clock,
     pub(crate) started: Now,
@@ -98,6 +101,7 @@ impl Server {
             sessions: BTreeMap::new(),
             channels: Subscriptions::default(),
             shard_channels: Subscriptions::default(),
+            tracking: Tracking::default(),
             config: config.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             clock,
             started,
@@ -165,6 +169,7 @@ impl Server {
     pub(crate) fn close(&mut self, id: SessionId) {
         self.channels.remove_session(id);
         self.shard_channels.remove_session(id);
+        self.tracking.remove_session(id);
         self.sessions.remove(&id);
     }
 
@@ -214,6 +219,7 @@ impl Server {
 
     pub(crate) fn flush_all(&mut self) {
         for database in &mut self.databases {
+            database.notes.is_on = self.tracking.is_on();
             database.clear();
         }
     }

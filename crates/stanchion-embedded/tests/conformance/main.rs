@@ -14,6 +14,7 @@ mod corners;
 mod differences;
 mod replies;
 mod scripts;
+mod tracking;
 mod wire;
 
 use std::fmt;

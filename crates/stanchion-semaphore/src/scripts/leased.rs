@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use stanchion_core::primitive::{
     Call, HandOff, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
-    Synchronizer,
+    Synchronizer, Visible, unexpected,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_core::{Lease, Name, NameState, QueryError, WireOwner};
 
 use super::script;
 use crate::ids::PermitId;
 use crate::keys::Keys;
+use crate::status::LeasedStatus;
 
 static ACQUIRE: Script<6, 10> = script!(
     "leased/acquire",
@@ -39,6 +40,9 @@ static RECLAIM: Script<6, 4> = script!(
 );
 static STATUS: Script<2, 1> = script!("leased/status", "pool/free.lua" "leased/status.lua");
 
+/// The number of leases that [`LeasedSemaphore::status`] lists.
+pub(crate) const LISTED: u64 = 1000;
+
 /// The most ended leases that a request reaps beyond the permits it asks for: about 0.1 ms of the server's time.
 const REAP: u64 = 100;
 
@@ -47,6 +51,25 @@ const REAP: u64 = 100;
 pub(crate) struct Description {
     pub(crate) keys: Arc<Keys>,
     pub(crate) permits: u32,
+}
+
+impl Visible for Description {
+    fn subject(&self) -> (Kind, &Name) {
+        (self.kind(), &self.keys.name)
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        vec![self.keys.name.as_bytes().to_vec(), self.keys.held.clone()]
+    }
+
+    fn look(&self) -> Call {
+        status(&self.keys, LISTED)
+    }
+
+    fn see(&self, reply: &Reply) -> Result<NameState, QueryError> {
+        let status = LeasedStatus::read(reply).ok_or_else(|| unexpected(reply))?;
+        Ok(status.seen())
+    }
 }
 
 impl Synchronizer for Description {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use stanchion_core::primitive::{
     Arg, Call, HandOff, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
-    Synchronizer, Tenure,
+    Synchronizer, Tenure, Visible, unexpected,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_core::{Lease, Name, NameState, QueryError, WireOwner};
 
 use super::script;
 use crate::keys::Keys;
+use crate::status::SemaphoreStatus;
 
 static ACQUIRE: Script<6, 8> = script!(
     "semaphore/acquire",
@@ -46,6 +47,25 @@ impl Description {
         let [base, publish] = self.keys.common();
         let permits = u64::from(self.permits).into();
         [owner.as_str().into(), permits, base, publish]
+    }
+}
+
+impl Visible for Description {
+    fn subject(&self) -> (Kind, &Name) {
+        (self.kind(), &self.keys.name)
+    }
+
+    fn keys(&self) -> Vec<Vec<u8>> {
+        vec![self.keys.name.as_bytes().to_vec(), self.keys.held.clone()]
+    }
+
+    fn look(&self) -> Call {
+        status(&self.keys, true)
+    }
+
+    fn see(&self, reply: &Reply) -> Result<NameState, QueryError> {
+        let status = SemaphoreStatus::read(reply).ok_or_else(|| unexpected(reply))?;
+        Ok(status.seen())
     }
 }
 

@@ -50,7 +50,8 @@ use crate::{Call, Connector, Failure, Reply};
 /// A callback for the channel and payload of every message. Runs on the thread of the connection's driver; must not block.
 pub type OnPush = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 
-/// The channel of the messages that keys were written which this connection has read: `CLIENT TRACKING`. Its payload is empty.
+/// The channel of the messages that keys were written which this connection has read: `CLIENT TRACKING`. Its payload is the key;
+/// empty: all of them.
 pub const WRITTEN: &[u8] = b"__redis__:invalidate";
 
 /// The phase of a link's life; see the module.

@@ -274,7 +274,7 @@ impl Link {
         if let Some(on_push) = plan.on_push.clone() {
             let stops = Arc::clone(&stops);
             config = config.set_push_sender(move |push: PushInfo| {
-                use redis::Value::BulkString;
+                use redis::Value::{Array, BulkString};
                 // Runs on the driver, so nothing here may block. Other kinds need nothing: confirmations reach their
                 // callers as replies, and `ended` tells of a disconnection.
                 match (push.kind, push.data.as_slice()) {
@@ -282,6 +282,14 @@ impl Link {
                         PushKind::Message | PushKind::SMessage,
                         [BulkString(channel), BulkString(payload)],
                     ) => on_push(channel, payload),
+                    (PushKind::Invalidate, [Array(keys)]) => {
+                        for key in keys {
+                            if let BulkString(key) = key {
+                                on_push(WRITTEN, key);
+                            }
+                        }
+                    }
+                    // The server was flushed.
                     (PushKind::Invalidate, _) => on_push(WRITTEN, b""),
                     (PushKind::SUnsubscribe, [BulkString(channel), ..]) => stops.stopped(channel),
                     _ => {}

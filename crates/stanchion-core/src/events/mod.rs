@@ -1,0 +1,323 @@
+//! What happens to a name, for those who look on: a stream of typed events.
+//!
+//! * here: what there is to see of a name ([`NameState`]), and what must have happened between two looks ([`Event`]). Pure.
+//! * [`told`]: asks the server to tell of writes.
+//! * [`lookout`]: looks at each name that somebody listens to, once for all listeners of the process, from the background.
+//! * [`stream`]: what one listener has not been told yet.
+//!
+//! Events are made of states that scripts have read, never of messages: those are hints to look, as everywhere (P4).
+
+mod lookout;
+mod stream;
+mod told;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::description::Kind;
+use crate::error::QueryError;
+use crate::millis::as_millis;
+use crate::name::Name;
+use stanchion_transport::{Call, Reply};
+
+pub(crate) use lookout::Lookouts;
+pub use stream::Events;
+
+/// Something that happened to a name. See [`Events`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The state of the name: the first event, and again after a time in which events may have been missed: after
+    /// [`Event::Unknown`], and after the connection was lost on which the server tells of changes.
+    Now(NameState),
+    /// Somebody has got it, or permits of it.
+    Taken(NameHolder),
+    /// Somebody has it no longer: given back, handed on, or taken away by force, which the server does not keep apart.
+    Released(NameHolder),
+    /// Somebody has it no longer, and its lease, as it was read last, has ended: the holder died, or was out of reach.
+    Expired(NameHolder),
+    /// Nobody has it any longer. After the [`Event::Released`] or [`Event::Expired`] of the last holder; not of a semaphore.
+    Free,
+    /// The number of free permits has changed to this; negative while more are held than exist.
+    Available(i64),
+    /// An open latch was armed with this count.
+    Armed(u64),
+    /// The count of a closed latch has changed to this.
+    Counted(u64),
+    /// The count of the latch has reached zero.
+    Opened,
+    /// It was deleted while it was closed (a latch), or exists no longer (a semaphore).
+    Deleted,
+    /// Nobody knows: the server cannot be asked. [`Event::Now`] follows when it can; nothing follows a refusal.
+    Unknown(QueryError),
+}
+
+/// The state of a name when the server was asked, as far as events tell of it. It may have changed since.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NameState {
+    /// Those who have it, sorted by [`NameHolder::holder`].
+    pub holders: Vec<NameHolder>,
+    /// The number of holders that are not listed: a look lists 1000. While there are any, events tell of numbers and of no holder.
+    pub unlisted: u64,
+    /// The number of free permits of a semaphore that exists.
+    pub available: Option<i64>,
+    /// The count of a latch; 0 when it is open.
+    pub count: Option<u64>,
+    /// When it was deleted last, where the server keeps that: tells a latch that was deleted from one that was counted down.
+    #[serde(skip)]
+    deleted: Option<u64>,
+}
+
+/// One who has a name, or permits of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct NameHolder {
+    /// The owner as stored, `<client uuid>:<number>`, for Redisson `<instance uuid>:<thread id>`; of a leased permit its id. Every hold
+    /// has an owner of its own: one process that takes a lock twice is two.
+    pub holder: String,
+    /// What it has.
+    pub mode: HoldMode,
+    /// The number of its holds, or of its permits.
+    pub count: u32,
+    /// The rest of its lease; `None` without one.
+    #[serde(rename = "remaining_ms", serialize_with = "as_millis")]
+    pub remaining: Option<Duration>,
+}
+
+/// The way in which somebody has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum HoldMode {
+    /// Alone: a lock, or to write.
+    Exclusive,
+    /// With others: to read.
+    Shared,
+    /// Permits of a semaphore.
+    Permits,
+}
+
+/// A name as those see it who look on: see [`Handle::events`](crate::primitive::Handle::events).
+pub trait Visible: fmt::Debug + Send + Sync + 'static {
+    /// The kind of synchronizer, and the name. What is of one family and name shows the same.
+    fn subject(&self) -> (Kind, &Name);
+
+    /// The keys of which every change of the state writes at least one. In a cluster all are in the slot of the name.
+    fn keys(&self) -> Vec<Vec<u8>>;
+
+    /// The script that reads the state. It only reads.
+    fn look(&self) -> Call;
+
+    /// Reads its reply.
+    ///
+    /// # Errors
+    /// [`QueryError`]: it is no reply of that script, or tells that the name belongs to something else.
+    fn see(&self, reply: &Reply) -> Result<NameState, QueryError>;
+}
+
+impl NameHolder {
+    /// Makes the holder `holder` of `count` holds or permits.
+    #[must_use]
+    pub const fn new(holder: String, mode: HoldMode, count: u32) -> Self {
+        Self {
+            holder,
+            mode,
+            count,
+            remaining: None,
+        }
+    }
+
+    /// Sets the rest of its lease.
+    #[must_use]
+    pub const fn remaining(mut self, remaining: Option<Duration>) -> Self {
+        self.remaining = remaining;
+        self
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        (&self.holder, self.mode) == (&other.holder, other.mode)
+    }
+}
+
+impl NameState {
+    /// Makes the state of a name with these holders, and `unlisted` more.
+    #[must_use]
+    pub fn held(mut holders: Vec<NameHolder>, unlisted: u64) -> Self {
+        holders.sort();
+        Self {
+            holders,
+            unlisted,
+            ..Self::default()
+        }
+    }
+
+    /// Sets the number of free permits; `None` of a semaphore that does not exist.
+    #[must_use]
+    pub const fn permits(mut self, available: Option<i64>) -> Self {
+        self.available = available;
+        self
+    }
+
+    /// Makes the state of a latch. `deleted`: something that differs after each time that it was deleted.
+    #[must_use]
+    pub fn latch(count: u64, deleted: Option<u64>) -> Self {
+        Self {
+            count: Some(count),
+            deleted,
+            ..Self::default()
+        }
+    }
+
+    /// The shortest rest of a lease.
+    fn soonest(&self) -> Option<Duration> {
+        self.holders
+            .iter()
+            .filter_map(|holder| holder.remaining)
+            .min()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.unlisted == 0
+    }
+
+    /// Returns the holders of `before` that have gone, if all holders are known.
+    fn gone_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a NameHolder> {
+        let known = self.is_complete() && before.is_complete();
+        let old = before.holders.iter().filter(move |_| known);
+        old.filter(|old| !self.holders.iter().any(|new| new.is(old)))
+    }
+
+    /// Returns the holders of `before`, at most `passed` ago, that have gone after the end of their leases.
+    fn ended_since<'a>(
+        &'a self,
+        before: &'a Self,
+        passed: Duration,
+    ) -> impl Iterator<Item = String> + 'a {
+        let ended = move |old: &&NameHolder| old.remaining.is_some_and(|left| left <= passed);
+        let gone = self.gone_since(before).filter(ended);
+        gone.map(|old| old.holder.clone())
+    }
+
+    /// Returns what must have happened since `before`, in the order in which it must have. `lapsed`: the holders whose leases have ended.
+    fn since(&self, before: &Self, lapsed: &VecDeque<String>) -> Vec<Event> {
+        let mut events = Vec::new();
+        for old in self.gone_since(before).cloned() {
+            events.push(match lapsed.contains(&old.holder) {
+                true => Event::Expired(old),
+                false => Event::Released(old),
+            });
+        }
+        if self.is_complete() && before.is_complete() {
+            let new = |new: &&NameHolder| !before.holders.iter().any(|old| old.is(new));
+            events.extend(self.holders.iter().filter(new).cloned().map(Event::Taken));
+        }
+        let is_held = |state: &Self| !state.holders.is_empty() || !state.is_complete();
+        let is_semaphore = before.available.or(self.available).is_some();
+        if is_held(before) && !is_held(self) && !is_semaphore {
+            events.push(Event::Free);
+        }
+        match (before.available, self.available) {
+            (old, Some(new)) if old != Some(new) => events.push(Event::Available(new)),
+            (Some(_), None) => events.push(Event::Deleted),
+            _ => {}
+        }
+        match (before.count.unwrap_or(0), self.count.unwrap_or(0)) {
+            (old, new) if old == new => {}
+            (0, new) => events.push(Event::Armed(new)),
+            (_, 0) if self.deleted.is_some() && self.deleted != before.deleted => {
+                events.push(Event::Deleted);
+            }
+            (_, 0) => events.push(Event::Opened),
+            (_, new) => events.push(Event::Counted(new)),
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn holder(name: &str) -> NameHolder {
+        NameHolder::new(name.into(), HoldMode::Exclusive, 1).remaining(Some(LEASE))
+    }
+
+    fn by(names: &[&str]) -> NameState {
+        NameState::held(names.iter().map(|name| holder(name)).collect(), 0)
+    }
+
+    #[track_caller]
+    fn check(before: &NameState, after: &NameState, passed: Duration, expected: &[Event]) {
+        let lapsed = after.ended_since(before, passed).collect();
+        assert_eq!(after.since(before, &lapsed), expected);
+    }
+
+    #[test]
+    fn a_hand_off_is_a_release_and_then_a_taking() {
+        let events = [Event::Released(holder("a")), Event::Taken(holder("b"))];
+        check(&by(&["a"]), &by(&["b"]), Duration::ZERO, &events);
+        check(&by(&["a"]), &by(&["a"]), LEASE, &[]);
+    }
+
+    #[test]
+    fn a_lease_that_has_run_out_is_no_release() {
+        let events = |first| [first, Event::Free];
+        let expired = events(Event::Expired(holder("a")));
+        check(&by(&["a"]), &by(&[]), LEASE, &expired);
+        let released = events(Event::Released(holder("a")));
+        let before = LEASE - Duration::from_millis(1);
+        check(&by(&["a"]), &by(&[]), before, &released);
+    }
+
+    #[test]
+    fn a_writer_that_becomes_a_reader_is_both_events() {
+        let reader = NameHolder::new("a".into(), HoldMode::Shared, 1);
+        let events = [Event::Released(holder("a")), Event::Taken(reader.clone())];
+        let read = NameState::held(vec![reader], 0);
+        check(&by(&["a"]), &read, Duration::ZERO, &events);
+    }
+
+    #[test]
+    fn of_permits_the_number_is_told_and_not_that_nobody_holds() {
+        let held = |free| {
+            let permit = NameHolder::new("a".into(), HoldMode::Permits, 2);
+            NameState::held(vec![permit], 0).permits(Some(free))
+        };
+        let free = |free| NameState::default().permits(free);
+        let permit = NameHolder::new("a".into(), HoldMode::Permits, 2);
+        let events = [Event::Released(permit), Event::Available(3)];
+        check(&held(1), &free(Some(3)), LEASE, &events);
+        check(&free(Some(3)), &free(None), LEASE, &[Event::Deleted]);
+        check(&free(None), &free(Some(3)), LEASE, &[Event::Available(3)]);
+    }
+
+    #[test]
+    fn holders_that_are_not_listed_come_and_go_untold() {
+        let many = |names: &[&str]| NameState {
+            unlisted: 1,
+            ..by(names)
+        };
+        check(&many(&["a"]), &many(&["b"]), LEASE, &[]);
+        check(&many(&["a"]), &by(&["b"]), LEASE, &[]);
+        check(&many(&["a"]), &by(&[]), LEASE, &[Event::Free]);
+    }
+
+    #[test]
+    fn a_latch_opens_or_is_deleted() {
+        let latch = NameState::latch;
+        let none = Duration::ZERO;
+        check(&latch(0, None), &latch(3, None), none, &[Event::Armed(3)]);
+        check(&latch(3, None), &latch(1, None), none, &[Event::Counted(1)]);
+        check(&latch(3, None), &latch(0, None), none, &[Event::Opened]);
+        check(&latch(3, None), &latch(0, Some(7)), none, &[Event::Deleted]);
+        let later = [Event::Opened];
+        check(&latch(3, Some(7)), &latch(0, Some(7)), none, &later);
+        check(&latch(0, None), &latch(0, Some(7)), none, &[]);
+    }
+}

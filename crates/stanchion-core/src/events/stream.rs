@@ -1,0 +1,162 @@
+//! A listener's stream of events: what it has not been told yet.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::poll_fn;
+use futures_util::stream::{Stream, StreamExt as _, unfold};
+use tokio::sync::watch;
+
+use super::lookout::{Look, View};
+use super::{Event, NameState, Visible};
+use crate::client::Client;
+use crate::error::QueryError;
+
+/// What happens to a name: who takes it and gives it back, whose lease ends, how many permits are free, when a latch opens. A
+/// [`Stream`](futures_util::Stream), which does nothing unless polled; from the `events` method of a lock, a semaphore or a latch.
+///
+/// # Guarantees
+/// * The first event is [`Event::Now`], the state of the name at a moment after the first poll. Applied to it, the later events give the
+///   state of the name at a later moment.
+/// * Events are hints for those who look on, no grants: to hold a name, acquire it. They come in the order in which they must have
+///   happened, within about two round trips and 15 ms of the change; where a message is lost, or the server does not tell of writes, at the
+///   next poll (5 s), and the end of a lease when it ends.
+/// * What begins and ends between two looks, at most 100 in a second, is not told: a lock that is taken and released within a millisecond
+///   may never be seen held. A listener that lags gets what has changed since its last event, in constant memory.
+/// * A time in which more may be missed ends with [`Event::Now`]: an outage, after [`Event::Unknown`], and a new connection, as after a
+///   failover.
+/// * The stream ends when the client is shut down, and after a refusal by the server (rights, a name that belongs to something else),
+///   which is the last [`Event::Unknown`].
+///
+/// # Cost
+/// Nothing while nobody listens. All listeners of a process to one name share its looks: each change, and each renewal, costs an `EXISTS`
+/// and a script that reads; without changes one such script in a poll interval. Those who hold, wait and release pay nothing.
+///
+/// # Drop
+/// When the last listener of a name is dropped the looks at it end; the server tells of at most one write more.
+#[must_use = "a stream does nothing unless polled"]
+pub struct Events {
+    stream: Pin<Box<dyn Stream<Item = Event> + Send>>,
+}
+
+impl Events {
+    pub(crate) fn of(client: &Client, visible: Arc<dyn Visible>) -> Self {
+        let listener = Listener {
+            client: client.clone(),
+            visible,
+            view: None,
+            begun: 0,
+            known: None,
+            is_unknown: false,
+            untold: VecDeque::new(),
+            is_over: false,
+        };
+        let stream = unfold(listener, |mut listener| async move {
+            let next = listener.next().await?;
+            Some((next, listener))
+        });
+        Self {
+            // Polled after its end it has ended still, and does not panic.
+            stream: Box::pin(stream.fuse()),
+        }
+    }
+
+    /// Waits for the next event; at first the present state. `None` after the client was shut down, or the server refused.
+    ///
+    /// # Cancel safety
+    /// Safe: an event is reported by the next call.
+    pub async fn next(&mut self) -> Option<Event> {
+        poll_fn(|cx| self.stream.as_mut().poll_next(cx)).await
+    }
+}
+
+impl Stream for Events {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.stream.as_mut().poll_next(cx)
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
+/// The state of one stream.
+struct Listener {
+    client: Client,
+    visible: Arc<dyn Visible>,
+    /// `None` until the first poll.
+    view: Option<watch::Receiver<View>>,
+    /// The number of looks that had begun at the first poll. What they have seen is not told.
+    begun: u64,
+    /// The state that the events told so far lead to, and the gaps that were told.
+    known: Option<(Arc<NameState>, u64)>,
+    /// True after [`Event::Unknown`].
+    is_unknown: bool,
+    untold: VecDeque<Event>,
+    is_over: bool,
+}
+
+impl Listener {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.untold.pop_front() {
+                return Some(event);
+            }
+            if self.is_over {
+                return None;
+            }
+            let core = self.client.core();
+            let mut view = match self.view.take() {
+                Some(view) => view,
+                None => {
+                    let (view, begun) = core.lookouts.listen(core, &self.visible);
+                    self.begun = begun;
+                    view
+                }
+            };
+            let seen = view.borrow_and_update().clone();
+            self.hear(&seen);
+            let view = self.view.insert(view);
+            if self.untold.is_empty() {
+                let closing = &self.client.core().closing;
+                let ended = tokio::select! {
+                    biased;
+                    () = closing.cancelled() => true,
+                    changed = view.changed() => changed.is_err(),
+                };
+                self.is_over = ended;
+            }
+        }
+    }
+
+    fn hear(&mut self, view: &View) {
+        match &view.look {
+            Look::None => {}
+            Look::Failed(error) => {
+                self.is_over = matches!(error, QueryError::Rejected { .. });
+                if self.is_over || !self.is_unknown {
+                    self.is_unknown = true;
+                    self.untold.push_back(Event::Unknown(error.clone()));
+                }
+            }
+            Look::Seen { state, number, .. } => {
+                let went_on = self.known.take().filter(|(_, gaps)| *gaps == view.gaps);
+                match went_on.filter(|_| !self.is_unknown) {
+                    Some((known, _)) => self.untold.extend(state.since(&known, &view.lapsed)),
+                    // Another listener's, from before this one.
+                    None if *number <= self.begun => return,
+                    None => self.untold.push_back(Event::Now((**state).clone())),
+                }
+                self.is_unknown = false;
+                self.known = Some((Arc::clone(state), view.gaps));
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The time after which something ends that nobody uses.
+
+use std::time::Duration;
+
+use crate::millis::whole_millis;
+
+/// The time after which a latch ends that nobody uses: 1 s to 365 days, whole milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdleExpiry(Duration);
+
+/// An idle expiry outside 1 s to 365 days.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid idle expiry {}: it is 1s to 365days", humantime::format_duration(*.expiry))]
+#[non_exhaustive]
+pub struct InvalidIdleExpiry {
+    /// The length as given.
+    pub expiry: Duration,
+}
+
+impl IdleExpiry {
+    /// The shortest: anything shorter could end between two calls of a healthy program.
+    pub const MIN: Self = Self(Duration::from_secs(1));
+    /// The longest.
+    pub const MAX: Self = Self(Duration::from_secs(365 * 86_400));
+
+    /// Makes the expiry after `idle` without use, cut to whole milliseconds.
+    ///
+    /// # Errors
+    /// [`InvalidIdleExpiry`] outside [`IdleExpiry::MIN`]..=[`IdleExpiry::MAX`].
+    pub fn after(idle: Duration) -> Result<Self, InvalidIdleExpiry> {
+        let whole = Duration::from_millis(whole_millis(idle));
+        // The upper end is compared uncut: otherwise 365 days and a part of a millisecond would pass.
+        if whole < Self::MIN.0 || idle > Self::MAX.0 {
+            Err(InvalidIdleExpiry { expiry: idle })
+        } else {
+            Ok(Self(whole))
+        }
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn length(self) -> Duration {
+        self.0
+    }
+
+    /// The time in milliseconds, as sent to the server.
+    #[must_use]
+    pub fn millis(self) -> u64 {
+        whole_millis(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_are_allowed_and_nothing_beyond() {
+        let tick = Duration::from_nanos(1);
+        for good in [IdleExpiry::MIN, IdleExpiry::MAX] {
+            assert_eq!(IdleExpiry::after(good.length()), Ok(good));
+        }
+        let beyond = [
+            IdleExpiry::MIN.length() - tick,
+            IdleExpiry::MAX.length() + tick,
+        ];
+        for expiry in beyond {
+            let error = IdleExpiry::after(expiry).unwrap_err();
+            assert_eq!(error, InvalidIdleExpiry { expiry });
+            assert!(error.to_string().contains("1s to 365days"), "{error}");
+        }
+        let cut = IdleExpiry::after(IdleExpiry::MIN.length() + tick);
+        assert_eq!(cut, Ok(IdleExpiry::MIN));
+    }
+}

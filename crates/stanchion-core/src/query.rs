@@ -1,0 +1,54 @@
+//! A script that is sent until it is answered.
+
+use crate::error::QueryError;
+use crate::hold::renew::unanswered_in;
+use crate::shared::Core;
+use stanchion_transport::{Call, Failure, Path, Reply};
+
+/// The rule for sending a request again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resend {
+    /// Send it until it is answered. It may run more than once.
+    UntilAnswered,
+    /// Send it again only when it is known not to have run.
+    Never,
+}
+
+/// Runs a script until it is answered or the operation timeout has passed.
+pub(crate) async fn query(
+    core: &Core,
+    path: Path,
+    call: &Call,
+    resend: Resend,
+) -> Result<Reply, QueryError> {
+    let timeout = core.config.operation_timeout;
+    let until = core.clock.now() + timeout;
+    let asking = async {
+        loop {
+            match core.call(path, call).await {
+                Ok(reply) => return Ok(reply),
+                Err(Failure::Rejected(rejection)) => {
+                    return Err(QueryError::Rejected {
+                        rejection: rejection.into(),
+                    });
+                }
+                Err(Failure::Unanswered(outage)) if resend == Resend::Never => {
+                    return Err(QueryError::Unanswered { outage });
+                }
+                Err(Failure::Unanswered(outage) | Failure::NotNow(outage)) => {
+                    if core.clock.now() >= until {
+                        return Err(QueryError::Unavailable { outage });
+                    }
+                }
+            }
+            core.recover(until).await;
+        }
+    };
+    tokio::time::timeout(timeout, asking)
+        .await
+        .unwrap_or_else(|_| {
+            let outage = unanswered_in(timeout);
+            Err(QueryError::Unavailable { outage })
+        })
+}

@@ -1,0 +1,117 @@
+//! `CLIENT TRACKING`: who is told of which write, and in which words.
+
+use stanchion_embedded::Engine;
+
+use crate::wire::{Wire, args};
+use crate::{Pair, real};
+
+/// What has come until now, the pushes and the answer to a `PING` behind them.
+async fn heard<S>(wire: &mut Wire<S>) -> Vec<String>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    wire.send(&args("PING")).await;
+    let mut heard = Vec::new();
+    while heard.last().is_none_or(|reply| reply != "+PONG\\r\\n") {
+        let reply = wire.reply().await.expect("it is open");
+        heard.push(reply.escape_ascii().to_string());
+    }
+    heard
+}
+
+#[tokio::test]
+async fn writes_are_told_as_a_real_server_tells_them() {
+    let Some(server) = real() else { return };
+    let engine = Engine::new();
+    let mut told = Pair::new(&server, &engine).await;
+    let mut other = Pair::new(&server, &engine).await;
+    told.fresh(3).await;
+    other.fresh(3).await;
+    // Before a space: which of the two sends it.
+    for line in [
+        "told CLIENT TRACKING",
+        "told CLIENT TRACKING x",
+        "told EXISTS k",
+        "other SET k 1",
+        "told CLIENT TRACKING ON",
+        // Not read since it was switched on.
+        "other SET k 2",
+        "told EXISTS k absent",
+        "other SET k 3",
+        "other SET k 4",
+        "other HSET absent f v",
+        "told HGET absent f",
+        "other HSET absent f w",
+        "told EXISTS k",
+        "other PEXPIRE k 100000",
+        "told EXISTS k",
+        "other DEL k",
+        "told EXISTS k",
+        "other DEL k",
+        "other HDEL k f",
+        "other PEXPIRE k 1000",
+        "other ZADD k 1 a",
+        "told ZCARD k",
+        "other ZADD k 2 b",
+        "told LLEN list",
+        "other RPUSH list a b",
+        "told LRANGE list 0 -1",
+        "other LPOP list",
+        "told GET own",
+        "told SET own 1",
+        "told GET own",
+        "told INCR own",
+        "told EXISTS a b c",
+        "other DEL a b c",
+        "other SET b 1",
+        "told EXISTS a b c",
+        "other DEL a b c",
+        "told EXISTS k",
+        "told SELECT 1",
+        "other FLUSHALL",
+        "told EXISTS k",
+        "other SET k 1",
+        "told EXISTS k",
+        "told CLIENT TRACKING OFF",
+        "other SET k 2",
+        "told CLIENT TRACKING ON",
+        "other SET k 3",
+        "told EXISTS k",
+        "told RESET",
+        "other SET k 4",
+    ] {
+        let (who, command) = line.split_once(' ').unwrap();
+        let pair = if who == "told" { &mut told } else { &mut other };
+        let answers = pair.both(command).await;
+        assert!(answers.agree, "{line}: {answers}");
+        let (real, engine) = (heard(&mut told.real).await, heard(&mut told.engine).await);
+        assert_eq!(real, engine, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn what_scripts_read_and_write_is_told() {
+    let Some(server) = real() else { return };
+    let engine = Engine::new();
+    let mut told = Pair::new(&server, &engine).await;
+    let mut other = Pair::new(&server, &engine).await;
+    told.fresh(3).await;
+    other.fresh(3).await;
+    assert!(told.both("CLIENT TRACKING ON").await.agree);
+    let read = "return redis.call('EXISTS', KEYS[1])";
+    let write = "redis.call('SET', KEYS[1], '1') redis.call('SET', KEYS[1], '2') return 1";
+    for (is_told, script) in [
+        (true, read),
+        (false, write),
+        (false, write),
+        (true, read),
+        (false, read),
+    ] {
+        let command = ["EVAL", script, "1", "k"].map(|word| word.as_bytes().to_vec());
+        let pair = if is_told { &mut told } else { &mut other };
+        let answers = pair.ask(&command).await;
+        assert!(answers.agree, "{script}: {answers}");
+        let (real, engine) = (heard(&mut told.real).await, heard(&mut told.engine).await);
+        assert_eq!(real, engine, "{script}");
+    }
+}
