@@ -91,7 +91,8 @@ async fn every_ninth_release_is_announced() {
         let asked: Vec<_> = by_script.iter().filter(|&&scripts| scripts > 1).collect();
         assert_eq!(asked.len(), 2, "{kind:?}: {by_script:?}");
         for _ in asked {
-            assert_eq!(java.next().await, "01");
+            let told = timeout(ms(100), java.next()).await;
+            assert_eq!(told.expect("nobody was told"), "01", "{kind:?}");
         }
         held.release().await.unwrap();
         kind.at_rest(&world, 1).await;
