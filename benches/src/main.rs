@@ -12,6 +12,7 @@
 #![expect(clippy::cast_precision_loss, reason = "counts become rates")]
 
 mod bare;
+mod barrier;
 mod chart;
 mod contended;
 mod contender;
@@ -141,6 +142,8 @@ enum Figure {
     Semaphore,
     /// 1000 waiters of a latch let go.
     Latch,
+    /// 4 and 64 parties at a barrier: commands of a participant.
+    Barrier,
     /// Eight names at once.
     Multilock,
     /// A quorum of three and of five servers, against the slowest of them alone.
@@ -199,6 +202,7 @@ fn main() -> Result<()> {
             Figure::ReadersServerTime => rwlock::server_time(&server, plan, &mut report)?,
             Figure::Semaphore => semaphore::grants(&server, plan, &mut report)?,
             Figure::Latch => latch::release(&server, plan, &mut report)?,
+            Figure::Barrier => barrier::rounds(&server, plan, &mut report)?,
             Figure::Multilock => multilock::cycle(&server, plan, &mut report)?,
             Figure::Redlock => redlock::cycle(plan, &mut report)?,
             Figure::Memory => sizing::server_memory(&server, plan, &mut report)?,
