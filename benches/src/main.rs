@@ -12,7 +12,11 @@
 #![expect(clippy::cast_precision_loss, reason = "counts become rates")]
 
 mod bare;
+<<<<<<< HEAD
 mod careful;
+=======
+mod barrier;
+>>>>>>> 5946501debe872e00ddd07f26d99e81f26b07a05
 mod chart;
 mod contended;
 mod contender;
@@ -143,6 +147,8 @@ enum Figure {
     Semaphore,
     /// 1000 waiters of a latch let go.
     Latch,
+    /// 4 and 64 parties at a barrier: commands of a participant.
+    Barrier,
     /// Eight names at once.
     Multilock,
     /// A quorum of three and of five servers, against the slowest of them alone.
@@ -203,6 +209,7 @@ fn main() -> Result<()> {
             Figure::ReadersServerTime => rwlock::server_time(&server, plan, &mut report)?,
             Figure::Semaphore => semaphore::grants(&server, plan, &mut report)?,
             Figure::Latch => latch::release(&server, plan, &mut report)?,
+            Figure::Barrier => barrier::rounds(&server, plan, &mut report)?,
             Figure::Multilock => multilock::cycle(&server, plan, &mut report)?,
             Figure::Redlock => redlock::cycle(plan, &mut report)?,
             Figure::Recipes => recipes::commands(&server, plan, &mut report)?,

@@ -59,6 +59,10 @@ impl Meeting<'_> {
         };
         match self.settle(&round, &place, arrived, why).await? {
             Settled::Ended(end) => self.ended(Some(end), place, arrived),
+            // Its own lease had ended, and so it has broken the round itself.
+            Settled::GivenBack if arrived.breaks && why == BrokenBy::Died => {
+                self.ended(Some(End::Broken(why)), place, arrived)
+            }
             Settled::GivenBack | Settled::Kept | Settled::Gone => {
                 // P6: nothing of it is on the server, and a late request finds its answer and takes no place.
                 drop(place.spend());
