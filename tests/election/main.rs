@@ -8,6 +8,7 @@
 )]
 
 mod clients;
+mod failovers;
 mod history;
 mod lead;
 mod observers;

@@ -51,6 +51,52 @@ async fn a_failover_with_all_data_does_not_run_a_tick_again() {
     assert_eq!(third, Outcome::Done(()));
 }
 
+/// The book's row: the tick may run again, and the token of the second run is larger. The first run learns that it is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_that_loses_the_claim_may_run_the_tick_again_with_a_larger_token() {
+    let Some(mut set) = SentinelSet::or_skip("a_failover_that_loses_the_claim") else {
+        return;
+    };
+    let (one, other) = (connect(set.url()).await, connect(set.url()).await);
+    let tick = this_minute();
+    let lease = Lease::new(seconds(12)).unwrap();
+    let Begun::Running(kept) = nightly(&one).begin_tick(tick).await.unwrap() else {
+        panic!("nobody has run it")
+    };
+    kept.release().await.unwrap();
+    tokio::task::block_in_place(|| {
+        set.settle();
+        set.hold_replication();
+    });
+    let next = after(tick, ms(1));
+    let job = nightly(&one).with_lease(lease);
+    let Begun::Running(first) = job.begin_tick(next).await.unwrap() else {
+        panic!("nobody has run it")
+    };
+    set.kill(0);
+    set.resume_replicas(0);
+    let job = nightly(&other).with_lease(lease);
+    let mut again = None;
+    eventually_async("the new master knows nothing of the claim", async || {
+        if let Ok(Begun::Running(guard)) = job.begin_tick(next).await {
+            again = Some(guard);
+        }
+        again.is_some()
+    })
+    .await;
+    let again = again.unwrap();
+    assert!(again.fencing_token() > first.fencing_token(), "P2");
+    tokio::time::timeout(seconds(30), first.lost())
+        .await
+        .unwrap();
+    // What was replicated before stays run.
+    again.release().await.unwrap();
+    for tick in [tick, next] {
+        let told = nightly(&one).begin_tick(tick).await.unwrap();
+        assert!(matches!(told, Begun::Already { .. }), "{told:?}");
+    }
+}
+
 #[tokio::test]
 async fn on_a_cluster_a_job_is_in_one_slot() {
     let Some(cluster) = Cluster::or_skip("on_a_cluster_a_job_is_in_one_slot") else {

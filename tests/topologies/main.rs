@@ -8,6 +8,7 @@
 )]
 
 mod cluster;
+mod deadlocks;
 mod family;
 mod figures;
 mod rights;

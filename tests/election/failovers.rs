@@ -1,0 +1,101 @@
+//! Sentinel failovers with a leader in office: no two lead beyond the lease, the term grows, or the loss is said.
+
+use std::time::Duration;
+
+use stanchion::{Client, ClientConfig, Election, Lease, Observed};
+use stanchion_testkit::{SentinelSet, eventually};
+use tokio::time::timeout;
+
+use crate::support::*;
+
+/// More than anything takes.
+const LONG: Duration = Duration::from_secs(40);
+/// A lease that outlives a failover here.
+const KEPT: Duration = Duration::from_secs(12);
+
+async fn connect(set: &SentinelSet) -> (Client, Election) {
+    let config = ClientConfig::new(set.url()).response_timeout(Duration::from_millis(500));
+    let client = Client::connect_with(config).await.unwrap();
+    let election = election(&client).with_lease(Lease::new(KEPT).unwrap());
+    (client, election)
+}
+
+/// Case 25: what was replicated goes on, with the same term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_that_keeps_the_data_keeps_the_term() {
+    let Some(set) = SentinelSet::or_skip("a_failover_that_keeps_the_data_keeps_the_term") else {
+        return;
+    };
+    let ((_ours, election), (theirs, other)) = (connect(&set).await, connect(&set).await);
+    let term = election.campaign("first").await.unwrap();
+    let (token, id) = (term.fencing_token(), term.id().to_owned());
+    let waiting = tokio::spawn(other.campaign("second"));
+    eventually("it waits", || theirs.waiters() == 1).await;
+    tokio::task::block_in_place(|| {
+        set.settle();
+        set.fail_over()
+    });
+    let before = term.valid_until();
+    eventually("the new master is asked", || {
+        assert!(term.is_held(), "P10");
+        assert!(!waiting.is_finished(), "P1");
+        term.valid_until() > before
+    })
+    .await;
+    term.proclaim("still").await.unwrap();
+    let leader = other.leader().await.unwrap().unwrap();
+    assert_eq!((leader.id, leader.token), (id, token));
+    term.step_down().await.unwrap();
+    let next = timeout(LONG, waiting).await.unwrap().unwrap().unwrap();
+    assert!(next.fencing_token() > token, "P2");
+    next.step_down().await.unwrap();
+}
+
+/// Case 25: a term that the new master has never heard of. Until its leader asks, at the next renewal, two may lead; then it is told,
+/// and the other has the larger token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_that_loses_the_term_is_told_within_the_lease_and_the_next_has_a_larger_token() {
+    let Some(mut set) = SentinelSet::or_skip("a_failover_that_loses_the_term") else {
+        return;
+    };
+    let ((ours, election), (_theirs, other)) = (connect(&set).await, connect(&set).await);
+    let earlier = election.campaign("earlier").await.unwrap();
+    let first = earlier.fencing_token();
+    earlier.step_down().await.unwrap();
+    tokio::task::block_in_place(|| {
+        set.settle();
+        set.hold_replication();
+    });
+    let lost = election.campaign("lost").await.unwrap();
+    assert!(lost.fencing_token() > first, "P2");
+    let promised = lost.valid_until();
+    set.kill(0);
+    set.resume_replicas(0);
+    let mut leaders = other.observe();
+    let next = timeout(LONG, other.campaign("next"))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(next.fencing_token() > lost.fencing_token(), "P2");
+    // What the leader was last promised ends by itself, whoever leads meanwhile.
+    timeout(LONG, lost.lost()).await.unwrap();
+    assert!(!lost.is_held());
+    assert!(
+        ours.now() <= promised + KEPT / 3 + Duration::from_secs(1),
+        "P5"
+    );
+    assert!(lost.proclaim("a former leader").await.is_err());
+    drop(lost);
+    assert!(next.is_held(), "the end of the lost term ends no other");
+    let seen = timeout(LONG, async {
+        loop {
+            if let Some(Observed::Leader(leader)) = leaders.next().await
+                && leader.id == next.id()
+            {
+                return leader;
+            }
+        }
+    });
+    assert_eq!(seen.await.unwrap().token, next.fencing_token());
+    next.step_down().await.unwrap();
+}
