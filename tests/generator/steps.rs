@@ -102,6 +102,21 @@ impl Runner {
             Step::Java(server, java) => {
                 crate::java::happens(&mut self.shared.lock(), *server, *java);
             }
+            Step::Adopt {
+                hand,
+                client,
+                ticket,
+                ask,
+                polled,
+            } => self.adopt(*hand, *client, *ticket, *ask, *polled).await,
+            Step::Work {
+                hand,
+                client,
+                what,
+                work,
+                polled,
+            } => self.work(*hand, *client, what, *work, *polled).await,
+            Step::Observe(client, name) => self.observe(*client, name),
         }
     }
 
@@ -165,6 +180,16 @@ impl Runner {
             (Verb::Reenter(into), Some(id)) => self.reenter(id, into),
             (Verb::Watch, Some(id)) => self.watch(id),
             (Verb::Run(millis), Some(id)) => self.run_work(id, span(millis)),
+            (Verb::RenewFor(millis), Some(id)) => self.renew_for(id, millis),
+            (Verb::Proclaim, Some(id)) => self.proclaim(id),
+            (Verb::Detach(number, millis), Some(id)) => {
+                self.end_runs(id).await;
+                self.detach(id, number, millis);
+            }
+            (Verb::Resign, Some(id)) => {
+                self.end_runs(id).await;
+                self.resign(id);
+            }
         }
     }
 
@@ -203,7 +228,7 @@ impl Runner {
     }
 
     /// The needs of a call about a guard.
-    fn of_guard(&self, id: u64) -> Option<Held> {
+    pub(crate) fn of_guard(&self, id: u64) -> Option<Held> {
         let state = self.shared.lock();
         let held = state.held.get(&id)?;
         Some(Held {
@@ -417,18 +442,8 @@ impl Runner {
         let ticket = {
             let label = format!("shutdown of client {client}");
             let mut op = crate::state::Op {
-                label,
-                kind: OpKind::Shutdown,
-                uses: Vec::new(),
                 client,
-                ask: Ask::default(),
-                started: Instant::now(),
-                limit: Some(grace),
-                parked: false,
-                was_parked: false,
-                starving: None,
-                hindered: None,
-                shut_out: false,
+                ..crate::state::Op::about(label, OpKind::Shutdown, &[])
             };
             op.limit = Some(grace + Duration::from_millis(20));
             self.shared.begin(op)
@@ -464,7 +479,8 @@ impl Runner {
             let mine = state.held.iter().filter(|(_, held)| through(&held.uses));
             mine.map(|(id, _)| *id).collect()
         };
-        for (_, task) in self.tasks.iter().filter(|(whose, _)| *whose == client) {
+        let of_tasks = self.tasks.iter().chain(&self.lookers);
+        for (_, task) in of_tasks.filter(|(whose, _)| *whose == client) {
             task.abort();
         }
         let calls: Vec<u64> = {
@@ -530,6 +546,10 @@ impl Runner {
         for engine in &state.engines {
             engine.faults().step_clock(millis.into());
         }
+        state.leapt = true;
+        for server in 0..state.engines.len() {
+            state.books.leapt(u8::try_from(server).unwrap_or(u8::MAX));
+        }
         for process in &mut state.processes {
             process.clock.jump(millis.into());
             process.trouble = now;
@@ -544,6 +564,7 @@ impl Runner {
     async fn stall(&self, length: Duration) {
         {
             let mut state = self.shared.lock();
+            state.leapt = true;
             for op in state.ops.values_mut() {
                 op.limit = op.limit.map(|limit| limit + length);
             }

@@ -20,7 +20,12 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
         .iter()
         .filter(|held| {
             let own = held.uses.iter().all(|used| used.client == client);
-            own && !held.tainted && held.over.is_none()
+            let spent = matches!(&*held.thing, crate::things::Thing::Grant(_));
+            // A hold belongs to the client through which its owner came first.
+            let elsewhere = state.held.values().any(|other| {
+                other.actor == held.actor && other.uses.iter().any(|used| used.client != client)
+            });
+            own && !spent && !elsewhere && !held.tainted && held.over.is_none()
         })
         .map(|held| held.actor)
         .collect();
@@ -43,7 +48,7 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
         }
     }
     for (spot, place) in &mut state.places {
-        if (spot.server, spot.database) == (seat.server, seat.database) && !clean {
+        if (spot.server, spot.database) == (seat.server, seat.database) && (!clean || lost_lately) {
             place.dead_until = place.dead_until.max(end);
         }
     }

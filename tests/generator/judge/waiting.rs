@@ -69,7 +69,9 @@ fn late(state: &mut State) {
             && let Some(dark) = state.dark_since(op.uses[0].spot.server, op.client)
         {
             let since = dark.max(op.hindered.unwrap_or(op.started)).elapsed();
-            if since > TOLERANCE + Duration::from_secs(4) {
+            // Who did not run could not give up.
+            let stalled = Duration::from_secs(if state.leapt { 5 } else { 0 });
+            if since > TOLERANCE + Duration::from_secs(4) + stalled {
                 broken = Some((
                     "OutageTolerance",
                     format!(
@@ -169,6 +171,8 @@ fn is_kept(state: &State, wanted: Use) -> bool {
         .filter_map(|held| at(&held.uses));
     match wanted.side {
         Side::Alone | Side::Quorum => long.next().is_some(),
+        // A lock goes from one to the next, and is not free in between.
+        Side::Absent => true,
         Side::Together => long.any(|side| side != Side::Together),
         // More than there are, or nobody knows how many: it waits until some are added.
         Side::Of(n) => {
@@ -210,7 +214,7 @@ impl Op {
 }
 
 /// Waits, is polled, and nothing of its own client is in its way.
-fn is_live(state: &State, op: &Op) -> bool {
+pub(super) fn is_live(state: &State, op: &Op) -> bool {
     let process = |used: &Use| state.processes.get(usize::from(used.client));
     op.kind == OpKind::Wait
         && !op.was_parked
@@ -220,7 +224,10 @@ fn is_live(state: &State, op: &Op) -> bool {
         })
         && !state.ops.values().any(|other| {
             // The owner's other call has the turn, and nobody polls it.
-            other.parked && other.ask.owner.is_some() && other.ask.owner == op.ask.owner
+            let in_its_way = |used: &Use| state.parked_at(used.spot, other.client);
+            other.ask.owner.is_some()
+                && other.ask.owner == op.ask.owner
+                && (other.parked || other.uses.iter().any(in_its_way))
         })
 }
 
@@ -245,6 +252,8 @@ fn asleep(state: &mut State, spot: Spot, seen: &Seen) {
         Family::Permits | Family::Leased => {
             !seen.foreign && most.is_some_and(|most| seen.number >= most)
         }
+        // By their own rule: what is free is not to be seen in one number.
+        Family::Rate | Family::Bucket => false,
     };
     let sleeper = waiting
         .iter()
@@ -328,10 +337,16 @@ fn blocked(state: &mut State, spot: Spot, seen: &Seen) {
         Family::Leased => place
             .total
             .is_some_and(|total| total - place.java_permits - counted >= want),
-        Family::Latch => false,
+        Family::Latch | Family::Rate | Family::Bucket => false,
     };
     let now = Instant::now();
-    let there = withheld && !busy && !several && !place.forgotten && now >= place.dead_until;
+    // A re-entry that was granted to a future that nobody polls counts on for as long as its owner's client lives.
+    let reentered = state
+        .ops
+        .values()
+        .any(|op| op.parked && op.ask.owner.is_some() && is_here(&op.uses));
+    let there =
+        withheld && !busy && !several && !reentered && !place.forgotten && now >= place.dead_until;
     let (label, calm) = (waiter.label.clone(), state.calm(&waiter.uses));
     let place = state.place(spot);
     if !there {
