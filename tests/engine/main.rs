@@ -16,6 +16,7 @@ mod lost_messages;
 mod lost_replies;
 mod members;
 mod multilock;
+mod multilock_hand_off;
 mod multilock_turns;
 mod observer;
 mod permit_crowd;

@@ -1,6 +1,7 @@
 //! The multi-lock on real servers: lost replies, a server that dies in the middle, members on two servers.
 
 use stanchion::{AcquireError, Client, Lock, Lockable, LostReason, MultiLock};
+use stanchion_core::primitive::LuaPart;
 use stanchion_testkit::{Matcher, Proxy, RedisServer, Then, eventually};
 
 use crate::support::*;
@@ -14,6 +15,11 @@ fn together(client: &Client) -> MultiLock {
     multi(&["a", "b", "c"].map(|name| lock(client, name, LONG)))
 }
 
+const JOINT: LuaPart = LuaPart::new(
+    "-- @joint.lua\n",
+    include_str!("../../crates/stanchion-multilock/lua/joint.lua"),
+);
+
 fn script(server: &RedisServer, text: &str) -> Matcher {
     Matcher::script(server.cli(&["SCRIPT", "LOAD", text]).as_text())
 }
@@ -24,8 +30,9 @@ async fn lost_replies_have_the_effect_of_once() {
         let Some(server) = server() else { return };
         let acquire = script(
             &server,
-            stanchion_core::in_line!(include_str!(
-                "../../crates/stanchion-multilock/lua/acquire.lua"
+            stanchion_core::in_line!(stanchion_core::woven!(
+                include_str!("../../crates/stanchion-multilock/lua/acquire.lua"),
+                JOINT
             )),
         );
         let release = script(

@@ -186,13 +186,27 @@ async fn what_java_sets_and_gives_back_is_understood() {
     assert_eq!(java.done("available").await.int(), 0);
 }
 
-/// Both wait for one limiter: nobody is starved where ours ask, and never is more granted than the rate.
+/// What a script did to the log: `(when in ms, command, its arguments after the key)`.
+fn write(line: &str) -> Option<(i64, String, Vec<&str>)> {
+    let (time, rest) = line.split_once(" [")?;
+    let (_, rest) = rest.split_once("] \"")?;
+    let mut words = rest.strip_suffix('"')?.split("\" \"");
+    let command = words.next()?.to_uppercase();
+    let writes = ["ZADD", "ZREM", "ZREMRANGEBYSCORE"].contains(&command.as_str());
+    let at = time.replace('.', "").parse::<i64>().ok()? / 1000;
+    (writes && words.next() == Some(LOG)).then(|| (at, command, words.collect()))
+}
+
+/// Both wait for one limiter: nobody is starved where ours ask, and no permit is given before another has come back.
+///
+/// The writes are looked at in the server's order, not in that of the scores: those of Java are the time at which it
+/// *sent* a request, so one that was long on its way has a score before that of a permit which was returned for it.
 #[tokio::test]
 async fn who_waits_beside_java_shares_with_it() {
     let Some(fleet) = Fleet::start().await else {
         return;
     };
-    let (rate, interval) = (20_u32, 500_i64);
+    let (rate, interval) = (20_usize, 500_i64);
     let java: Vec<_> = (0..4)
         .map(|n| fleet.java(&format!("java-{n}"), Kind::Limiter, "api"))
         .collect();
@@ -200,6 +214,7 @@ async fn who_waits_beside_java_shares_with_it() {
         .with("init", json!({"n": rate, "interval": interval}))
         .await
         .value();
+    let monitor = fleet.server.monitor();
     let over = Arc::new(AtomicBool::new(false));
     let (by_us, by_java) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut tasks = Vec::new();
@@ -224,13 +239,7 @@ async fn who_waits_beside_java_shares_with_it() {
             }
         }));
     }
-    let mut seen = BTreeMap::new();
-    for _ in 0..400 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        for (entry, score, permits) in log(&fleet) {
-            seen.insert(entry, (score, permits));
-        }
-    }
+    tokio::time::sleep(Duration::from_secs(8)).await;
     over.store(true, Ordering::Relaxed);
     for task in tasks {
         task.await.unwrap();
@@ -240,16 +249,28 @@ async fn who_waits_beside_java_shares_with_it() {
         by_java.load(Ordering::Relaxed),
     );
     assert!(ours > 30 && theirs > 30, "ours {ours}, Java's {theirs}");
-    let mut all: Vec<_> = seen.into_values().collect();
-    all.sort_unstable();
-    let (mut from, mut sum) = (0, 0);
-    for (at, permits) in &all {
-        sum += permits;
-        while all[from].0 + interval <= *at {
-            sum -= all[from].1;
-            from += 1;
+    let lines = monitor.lines();
+    let (mut taken, mut grants) = (BTreeMap::new(), 0);
+    for (at, command, words) in lines.iter().filter_map(|line| write(line)) {
+        match (command.as_str(), words.as_slice()) {
+            ("ZADD", [score, entry]) => {
+                grants += 1;
+                taken.insert(*entry, score.parse::<i64>().unwrap());
+                assert!(taken.len() <= rate, "{} taken at {at}", taken.len());
+            }
+            ("ZREM", entries) => {
+                let scores = entries.iter().filter_map(|entry| taken.remove(entry));
+                let last = scores.max().unwrap();
+                assert!(last + interval <= at, "{last} came back at {at}");
+            }
+            ("ZREMRANGEBYSCORE", ["0", last]) => {
+                let last: i64 = last.parse().unwrap();
+                assert!(last + interval <= at, "{last} came back at {at}");
+                taken.retain(|_, score| *score > last);
+            }
+            other => panic!("{other:?}"),
         }
-        assert!(sum <= rate, "{sum} in the interval that ends at {at}");
     }
+    assert_eq!(grants, ours + theirs);
     assert_eq!(fleet.server.cli(&["EXISTS", VALUE]).as_int(), 1);
 }

@@ -8,12 +8,14 @@
 --
 -- Returns  { the next cursor (0: all have been seen), number of keys seen, found, ... }
 --          found: { 'hold', key, ttl in ms, fields, field mode or '', field, value, field, value } at most two fields
+--                 { 'limiter', key, ttl in ms, fields }
 --                 { 'beside', key, ttl in ms, members }
 -- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(count): about 2 microseconds a key (measured with 1 million)
 local seen = redis.call('SCAN', ARGV[1], 'COUNT', ARGV[2])
 local result = { seen[1], #seen[2] }
+local of_limiter = { rate = true, interval = true, type = true, keepAliveTime = true }
 local sizes = { list = 'LLEN', zset = 'ZCARD', hash = 'HLEN' }
 -- A user without the right to a key sees it listed and may not read it: the key is passed over.
 local function ask(...)
@@ -40,6 +42,8 @@ for i = 1, #seen[2] do
       local hold = { 'hold', key, ask('PTTL', key) or -2, ask('HLEN', key) or 0, ask('HGET', key, 'mode') or '' }
       for j = 1, #fields do hold[#hold + 1] = fields[j] end
       result[#result + 1] = hold
+    elseif of_limiter[field] and tonumber(ask('HGET', key, 'rate')) and tonumber(ask('HGET', key, 'interval')) and tonumber(ask('HGET', key, 'type')) then
+      result[#result + 1] = { 'limiter', key, ask('PTTL', key) or -2, ask('HLEN', key) or 0 }
     end
   end
 end

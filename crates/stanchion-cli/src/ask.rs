@@ -63,6 +63,14 @@ pub(crate) async fn ask(args: AskArgs) -> Result<u8, Failure> {
             let rwlock = RwLock::new(&client, &args.name).map_err(Library)?;
             rwlock.request_release(reason).await
         }
+        Seen::Told(facts) if !facts.kind.is_shared_out() => {
+            let lock = Lock::new(&client, &args.name).map_err(Library)?;
+            lock.request_release(reason).await
+        }
+        Seen::Told(_) => {
+            let message = "nobody holds a limiter, so nobody can be asked";
+            return Err(Failure::new(exit::CONFIG, message));
+        }
         Seen::Semaphore(_) | Seen::Leased(_) | Seen::Latch(_) | Seen::Number(_) => {
             let message = "the holders of a semaphore or a latch cannot be asked";
             return Err(Failure::new(exit::CONFIG, message));

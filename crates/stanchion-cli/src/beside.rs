@@ -27,13 +27,19 @@ pub(crate) enum Part {
 }
 
 /// Prefixes, the kind they show (`None`: several kinds have it), and what they hold.
-const PREFIXES: [(&str, Option<Kind>, Part); 21] = [
+const PREFIXES: [(&str, Option<Kind>, Part); 27] = [
     ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
     ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
     ("stanchion_fair_waiters", Some(Kind::Fair), Part::Mark),
     ("stanchion_fair_heard", Some(Kind::Fair), Part::Heard),
     ("redisson_lock_token", None, Part::Rest),
-    ("stanchion_job_last", None, Part::Rest),
+    ("stanchion_job_last", Some(Kind::Job), Part::Mark),
+    ("stanchion_leader", Some(Kind::Election), Part::Mark),
+    ("stanchion_candidates", Some(Kind::Election), Part::Mark),
+    ("stanchion_candidate_seen", Some(Kind::Election), Part::Mark),
+    ("stanchion_candidate_rank", Some(Kind::Election), Part::Mark),
+    ("stanchion_heir", Some(Kind::Election), Part::Rest),
+    ("stanchion_bucket", Some(Kind::TokenBucket), Part::Mark),
     ("stanchion_line", None, Part::Line),
     ("stanchion_wake", None, Part::Rest),
     ("stanchion_rwlock_line", Some(Kind::Rwlock), Part::Line),
@@ -65,7 +71,11 @@ pub(crate) const RECORD: &str = "stanchion_client";
 const TOKEN: &str = "redisson_lock_token";
 
 /// Ends of keys that begin with the name.
-const LEASES: &[u8] = b":timeout";
+const SUFFIXES: [(&str, Kind, Part); 3] = [
+    ("timeout", Kind::LeasedSemaphore, Part::Leases),
+    ("value", Kind::RateLimiter, Part::Mark),
+    ("permits", Kind::RateLimiter, Part::Mark),
+];
 
 /// A key that stands beside a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,12 +89,16 @@ pub(crate) struct Beside {
 ///
 /// `x` and `{x}` share Redisson's keys; those are counted as `x`'s.
 pub(crate) fn owner_of(key: &[u8]) -> Option<Beside> {
-    if let Some(head) = key.strip_suffix(LEASES) {
+    for (suffix, kind, part) in SUFFIXES {
+        let head = key.strip_suffix(suffix.as_bytes());
+        let Some(head) = head.and_then(|head| head.strip_suffix(b":")) else {
+            continue;
+        };
         let name = unbraced(head).or_else(|| head.contains(&b'{').then_some(head))?;
         return Some(Beside {
             name: name.to_vec(),
-            kind: Some(Kind::LeasedSemaphore),
-            part: Part::Leases,
+            kind: Some(kind),
+            part,
         });
     }
     let at = key.iter().position(|byte| *byte == b':')?;
@@ -112,7 +126,34 @@ pub(crate) fn is_beside(key: &str) -> bool {
         .iter()
         .any(|prefix| key.starts_with(prefix))
         || key.contains("}:redisson_")
-        || key.ends_with(":timeout") && key.contains('{')
+        || key.contains('{') && SUFFIXES.iter().any(|(end, ..)| ends_with(key, end))
+}
+
+fn ends_with(key: &str, suffix: &str) -> bool {
+    let head = key.strip_suffix(suffix);
+    head.is_some_and(|head| head.ends_with(':'))
+}
+
+/// Why a rate limiter has no TTL.
+pub(crate) const LIMITER: &str = "rate limiters made without a keep-alive time";
+
+/// Why a key that stands beside names has no TTL; empty: it should have one.
+pub(crate) fn stays(key: &[u8]) -> &'static str {
+    let prefix = key.split(|byte| *byte == b':').next().unwrap_or_default();
+    let prefix = prefix.strip_suffix(b"_braced").unwrap_or(prefix);
+    match prefix {
+        b"stanchion_fence" | b"redisson_lock_token" => {
+            "counters of fencing tokens, which must not start again"
+        }
+        b"stanchion_origin" => "numbers that tell keyspaces apart",
+        b"redisson_lock_queue" | b"redisson_lock_timeout" | b"stanchion_fair_waiters" => {
+            "queues of fair locks, until their last waiter has left"
+        }
+        b"stanchion_permits" => "ledgers of permits, until the last is given back",
+        // Redisson's keys: a semaphore's, or another program's.
+        _ if !key.starts_with(b"stanchion_") => "permits, as Redisson keeps them",
+        _ => "",
+    }
 }
 
 /// Returns whether losing this key loses nothing: a token begins at the clock (P2), an origin only tells keyspaces apart, and what
@@ -136,10 +177,26 @@ pub(crate) fn keys_of(name: &Name) -> Vec<Vec<u8>> {
         .iter()
         .flat_map(|(prefix, ..)| [name.prefixed(prefix), name.prefixed_alone(prefix)])
         .collect();
-    keys.push(name.suffixed("timeout"));
+    keys.extend(SUFFIXES.map(|(suffix, ..)| name.suffixed(suffix)));
     let mut seen = std::collections::BTreeSet::new();
     keys.retain(|key| seen.insert(key.clone()));
     keys
+}
+
+/// The keys beside `name` whose presence shows what it is, of the kinds that the name's own key does not show.
+pub(crate) fn signs_of(name: &Name) -> Vec<(Kind, Vec<u8>)> {
+    let of_row = |(prefix, kind, part): &(&str, Option<Kind>, Part)| match (kind, part) {
+        (Some(kind @ (Kind::Election | Kind::Job | Kind::TokenBucket)), Part::Mark) => {
+            Some((*kind, name.prefixed_alone(prefix)))
+        }
+        _ => None,
+    };
+    PREFIXES.iter().filter_map(of_row).collect()
+}
+
+/// The log of a rate limiter.
+pub(crate) fn log_of(name: &Name) -> Vec<u8> {
+    name.suffixed("permits")
 }
 
 /// The keys that `name` shares with all names of its hash slot, with the patterns that allow them.
@@ -152,10 +209,14 @@ pub(crate) fn shared_keys(name: &Name) -> impl Iterator<Item = (Vec<u8>, String)
 /// The channel on which a release of `name` is told to Redisson's clients.
 pub(crate) fn channel_of(name: &Name, kind: Kind) -> Vec<u8> {
     match kind {
-        Kind::Lock | Kind::Fair => name.prefixed("redisson_lock__channel"),
+        Kind::Lock | Kind::Fair | Kind::Election | Kind::Job => {
+            name.prefixed("redisson_lock__channel")
+        }
         Kind::Rwlock => name.prefixed("redisson_rwlock"),
         Kind::Semaphore | Kind::LeasedSemaphore => name.prefixed("redisson_sc"),
         Kind::Latch => name.braced("redisson_countdownlatch__channel__"),
+        // Redisson's limiters have none.
+        Kind::RateLimiter | Kind::TokenBucket => name.prefixed("stanchion_limiter"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use stanchion::{Client, ClientConfig};
@@ -14,6 +15,9 @@ use crate::serve;
 
 /// The largest size of a URL file in bytes, more than any URL has.
 const LONGEST: u64 = 64 * 1024;
+
+/// The time for clean-up before the program ends.
+pub(crate) const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// The location of locks. Shared by the commands that work on a user's locks.
 #[derive(Debug, Args)]

@@ -34,6 +34,9 @@ pub(crate) struct Entry {
     /// The number of permits, free and taken, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) permits: Option<i64>,
+    /// In few words what is free or taken, of a kind that nobody holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<String>,
     pub(crate) held_ms: Option<u64>,
     /// The rest of the lease; `null`: not held, or without an end.
     pub(crate) lease_ms: Option<u64>,
@@ -81,7 +84,7 @@ impl HolderSeen {
     }
 
     /// Returns whether the server shows that the process which should hold has gone. A job at rest needs none.
-    fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.connected == Some(false) && !self.is_at_rest()
     }
 
@@ -122,6 +125,7 @@ impl Entry {
             holder: None,
             holders: 0,
             permits: None,
+            state: None,
             held_ms: None,
             lease_ms: None,
             waiting: None,
@@ -134,15 +138,23 @@ impl Entry {
     /// Reads the traces that a scan has found.
     pub(crate) fn of_traces(key: &[u8], traces: &Traces, people: &People) -> Self {
         let mut kinds: BTreeSet<Kind> = traces.beside.iter().filter_map(|b| b.kind).collect();
+        if traces.limiter {
+            kinds.insert(Kind::RateLimiter);
+        }
         if let Some(hold) = &traces.hold {
             if hold.mode.is_empty() {
-                // A fair lock and a lock are one hash.
-                if !kinds.contains(&Kind::Fair) {
+                // A fair lock, an election, a job and a lock are one hash.
+                if !kinds.iter().any(|kind| kind.is_a_lock()) {
                     kinds.insert(Kind::Lock);
                 }
             } else {
                 kinds.insert(Kind::Rwlock);
             }
+        }
+        let in_line = traces.beside.iter().any(|b| b.part == Part::Line);
+        // A resignation does not wake those who wait for a lock. The end of a job's run does.
+        if in_line && kinds.contains(&Kind::Election) {
+            kinds.insert(Kind::Lock);
         }
         let crowd =
             |beside: &crate::scan::Beside| beside.part == Part::Crowd && beside.kind.is_none();
@@ -151,11 +163,7 @@ impl Entry {
         }
         let kind = match kinds.first() {
             Some(kind) => Some(*kind),
-            None => traces
-                .beside
-                .iter()
-                .any(|b| b.part == Part::Line)
-                .then_some(Kind::Lock),
+            None => in_line.then_some(Kind::Lock),
         };
         let mut entry = Self::at_rest(key, kind);
         let members = |part| {
@@ -190,6 +198,8 @@ impl Entry {
         } else if queue > 0 && members(Part::Heard) == 0 {
             entry.trouble.push(Trouble::OrphanQueue(queue));
         }
+        // A bucket has no key in common with anything.
+        kinds.remove(&Kind::TokenBucket);
         if kinds.len() > 1 {
             entry
                 .trouble
@@ -207,6 +217,11 @@ impl Entry {
         people: &People,
     ) -> Self {
         let mut entry = Self::at_rest(key, kind);
+        if let Seen::Told(facts) = seen {
+            entry.add_facts(facts, people);
+            entry.waiting = entry.waiting.or(Some(waiting));
+            return entry;
+        }
         entry.owners = seen.owners();
         entry.waiting = seen.waiting();
         let (holder, left) = match seen {
@@ -238,7 +253,7 @@ impl Entry {
                 entry.leased(status);
                 (None, entry.lease_ms.map(Duration::from_millis))
             }
-            Seen::Latch(_) | Seen::Number(_) => (None, None),
+            Seen::Latch(_) | Seen::Number(_) | Seen::Told(_) => (None, None),
         };
         entry.waiting = entry.waiting.or(Some(waiting));
         entry.lease_ms = left.map(output::whole_millis);
@@ -278,24 +293,18 @@ impl Entry {
         self.permits = Some(status.available.saturating_add(taken));
     }
 
-    /// Returns the name of a semaphore as it is asked for, without the prefix. One that cannot be asked for is in trouble.
-    pub(crate) fn semaphore(&mut self, client: &Client, prefix: &str) -> Option<Vec<u8>> {
-        if !matches!(self.kind, Some(Kind::Semaphore | Kind::LeasedSemaphore)) {
-            return None;
-        }
-        let given = self.key.strip_prefix(prefix.as_bytes())?.to_vec();
-        if let Err(error) = client.name(&given) {
-            self.trouble.push(Trouble::Unusable(error.rule.to_string()));
-            return None;
-        }
-        Some(given)
-    }
-
-    /// Adds the permits of a semaphore.
-    pub(crate) fn add_permits(&mut self, seen: &Seen) {
+    /// Adds what no trace of a scan shows.
+    pub(crate) fn add(&mut self, seen: &Seen, people: &People) {
         match seen {
             Seen::Leased(status) => self.leased(status),
             Seen::Semaphore(status) => self.taken(status),
+            Seen::Told(facts) => {
+                let (held_ms, waiting) = (self.held_ms, self.waiting);
+                self.add_facts(facts, people);
+                self.held_ms = self.held_ms.or(held_ms);
+                self.waiting = self.waiting.or(waiting);
+                return;
+            }
             _ => {}
         }
         self.held = self.holders > 0;
@@ -307,6 +316,7 @@ impl Entry {
             && self.waiting.unwrap_or(0) == 0
             && self.trouble.is_empty()
             && self.permits.is_none()
+            && self.state.is_none()
     }
 
     /// Holders, in few words.
@@ -315,7 +325,7 @@ impl Entry {
             (_, Some(all)) => format!("{}/{all} taken", self.holders),
             (Some(_), None) if self.holders > 1 => format!("{} readers", self.holders),
             (Some(holder), None) => holder.brief(),
-            (None, None) => "-".into(),
+            (None, None) => self.state.clone().unwrap_or_else(|| "-".into()),
         }
     }
 
@@ -464,6 +474,10 @@ impl Entry {
         let more = match self.kind {
             // The queue has all of them, and each by itself.
             Some(Kind::Fair) => 0,
+            // Nobody waits by subscription.
+            Some(Kind::RateLimiter | Kind::TokenBucket) => 0,
+            // Each candidate of ours listens, too.
+            Some(Kind::Election) => heard.saturating_sub(waiting),
             Some(Kind::Latch) => heard,
             _ if waiting > 0 => heard.saturating_sub(1),
             _ => heard,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use stanchion::{Client, FairLock, Lock, RwLock};
+use stanchion::{Client, Election, FairLock, Lock, RwLock};
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
@@ -82,7 +82,10 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
     let held = holders.is_held() || args.yes;
     let released = held && release(&client, given, &holders).await?;
     if args.json {
-        let holder = holders.holder().map(HolderLine::new);
+        let holder = match holders.facts() {
+            Some(facts) => facts.holders.first().map(HolderLine::of),
+            None => holders.holder().map(HolderLine::new),
+        };
         output::json_line(&ReleaseLine {
             name: &name,
             released,
@@ -143,6 +146,10 @@ async fn holders(client: &Client, name: &[u8], kind: Option<Kind>) -> Result<See
             let message = "a semaphore or a latch is not held as a whole. Nothing was done";
             Err(Failure::new(exit::CONFIG, message))
         }
+        Seen::Told(facts) if facts.kind.is_shared_out() => {
+            let message = "a limiter is not held as a whole. Nothing was done";
+            Err(Failure::new(exit::CONFIG, message))
+        }
         seen => Ok(seen),
     }
 }
@@ -156,6 +163,10 @@ async fn release(client: &Client, name: &[u8], holders: &Seen) -> Result<bool, F
         Seen::Rwlock(_) => {
             let lock = RwLock::new(client, name).map_err(Library)?;
             lock.danger().force_release().await.map_err(Library)?
+        }
+        Seen::Told(facts) if facts.kind == Kind::Election => {
+            let election = Election::new(client, name).map_err(Library)?;
+            election.danger().depose().await.map_err(Library)?
         }
         // Only locks come here: see `holders`.
         _ => {
@@ -173,6 +184,11 @@ fn describe(holders: &Seen) -> String {
             Some(writer) => format!("the writer {} ({left})", writer.owner),
             None => format!("{} readers ({left})", status.reader_count),
         },
+        Seen::Told(facts) => {
+            let holders = facts.holders.iter();
+            let owners: Vec<&str> = holders.map(|held| held.owner.as_str()).collect();
+            format!("{} ({left})", owners.join(" "))
+        }
         _ => holders
             .holder()
             .map_or_else(String::new, |holder| format!("{} ({left})", holder.owner)),

@@ -1,4 +1,6 @@
 //! `stanchion inspect`: everything that the server tells of one name.
+//!
+//! Long: each kind, and each section, has its part of the page.
 
 use clap::Args;
 use serde::Serialize;
@@ -8,6 +10,7 @@ use crate::beside::{self, Part};
 use crate::connect::ServerArgs;
 use crate::entry::HolderSeen;
 use crate::exit::{self, Failure, Library};
+use crate::kinds::Facts;
 use crate::look::{Kind, Seen, ask_all, look};
 use crate::output;
 use crate::people::People;
@@ -47,9 +50,17 @@ pub(crate) struct Inspected {
     kind: Option<Kind>,
     server: String,
     state: String,
+    /// More of it, of an election, a job, a limiter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    facts: Option<serde_json::Map<String, serde_json::Value>>,
+    #[serde(skip)]
+    more: Vec<(&'static str, String)>,
     holders: Vec<HolderLine>,
     /// The fair lock's queue, in order.
     queue: Vec<Place>,
+    /// The candidates of an election, those first that asked longest ago.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    standing: Vec<HolderLine>,
     /// The processes that tell that they wait for it.
     waiters: Vec<WaiterLine>,
     /// `null`: not known.
@@ -139,13 +150,18 @@ async fn gather(
     let last_token = match seen {
         Seen::Lock(status) | Seen::Fair(status) => status.last_token,
         Seen::Rwlock(status) => status.last_token,
+        Seen::Told(facts) => facts.last_token,
         _ => None,
     };
+    let facts = seen.facts();
     Ok(Inspected {
         name: name.to_string(),
         kind,
         server: console.server().to_owned(),
         state: state(seen),
+        facts: facts.map(|facts| facts.json.clone()),
+        more: facts.map_or_else(Vec::new, |facts| facts.more.clone()),
+        standing: facts.map_or_else(Vec::new, |facts| standing(facts, people)),
         holders: holders(seen, people),
         queue,
         waiters: waiters(name, people),
@@ -163,6 +179,7 @@ fn kind_of(seen: &Seen, keys: &[KeyLine]) -> Option<Kind> {
         Seen::Semaphore(_) => Some(Kind::Semaphore),
         Seen::Leased(_) => Some(Kind::LeasedSemaphore),
         Seen::Latch(_) => Some(Kind::Latch),
+        Seen::Told(facts) => Some(facts.kind),
         Seen::Number(_) => None,
     }
 }
@@ -199,6 +216,7 @@ fn state(seen: &Seen) -> String {
         },
         Seen::Semaphore(status) => format!("{} permits free", status.available),
         Seen::Leased(status) => format!("{} of {} permits free", status.available, status.total),
+        Seen::Told(facts) => facts.state.clone(),
         Seen::Latch(0) => "open".into(),
         Seen::Latch(count) => format!("closed, {count} to go"),
         Seen::Number(number) => format!("the number {number}: permits of a semaphore, or a latch"),
@@ -256,8 +274,24 @@ fn holders(seen: &Seen, people: &People) -> Vec<HolderLine> {
             };
             permits.map(of).collect()
         }
+        Seen::Told(facts) => {
+            let holders = facts.holders.iter();
+            let of = |held: &crate::kinds::Held| {
+                line(&held.owner, held.count.into(), Some(held.what), held.left)
+            };
+            holders.map(of).collect()
+        }
         Seen::Latch(_) | Seen::Number(_) => Vec::new(),
     }
+}
+
+fn standing(facts: &Facts, people: &People) -> Vec<HolderLine> {
+    let line = |standing: &crate::kinds::Standing| HolderLine {
+        holder: HolderSeen::new(&standing.owner, 1, people),
+        what: Some(standing.what.clone()),
+        lease_ms: standing.left.map(output::whole_millis),
+    };
+    facts.standing.iter().map(line).collect()
 }
 
 /// The keys of a name that exist, with their sizes.
@@ -320,6 +354,9 @@ impl Inspected {
             kind: None,
             server: String::new(),
             state: "free".into(),
+            facts: None,
+            more: Vec::new(),
+            standing: Vec::new(),
             holders: Vec::new(),
             queue: Vec::new(),
             waiters: Vec::new(),
@@ -337,6 +374,11 @@ impl Inspected {
             self.state
         );
         let mut lines = table::wrapped(&head, width.unwrap_or(usize::MAX));
+        for (what, text) in &self.more {
+            let room = width.map_or(usize::MAX, |width| width.saturating_sub(2).max(1));
+            let told = table::wrapped(&format!("{what:<10}  {text}"), room);
+            lines.extend(told.iter().map(|line| format!("  {line}")));
+        }
         let mut section = |title: &str, table: Table| {
             if !table.rows.is_empty() {
                 lines.push(String::new());
@@ -346,6 +388,7 @@ impl Inspected {
         };
         section("Holders", self.holder_table());
         section("Queue", self.queue_table());
+        section("Candidates", self.standing_table());
         section("Waiting", self.waiter_table());
         section("Keys", self.key_table());
         if self.waiting_processes.is_some_and(|many| many > 0) || self.last_token.is_some() {
@@ -411,6 +454,21 @@ impl Inspected {
         Table {
             columns: columns(&[("PLACE", 0), ("OWNER", 14), ("PROCESS", 12)]),
             rows: self.queue.iter().map(row).collect(),
+        }
+    }
+
+    fn standing_table(&self) -> Table {
+        let row = |line: &HolderLine| Row {
+            cells: vec![
+                line.holder.owner.clone().into(),
+                line.holder.brief_process().into(),
+                line.what.clone().unwrap_or_default().into(),
+            ],
+            note: Cell::default(),
+        };
+        Table {
+            columns: columns(&[("OWNER", 14), ("PROCESS", 12), ("STANDS WITH", 12)]),
+            rows: self.standing.iter().map(row).collect(),
         }
     }
 

@@ -3,23 +3,18 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 use stanchion::{
-    Attempt, Client, Grant, Limit, LimitError, Limited, LimiterStatus, Quota, RateLimiter,
-    TokenBucket,
+    Attempt, Client, Grant, Limit, LimitError, Limited, Quota, RateLimiter, TokenBucket,
 };
 
-use crate::connect::ServerArgs;
+use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
 use crate::output;
 use crate::run::acquire::{Wait, parse_wait};
 use crate::run::launch::cannot_start;
-
-/// The time for clean-up before the command begins.
-const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Go on at a limited rate, over all machines.
 ///
@@ -170,36 +165,4 @@ fn refused<'a>(name: &'a str, limited: &Limited) -> Line<'a> {
         retry_after_ms: Some(output::whole_millis(limited.retry_after)),
         reset_after_ms: output::whole_millis(limited.reset_after),
     }
-}
-
-/// The status of `name`, if it is a rate limiter.
-pub(crate) async fn look(client: &Client, name: &str) -> Result<Option<LimiterStatus>, Failure> {
-    // The quota is that of a limiter that would be made, and a status makes none.
-    let quota = "1/s"
-        .parse()
-        .map_err(|error| Failure::new(exit::CONFIG, error))?;
-    // A name that no limiter can have is none's.
-    let Ok(api) = RateLimiter::new(client, name, quota) else {
-        return Ok(None);
-    };
-    // Whatever is wrong, the kinds that are looked for next say it.
-    Ok(api.status().await.ok().filter(|it| it.quota.is_some()))
-}
-
-/// What `stanchion status` says of a rate limiter.
-pub(crate) fn describe(name: &str, status: &LimiterStatus) -> String {
-    let rate = status.quota.map_or_else(String::new, |it| it.to_string());
-    let mut lines = vec![format!("{name}: {} of {rate} free", status.free.max(0))];
-    if status.free < 0 {
-        lines.push(format!("  booked      {}", -status.free));
-    }
-    if !status.next_free_in.is_zero() {
-        let next = output::rough(status.next_free_in);
-        lines.push(format!("  next        in {next}"));
-    }
-    if !status.full_again_in.is_zero() {
-        let full = output::rough(status.full_again_in);
-        lines.push(format!("  all free    in {full}"));
-    }
-    lines.join("\n")
 }

@@ -11,6 +11,7 @@ use stanchion::{
 use tokio::task::JoinSet;
 
 use crate::exit::{Failure, Library};
+use crate::kinds::{self, Facts};
 
 /// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
@@ -24,6 +25,10 @@ pub(crate) enum Kind {
     /// Permits with leases, as `run --permits` takes them.
     LeasedSemaphore,
     Latch,
+    Election,
+    Job,
+    RateLimiter,
+    TokenBucket,
 }
 
 impl Kind {
@@ -36,8 +41,47 @@ impl Kind {
             Self::Semaphore => "semaphore",
             Self::LeasedSemaphore => "permits",
             Self::Latch => "latch",
+            Self::Election => "election",
+            Self::Job => "job",
+            Self::RateLimiter => "limiter",
+            Self::TokenBucket => "bucket",
         }
     }
+
+    /// The kind of the word that processes use for it.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "lock" | "multilock" => Self::Lock,
+            "fair lock" => Self::Fair,
+            "rwlock_read" | "rwlock_write" => Self::Rwlock,
+            "semaphore" => Self::Semaphore,
+            "leased_semaphore" => Self::LeasedSemaphore,
+            "latch" => Self::Latch,
+            "election" | LOOKS_ON => Self::Election,
+            "job" => Self::Job,
+            "rate_limiter" => Self::RateLimiter,
+            "token_bucket" => Self::TokenBucket,
+            _ => return None,
+        })
+    }
+
+    /// Returns whether its holder is that of a lock: one hash, and so one lock, whatever else stands beside it.
+    pub(crate) const fn is_a_lock(self) -> bool {
+        matches!(self, Self::Lock | Self::Fair | Self::Election | Self::Job)
+    }
+
+    /// Returns whether nobody holds it as a whole, so that nobody can be made to give it back.
+    pub(crate) const fn is_shared_out(self) -> bool {
+        !self.is_a_lock() && !matches!(self, Self::Rwlock)
+    }
+}
+
+/// The word of those who want to know who leads: they wait for news, and for nothing that they could get.
+const LOOKS_ON: &str = "observer";
+
+/// Returns whether calls of this word wait for something that they get.
+pub(crate) fn is_wait(word: &str) -> bool {
+    word != LOOKS_ON
 }
 
 /// The status of a name on the server.
@@ -50,6 +94,8 @@ pub(crate) enum Seen {
     Semaphore(SemaphoreStatus),
     Leased(LeasedStatus),
     Latch(u64),
+    /// A kind of the folder `kinds`.
+    Told(Box<Facts>),
     /// A number of unknown meaning.
     Number(i64),
 }
@@ -65,6 +111,10 @@ impl Seen {
             Self::Rwlock(status) => {
                 let all = status.writer.iter().chain(&status.readers);
                 all.map(|holder| holder.owner.clone()).collect()
+            }
+            Self::Told(facts) => {
+                let holders = facts.holders.iter();
+                holders.map(|holder| holder.owner.clone()).collect()
             }
             Self::Semaphore(_) | Self::Leased(_) | Self::Latch(_) | Self::Number(_) => Vec::new(),
         };
@@ -84,6 +134,7 @@ impl Seen {
     pub(crate) fn remaining(&self) -> Option<Duration> {
         match self {
             Self::Rwlock(status) if status.is_held() => status.remaining,
+            Self::Told(facts) => facts.holders.first()?.left,
             _ => self.holder()?.remaining,
         }
     }
@@ -95,6 +146,7 @@ impl Seen {
             Self::Rwlock(status) => status.waiting_processes,
             Self::Semaphore(status) => status.waiting_processes,
             Self::Leased(status) => status.waiting_processes,
+            Self::Told(facts) => facts.waiting,
             Self::Latch(_) | Self::Number(_) => None,
         }
     }
@@ -107,6 +159,7 @@ impl Seen {
             Self::Semaphore(status) => status.available <= 0,
             Self::Leased(status) => status.available <= 0,
             Self::Latch(count) => *count > 0,
+            Self::Told(facts) => facts.held,
             Self::Number(number) => *number <= 0,
         }
     }
@@ -187,6 +240,14 @@ pub(crate) async fn look(
             let latch = CountDownLatch::new(client, name).map_err(Library)?;
             Ok(Seen::Latch(latch.count().await.map_err(Library)?))
         }
+        Some(kind) => told(client, name, kind).await,
+    }
+}
+
+async fn told(client: &Client, name: &[u8], kind: Kind) -> Result<Seen, Failure> {
+    match kinds::read(client, name, kind).await? {
+        Some(facts) => Ok(Seen::Told(Box::new(facts))),
+        None => Err(Failure::new(crate::exit::CONFIG, "an unknown kind")),
     }
 }
 
@@ -206,7 +267,22 @@ fn counted(mut status: FairLockStatus, waiting: Option<u64>) -> FairLockStatus {
     status
 }
 
+/// Detects the kind: first a limiter, whose hash is no lock; then what is a lock, and what the keys beside it make of it.
 async fn guess(client: &Client, name: &[u8]) -> Result<Seen, Failure> {
+    if let Some(limiter) = kinds::limiter::look(client, name).await? {
+        return Ok(Seen::Told(Box::new(limiter)));
+    }
+    let seen = guess_lock(client, name).await?;
+    let Seen::Lock(status) = &seen else {
+        return Ok(seen);
+    };
+    match kinds::beside_a_lock(client, name, status.is_held()).await? {
+        Some(kind) => told(client, name, kind).await,
+        None => Ok(seen),
+    }
+}
+
+async fn guess_lock(client: &Client, name: &[u8]) -> Result<Seen, Failure> {
     let fair = FairLock::new(client, name).map_err(Library)?.status().await;
     if !is_something_else(&fair) {
         let status = fair.map_err(Library)?;

@@ -11,7 +11,7 @@ use crate::connect::ServerArgs;
 use crate::entry::{self, Entry};
 use crate::exit::{self, Failure, Library};
 use crate::glob;
-use crate::look::{Kind, ask_all, look_by_itself};
+use crate::look::{Kind, ask_all, is_wait, look_by_itself};
 use crate::output;
 use crate::people::People;
 use crate::scan::{self, Limits};
@@ -101,17 +101,12 @@ pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
     Ok(exit::SUCCESS)
 }
 
-/// The kind of the word that processes use for it.
-fn kind_of(word: &str) -> Option<Kind> {
-    Some(match word {
-        "lock" | "multilock" | "job" => Kind::Lock,
-        "fair lock" => Kind::Fair,
-        "rwlock_read" | "rwlock_write" => Kind::Rwlock,
-        "semaphore" => Kind::Semaphore,
-        "leased_semaphore" => Kind::LeasedSemaphore,
-        "latch" => Kind::Latch,
-        _ => return None,
-    })
+/// Of two kinds that processes tell of one name, the one that says more: who waits for the lock of a job's name knows of no job.
+fn more_of(one: Option<Kind>, other: Option<Kind>) -> Option<Kind> {
+    match (one, other) {
+        (Some(Kind::Lock), Some(kind)) if kind.is_a_lock() => Some(kind),
+        _ => one.or(other),
+    }
 }
 
 /// Facts known of a name before its status is read.
@@ -147,9 +142,11 @@ pub(crate) fn heard_of(told: &Survey, pattern: &str) -> BTreeMap<Vec<u8>, Heard>
             let name = name.as_bytes();
             if glob::matches(pattern.as_bytes(), name) {
                 let heard = names.entry(name.to_vec()).or_default();
-                heard.kind = heard.kind.or_else(|| kind_of(kind));
-                heard.waiting += u64::from(waited.is_some());
-                heard.longest = heard.longest.max(waited);
+                heard.kind = more_of(heard.kind, Kind::of_word(kind));
+                if is_wait(kind) {
+                    heard.waiting += u64::from(waited.is_some());
+                    heard.longest = heard.longest.max(waited);
+                }
             }
         }
     }
@@ -199,17 +196,23 @@ pub(crate) async fn entries_of(
     let mut entries: Vec<Entry> = matching
         .map(|(name, traces)| Entry::of_traces(name, traces, people))
         .collect();
-    // The permits of a semaphore no trace of a scan shows.
-    let semaphores = entries.iter_mut().enumerate();
-    let semaphores: Vec<_> = semaphores
-        .filter_map(|(at, entry)| Some((at, entry.kind, entry.semaphore(client, prefix)?)))
+    // The permits of a semaphore, and when a leader was elected, no trace of a scan shows.
+    let asked = entries.iter_mut().enumerate();
+    let asked: Vec<_> = asked
+        .filter_map(|(at, entry)| Some((at, entry.kind, entry.question(client, prefix)?)))
         .collect();
-    let looks: Vec<_> = semaphores
+    let looks: Vec<_> = asked
         .iter()
         .map(|(_, kind, given)| look_by_itself(client, given, *kind))
         .collect();
-    for ((at, ..), seen) in semaphores.iter().zip(ask_all(looks).await) {
-        entries[*at].add_permits(&seen?);
+    for ((at, ..), seen) in asked.iter().zip(ask_all(looks).await) {
+        let entry = &mut entries[*at];
+        match seen {
+            Ok(seen) => entry.add(&seen, people),
+            // It has become something else since, or is two things: what the scan has found stays.
+            Err(failure) if failure.code() == exit::CONFIG && entry.is_told() => {}
+            Err(failure) => return Err(failure),
+        }
     }
     entry::add_subscribers(client, &mut entries).await;
     Ok(entries)

@@ -22,6 +22,7 @@ mod exit;
 mod force_release;
 mod glob;
 mod inspect;
+mod kinds;
 mod leader;
 mod limit;
 mod look;

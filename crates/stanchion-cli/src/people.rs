@@ -64,7 +64,8 @@ impl People {
         self.survey = Some(survey);
     }
 
-    /// The process of an owner, in few words: `billing@web-2 pid 4711`, or `billing@10.0.0.7:51324` where it does not tell more.
+    /// The process of an owner, in few words: `billing@web-2 pid 4711`, or `billing@10.0.0.7:51324` where it does not tell more;
+    /// `billing@local` over a socket.
     pub(crate) fn of(&self, owner: &Owner<'_>) -> Option<String> {
         if let Some(label) = self.labels.get(owner.client) {
             return Some(label.clone());
@@ -75,7 +76,12 @@ impl People {
         } else {
             &process.app
         };
-        Some(format!("{app}@{}", process.address))
+        // A socket of this machine: the server sees its path.
+        let place = match process.address.starts_with('/') {
+            true => "local",
+            false => &process.address,
+        };
+        Some(format!("{app}@{place}"))
     }
 
     /// For how long an owner has held, where it tells.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use stanchion::{
-    Client, FairHolder, FairLockStatus, FencingToken, HeldPermit, LeasedStatus, LimiterStatus,
-    PermitHolder, RwLockHolder, RwLockStatus, SemaphoreStatus,
+    Client, FairHolder, FairLockStatus, FencingToken, HeldPermit, LeasedStatus, PermitHolder,
+    RwLockHolder, RwLockStatus, SemaphoreStatus,
 };
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure};
-use crate::limit;
+use crate::kinds::{Facts, Held};
 use crate::look::{Kind, Seen, look};
 use crate::output;
 use crate::people::People;
@@ -52,11 +52,6 @@ pub(crate) struct StatusArgs {
 
 pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
-    if args.kind.is_none()
-        && let Some(limiter) = limit::look(&client, &args.name).await?
-    {
-        return of_limiter(&client, &args, &limiter);
-    }
     let seen = look(&client, args.name.as_bytes(), args.kind).await?;
     let full = client.name(&args.name).map_err(exit::Library)?;
     let missing = match seen.is_at_rest() {
@@ -79,35 +74,6 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     })
 }
 
-/// Shows a rate limiter.
-fn of_limiter(client: &Client, args: &StatusArgs, limiter: &LimiterStatus) -> Result<u8, Failure> {
-    let name = client.name(&args.name).map_err(exit::Library)?.to_string();
-    if args.json {
-        output::json_line(&LimiterLine {
-            name: &name,
-            kind: "rate-limiter",
-            held: limiter.free <= 0,
-            limiter,
-        })?;
-    } else {
-        output::line(&limit::describe(&name, limiter))?;
-    }
-    Ok(match args.check && limiter.free <= 0 {
-        true => exit::NO,
-        false => exit::SUCCESS,
-    })
-}
-
-/// The JSON of a rate limiter.
-#[derive(Debug, Serialize)]
-struct LimiterLine<'a> {
-    name: &'a str,
-    kind: &'static str,
-    held: bool,
-    #[serde(flatten)]
-    limiter: &'a LimiterStatus,
-}
-
 /// The processes of the holders that are known, by owner. Whoever may not ask learns of none.
 async fn processes(client: &Client, seen: &Seen) -> BTreeMap<String, String> {
     let owners = seen.owners();
@@ -128,6 +94,7 @@ impl Seen {
             Self::Semaphore(status) => status.available == 0,
             Self::Leased(status) => status.available == 0,
             Self::Latch(count) => *count == 0,
+            Self::Told(facts) => !facts.exists,
             Self::Number(_) => false,
         }
     }
@@ -186,6 +153,14 @@ enum Detail<'a> {
     },
     Number {
         number: i64,
+    },
+    Told {
+        #[serde(flatten)]
+        facts: &'a serde_json::Map<String, serde_json::Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        last_token: Option<FencingToken>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        waiting_processes: Option<u64>,
     },
 }
 
@@ -257,6 +232,14 @@ impl<'a> StatusLine<'a> {
             }
             Seen::Latch(count) => (Some(Kind::Latch), Detail::Latch { count: *count }),
             Seen::Number(number) => (None, Detail::Number { number: *number }),
+            Seen::Told(facts) => {
+                let detail = Detail::Told {
+                    facts: &facts.json,
+                    last_token: facts.last_token,
+                    waiting_processes: facts.waiting,
+                };
+                (Some(facts.kind), detail)
+            }
         };
         Self {
             name,
@@ -271,6 +254,14 @@ impl<'a> StatusLine<'a> {
 }
 
 impl<'a> HolderLine<'a> {
+    pub(crate) fn of(held: &'a Held) -> Self {
+        Self {
+            owner: &held.owner,
+            hold_count: held.count,
+            remaining_ms: held.left.map(output::whole_millis),
+        }
+    }
+
     pub(crate) fn new(holder: &'a FairHolder) -> Self {
         Self {
             owner: &holder.owner,
@@ -293,6 +284,7 @@ fn describe(
         Seen::Leased(status) => leased_lines(name, status),
         Seen::Latch(0) => vec![format!("{name}: open")],
         Seen::Latch(count) => vec![format!("{name}: closed, {count} to go")],
+        Seen::Told(facts) => told_lines(name, facts),
         Seen::Number(number) => vec![
             format!("{name}: {number}"),
             "  The free permits of a semaphore that nobody holds, or the count of a latch: \
@@ -338,6 +330,22 @@ fn lock_lines(name: &str, status: &FairLockStatus) -> Vec<String> {
         lines.push(format!("  queue       {} wait in line", status.queue_len));
     }
     last_token(&mut lines, status.last_token);
+    lines
+}
+
+fn told_lines(name: &str, facts: &Facts) -> Vec<String> {
+    let mut lines = vec![format!("{name}: {}", facts.state)];
+    for held in &facts.holders {
+        if held.count == 0 {
+            lines.push(format!("  rest        {}", lease_left(held.left)));
+        } else {
+            lines.push(format!("  owner       {}", held.owner));
+            lines.push(format!("  lease       {}", lease_left(held.left)));
+        }
+    }
+    let more = facts.more.iter();
+    lines.extend(more.map(|(what, text)| format!("  {what:<10}  {text}")));
+    last_token(&mut lines, facts.last_token);
     lines
 }
 

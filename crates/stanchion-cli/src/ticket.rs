@@ -7,13 +7,10 @@ use clap::Args;
 use serde::Serialize;
 use stanchion::{AcquireOptions, AdoptError, Client, FairLock, Guard, HoldTicket, Lease, Lock};
 
-use crate::connect::ServerArgs;
+use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
 use crate::output;
 use crate::run::{Wait, parse_lease, parse_wait};
-
-/// The time for clean-up before the program ends.
-const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Take a lock and leave it held, for a time: prints its ticket, with which `stanchion release` frees it.
 ///

@@ -1,9 +1,12 @@
 //! Faults of names, with meaning and advice. Shown by `ls`, `inspect` and `doctor`.
 
+use std::time::Duration;
+
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 use crate::look::Kind;
 use crate::table::Tone;
+use crate::wording::age;
 
 /// Something about a name that an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub(crate) enum Trouble {
     ManyFields(u64),
     /// The queue of a fair lock in which nobody lives.
     OrphanQueue(u64),
+    /// Redisson has dated entries of a rate limiter so far in the future.
+    ClockAhead(Duration),
     /// The name cannot be used on this server, by the rule.
     Unusable(String),
 }
@@ -41,6 +46,7 @@ impl Trouble {
             Self::TwoKinds(_) => "two-kinds",
             Self::ManyFields(_) => "many-fields",
             Self::OrphanQueue(_) => "orphan-queue",
+            Self::ClockAhead(_) => "clock-ahead",
             Self::Unusable(_) => "unusable-name",
         }
     }
@@ -53,6 +59,7 @@ impl Trouble {
             Self::TwoKinds(_) => "two kinds".into(),
             Self::ManyFields(fields) => format!("{fields} fields"),
             Self::OrphanQueue(_) => "free, dead queue".into(),
+            Self::ClockAhead(ahead) => format!("clock {} ahead", age(*ahead)),
             Self::Unusable(_) => "unusable name".into(),
         }
     }
@@ -77,6 +84,10 @@ impl Trouble {
             Self::OrphanQueue(places) => format!(
                 "nobody holds, and of the {places} in its queue no process has been heard for 8 s"
             ),
+            Self::ClockAhead(ahead) => format!(
+                "Redisson has taken permits by a clock that is {} ahead: they come back so much late, and it gives back others' too early",
+                age(*ahead)
+            ),
             Self::Unusable(rule) => format!("no synchronizer can have this name here: {rule}"),
         }
     }
@@ -96,6 +107,10 @@ impl Trouble {
             Self::ManyFields(_) => "find the program that writes it; choose another name".into(),
             Self::OrphanQueue(_) => {
                 "the next fair acquire removes it; Redisson's waiters leave by their deadlines"
+                    .into()
+            }
+            Self::ClockAhead(_) => {
+                "set the clocks of all machines with Redisson by NTP, slewing and not stepping"
                     .into()
             }
             Self::Unusable(_) => "choose another name".into(),

@@ -85,6 +85,7 @@ impl State {
                 (holders.collect(), Some(status.available))
             }
             Seen::Latch(count) => (Vec::new(), i64::try_from(*count).ok()),
+            Seen::Told(facts) => (seen.owners(), facts.number),
             Seen::Number(number) => (Vec::new(), Some(*number)),
         };
         Self {

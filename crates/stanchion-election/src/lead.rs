@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use stanchion_core::{AcquireError, LostReason, Rejection, ReleaseError};
+use stanchion_core::{AcquireError, FencingToken, LostReason, Rejection, ReleaseError};
 use tokio::sync::watch;
 use tokio::time::sleep;
+use tracing::Instrument as _;
 
 use crate::election::Election;
 use crate::leadership::Leadership;
@@ -203,6 +204,7 @@ impl<W> Lead<W> {
                     let is_bad = matches!(last, TermEnd::Failed(_) | TermEnd::Panicked(_));
                     end.failed += u64::from(matches!(last, TermEnd::Failed(_)));
                     end.panicked += u64::from(matches!(last, TermEnd::Panicked(_)));
+                    self.election.handle.tell(|it| it.term(word(&last)));
                     end.last = last;
                     if over || self.once {
                         return Ok(end);
@@ -243,7 +245,15 @@ impl<W> Lead<W> {
         let last = {
             let work = &mut self.work;
             let view = Term::of(&term);
-            let mut work = pin!(caught(async { work(view, Stop::new(asked)).await }));
+            // What the work logs stands in the span of its term.
+            let span = tracing::debug_span!(
+                "term",
+                kind = "election",
+                name = %term.name(),
+                token = term.fencing_token().map(FencingToken::get),
+            );
+            let work = async { work(view, Stop::new(asked)).await };
+            let mut work = pin!(caught(work).instrument(span));
             let mut lost = pin!(term.lost());
             // The loss first: after a pause of the process the work must not take another step (P5).
             let mut stopped = tokio::select! {
@@ -303,6 +313,18 @@ impl<W> fmt::Debug for Lead<W> {
             .field("drain", &self.drain)
             .field("once", &self.once)
             .finish_non_exhaustive()
+    }
+}
+
+/// The label of an end.
+const fn word(end: &TermEnd) -> &'static str {
+    match end {
+        // None that this is asked of.
+        TermEnd::NeverElected | TermEnd::Ended => "ended",
+        TermEnd::Failed(_) => "failed",
+        TermEnd::Panicked(_) => "panicked",
+        TermEnd::Lost(_) => "lost",
+        TermEnd::Dropped => "dropped",
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Resend, Synchronizer};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Client, Fencing, InvalidName, Lease, Name, QueryError, Rejection,
-    ReleaseError,
+    AcquireError, AcquireOptions, Client, Fencing, FencingToken, InvalidName, Lease, Name,
+    QueryError, Rejection, ReleaseError,
 };
 use stanchion_lock::Lock;
+use tracing::Instrument as _;
 
 use crate::guard::{JobGuard, JobRun};
 use crate::outcome::{Begun, JobStatus, Outcome, Refused, Unknown, refused};
@@ -240,15 +241,31 @@ impl Job {
         };
         let run = guard.seen();
         // The call of `work` is part of the work: it may block or panic, too.
-        let worked = guard.run(async { work(run).await }).await;
+        // What the work logs stands in the span of its run.
+        let span = tracing::debug_span!(
+            "run",
+            kind = "job",
+            name = %self.name(),
+            tick = tick.map(tracing::field::display),
+            token = guard.fencing_token().map(FencingToken::get),
+        );
+        let work = async { work(run).await }.instrument(span);
+        let worked = guard.run(work).await;
         let out = match worked {
             Ok(out) => out,
             Err(lost) => {
                 let reason = lost.reason;
+                self.handle.tell(|observer| observer.job("lost"));
                 return Ok(Outcome::Lost { reason, done: None });
             }
         };
-        match guard.release().await {
+        let released = guard.release().await;
+        let outcome = match &released {
+            Err(ReleaseError::Lost(_)) => "lost",
+            _ => "done",
+        };
+        self.handle.tell(|observer| observer.job(outcome));
+        match released {
             Ok(()) => Ok(Outcome::Done(out)),
             // P8: it ended under nobody knows whose hold.
             Err(ReleaseError::Lost(lost)) => Ok(Outcome::Lost {
@@ -349,8 +366,14 @@ impl Job {
             Err(refusal) => refusal,
         };
         match refused(&refusal) {
-            Refused::Held(holder, free_by) => Ok(Begun::Skipped { holder, free_by }),
-            Refused::Ran(tick, at) => Ok(Begun::Already { tick, at }),
+            Refused::Held(holder, free_by) => {
+                self.handle.tell(|observer| observer.job("skipped"));
+                Ok(Begun::Skipped { holder, free_by })
+            }
+            Refused::Ran(tick, at) => {
+                self.handle.tell(|observer| observer.job("already"));
+                Ok(Begun::Already { tick, at })
+            }
             Refused::Rejected(rejection) => Err(self.rejected(rejection)),
             Refused::Unknown(why) => {
                 let tick = tick.map_or_else(String::new, |tick| tick.to_string());

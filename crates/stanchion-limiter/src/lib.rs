@@ -32,6 +32,8 @@
 
 mod bucket;
 mod keys;
+#[cfg(feature = "tower")]
+mod layer;
 mod limited;
 mod limiter;
 mod quota;
@@ -41,6 +43,8 @@ mod status;
 mod verbs;
 
 pub use bucket::TokenBucket;
+#[cfg(feature = "tower")]
+pub use layer::{LayerError, LimitLayer, LimitService, Limiting};
 pub use limited::{Attempt, Grant, LimitError, Limited};
 pub use limiter::{QuotaScope, RateLimiter, Usage, Waiting};
 pub use quota::{InvalidQuota, Limit, Quota};

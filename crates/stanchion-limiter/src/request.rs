@@ -31,6 +31,11 @@ impl Asking {
         }
     }
 
+    fn tell_limited(&self) {
+        let kind = self.sync.kind().name();
+        self.handle.tell(|observer| observer.limited(kind));
+    }
+
     fn facts(&self) -> Facts {
         self.answer.last().unwrap_or_default()
     }
@@ -47,6 +52,7 @@ impl Asking {
             Ok(hold) => Ok(Grant::new(hold, self.permits, self.facts())),
             // P8: it was decided, and nothing is under way.
             Err(AcquireError::TimedOut { free_by: None, .. }) if self.answer.was_refused() => {
+                self.tell_limited();
                 Err(self.facts().limited().into())
             }
             Err(error) => Err(error.into()),
@@ -61,7 +67,10 @@ impl Asking {
             .try_acquire(&self.sync, &options, Lease::default());
         Ok(match asked.await? {
             Some(hold) => Attempt::Granted(Grant::new(hold, self.permits, self.facts())),
-            None => Attempt::Limited(self.facts().limited()),
+            None => {
+                self.tell_limited();
+                Attempt::Limited(self.facts().limited())
+            }
         })
     }
 }

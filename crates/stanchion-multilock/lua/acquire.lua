@@ -19,52 +19,20 @@
 -- Replay   grants again with a new, larger token: counts are set, never incremented (P6)
 -- Wakes    nobody; except for locks that it cannot keep, or was asked to try and leaves: as a release does (R12)
 -- Cost     O(locks), each with O(log n) for n processes in its line
-local call = redis.call
-local locks, publish = ARGV[4] + 0, ARGV[5]
+-- @joint.lua
 local ask, arrived, hears = string.match(ARGV[6], '^(%l+) ?(%d*) ?(%d*)$')
 local place = ARGV[1] .. '+'
-local lock, fence, line, wake, base
-local function at(i)
-  lock, line, wake, base = KEYS[i], KEYS[locks + i], KEYS[2 * locks + i], ARGV[6 + i]
-  local counter = ARGV[6 + locks + i] + 0
-  fence = counter > 0 and KEYS[3 * locks + counter] or lock
-end
 
-local us, ttls, token, taken = 0, {}, 0, 0
-local function take()
-  if #KEYS > 3 * locks then
-    -- P2: one token above the last of every counter, max(last + 1, now), compared as numbers (R5).
-    token = us
-    for i = 3 * locks + 1, #KEYS do
-      local last = call('GET', KEYS[i])
-      if last then
-        local n = tonumber(last)
-        -- R17. Nothing has changed yet.
-        if not n or n % 1 ~= 0 or n >= 9007199254740991 then
-          error(redis.error_reply('WRONGTYPE the fencing counter ' .. KEYS[i] .. ' is not a whole number below 2^53 - 1'))
-        end
-        if n >= token then token = n + 1 end
-      end
-    end
-    for i = 3 * locks + 1, #KEYS do call('SET', KEYS[i], string.format('%.0f', token)) end
-  end
-  for i = 1, locks do
-    taken = i
-    call('HSET', KEYS[i], ARGV[1], '1')
-    -- Never shorten (R3).
-    if (ttls[i] or -2) < ARGV[2] + 0 then call('PEXPIRE', KEYS[i], ARGV[2]) end
-  end
-end
-
-local done, problem
+local problem
 -- The common case, without the functions for lines: nobody holds and nobody waits.
 if locks <= 1000 and call('EXISTS', unpack(KEYS, 1, 2 * locks)) == 0 then
   local time = call('TIME')
   us = time[1] * 1000000 + time[2]
   -- P3: a request that outlived its caller takes nothing.
   if us > ARGV[3] + 0 then return -1 end
-  done, problem = pcall(take)
-  if done then return token end
+  local done, result = pcall(take)
+  if done then return result end
+  problem = result
 end
 
 -- @line.lua
@@ -126,13 +94,14 @@ if not problem then
 
   -- P3. Checked after busy, which takes nothing either.
   if us > ARGV[3] + 0 then return -1 end
-  done, problem = pcall(take)
+  local done, result = pcall(take)
   if done then
     if ask ~= 'try' and ask ~= 'poll' and ask ~= 'new' then
       for i = 1, locks do call('ZREM', KEYS[locks + i], place) end
     end
-    return token
+    return result
   end
+  problem = result
 end
 -- All or nothing, also when rights are missing; and no lock without a TTL stays behind (R9).
 for i = 1, taken do

@@ -30,7 +30,8 @@ use crate::scripts::Joint;
 /// * Members that are plain `Lock`s of one client, on a cluster in one slot, are acquired by **one script** and released by
 ///   one: two commands for any number of them, and none is held while it waits for the others. They share one lease, and
 ///   those that mint tokens share one fencing token. If other owners hold the members in turns, so that all are never free
-///   together, the acquire switches to the other way after 16 refusals by changing members.
+///   together, the acquire switches to the other way after 16 refusals by changing members. The next task of this process gets
+///   them by one script, if it wants the same locks and is the first to wait for one of them; after 8 in a row they are released.
 /// * Any other mix is acquired **one after the other**, with a command for each, and released again when one cannot be
 ///   acquired. Members already acquired stay held, and renewed, while it waits for the rest.
 ///

@@ -3,15 +3,22 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stanchion_core::primitive::{
-    Arg, Call, Hint, Holders, Item, Kind, Line, Part, Placed, Reply, Request, Script, ServerLine,
-    Synchronizer, renew_field,
+    Arg, Call, HandOff, Hint, Holders, Item, Kind, Line, LuaPart, Part, Placed, Reply, Request,
+    Script, ServerLine, Synchronizer, renew_field,
 };
-use stanchion_core::{Lease, Name, WireOwner, in_line};
+use stanchion_core::{Lease, Name, WireOwner, in_line, woven};
 use tokio::sync::Notify;
+
+/// What the scripts that give the locks to an owner have in common.
+const JOINT: LuaPart = LuaPart::new("-- @joint.lua\n", include_str!("../lua/joint.lua"));
 
 static ACQUIRE: Script<4, 7> = Script::new(
     "multilock/acquire",
-    in_line!(include_str!("../lua/acquire.lua")),
+    in_line!(woven!(include_str!("../lua/acquire.lua"), JOINT)),
+);
+static HAND_OFF: Script<4, 7> = Script::new(
+    "multilock/hand_off",
+    in_line!(woven!(include_str!("../lua/hand_off.lua"), JOINT)),
 );
 static RELEASE: Script<4, 5> = Script::new(
     "multilock/release",
@@ -138,6 +145,19 @@ impl Joint {
         u64::try_from(self.locks.len()).unwrap_or(u64::MAX)
     }
 
+    /// The call of a script that gives all to the requester; `word`: the argument that each has for itself.
+    fn take(&self, script: &'static Script<4, 7>, request: &Request<'_>, word: &str) -> Call {
+        let common = [
+            request.owner.as_str().into(),
+            request.lease.millis().into(),
+            request.not_after.into(),
+            self.count().into(),
+            self.publish.into(),
+            word.into(),
+        ];
+        script.batch(&self.keys(), common.into_iter().chain(self.each()))
+    }
+
     fn free(&self, owner: &WireOwner, places: bool) -> Call {
         let common = [
             owner.as_str().into(),
@@ -174,16 +194,7 @@ impl Synchronizer for Joint {
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {
-        let ask = request.ask();
-        let common = [
-            request.owner.as_str().into(),
-            request.lease.millis().into(),
-            request.not_after.into(),
-            self.count().into(),
-            self.publish.into(),
-            ask.as_ref().into(),
-        ];
-        ACQUIRE.batch(&self.keys(), common.into_iter().chain(self.each()))
+        self.take(&ACQUIRE, request, request.ask().as_ref())
     }
 
     fn in_parts(&self) -> bool {
@@ -205,6 +216,10 @@ impl Synchronizer for Joint {
             .collect()
     }
 
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        Some(self)
+    }
+
     /// Moves the wait to the lock that was found held.
     fn hint(&self, rest: &[Reply]) -> Hint {
         let number = rest
@@ -224,6 +239,12 @@ impl Synchronizer for Joint {
 
     fn line(&self) -> Option<&dyn ServerLine> {
         Some(self)
+    }
+}
+
+impl HandOff for Joint {
+    fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
+        self.take(&HAND_OFF, to, from.as_str())
     }
 }
 

@@ -59,6 +59,26 @@ pub trait Observer: Send + Sync + 'static {
     /// A connection that was lost is open again.
     fn reconnected(&self) {}
 
+    /// A request for permits of a limiter was turned down: a try, or a wait that cannot end before its deadline.
+    fn limited(&self, kind: &'static str) {
+        let _ = kind;
+    }
+
+    /// Permits of a limiter were granted for a moment `ahead`, and its caller waits for that.
+    fn booked(&self, kind: &'static str, ahead: Duration) {
+        let _ = (kind, ahead);
+    }
+
+    /// An attempt to run a job has ended: `done`, `lost`, `skipped` or `already`.
+    fn job(&self, outcome: &'static str) {
+        let _ = outcome;
+    }
+
+    /// A term of an election's `lead` has ended: `ended`, `failed`, `panicked`, `lost` or `dropped`.
+    fn term(&self, end: &'static str) {
+        let _ = end;
+    }
+
     /// The present figures, once a second.
     fn gauges(&self, now: &Gauges) {
         let _ = now;

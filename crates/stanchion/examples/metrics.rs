@@ -10,7 +10,9 @@ mod serving;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-use stanchion::{AcquireOptions, Client, FairLock, LeasedSemaphore, Lock, RwLock};
+use stanchion::{
+    AcquireOptions, Client, Election, FairLock, Job, LeasedSemaphore, Lock, RateLimiter, RwLock,
+};
 use tokio::net::TcpListener;
 
 /// From 1 ms, a round trip and a bit, to a minute, twice the default lease.
@@ -38,7 +40,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Starts tasks that contend for everything that has a metric.
-async fn load(client: &Client) -> Result<(), stanchion::Error> {
+async fn load(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     let (lock, fair) = (
         Lock::new(client, "orders")?,
         FairLock::new(client, "tickets")?,
@@ -94,6 +96,32 @@ async fn load(client: &Client) -> Result<(), stanchion::Error> {
                 return;
             }
         }
+    });
+    paced(client)
+}
+
+async fn work() {
+    tokio::time::sleep(Duration::from_millis(200)).await;
+}
+
+/// Starts tasks that go on at a rate, run a job, and lead.
+fn paced(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    let partner = RateLimiter::new(client, "partner", "20/s".parse()?)?;
+    let (job, election) = (Job::new(client, "cleanup")?, Election::new(client, "head")?);
+    let (waiting, asking) = (partner.clone(), partner);
+    tokio::spawn(async move { while waiting.acquire().await.is_ok() {} });
+    tokio::spawn(async move {
+        while asking.try_acquire().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    tokio::spawn(async move { while job.run(|_| work()).await.is_ok() {} });
+    tokio::spawn(async move {
+        let term = |_, _| async move {
+            work().await;
+            Ok::<_, std::convert::Infallible>(())
+        };
+        while election.lead("example", term).once().await.is_ok() {}
     });
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use stanchion::{AcquireOptions, Client, Lease, Lock};
+use stanchion::{AcquireOptions, Client, Election, Job, Lease, Lock, Outcome, RateLimiter, Tick};
 
 /// The value of the series that begins with `series`.
 fn value(text: &str, series: &str) -> Option<f64> {
@@ -21,6 +21,25 @@ async fn eventually(metrics: &PrometheusHandle, wanted: impl Fn(&str) -> bool) -
     })
     .await;
     text
+}
+
+/// An event of each kind that limiters, jobs and elections have.
+async fn newer_kinds(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    let api = RateLimiter::new(client, "api", "1/200ms".parse()?)?;
+    api.acquire().await?;
+    assert!(api.try_acquire().await?.granted().is_none());
+    assert!(api.acquire_timeout(Duration::ZERO).await.is_err());
+    api.acquire().await?;
+    let job = Job::new(client, "job")?;
+    let tick = Tick::every(Duration::from_secs(86_400))?;
+    let run = job.run_tick(tick, |_| async { job.begin().await.map(drop) });
+    assert!(matches!(run.await?, Outcome::Done(Ok(()))));
+    let again = job.run_tick(tick, |_| async {}).await?;
+    assert!(matches!(again, Outcome::Already { .. }));
+    let election = Election::new(client, "election")?;
+    let end = election.lead("v", |_, _| async { Err::<(), _>("failed") });
+    assert_eq!(end.once().await?.failed, 1);
+    Ok(())
 }
 
 // One test for one process: it has one recorder.
@@ -68,6 +87,7 @@ async fn every_metric_is_described_and_the_gauges_are_those_of_all_clients() {
         Some(0.0),
         "an alert needs the zero:\n{text}"
     );
+    newer_kinds(&a).await.unwrap();
     renewed.unwrap().release().await.unwrap();
     held.0.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
@@ -94,7 +114,19 @@ async fn every_metric_is_described_and_the_gauges_are_those_of_all_clients() {
     let rows: Vec<_> = rows
         .filter(|(_, kind)| ["counter", "gauge", "histogram"].contains(kind))
         .collect();
-    assert_eq!(rows.len(), 13);
+    assert_eq!(rows.len(), 17);
+    for (series, times) in [
+        ("stanchion_limited_total{kind=\"rate_limiter\"}", 2.0),
+        ("stanchion_booked_seconds_count{kind=\"rate_limiter\"}", 1.0),
+        ("stanchion_job_runs_total{outcome=\"done\"}", 1.0),
+        ("stanchion_job_runs_total{outcome=\"skipped\"}", 1.0),
+        ("stanchion_job_runs_total{outcome=\"already\"}", 1.0),
+        ("stanchion_job_runs_total{outcome=\"lost\"}", 0.0),
+        ("stanchion_terms_total{end=\"failed\"}", 1.0),
+        ("stanchion_terms_total{end=\"ended\"}", 0.0),
+    ] {
+        assert_eq!(value(&text, series), Some(times), "{series}:\n{text}");
+    }
     for (name, kind) in rows {
         // Without buckets this exporter shows a histogram as a summary.
         let kind = if kind == "histogram" { "summary" } else { kind };

@@ -30,6 +30,7 @@ use self::prize::Prize;
 use self::rounds::Rounds;
 use self::summary::Summary;
 use self::worker::Worker;
+use crate::connect::SHUTDOWN;
 use crate::exit::{self, Failure, Library};
 use crate::output;
 
@@ -43,9 +44,6 @@ const PREFIX: &str = "stanchion-demo:";
 const NODES: usize = 3;
 /// The time between two checks of the server.
 const LOOK: Duration = Duration::from_millis(50);
-/// The time for releases at the end.
-const SHUTDOWN: Duration = Duration::from_secs(2);
-
 /// Watch many workers contend, and a detector count overlapping holders.
 ///
 /// The workers are spread over three clients, as if in three processes. Without --url everything runs inside this

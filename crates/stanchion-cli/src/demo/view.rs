@@ -100,7 +100,7 @@ impl View<'_> {
         frame.render_widget(Paragraph::new(self.names(names)), names);
     }
 
-    /// What `top` shows of the names.
+    /// The names as `top` shows them.
     fn names(&self, area: Rect) -> Vec<Line<'static>> {
         let width = usize::from(area.width).max(20);
         let (blocks, tones) = entry::live(self.names, ["LONGEST", "HELD"], width);

@@ -1,5 +1,6 @@
 //! `stanchion doctor`: whether the server is fit for locks, and what is wrong with those it has.
 
+mod clocks;
 mod deadlocks;
 mod finding;
 mod names;
@@ -22,7 +23,8 @@ use crate::table;
 
 /// Check that the server is fit for locks: its settings, a user's rights, the clocks, that messages arrive, and that nobody waits for each other.
 ///
-/// With --scan also every name: holds without a TTL or without a living holder, dead queues, names of two kinds.
+/// With --scan also every name: holds without a TTL or without a living holder, dead queues, names of two kinds, keys without a TTL
+/// and why, limiters that a process with a wrong clock uses.
 ///
 /// Changes nothing, except that it takes and releases one lock of its own (stanchion-doctor-…) to see whether messages arrive.
 #[derive(Debug, Args)]

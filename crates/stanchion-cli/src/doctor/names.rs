@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use stanchion::Client;
 
+use super::clocks;
 use super::finding::{Finding, Level};
+use crate::beside;
 use crate::entry::Entry;
 use crate::exit::Failure;
 use crate::look::Kind;
@@ -30,7 +32,8 @@ pub(super) async fn check(
     people: &People,
 ) -> Result<Vec<Finding>, Failure> {
     let found = scan::scan(client, limits.limits()).await?;
-    let entries = entries_of(client, &found, pattern, prefix, people).await?;
+    let mut entries = entries_of(client, &found, pattern, prefix, people).await?;
+    clocks::check(client, &mut entries).await;
     let mut findings = Vec::new();
     if !found.complete {
         findings.push(Finding::skip(
@@ -70,6 +73,7 @@ pub(super) async fn check(
         .iter()
         .filter(|entry| still.contains(&entry.key) && entry.trouble.is_empty());
     findings.extend(lost.take(MOST).map(lost_wake));
+    findings.extend(endless(&found));
     if findings.iter().all(|finding| finding.level <= Level::Skip) {
         let what = format!(
             "{} names among {} keys, nothing wrong with them",
@@ -79,6 +83,43 @@ pub(super) async fn check(
         findings.push(Finding::ok("names", what));
     }
     Ok(findings)
+}
+
+/// Keys without a TTL, with the reason; a warning where there is none.
+fn endless(found: &scan::Found) -> Vec<Finding> {
+    let some = |it: &scan::Endless| {
+        let keys: Vec<String> = it.some.iter().map(|key| printable(key)).collect();
+        let more = if it.count > keys.len() as u64 {
+            ", …"
+        } else {
+            ""
+        };
+        format!("{}{more}", keys.join(", "))
+    };
+    let of = |(reason, it): (&&'static str, &scan::Endless)| match *reason {
+        "" => Finding::warn(
+            "endless",
+            format!(
+                "{} keys without a TTL that should have one: {}",
+                it.count,
+                some(it)
+            ),
+            "a program has taken it away (PERSIST): DEL them when nobody uses the names",
+        ),
+        beside::LIMITER => Finding::ok(
+            "endless",
+            format!(
+                "without a TTL: {} {reason}, with what was taken of them: {}",
+                it.count,
+                some(it)
+            ),
+        ),
+        reason => Finding::ok(
+            "endless",
+            format!("without a TTL: {} {reason}: {}", it.count, some(it)),
+        ),
+    };
+    found.endless.iter().map(of).collect()
 }
 
 fn told(entry: &Entry, trouble: &Trouble) -> Finding {
@@ -116,7 +157,10 @@ fn lost_wake(entry: &Entry) -> Finding {
 /// moment, too.)
 async fn free_for_long(client: &Client, entries: &[Entry]) -> BTreeSet<Vec<u8>> {
     let may_be = |entry: &&Entry| {
-        let kind = matches!(entry.kind, Some(Kind::Lock | Kind::Rwlock | Kind::Fair));
+        let kind = matches!(
+            entry.kind,
+            Some(Kind::Lock | Kind::Rwlock | Kind::Fair | Kind::Job)
+        );
         kind && !entry.held && entry.waiting.is_some_and(|many| many > 0)
     };
     let mut still = BTreeSet::new();

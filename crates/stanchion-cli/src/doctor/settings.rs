@@ -39,7 +39,7 @@ impl Info {
     }
 }
 
-/// What a server tells of itself, judged.
+/// Judgements of what a server tells of itself.
 pub(super) struct Settings {
     pub(super) findings: Vec<Finding>,
     /// True of the engine that is a part of this program.

@@ -28,12 +28,9 @@ use self::local::Local;
 use self::report::Report;
 use self::signals::Signals;
 use self::target::Held;
-use crate::connect::ServerArgs;
+use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure};
 use crate::output;
-
-/// The time for clean-up before the program ends.
-const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Run a command while holding a lock.
 ///

@@ -23,6 +23,8 @@ const SCRIPT: &str = include_str!("../../lua/scan.lua");
 #[derive(Debug, Default)]
 pub(crate) struct Traces {
     pub(crate) hold: Option<HashSeen>,
+    /// The name is the hash of a rate limiter.
+    pub(crate) limiter: bool,
     /// The keys beside the name: the kind that each shows, what it is, its members.
     pub(crate) beside: Vec<Beside>,
 }
@@ -52,10 +54,32 @@ pub(crate) struct HashSeen {
 pub(crate) struct Found {
     /// Names, each once, with the server that has them.
     pub(crate) names: BTreeMap<Vec<u8>, Traces>,
+    /// Keys without a TTL, by the reason for that; the empty one: there is none.
+    pub(crate) endless: BTreeMap<&'static str, Endless>,
     /// The number of keys looked at.
     pub(crate) keys: u64,
     /// False if the budget or the user ended it early.
     pub(crate) complete: bool,
+}
+
+/// Keys without a TTL.
+#[derive(Debug, Default)]
+pub(crate) struct Endless {
+    pub(crate) count: u64,
+    /// Some of them.
+    pub(crate) some: Vec<Vec<u8>>,
+}
+
+impl Endless {
+    /// The most that are named.
+    const MOST: usize = 3;
+
+    fn add(&mut self, key: &[u8]) {
+        self.count += 1;
+        if self.some.len() < Self::MOST {
+            self.some.push(key.to_vec());
+        }
+    }
 }
 
 /// The limits of a scan.
@@ -173,7 +197,19 @@ impl Found {
                     let hold = HashSeen::read(ttl, size, rest)?;
                     self.names.entry(key.clone()).or_default().hold = Some(hold);
                 }
-                _ => self.beside(key, size),
+                "limiter" => {
+                    self.names.entry(key.clone()).or_default().limiter = true;
+                    if ttl == -1 {
+                        self.endless.entry(beside::LIMITER).or_default().add(key);
+                    }
+                }
+                _ => {
+                    if ttl == -1 {
+                        let reason = beside::stays(key);
+                        self.endless.entry(reason).or_default().add(key);
+                    }
+                    self.beside(key, size);
+                }
             }
         }
         Some(cursor.clone())

@@ -29,7 +29,7 @@ const LAST: Duration = Duration::from_secs(2);
 /// Facts found out so far.
 enum News {
     Looked(Result<Vec<Entry>, Failure>),
-    Inspected(Vec<u8>, Result<Inspected, Failure>),
+    Inspected(Vec<u8>, Result<Box<Inspected>, Failure>),
     Released(String),
 }
 
@@ -152,7 +152,7 @@ async fn looks(looker: Looker, every: Duration, news: UnboundedSender<News>) {
 async fn inspect(looker: Looker, key: Vec<u8>, kind: Option<Kind>, news: UnboundedSender<News>) {
     let found = inspect::ask(&looker.client, looker.given(&key), kind).await;
     // OK: the display has ended.
-    let _ = news.send(News::Inspected(key, found));
+    let _ = news.send(News::Inspected(key, found.map(Box::new)));
 }
 
 async fn release(looker: Looker, question: Question, news: UnboundedSender<News>) {

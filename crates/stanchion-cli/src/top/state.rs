@@ -185,10 +185,10 @@ impl State {
     }
 
     /// Takes what was asked for, if it is still wanted.
-    pub(super) fn inspected(&mut self, of: &[u8], inspected: Result<Inspected, String>) {
+    pub(super) fn inspected(&mut self, of: &[u8], inspected: Result<Box<Inspected>, String>) {
         match (&mut self.mode, inspected) {
             (Mode::Pane { key, seen, .. }, Ok(inspected)) if key == of => {
-                *seen = Some(Box::new(inspected));
+                *seen = Some(inspected);
             }
             (Mode::Pane { key, .. }, Err(why)) if key == of => self.message = Some(why),
             _ => {}
@@ -254,8 +254,8 @@ impl State {
         let Some(entry) = self.chosen() else { return };
         let name = printable(&entry.key);
         match entry.kind {
-            Some(Kind::Semaphore | Kind::LeasedSemaphore | Kind::Latch) => {
-                let rule = "a semaphore or a latch is not held as a whole";
+            Some(kind) if kind.is_shared_out() => {
+                let rule = "a semaphore, a latch or a limiter is not held as a whole";
                 self.message = Some(format!("{name}: {rule}"));
             }
             _ if entry.owners.is_empty() => self.message = Some(format!("{name} is free")),

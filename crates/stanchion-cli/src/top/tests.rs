@@ -205,18 +205,18 @@ fn enter_inspects_and_esc_comes_back() {
         asked,
         Some(Action::Inspect(b"b".to_vec(), Some(Kind::Lock)))
     );
-    state.inspected(b"a", Ok(Inspected::nothing_of("a")));
+    state.inspected(b"a", Ok(Box::new(Inspected::nothing_of("a"))));
     assert!(
         matches!(&state.mode, Mode::Pane { seen: None, .. }),
         "of another name"
     );
-    state.inspected(b"b", Ok(Inspected::nothing_of("b")));
+    state.inspected(b"b", Ok(Box::new(Inspected::nothing_of("b"))));
     assert!(matches!(&state.mode, Mode::Pane { seen: Some(_), .. }));
     assert_eq!(press(&mut state, KeyCode::Char('f')), None);
     assert_eq!(press(&mut state, KeyCode::Esc), None);
     assert_eq!(selected(&state).unwrap(), "b");
     // An answer that comes after that does not open it again.
-    state.inspected(b"b", Ok(Inspected::nothing_of("b")));
+    state.inspected(b"b", Ok(Box::new(Inspected::nothing_of("b"))));
     assert!(matches!(state.mode, Mode::List));
 }
 
@@ -343,7 +343,7 @@ fn a_pane_shows_one_name_and_no_terminal_is_too_small() {
     let mut state = State::new(three());
     press(&mut state, KeyCode::Enter);
     assert!(drawn(&mut state, 80, 24).contains("b: asking"));
-    state.inspected(b"b", Ok(Inspected::nothing_of("b")));
+    state.inspected(b"b", Ok(Box::new(Inspected::nothing_of("b"))));
     assert!(drawn(&mut state, 80, 24).contains("b: of no known kind, free"));
     press(&mut state, KeyCode::End);
     for mode in ["pane", "list"] {

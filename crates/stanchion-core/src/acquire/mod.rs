@@ -97,6 +97,11 @@ async fn when_due(
 ) -> Result<Hold, AcquireError> {
     while hold.due() != Moment::ZERO {
         let granted = core.clock.now();
+        let ahead = hold.due().since(granted);
+        if !ahead.is_zero() {
+            tracing::Span::current().record("booked_ms", whole_millis(ahead));
+            core.tell(|sink| sink.booked(sync.kind().name(), ahead));
+        }
         match until_due(core, hold, granted, deadline).await? {
             Awaited::Due(hold) => return Ok(hold),
             Awaited::TimedOut => {

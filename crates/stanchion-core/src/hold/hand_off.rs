@@ -15,13 +15,15 @@ use crate::hold::state::{Grant, HoldState};
 use crate::line::Placed;
 use crate::options::HoldTerms;
 use crate::owner::Owner;
-use crate::waiting::{End, Successor};
+use crate::waiting::{End, LockEntry, Successor};
 use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 
 /// The transfer of a hold from one owner to the next in one script: one round trip, no message.
 struct Passing<'a> {
     from: &'a Arc<HoldState>,
     terms: HoldTerms,
+    /// The queue that the new hold belongs to.
+    entry: &'a Arc<LockEntry>,
     /// The new owner, and what a run whose answer was lost may have granted to it (P3).
     to: Arc<Debt>,
 }
@@ -40,10 +42,16 @@ enum Passed {
 }
 
 impl<'a> Passing<'a> {
-    fn new(from: &'a Arc<HoldState>, to: &'a Arc<dyn Synchronizer>, terms: HoldTerms) -> Self {
+    fn new(
+        from: &'a Arc<HoldState>,
+        to: &'a Arc<dyn Synchronizer>,
+        terms: HoldTerms,
+        entry: &'a Arc<LockEntry>,
+    ) -> Self {
         Self {
             from,
             terms,
+            entry,
             to: Arc::new(Debt::new(&from.core, to, terms.first_asked())),
         }
     }
@@ -72,8 +80,7 @@ impl<'a> Passing<'a> {
                         due: Moment::ZERO,
                         next: None,
                     };
-                    let entry = &self.from.entry;
-                    return Passed::To(Hold::begin(core, &self.to.sync, entry, grant));
+                    return Passed::To(Hold::begin(core, &self.to.sync, self.entry, grant));
                 }
                 Ok(Some(Verdict::Late)) => {
                     core.synchronise(path, self.from.sync.name()).await;
@@ -115,10 +122,11 @@ pub(super) async fn hand_off(
     successor: Successor,
     path: Path,
 ) -> Result<(), ReleaseError> {
-    let to = Arc::clone(&successor.sync);
-    let passing = Passing::new(state, &to, successor.terms);
+    let (to, queue) = (&successor.sync, &successor.entry);
+    let moves = !Arc::ptr_eq(queue, &state.entry);
+    let passing = Passing::new(state, to, successor.terms, queue);
     // P2: the successor's token comes from the successor's counter.
-    let script = |request: &Request<'_>| match successor.turn_is_over {
+    let script = |request: &Request<'_>| match successor.turn_is_over() {
         false => Some(to.hand_off()?.hand_off(&state.owner, request)),
         true => to.line()?.pass_on(&state.owner, request),
     };
@@ -127,30 +135,37 @@ pub(super) async fn hand_off(
         Passed::To(hold) if hold.is_held() => {
             let kind = state.sync.kind().name();
             state.core.tell(|sink| sink.handed(kind));
-            state.entry.hand_over(successor, hold);
+            queue.hand_over(&successor, hold);
+            if moves {
+                // Invariant 3 of the queue that it leaves: the next of it asks, or has a place in line.
+                state.entry.freed(&state.core, state, End::Released);
+            }
             return Ok(());
         }
         Passed::InLine(ttl, placed) => {
             let kind = state.sync.kind().name();
             state.core.tell(|sink| sink.released(kind));
-            state.entry.passed_on(state, &passing.to, ttl, placed);
+            queue.passed_on(state, &passing.to, ttl, placed);
             return Ok(());
         }
         Passed::To(hold) => {
             // The answer took longer than the lease, so there is no hold to give.
             drop(hold);
-            state.entry.not_handed();
+            queue.not_handed();
+            if moves {
+                state.entry.freed(&state.core, state, End::Unknown);
+            }
             return Ok(());
         }
         Passed::Divided if !passing.was_resent() => {
             // A plain release has one key, so it works during the migration.
-            state.entry.not_handed();
+            queue.not_handed();
             return publicly(state, path, Freed::No).await;
         }
         Passed::Rejected | Passed::Divided => {
             // The script freed the lock before it failed, or did nothing. A plain release is right in both cases.
             drop(passing);
-            state.entry.not_handed();
+            queue.not_handed();
             return publicly(state, path, Freed::Perhaps).await;
         }
         Passed::Released => (End::Released, Ok(())),
@@ -161,7 +176,12 @@ pub(super) async fn hand_off(
     };
     // The sweep begins before the next waiter asks: a grant to the unused owner would only refuse it.
     drop(passing);
-    state.entry.freed_unhanded(&state.core, state, end);
+    if moves {
+        queue.not_handed();
+        state.entry.freed(&state.core, state, end);
+    } else {
+        queue.freed_unhanded(&state.core, state, end);
+    }
     outcome
 }
 
@@ -189,7 +209,7 @@ pub(crate) async fn downgrade(
     *count = 0;
     end(&state)?;
     let sent = state.core.clock.now();
-    let passing = Passing::new(&state, &to, state.terms);
+    let passing = Passing::new(&state, &to, state.terms, &state.entry);
     let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
     if matches!(passed, Passed::Released) {

@@ -65,7 +65,7 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     }
     // The waiters of a closing client leave, so none of them would take it.
     let passes_on = !state.core.closing.is_cancelled();
-    let successor = passes_on.then(|| state.entry.successor(&*state.sync));
+    let successor = passes_on.then(|| state.entry.successor(&state.core, state));
     let sent = state.core.clock.now();
     let outcome = match successor.flatten() {
         // Boxed: large, and most releases have none.

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// More kinds than there are. The holds of a kind beyond them are not counted.
-const KINDS: usize = 16;
+const KINDS: usize = 32;
 
 /// The number of holds by kind. Any task counts; without a lock, because every grant does.
 #[derive(Debug, Default)]
@@ -56,11 +56,8 @@ mod tests {
         counts.begun("lock");
         counts.ended("fair lock");
         assert_eq!(counts.held(), [("lock", 2), ("fair lock", 0)]);
-        let more = [
-            "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p",
-        ];
-        for kind in more {
-            counts.begun(kind);
+        for number in 0..KINDS {
+            counts.begun(Box::leak(format!("kind {number}").into_boxed_str()));
         }
         assert_eq!(counts.held().len(), KINDS);
         assert_eq!(counts.held()[0], ("lock", 2));

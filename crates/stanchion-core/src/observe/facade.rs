@@ -68,6 +68,28 @@ pub(super) fn reconnected() {
     counter!(names::RECONNECTS).increment(1);
 }
 
+pub(super) fn limited(kind: &'static str) {
+    counter!(names::LIMITED, "kind" => kind).increment(1);
+}
+
+pub(super) fn booked(kind: &'static str, ahead: Duration) {
+    histogram!(names::BOOKED, "kind" => kind).record(ahead);
+}
+
+pub(super) fn job(outcome: &'static str) {
+    // A rate needs the zero before the first event.
+    for one in ["done", "lost", "skipped", "already"] {
+        let events = u64::from(one == outcome);
+        counter!(names::JOBS, "outcome" => one).increment(events);
+    }
+}
+
+pub(super) fn term(end: &'static str) {
+    for one in ["ended", "failed", "panicked", "lost", "dropped"] {
+        counter!(names::TERMS, "end" => one).increment(u64::from(one == end));
+    }
+}
+
 /// The gauges of a process, which may have several clients. They are set as sums: what one client sets must not hide another's.
 static PROCESS: Mutex<Process> = Mutex::new(Process {
     clients: BTreeMap::new(),

@@ -50,4 +50,8 @@ metrics! {
     WAKES: Counter of Count, "stanchion_wakes_total", "Wakes of waiters; useful: the waiter then held";
     RENEWAL_FAILURES: Counter of Count, "stanchion_renewal_failures_total", "Renewals of a hold that were refused or not answered";
     RECONNECTS: Counter of Count, "stanchion_reconnects_total", "Connections that were lost and are open again";
+    LIMITED: Counter of Count, "stanchion_limited_total", "Requests for permits of a limiter that were turned down";
+    BOOKED: Histogram of Seconds, "stanchion_booked_seconds", "How far ahead permits of a limiter were booked";
+    JOBS: Counter of Count, "stanchion_job_runs_total", "Attempts to run a job";
+    TERMS: Counter of Count, "stanchion_terms_total", "Terms of leaders that have ended";
 }

@@ -75,6 +75,10 @@ impl Observer for Sink {
         renewed(time: Duration);
         renewal_failed(kind: &'static str);
         reconnected();
+        limited(kind: &'static str);
+        booked(kind: &'static str, ahead: Duration);
+        job(outcome: &'static str);
+        term(end: &'static str);
     }
 
     fn gauges(&self, now: &Gauges) {

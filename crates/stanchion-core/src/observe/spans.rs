@@ -21,6 +21,7 @@ macro_rules! span {
             token = tracing::field::Empty,
             waited_ms = tracing::field::Empty,
             held_ms = tracing::field::Empty,
+            booked_ms = tracing::field::Empty,
         )
     };
 }

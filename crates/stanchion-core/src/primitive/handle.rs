@@ -24,7 +24,7 @@ use crate::reading::{natural, unexpected};
 use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Call, Failure, Messages, Moment, Path, Placement, Reply};
+use stanchion_transport::{Call, Failure, Messages, Moment, Observer, Path, Placement, Reply};
 
 /// A client, as a primitive uses it: acquires, queries, and the facts that scripts need. Cheap to clone.
 #[derive(Clone)]
@@ -360,6 +360,11 @@ impl Handle {
                 let outage = unanswered_in(timeout);
                 Err(QueryError::Unavailable { outage })
             })
+    }
+
+    /// Tells who counts, if anybody does, of an event that the core does not see.
+    pub fn tell(&self, event: impl FnOnce(&dyn Observer)) {
+        self.core().tell(event);
     }
 
     /// Fails if the client is closing.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{local, own, record};
+use crate::hold::state::HoldState;
 use crate::shared::Core;
 use stanchion_transport::{ClientConfig, Failure, Moment, Path, Presence, Reply, ServerRejection};
 
@@ -157,8 +158,12 @@ impl Announcer {
         }
         let now = core.clock.now();
         let waited = |began: Moment| now.since(began) >= WAITED;
-        let tells = core.entries.oldest().is_some_and(waited)
-            || (core.timetable.holds().iter()).any(|hold| now.since(hold.began()) >= HELD);
+        let lasts = |hold: &Arc<HoldState>| {
+            let waits = hold.dates().0 > now;
+            now.since(hold.began()) >= if waits { WAITED } else { HELD }
+        };
+        let tells =
+            core.entries.oldest().is_some_and(waited) || core.timetable.holds().iter().any(lasts);
         told.looks += 1;
         if !tells {
             told.text = None;

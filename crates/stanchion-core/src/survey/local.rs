@@ -63,6 +63,12 @@ pub(super) fn look(core: &Core, most_holds: usize, most_waits: usize) -> Surveye
         let (a, b) = (&**a, &**b);
         (a.began(), number(a), a.owner.as_str()).cmp(&(b.began(), number(b), b.owner.as_str()))
     });
+    // Granted, but for a moment that has not come: its caller still waits.
+    let (mut booked, mut holds): (Vec<_>, Vec<_>) =
+        (holds.into_iter()).partition(|hold| hold.dates().0 > now);
+    let room = most_waits.saturating_sub(waits.len());
+    more_waits += booked.len().saturating_sub(room);
+    booked.truncate(room);
     let more_holds = holds.len().saturating_sub(most_holds);
     holds.truncate(most_holds);
     let held = holds.iter().flat_map(|hold| held(hold, &behind, now));
@@ -75,9 +81,9 @@ pub(super) fn look(core: &Core, most_holds: usize, most_waits: usize) -> Surveye
         connected: now.since(core.presence.since()),
         age: Duration::ZERO,
         holds: held.collect(),
-        waits: waits
-            .into_iter()
+        waits: (waits.into_iter())
             .map(|(name, it)| wait(core, name.as_bytes(), &it, now))
+            .chain(booked.iter().map(|hold| booking(hold, now)))
             .collect(),
         more_holds,
         more_waits,
@@ -109,6 +115,23 @@ fn held(hold: &HoldState, behind: &HashMap<Subject, Behind>, now: Moment) -> Vec
         }
     };
     hold.sync.names().into_iter().map(of_name).collect()
+}
+
+/// A wait for the moment of a booking.
+fn booking(hold: &HoldState, now: Moment) -> SurveyedWait {
+    SurveyedWait {
+        name: SurveyedName::new(hold.sync.name().as_bytes()),
+        kind: hold.sync.kind().name().to_owned(),
+        owner: hold.owner.to_string(),
+        wanted: wanted(&*hold.sync),
+        waiting: now.since(hold.began()),
+        gives_up_in: None,
+        actor: hold.terms.actor.map(|actor| actor.to_string()),
+        label: label(&hold.core, hold.terms.actor),
+        fails_on_deadlock: false,
+        holders: hold.sync.holders(),
+        began: hold.began().micros(),
+    }
 }
 
 fn wait(core: &Core, name: &[u8], waiting: &Waiting, now: Moment) -> SurveyedWait {

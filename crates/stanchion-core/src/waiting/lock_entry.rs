@@ -51,9 +51,6 @@ use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
-/// Hand-offs in a row before a process joins the end of the line. If nobody else stands there it goes on in the same script.
-const TURN: u32 = 8;
-
 /// The interval at which every waiter asks again where the server keeps the queue: a quarter of the time after which Redisson
 /// takes a waiter for dead (its `fairLockWaitTimeout`, 300 s).
 const RESTAMP: Duration = Duration::from_secs(75);
@@ -67,17 +64,6 @@ pub(crate) enum End {
     Left(u32),
     /// No answer: perhaps nothing was published.
     Unknown,
-}
-
-/// The waiter a hold is about to be passed to.
-#[derive(Clone, Debug)]
-pub(crate) struct Successor {
-    place: u64,
-    /// The synchronizer that it waits for: of the same name, but perhaps with another counter for tokens.
-    pub(crate) sync: Arc<dyn Synchronizer>,
-    pub(crate) terms: HoldTerms,
-    /// True when this process has had its turn: where the server keeps a line, the successor joins it.
-    pub(crate) turn_is_over: bool,
 }
 
 /// The number of idle queues that a client keeps: one that is made and forgotten in every cycle costs three allocations and two changes of
@@ -524,67 +510,6 @@ impl LockEntry {
         wakers.call();
     }
 
-    /// Reserves the first waiter as the one to hand the hold of `sync` to, if a hand-off is allowed now. That waiter does not ask
-    /// until [`LockEntry::hand_over`] or [`LockEntry::not_handed`].
-    pub(crate) fn successor(&self, sync: &dyn Synchronizer) -> Option<Successor> {
-        let mut queue = self.queue();
-        // Invariant 1: a waiter that asks may be granted by the server at any moment, and has one owner for one hold. `handed`
-        // bounds the time for which other processes wait.
-        let turn_is_over = queue.handed >= TURN;
-        if queue.asking > 0 || queue.handing.is_some() {
-            return None;
-        }
-        // Without a line, or with a place in it, a release serves the others and, in its turn, this process.
-        if turn_is_over && (sync.line().is_none() || queue.standing.is_some()) {
-            return None;
-        }
-        let (place, waiter) = queue.first()?;
-        let is_free = matches!(waiter.turn, None | Some(Turn::Try));
-        // The script writes a hold of its own kind, and nobody is handed one past the first waiter. A turn other than `Try` has
-        // already ended the wait.
-        if sync.hand_off().is_none() || waiter.sync.kind() != sync.kind() || !is_free {
-            return None;
-        }
-        let successor = Successor {
-            place,
-            sync: Arc::clone(&waiter.sync),
-            terms: waiter.terms,
-            turn_is_over,
-        };
-        // Before the queue is unlocked: until the script's answer nobody of this queue may ask (invariant 1).
-        queue.handing = Some(place);
-        // A `Try` given before is taken back: the hold arrives without asking.
-        if let Some(waiter) = queue.waiters.get_mut(&place)
-            && waiter.turn.take().is_some()
-        {
-            queue.parked += 1;
-        }
-        Some(successor)
-    }
-
-    /// Hands `hold` to the successor. If that waiter has left, the hold is dropped, and its release serves the next one.
-    pub(crate) fn hand_over(&self, successor: Successor, hold: Hold) {
-        let mut queue = self.queue();
-        queue.handing = None;
-        // Wakes that came meanwhile were for a lock that is held again.
-        queue.again = 0;
-        queue.handed = if successor.turn_is_over {
-            0
-        } else {
-            queue.handed + 1
-        };
-        // Also when the waiter has left: newcomers do not ask until the release of the dropped hold calls `freed`.
-        queue.holder = hold.weak();
-        if !queue.waiters.contains_key(&successor.place) {
-            drop(queue);
-            return drop(hold);
-        }
-        let mut wakers = Wakers::default();
-        queue.tell(successor.place, Turn::Take(hold.unclaimed()), &mut wakers);
-        drop(queue);
-        wakers.call();
-    }
-
     /// Records a hold that was acquired without a place in the queue.
     pub(crate) fn acquired(&self, hold: &Hold, left: u32) {
         let mut queue = self.queue();
@@ -716,15 +641,6 @@ impl LockEntry {
             drop(queue);
             former.ended();
         }
-    }
-
-    /// Ends a hand-off that gave nobody the hold.
-    pub(crate) fn not_handed(&self) {
-        let mut queue = self.queue();
-        queue.handing = None;
-        let wakers = queue.admit(Room::Unknown);
-        drop(queue);
-        wakers.call();
     }
 
     /// Plans a poll at `at`, unless one is planned sooner.

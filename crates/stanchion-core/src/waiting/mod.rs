@@ -1,8 +1,8 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
 //! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `ticket` is one waiter's place,
-//! `line` is the place of this process in a line that the server keeps, `server_queue` sends heartbeats for queues that the server keeps,
-//! `subscriptions` turns messages into wakes, and `survey` looks at all that wait.
+//! `successor` hands a hold to one of them, `line` is the place of this process in a line that the server keeps, `server_queue` sends
+//! heartbeats for queues that the server keeps, `subscriptions` turns messages into wakes, and `survey` looks at all that wait.
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
@@ -32,11 +32,13 @@ mod lock_entry;
 mod queue;
 mod server_queue;
 mod subscriptions;
+mod successor;
 mod survey;
 mod ticket;
 
-pub(crate) use lock_entry::{End, LockEntries, LockEntry, Successor};
+pub(crate) use lock_entry::{End, LockEntries, LockEntry};
 pub(crate) use queue::Turn;
 pub(crate) use subscriptions::Subscriptions;
+pub(crate) use successor::Successor;
 pub(crate) use survey::Waiting;
 pub(crate) use ticket::{Applicant, Position, Stay, Ticket};

@@ -5,6 +5,7 @@ mod events;
 mod incident;
 mod ls;
 mod name;
+mod told;
 #[cfg(target_os = "linux")]
 mod top;
 

@@ -1,0 +1,163 @@
+//! The kinds that are shown by what one function reads of a name: elections, jobs, rate limiters, token buckets.
+//!
+//! To add one: a file here with a `read`, as `job.rs` is, and its arm in [`read`]; in `look.rs` its [`Kind`], with the words for people
+//! and of processes; in `beside.rs` a row for each key that stands beside its names, in `signs_of` the kind, and its channel. Every command shows it then: `status`,
+//! `inspect`, `ls`, `top`, `doctor`, `watch`; `listed.rs` says whether a scan asks for more.
+
+mod bucket;
+mod election;
+mod job;
+pub(crate) mod limiter;
+mod listed;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use stanchion::{Client, Console, FencingToken, Name};
+
+use crate::beside;
+use crate::exit::{Failure, Library};
+use crate::look::{Kind, Seen, ask_all};
+
+/// Everything that commands show of a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) kind: Kind,
+    /// An acquire would have to wait now.
+    pub(crate) held: bool,
+    /// The server has a key of it.
+    pub(crate) exists: bool,
+    /// Its state in few words: `vacant`, `37 of 100/s free`.
+    pub(crate) state: String,
+    /// Shown by tables in place of a holder, of what nobody holds.
+    pub(crate) brief: Option<String>,
+    pub(crate) holders: Vec<Held>,
+    /// Those who wait, where the server has a list of them.
+    pub(crate) standing: Vec<Standing>,
+    /// The number of processes that wait. `None`: not known.
+    pub(crate) waiting: Option<u64>,
+    pub(crate) last_token: Option<FencingToken>,
+    /// The number of which `watch` tells the changes: free permits.
+    pub(crate) number: Option<i64>,
+    /// More for people: what it is, and the text.
+    pub(crate) more: Vec<(&'static str, String)>,
+    /// More for programs.
+    pub(crate) json: Map<String, Value>,
+}
+
+/// One who holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) owner: String,
+    /// 0: it rests.
+    pub(crate) count: u32,
+    /// A verb for people: `leads`, `runs`.
+    pub(crate) what: &'static str,
+    /// `None`: without an end.
+    pub(crate) left: Option<Duration>,
+    /// Since the beginning, where the server knows it.
+    pub(crate) since: Option<Duration>,
+}
+
+/// One who waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub(crate) owner: String,
+    /// A few words about it: `priority 3, 10.0.0.7:9000`.
+    pub(crate) what: String,
+    /// The time for which it still waits unless it asks again.
+    pub(crate) left: Option<Duration>,
+}
+
+impl Facts {
+    /// Of a name of which there is nothing.
+    fn nothing(kind: Kind, state: &str) -> Self {
+        Self {
+            kind,
+            held: false,
+            exists: false,
+            state: state.into(),
+            brief: None,
+            holders: Vec::new(),
+            standing: Vec::new(),
+            waiting: Some(0),
+            last_token: None,
+            number: None,
+            more: Vec::new(),
+            json: Map::new(),
+        }
+    }
+
+    /// Adds what a type of the library says of itself to the JSON.
+    fn tell(&mut self, what: &str, value: &impl Serialize) -> Result<(), Failure> {
+        self.json.insert(what.into(), serde_json::to_value(value)?);
+        Ok(())
+    }
+}
+
+/// Reads what there is of `name`, as `kind`. `None`: it is shown by its own part of `look.rs`.
+pub(crate) async fn read(
+    client: &Client,
+    name: &[u8],
+    kind: Kind,
+) -> Result<Option<Facts>, Failure> {
+    let facts = match kind {
+        Kind::Election => election::read(client, name).await?,
+        Kind::Job => job::read(client, name).await?,
+        Kind::RateLimiter => limiter::read(client, name).await?,
+        Kind::TokenBucket => bucket::read(client, name).await?,
+        _ => return Ok(None),
+    };
+    Ok(Some(facts))
+}
+
+/// Tells what a name is that looks like a lock, held or free: the keys beside it say.
+pub(crate) async fn beside_a_lock(
+    client: &Client,
+    name: &[u8],
+    is_held: bool,
+) -> Result<Option<Kind>, Failure> {
+    let name = client.name(name).map_err(Library)?;
+    let signs: Vec<(Kind, Vec<u8>)> = beside::signs_of(&name)
+        .into_iter()
+        // A bucket has nothing in common with a lock of its name.
+        .filter(|(kind, _)| kind.is_a_lock() || !is_held)
+        .collect();
+    let asked = signs.iter().map(|(_, key)| exists(client, key.clone()));
+    let found = ask_all(asked.collect::<Vec<_>>()).await;
+    let mut kinds = signs.into_iter().zip(found).filter(|(_, found)| *found);
+    Ok(kinds.next().map(|((kind, _), _)| kind))
+}
+
+/// Returns whether a key is there; who may not ask is told no.
+fn exists(client: &Client, key: Vec<u8>) -> impl Future<Output = bool> + Send + use<> {
+    let console = client.console_of(&key);
+    async move {
+        let Some(console) = console else { return false };
+        let asked = console.command(&[b"EXISTS".as_slice(), &key]).await;
+        asked.is_ok_and(|reply| reply.as_int() == Some(1))
+    }
+}
+
+/// The time of the server that owns `name`.
+async fn time_at(client: &Client, name: &Name) -> Option<u64> {
+    server_micros(&client.console_of(name.as_bytes())?).await
+}
+
+/// The server's time in µs, for ages of what it has written down. `None`: it does not say, or the user may not ask.
+pub(crate) async fn server_micros(console: &Console) -> Option<u64> {
+    let reply = console.command(&["TIME"]).await.ok()?;
+    let part = |at: usize| reply.as_array()?.get(at)?.as_text()?.parse::<u64>().ok();
+    Some(part(0)? * 1_000_000 + part(1)?)
+}
+
+impl Seen {
+    /// The facts of a kind of this folder.
+    pub(crate) const fn facts(&self) -> Option<&Facts> {
+        match self {
+            Self::Told(facts) => Some(facts),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! A tower layer: requests go on at the rate of a limiter that a closure finds for each of them.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use stanchion_core::{AcquireError, InvalidName};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::bucket::TokenBucket;
+use crate::limited::{Attempt, Grant, LimitError, Limited};
+use crate::limiter::RateLimiter;
+
+type Asked = Pin<Box<dyn Future<Output = Result<Grant, LimitError>> + Send>>;
+
+/// What a [`LimitLayer`] can ask: a [`RateLimiter`] or a [`TokenBucket`].
+pub trait Limiting: sealed::Sealed + Send + 'static {
+    #[doc(hidden)]
+    fn ask(&self, wait: Option<Duration>) -> Asked;
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "only this crate's limiters can be asked")]
+    pub trait Sealed {}
+}
+
+macro_rules! limiting {
+    ($($limiter:ty),*) => { $(
+        impl sealed::Sealed for $limiter {}
+
+        impl Limiting for $limiter {
+            fn ask(&self, wait: Option<Duration>) -> Asked {
+                if let Some(wait) = wait {
+                    return Box::pin(self.acquire_timeout(wait));
+                }
+                let asked = self.try_acquire();
+                Box::pin(async move {
+                    match asked.await? {
+                        Attempt::Granted(grant) => Ok(grant),
+                        Attempt::Limited(limited) => Err(limited.into()),
+                    }
+                })
+            }
+        }
+    )* };
+}
+
+limiting!(RateLimiter, TokenBucket);
+
+/// Lets requests through at the rate of a limiter, which a closure finds for each: by user, by address, one for all.
+///
+/// A request that may not go on ends with a [`LayerError`]; what the client is told is up to you, for instance a response with status
+/// 429 and [`retry_after_secs`](Limited::retry_after_secs) in the header `Retry-After`.
+///
+/// ```
+/// use stanchion_limiter::{Client, InvalidName, LayerError, Limit, LimitLayer, TokenBucket};
+/// # use std::convert::Infallible;
+/// # use std::task::{Context, Poll};
+/// # use tower_layer::Layer as _;
+/// # use tower_service::Service;
+/// # #[derive(Clone)] struct Api;
+/// # impl Service<&'static str> for Api {
+/// #     type Response = u16; type Error = Infallible; type Future = std::future::Ready<Result<u16, Infallible>>;
+/// #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> { Poll::Ready(Ok(())) }
+/// #     fn call(&mut self, _: &'static str) -> Self::Future { std::future::ready(Ok(200)) }
+/// # }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::connect("memory://limit-layer").await?; // redis://…
+/// let limit = Limit::new("1/m".parse()?, 1)?;
+/// let layer = LimitLayer::new(move |user: &&'static str| -> Result<_, InvalidName> {
+///     // `None`: this request is not limited.
+///     Ok(Some(TokenBucket::new(&client, format!("user:{user}"), limit)?))
+/// });
+/// let mut api = layer.layer(Api);
+/// assert_eq!(api.call("ann").await?, 200);
+/// match api.call("ann").await {
+///     Err(LayerError::Limited(limited)) => println!("429, Retry-After: {}", limited.retry_after_secs()),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Guarantees
+/// Nobody passes without a permit. Readiness is the inner service's: it never waits for the server.
+///
+/// # Cancel safety
+/// A request that is dropped before it was let through gives back what it took or booked (P3).
+///
+/// # On the wire
+/// One script for each request that has a limiter.
+pub struct LimitLayer<F> {
+    limiter_of: Arc<F>,
+    wait: Option<Duration>,
+}
+
+impl<F> LimitLayer<F> {
+    /// A layer that asks what `limiter_of` returns for a request, one permit; `None` lets it through. A name made from the request may be
+    /// invalid: then the request ends with [`LayerError::Name`].
+    #[must_use]
+    pub fn new(limiter_of: F) -> Self {
+        Self {
+            limiter_of: Arc::new(limiter_of),
+            wait: None,
+        }
+    }
+
+    /// Returns the same layer with requests that wait for at most this time, and are turned down at once if it is too short. Default: none
+    /// waits.
+    #[must_use]
+    pub fn wait(mut self, most: Duration) -> Self {
+        self.wait = Some(most);
+        self
+    }
+}
+
+impl<F> Clone for LimitLayer<F> {
+    fn clone(&self) -> Self {
+        Self {
+            limiter_of: Arc::clone(&self.limiter_of),
+            wait: self.wait,
+        }
+    }
+}
+
+impl<F> fmt::Debug for LimitLayer<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitLayer")
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, F> Layer<S> for LimitLayer<F> {
+    type Service = LimitService<S, F>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        LimitService {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+/// The service of a [`LimitLayer`].
+pub struct LimitService<S, F> {
+    inner: S,
+    layer: LimitLayer<F>,
+}
+
+impl<S: Clone, F> Clone for LimitService<S, F> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            layer: self.layer.clone(),
+        }
+    }
+}
+
+impl<S: fmt::Debug, F> fmt::Debug for LimitService<S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitService")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request that was not answered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayerError<E> {
+    /// It may not go on now. Nothing was taken.
+    #[error(transparent)]
+    Limited(Limited),
+    /// The name of its limiter is none.
+    #[error(transparent)]
+    Name(InvalidName),
+    /// The limiter could not be asked.
+    #[error(transparent)]
+    Acquire(AcquireError),
+    /// The inner service failed.
+    #[error(transparent)]
+    Inner(E),
+}
+
+impl<R, S, F, L> Service<R> for LimitService<S, F>
+where
+    R: Send + 'static,
+    S: Service<R> + Clone + Send + 'static,
+    S::Future: Send,
+    F: Fn(&R) -> Result<Option<L>, InvalidName>,
+    L: Limiting,
+{
+    type Response = S::Response;
+    type Error = LayerError<S::Error>;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(LayerError::Inner)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        // The one that is ready is called; its clone need not be.
+        let next = self.inner.clone();
+        let mut ready = std::mem::replace(&mut self.inner, next);
+        let asked = match (self.layer.limiter_of)(&request) {
+            Ok(limiter) => limiter.map(|limiter| limiter.ask(self.layer.wait)),
+            Err(error) => return Box::pin(async { Err(LayerError::Name(error)) }),
+        };
+        Box::pin(async move {
+            if let Some(asked) = asked {
+                // No await between the grant and the call: what was taken is used.
+                match asked.await {
+                    Ok(_used) => {}
+                    Err(LimitError::Limited(limited)) => return Err(LayerError::Limited(limited)),
+                    Err(LimitError::Acquire(error)) => return Err(LayerError::Acquire(error)),
+                }
+            }
+            ready.call(request).await.map_err(LayerError::Inner)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stanchion_core::Client;
+    use std::convert::Infallible;
+    use std::future::{Ready, poll_fn, ready};
+
+    /// Counts its calls, and panics when it is called without having been ready.
+    #[derive(Debug, Default)]
+    struct Inner {
+        ready: bool,
+        calls: Arc<std::sync::atomic::AtomicU32>,
+    }
+
+    impl Clone for Inner {
+        fn clone(&self) -> Self {
+            Self {
+                ready: false,
+                calls: Arc::clone(&self.calls),
+            }
+        }
+    }
+
+    impl Service<&'static str> for Inner {
+        type Response = ();
+        type Error = Infallible;
+        type Future = Ready<Result<(), Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            self.ready = true;
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: &'static str) -> Self::Future {
+            assert!(
+                std::mem::take(&mut self.ready),
+                "called before it was ready"
+            );
+            self.calls
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            ready(Ok(()))
+        }
+    }
+
+    async fn ask<S: Service<&'static str>>(
+        service: &mut S,
+        request: &'static str,
+    ) -> Result<S::Response, S::Error> {
+        poll_fn(|cx| service.poll_ready(cx)).await?;
+        service.call(request).await
+    }
+
+    #[tokio::test]
+    async fn each_key_has_its_limit_and_nobody_passes_without_a_permit() {
+        let client = Client::connect("memory://layer").await.unwrap();
+        let inner = Inner::default();
+        let calls = Arc::clone(&inner.calls);
+        let limiter_of = move |user: &&'static str| match *user {
+            "free" => Ok(None),
+            user => RateLimiter::new(&client, user, "2/2s".parse().unwrap()).map(Some),
+        };
+        let mut service = LimitLayer::new(limiter_of).layer(inner);
+        for user in ["a", "a", "b", "free", "free", "free"] {
+            ask(&mut service, user).await.unwrap();
+        }
+        assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 6);
+        let limited = ask(&mut service, "a").await.unwrap_err();
+        assert!(matches!(limited, LayerError::Limited(it) if it.limit == 2 && it.remaining == 0));
+        let odd = ask(&mut service, "").await.unwrap_err();
+        assert!(matches!(odd, LayerError::Name(_)));
+        // Dropped while it waits: the booking is given back, and the service was not called.
+        let mut waits = service.clone();
+        waits.layer = waits.layer.wait(Duration::from_secs(5));
+        let dropped = tokio::time::timeout(Duration::from_millis(100), ask(&mut waits, "a"));
+        assert!(dropped.await.is_err());
+        assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 6);
+        ask(&mut waits, "a").await.unwrap();
+        assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 7);
+    }
+}

@@ -1,0 +1,306 @@
+//! The hand-off of several locks at once between the tasks of a process.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use stanchion::{AcquireError, Client, Lease, Lock, Lockable, MultiGuard, MultiLock};
+use stanchion_testkit::eventually;
+use stanchion_tests::{LostReply, World};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+fn multi(client: &Client, names: &[&str]) -> MultiLock {
+    let lock = |name: &&str| Lock::new(client, *name).unwrap();
+    let locks: Vec<Lock> = names.iter().map(lock).collect();
+    MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap()
+}
+
+type Left = Pin<Box<dyn Future<Output = Result<MultiGuard, AcquireError>>>>;
+
+/// A task that waits for `names`.
+async fn joined(client: &Client, names: &[&str]) -> JoinHandle<MultiGuard> {
+    let (waiters, multi) = (client.waiters(), multi(client, names));
+    let task = tokio::spawn(async move { multi.acquire().await.unwrap() });
+    eventually("it waits", || client.waiters() == waiters + 1).await;
+    task
+}
+
+/// A task that waits for `names`, and has asked.
+async fn waiting(world: &World, client: &Client, names: &[&str]) -> JoinHandle<MultiGuard> {
+    let task = joined(client, names).await;
+    world.quiet().await;
+    task
+}
+
+/// A client whose server knows the scripts.
+async fn warm(world: &World) -> Client {
+    let client = world.client().await;
+    let both = multi(&client, &["a", "b"]);
+    let guard = both.acquire().await.unwrap();
+    let next = waiting(world, &client, &["a", "b"]).await;
+    guard.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+    client
+}
+
+/// One owner holds all of `names`, once.
+fn assert_held(world: &World, guard: &MultiGuard, names: &[&str]) {
+    assert!(guard.is_held());
+    let owner = world.admin(&["HRANDFIELD", names[0]]);
+    for name in names {
+        assert_eq!(world.admin(&["HGET", name, &owner]), "1", "{name}");
+        assert_eq!(world.admin(&["HLEN", name]), "1", "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_wants_the_same_gets_it_by_one_script() {
+    let world = World::engine();
+    let client = warm(&world).await;
+    let mut guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        tasks.push(waiting(&world, &client, &["b", "a"]).await);
+    }
+    for task in tasks {
+        let scripts = world.scripts_run();
+        let token = guard.fencing_token("b");
+        guard.release().await.unwrap();
+        guard = task.await.unwrap();
+        assert_eq!(world.scripts_run() - scripts, 1);
+        assert!(guard.fencing_token("b") > token);
+        assert_held(&world, &guard, &["a", "b"]);
+    }
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+/// Another process has its turn after eight hand-offs.
+#[tokio::test(start_paused = true)]
+async fn other_processes_have_their_turns() {
+    let world = World::engine();
+    let client = warm(&world).await;
+    let other = world.client().await;
+    let guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
+    let theirs = waiting(&world, &other, &["b"]).await;
+    let mut tasks = Vec::new();
+    for _ in 0..12 {
+        tasks.push(waiting(&world, &client, &["a", "b"]).await);
+    }
+    guard.release().await.unwrap();
+    let (mut grants, mut tasks) = (0, tasks.into_iter());
+    while !theirs.is_finished() {
+        let guard = tasks.next().unwrap().await.unwrap();
+        guard.release().await.unwrap();
+        world.quiet().await;
+        grants += 1;
+    }
+    assert_eq!(grants, 8);
+    theirs.await.unwrap().release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap().release().await.unwrap();
+    }
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_handed_other_locks_than_it_wants() {
+    for names in [&["a", "b", "c"] as &[&str], &["a"], &["a", "c"]] {
+        let world = World::engine();
+        let client = warm(&world).await;
+        let guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
+        let next = waiting(&world, &client, names).await;
+        guard.release().await.unwrap();
+        let next = next.await.unwrap();
+        assert_held(&world, &next, names);
+        let held = ["a", "b", "c"].map(|name| world.admin(&["EXISTS", name]) == "1");
+        assert_eq!(held, ["a", "b", "c"].map(|name| names.contains(&name)));
+        next.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+/// The waiter stands in the queue of another name than the one that the hold was granted in: it came when another client held `b`
+/// alone. Calls `waits` to make it wait, and returns the hold of both, and that of the other client, which the server has lost.
+async fn held_while(
+    world: &World,
+    client: &Client,
+    waits: impl AsyncFnOnce(MultiLock),
+) -> (MultiGuard, MultiGuard) {
+    let other = world.client().await;
+    let elsewhere = multi(&other, &["b"]).acquire().await.unwrap();
+    let lease = Lease::new(Duration::from_secs(3)).unwrap();
+    let both = multi(client, &["a", "b"]).with_lease(lease);
+    waits(both.clone()).await;
+    // Nobody is told.
+    let _ = world.admin(&["DEL", "b", "stanchion_line:{b}", "stanchion_wake:{b}"]);
+    let guard = both.acquire().await.unwrap();
+    (guard, elsewhere)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_another_of_the_names_is_handed_them_too() {
+    let world = World::engine();
+    let client = warm(&world).await;
+    let mut next = None;
+    let waits = async |_| next = Some(waiting(&world, &client, &["a", "b"]).await);
+    let (guard, elsewhere) = held_while(&world, &client, waits).await;
+    let mut behind = Vec::new();
+    for names in [&["a"] as &[&str], &["b"], &["a", "b"]] {
+        let task = joined(&client, names).await;
+        behind.push(tokio::spawn(async move {
+            task.await.unwrap().release().await.unwrap();
+        }));
+    }
+    let scripts = world.scripts_run();
+    guard.release().await.unwrap();
+    let next = next.unwrap().await.unwrap();
+    assert_held(&world, &next, &["a", "b"]);
+    // The other is of the one that waits for `a` alone, and asks because it has no place in line.
+    assert_eq!(world.scripts_run() - scripts, 2);
+    next.release().await.unwrap();
+    let began = Instant::now();
+    for task in behind {
+        task.await.unwrap();
+    }
+    // P4: the place in the line of `b` is lost, so those who wait there look after a poll interval.
+    let elapsed = began.elapsed();
+    assert!(elapsed < Duration::from_secs(6), "{elapsed:?}");
+    drop(elsewhere);
+    world.at_rest().await;
+}
+
+/// R12: the lock that the run did remove goes to the head of its line, also if nobody of this process takes it.
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_that_finds_a_lock_missing_serves_the_lines_of_the_others() {
+    let world = World::engine();
+    let client = warm(&world).await;
+    let mut next = None;
+    let waits = async |_| next = Some(waiting(&world, &client, &["a", "b"]).await);
+    let (guard, elsewhere) = held_while(&world, &client, waits).await;
+    let theirs = joined(&world.client().await, &["a"]).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let _ = world.admin(&["DEL", "b"]);
+    let began = Instant::now();
+    guard.release().await.unwrap_err();
+    theirs.await.unwrap().release().await.unwrap();
+    let elapsed = began.elapsed();
+    assert!(elapsed < Duration::from_millis(100), "{elapsed:?}");
+    next.unwrap().await.unwrap().release().await.unwrap();
+    drop(elsewhere);
+    world.at_rest().await;
+}
+
+/// P6, and R7: whatever answer is lost, one owner holds all.
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_whose_answer_is_lost_hands_over_once() {
+    for way in LostReply::WAYS {
+        let world = World::engine();
+        let client = warm(&world).await;
+        let guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
+        let next = waiting(&world, &client, &["a", "b"]).await;
+        let token = guard.fencing_token("b");
+        let scripts = world.scripts_run();
+        world.lose_next_reply(way);
+        guard.release().await.unwrap();
+        let next = next.await.unwrap();
+        // Sent again, and understood as done.
+        assert_eq!(world.scripts_run() - scripts, 2);
+        assert!(next.fencing_token("b") > token);
+        assert_held(&world, &next, &["a", "b"]);
+        next.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+/// R12, R15: what the run had removed is free, and who waits for it hears so.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_missing_or_cannot_mint_leaves_the_others_free() {
+    for command in [
+        &["DEL", "b"] as &[&str],
+        &["SET", "stanchion_fence:{b}", "x"],
+    ] {
+        let world = World::engine();
+        let client = warm(&world).await;
+        let guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
+        let next = multi(&client, &["a", "b"]);
+        let next = tokio::spawn(async move { next.acquire().await });
+        eventually("it waits", || client.waiters() == 1).await;
+        let alone = waiting(&world, &client, &["a"]).await;
+        let _ = world.admin(command);
+        let began = Instant::now();
+        let released = guard.release().await;
+        assert_eq!(released.is_err(), command[0] == "DEL");
+        match next.await.unwrap() {
+            Ok(guard) => guard.release().await.unwrap(),
+            Err(_) => assert_eq!(command[0], "SET"),
+        }
+        alone.await.unwrap().release().await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1));
+        let _ = world.admin(&["DEL", "stanchion_fence:{b}"]);
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_dropped_while_it_is_handed_them_passes_them_on() {
+    let world = World::slow_engine();
+    let client = warm(&world).await;
+    let both = multi(&client, &["a", "b"]);
+    for after in 0..12 {
+        let guard = both.acquire().await.unwrap();
+        let doomed = waiting(&world, &client, &["a", "b"]).await;
+        let survivor = waiting(&world, &client, &["a", "b"]).await;
+        let releasing = tokio::spawn(guard.release());
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        doomed.abort();
+        drop(doomed);
+        let began = Instant::now();
+        survivor.await.unwrap().release().await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1), "{after} ms");
+        releasing.await.unwrap().unwrap();
+        world.at_rest().await;
+    }
+}
+
+/// Invariant 5 of the queue, in that of the hold and in that of another name.
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_to_a_future_that_nobody_polls_goes_on_after_one_lease() {
+    for elsewhere in [false, true] {
+        let world = World::engine();
+        let client = warm(&world).await;
+        let lease = Lease::new(Duration::from_secs(3)).unwrap();
+        let both = multi(&client, &["a", "b"]).with_lease(lease);
+        let mut left = None;
+        // Polled until it waits, and then left.
+        let mut waits = async |both: MultiLock| {
+            let mut acquire: Left = Box::pin(both.acquire());
+            while client.waiters() == 0 {
+                let once = tokio::time::timeout(Duration::from_millis(1), &mut acquire).await;
+                assert!(once.is_err());
+            }
+            left = Some(acquire);
+        };
+        let (guard, _other) = if elsewhere {
+            let (guard, other) = held_while(&world, &client, waits).await;
+            (guard, Some(other))
+        } else {
+            let guard = both.acquire().await.unwrap();
+            waits(both.clone()).await;
+            (guard, None)
+        };
+        let began = Instant::now();
+        guard.release().await.unwrap();
+        let behind = joined(&client, &["a", "b"]).await;
+        let third = joined(&client, &["b"]).await;
+        behind.await.unwrap().release().await.unwrap();
+        let elapsed = began.elapsed();
+        assert!(elapsed >= Duration::from_millis(2900), "{elapsed:?}");
+        assert!(elapsed <= Duration::from_millis(3500), "{elapsed:?}");
+        third.await.unwrap().release().await.unwrap();
+        left.unwrap().await.unwrap().release().await.unwrap();
+        drop(_other);
+        world.at_rest().await;
+    }
+}
