@@ -1,9 +1,9 @@
 //! Programs that broke a promise once, as the generator prints them.
 
 use crate::program::Polled::Always;
-use crate::program::Step::{Pass, Take, Use, Weather};
+use crate::program::Step::{Pass, Take, Use, Weather, Worker};
 use crate::program::Verb::{Let, Release};
-use crate::program::What::{Fair, Lock, Read, Write};
+use crate::program::What::{Fair, Lock, PoliteRead, PoliteWrite, Read, Write};
 use crate::program::{Ask, Hears::Messages, Program, Seat, Step, What, World, ask};
 use crate::run::run;
 use crate::weather::Weather::Frozen;
@@ -131,6 +131,29 @@ fn a_place_is_given_up_when_the_server_was_away_for_more_than_a_lease() {
             take(2, 1, Fair("x"), ask()),
             Weather(0, Frozen),
             Pass(15_000),
+        ],
+    );
+}
+
+/// P8: a reader that released granted to the place of a writer whose time was over, after the writer had said that nothing was left.
+#[test]
+fn a_place_in_a_line_is_something() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 5,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            Worker {
+                client: 0,
+                what: PoliteRead("q"),
+                ask: ask(),
+                rounds: 1,
+                hold: 22,
+                pause: 0,
+            },
+            take(0, 1, PoliteWrite("q"), ask().timeout(41)),
         ],
     );
 }
