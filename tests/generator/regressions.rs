@@ -1,9 +1,9 @@
 //! Programs that broke a promise once, as the generator prints them.
 
-use crate::program::Polled::Always;
+use crate::program::Polled::{Always, Once};
 use crate::program::Step::{Pass, Take, Use, Weather, Worker};
-use crate::program::Verb::{Let, Release};
-use crate::program::What::{Fair, Lock, PoliteRead, PoliteWrite, Read, Write};
+use crate::program::Verb::{Let, Reenter, Release};
+use crate::program::What::{Fair, Free, Leader, Lock, PoliteRead, PoliteWrite, Read, Write};
 use crate::program::{Ask, Hears::Messages, Program, Seat, Step, What, World, ask};
 use crate::run::run;
 use crate::weather::Weather::Frozen;
@@ -154,6 +154,53 @@ fn a_place_in_a_line_is_something() {
                 pause: 0,
             },
             take(0, 1, PoliteWrite("q"), ask().timeout(41)),
+        ],
+    );
+}
+
+/// P9, P10: a re-entry through another client that nobody polled kept its owner's next one waiting.
+#[test]
+fn a_re_entry_that_nobody_polls_delays_nobody() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            take(1, 0, Lock("z"), ask().owner(1)),
+            Take {
+                hand: 0,
+                client: 1,
+                what: Lock("z"),
+                ask: ask().owner(1),
+                polled: Once,
+            },
+            Use(1, Reenter(2)),
+            Pass(5_000),
+        ],
+    );
+}
+
+/// P10: what was given to it was renewed for as long as its client lived.
+#[test]
+fn a_re_entry_that_nobody_polls_keeps_nothing() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat(); 3],
+        },
+        vec![
+            take(0, 2, Lock("z"), ask().owner(1)),
+            take(1, 0, Lock("z"), ask()),
+            Take {
+                hand: 3,
+                client: 1,
+                what: Lock("z"),
+                ask: ask().owner(1),
+                polled: Once,
+            },
         ],
     );
 }

@@ -13,8 +13,9 @@
 //! Long: the atomics of one hold, each with the rules by which it changes, which hold only together.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{MutexGuard, Notify, watch};
@@ -23,6 +24,7 @@ use crate::agenda::Item;
 use crate::description::{Subject, Synchronizer, Tenure};
 use crate::error::{LeaseLost, LostReason};
 use crate::hold::ended::Ended;
+use crate::hold::parked::Parked;
 use crate::lease::Lease;
 use crate::notice::ReleaseRequest;
 use crate::observe;
@@ -61,9 +63,12 @@ pub(crate) struct HoldState {
     longest_lease: AtomicU64,
     /// True until the first renewal, when the server granted for less than the lease. Cleared by [`HoldState::renewed`].
     provisional: AtomicBool,
-    /// True while a waiter that was given this hold has not taken it. Until then it is not renewed beyond its first lease, so a
-    /// future that nobody polls cannot hold for ever. Cleared once, by [`HoldState::claim`].
-    unclaimed: AtomicBool,
+    /// The number of its counts that were given to callers which have not taken them: to a waiter, or to a re-entry that was finished
+    /// for its caller. While that is all of them it is not renewed, so a future that nobody polls cannot hold for ever. Lowered by
+    /// [`HoldState::claim`].
+    unclaimed: AtomicU32,
+    /// The re-entries under way, and some that have ended. Locked to find or add one; no other mutex is taken under it.
+    reentries: Mutex<Vec<Weak<Parked>>>,
     /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
     phase: AtomicU8,
     /// Rung after `phase` has changed; made by the first that waits for that. In an `Arc` of its own, so that a future that waits for
@@ -83,6 +88,9 @@ pub(crate) struct HoldState {
     /// The last request to give it back. Made on first use: by a guard that wants to know, or by the request.
     requests: OnceLock<watch::Sender<Option<ReleaseRequest>>>,
 }
+
+/// The time for which an operation waits for the one before it, until it has that finished in the background.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 const HELD: u8 = 0;
 const RELEASED: u8 = 1;
@@ -158,7 +166,8 @@ impl HoldState {
             valid_until: AtomicU64::new(valid_until.nanos()),
             longest_lease: AtomicU64::new(terms.first_asked().millis()),
             provisional: AtomicBool::new(first.is_some()),
-            unclaimed: AtomicBool::new(false),
+            unclaimed: AtomicU32::new(0),
+            reentries: Mutex::default(),
             phase: AtomicU8::new(HELD),
             over: OnceLock::new(),
             count: tokio::sync::Mutex::new(1),
@@ -252,18 +261,22 @@ impl HoldState {
             .fetch_max(unanswered_until.nanos(), Ordering::AcqRel);
     }
 
-    /// Marks it as given to a waiter that has not taken it yet.
+    /// Marks a count of it as given to a caller that has not taken it yet.
     pub(super) fn leave_unclaimed(&self) {
-        self.unclaimed.store(true, Ordering::Release);
+        self.unclaimed.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Records that the waiter has taken it. From here on the watchdog renews it.
+    /// Records that the caller has taken that count. From here on the watchdog renews it.
     pub(super) fn claim(self: &Arc<Self>) {
         let now = self.core.clock.now();
-        // `unclaimed` is cleared before the hold is rescheduled, and the watchdog reads it after it has rescheduled the hold:
+        // `unclaimed` is lowered before the hold is rescheduled, and the watchdog reads it after it has rescheduled the hold:
         // whichever of the two is second, a renewal is sent.
         let due = self.began + self.terms.lease.renewal_interval();
-        if self.unclaimed.swap(false, Ordering::AcqRel) && now >= due && self.is_held() {
+        let fewer = |unclaimed: u32| unclaimed.checked_sub(1);
+        let lowered = self
+            .unclaimed
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
+        if lowered.is_ok() && now >= due && self.is_held() {
             // A renewal was due and skipped while it was unclaimed.
             self.schedule(now);
         }
@@ -278,9 +291,15 @@ impl HoldState {
     pub(crate) fn wants_renewal(&self) -> bool {
         // A provisional hold is renewed once in any case: a grant by message lasts for less than the lease that was asked for
         // (F4).
-        let watched =
-            self.terms.renewal == Renewal::Watchdog && !self.unclaimed.load(Ordering::Acquire);
+        let watched = self.terms.renewal == Renewal::Watchdog && self.is_claimed();
         (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
+    }
+
+    /// Returns whether any caller has taken a count of it.
+    fn is_claimed(&self) -> bool {
+        let unclaimed = self.unclaimed.load(Ordering::Acquire);
+        // With an operation under way, the next renewal sees.
+        unclaimed == 0 || self.guards().is_none_or(|guards| unclaimed < guards)
     }
 
     /// The lease that a renewal asks for.
@@ -484,7 +503,35 @@ impl HoldState {
         // P9: another operation is waited for here, not an answer, so no link bounds the wait. The wake-up by this yield makes
         // `bounded` set its timer.
         tokio::task::yield_now().await;
-        self.count.lock().await
+        let mut turn = pin!(self.count.lock());
+        loop {
+            tokio::select! {
+                biased;
+                count = &mut turn => return count,
+                () = self.core.runner.sleep(PATIENCE) => self.finish_parked(),
+            }
+        }
+    }
+
+    /// Records a re-entry that is under way.
+    pub(super) fn reenters(&self, reentry: &Arc<Parked>) {
+        let mut all = self.reentries();
+        all.retain(|it| it.strong_count() > 0);
+        all.push(Arc::downgrade(reentry));
+    }
+
+    fn reentries(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Parked>>> {
+        self.reentries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the re-entries that nobody polls finished in the background: one of them may have the turn.
+    fn finish_parked(&self) {
+        let all: Vec<_> = self.reentries().iter().filter_map(Weak::upgrade).collect();
+        for reentry in all {
+            reentry.finish(&self.core.runner);
+        }
     }
 
     /// The way in which it has ended, if it has.
