@@ -1,7 +1,7 @@
 //! Programs that broke a promise once, as the generator prints them.
 
 use crate::program::Polled::{Always, Once};
-use crate::program::Step::{Pass, Take, Use, Weather, Worker};
+use crate::program::Step::{Pass, Shutdown, Take, Use, Weather, Worker};
 use crate::program::Verb::{Let, Reenter, Release};
 use crate::program::What::{Fair, Free, Leader, Lock, PoliteRead, PoliteWrite, Read, Write};
 use crate::program::{Ask, Hears::Messages, Program, Seat, Step, What, World, ask};
@@ -201,6 +201,44 @@ fn a_re_entry_that_nobody_polls_keeps_nothing() {
                 ask: ask().owner(1),
                 polled: Once,
             },
+        ],
+    );
+}
+
+/// P8: a shutdown without time left the record of what its client waited for, and said that nothing was left.
+#[test]
+fn a_record_is_something() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            take(3, 0, Lock("x"), ask()),
+            take(4, 1, Free("x"), ask()),
+            Pass(1_900),
+            Shutdown(1, 0),
+        ],
+    );
+}
+
+/// P8: so was a hold that had been lost at its end, and that the server kept for its rest.
+#[test]
+fn a_lost_hold_may_be_there() {
+    let held = ask().max_hold(671).rest(3_473);
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat()],
+        },
+        vec![
+            take(2, 0, Leader("{x}", 0), held),
+            Pass(1_000),
+            Shutdown(0, 0),
+            Use(2, Let),
+            Shutdown(0, 0),
         ],
     );
 }

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::actor::Labels;
 use crate::agenda::Agenda;
 use crate::description::{Request, Tenure};
+use crate::hold::losses::Losses;
 use crate::lease::Lease;
 use crate::line::Approach;
 use crate::name::Name;
@@ -74,6 +75,7 @@ pub(crate) struct Core {
     /// Counts the messages that keys were written which an operator's tool asked about.
     pub(crate) writes: watch::Sender<u64>,
     pub(crate) timetable: Arc<Agenda>,
+    pub(crate) losses: Losses,
     /// This process as others may see it.
     pub(crate) presence: Announcer,
     /// The labels of actors.

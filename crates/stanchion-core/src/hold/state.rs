@@ -42,6 +42,8 @@ use stanchion_transport::Moment;
 ///
 /// Any task reads the atomics, without a lock. `slot` has its place in the lock order of [`crate::waiting`].
 pub(crate) struct HoldState {
+    /// Itself, for the list of those that are lost. Weak, as everything that is no guard.
+    this: Weak<Self>,
     /// Fixed at the grant, as all fields that are neither atomic nor locked.
     pub(crate) core: Arc<Core>,
     pub(crate) sync: Arc<dyn Synchronizer>,
@@ -152,7 +154,8 @@ impl HoldState {
             Some(lease) => lease.valid_until(sent).min(ends),
             None => sent,
         };
-        let state = Arc::new(Self {
+        let state = Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             core: Arc::clone(core),
             sync: Arc::clone(sync),
             entry: Arc::clone(entry),
@@ -373,11 +376,25 @@ impl HoldState {
                 self.tell_ended();
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
                 self.ring();
+                self.may_be_there(reason);
                 // P4: the first to notice the loss wakes the waiters, because nobody else may.
                 self.entry.freed(&self.core, self, End::Unknown);
                 Some(reason)
             }
             Err(phase) => lost_reason_of(phase),
+        }
+    }
+
+    /// Records that the server may still have it, though it was lost: its guards have not ended.
+    fn may_be_there(&self, reason: LostReason) {
+        let there = match reason {
+            LostReason::Expired | LostReason::MaxHold | LostReason::Shutdown => {
+                self.sync.tenure() != Tenure::Nothing
+            }
+            LostReason::Gone => self.sync.in_parts(),
+        };
+        if there && let Some(this) = self.this.upgrade() {
+            self.core.losses.add(&this);
         }
     }
 
