@@ -14,6 +14,8 @@ use crate::state::Actor;
 pub(crate) struct Books {
     pub(crate) rates: BTreeMap<Spot, Rate>,
     pub(crate) ticks: BTreeMap<Spot, Ticks>,
+    /// Names of jobs.
+    pub(crate) jobs: BTreeSet<&'static str>,
     pub(crate) slips: Vec<Slip>,
     pub(crate) heirs: BTreeMap<Spot, Heir>,
     pub(crate) rests: Vec<Rest>,

@@ -100,6 +100,7 @@ impl Shared {
         if let What::Job(_, _, least) = what {
             for used in &uses {
                 let mut state = self.lock();
+                state.books.jobs.insert(used.spot.name);
                 let place = state.place(used.spot);
                 place.lease = place.lease.max(span(*least));
             }

@@ -86,6 +86,9 @@ impl Runner {
             return;
         };
         let uses = self.uses_of(what, client);
+        if let What::Job(name, ..) = what {
+            self.shared.lock().books.jobs.insert(name);
+        }
         let label = format!("client {client}: work of {what:?}");
         let op = Op {
             client,
@@ -276,14 +279,11 @@ impl Runner {
         self.empty(hand);
         let (slip, good, adopts) = {
             let mut state = self.shared.lock();
-            let (Some(it), Some(at)) = (
-                state.client(client),
-                state
-                    .books
-                    .slips
-                    .iter()
-                    .rposition(|slip| slip.number == ticket),
-            ) else {
+            let slips = &state.books.slips;
+            let numbered = slips.iter().rposition(|slip| slip.number == ticket);
+            // One of that number, or the last.
+            let at = numbered.or_else(|| slips.len().checked_sub(1));
+            let (Some(it), Some(at)) = (state.client(client), at) else {
                 return;
             };
             let slip = &mut state.books.slips[at];

@@ -4,7 +4,7 @@ use crate::program::Polled::{Always, Once};
 use crate::program::Step::{Pass, Shutdown, Take, Use, Weather, Worker};
 use crate::program::Verb::{Let, Reenter, Release};
 use crate::program::What::{Fair, Free, Leader, Lock, PoliteRead, PoliteWrite, Read, Write};
-use crate::program::{Ask, Hears::Messages, Program, Seat, Step, What, World, ask};
+use crate::program::{Ask, Hears::Messages, Manage, Program, Seat, Step, What, World, ask};
 use crate::run::run;
 use crate::weather::Weather::Frozen;
 
@@ -201,6 +201,31 @@ fn a_re_entry_that_nobody_polls_keeps_nothing() {
                 ask: ask().owner(1),
                 polled: Once,
             },
+        ],
+    );
+}
+
+/// P4: force through a handle without preference left the mark of a writer that it granted to.
+#[test]
+fn a_mark_ends_with_a_forced_release() {
+    let worker = |what, rounds, hold, pause| Worker {
+        client: 0,
+        what,
+        ask: ask(),
+        rounds,
+        hold,
+        pause,
+    };
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            worker(PoliteRead("q"), 3, 10, 8),
+            worker(PoliteWrite("q"), 1, 4, 4),
+            Step::Manage(1, Manage::ForceRelease(PoliteRead("q"))),
         ],
     );
 }

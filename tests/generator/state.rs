@@ -208,6 +208,8 @@ pub(crate) struct State {
     pub(crate) ever_parked: bool,
     /// Clocks jumped, or nobody ran for a while.
     pub(crate) leapt: bool,
+    /// When nobody had run for a while, and for how long.
+    pub(crate) stalls: Vec<(Instant, Duration)>,
     /// Where anybody campaigned.
     pub(crate) campaigns: BTreeSet<Spot>,
     /// Workers stop.
@@ -263,6 +265,7 @@ impl State {
             deaths: false,
             ever_parked: false,
             leapt: false,
+            stalls: Vec::new(),
             campaigns: BTreeSet::new(),
             stopping: false,
             next: 0,

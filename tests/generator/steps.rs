@@ -127,7 +127,25 @@ impl Runner {
         }
     }
 
+    /// The hand that a verb is for: if what it has does not know this verb, the first whose content does.
+    fn suited(&self, hand: u8, verb: Verb) -> u8 {
+        let wanted: fn(&Thing) -> bool = match verb {
+            Verb::Detach(..) => |thing| matches!(thing, Thing::Lock(_) | Thing::Fair(_)),
+            Verb::Proclaim | Verb::Resign => |thing| matches!(thing, Thing::Term(_)),
+            _ => return hand,
+        };
+        let fits = |hand: &u8| {
+            let guard = self.hands.guard(*hand);
+            let state = self.shared.lock();
+            let held = guard.and_then(|guard| state.held.get(&guard));
+            held.is_some_and(|held| wanted(&held.thing))
+        };
+        let mut all = std::iter::once(hand).chain(self.hands.numbers());
+        all.find(fits).unwrap_or(hand)
+    }
+
     async fn apply(&mut self, hand: u8, verb: Verb) {
+        let hand = self.suited(hand, verb);
         match (verb, self.hands.guard(hand)) {
             (Verb::Let, _) => self.empty(hand),
             (Verb::PollAgain | Verb::Resume, None) => match self.hands.take(hand) {
@@ -414,7 +432,10 @@ impl Runner {
                 let failed = outcome.is_err();
                 if let Some(guard) = shared.acquired(asking, outcome) {
                     tokio::time::sleep(hold).await;
-                    if let Some(release) = shared.releasing(guard) {
+                    if matches!(what, What::Rate(..) | What::Bucket(..)) {
+                        // Permits are used up; those of a `Take` are given back now and then.
+                        drop(shared.let_go(guard));
+                    } else if let Some(release) = shared.releasing(guard) {
                         release.await;
                     }
                 }
@@ -572,6 +593,7 @@ impl Runner {
         tokio::time::advance(length).await;
         let mut state = self.shared.lock();
         let now = Instant::now();
+        state.stalls.push((now, length));
         for process in &mut state.processes {
             process.trouble = now;
         }

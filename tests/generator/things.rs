@@ -111,6 +111,16 @@ impl Thing {
         }
     }
 
+    /// The holder that the server has, of a lock of its own.
+    pub(crate) fn owner(&self) -> Option<String> {
+        match self {
+            Self::Lock(guard) => Some(guard.owner().to_string()),
+            Self::Fair(guard) => Some(guard.owner().to_string()),
+            Self::Write(guard) => Some(format!("{}:write", guard.owner())),
+            _ => None,
+        }
+    }
+
     /// Returns whether it can be held once more.
     pub(crate) fn is_reentrant(&self) -> bool {
         matches!(

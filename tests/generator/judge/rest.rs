@@ -171,8 +171,6 @@ fn is_sign(key: &str) -> bool {
         "stanchion_job_last",
         "stanchion_heir",
         "stanchion_origin",
-        // Told while the shutdown began; it ends by itself.
-        "stanchion_client",
     ]
     .iter()
     .any(|sign| key.starts_with(sign))
@@ -191,7 +189,10 @@ pub(crate) fn of_client(state: &State, client: u8) -> Vec<String> {
             !slips.any(|slip| line.contains(slip.ticket.owner()))
         })
         // A job at rest has an end, and no process.
-        .filter(|line| !line.contains(", \"0\")]"))
+        .filter(|line| {
+            let mut jobs = state.books.jobs.iter();
+            !line.contains(", \"0\")]") || !jobs.any(|job| line.starts_with(&format!("{job} = ")))
+        })
         .collect()
 }
 

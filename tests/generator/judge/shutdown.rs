@@ -6,8 +6,10 @@ use std::time::Duration;
 use stanchion::ShutdownReport;
 use tokio::time::Instant;
 
+use crate::keys;
 use crate::program::Seat;
-use crate::state::State;
+use crate::spot::Family;
+use crate::state::{Actor, Held, State};
 
 pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &ShutdownReport) {
     let now = Instant::now();
@@ -21,15 +23,13 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
         .filter(|held| {
             let own = held.uses.iter().all(|used| used.client == client);
             let spent = matches!(&*held.thing, crate::things::Thing::Grant(_));
-            // A hold belongs to the client through which its owner came first.
-            let elsewhere = state.held.values().any(|other| {
-                other.actor == held.actor && other.uses.iter().any(|used| used.client != client)
-            });
-            own && !spent && !elsewhere && !held.tainted && held.over.is_none()
+            own && !spent
+                && !is_of_another(state, held, client)
+                && !held.tainted
+                && held.over.is_none()
         })
         .map(|held| held.actor)
         .collect();
-    let lost_lately = mine.iter().any(|held| held.over.is_some());
     let said = report.abandoned.len();
     if said < alive.len() {
         let text = format!(
@@ -48,12 +48,22 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
         }
     }
     for (spot, place) in &mut state.places {
-        if (spot.server, spot.database) == (seat.server, seat.database) && (!clean || lost_lately) {
+        if (spot.server, spot.database) == (seat.server, seat.database) && !clean {
             place.dead_until = place.dead_until.max(end);
         }
     }
     state.left = state.left || !clean;
-    if clean && !lost_lately {
+    if clean {
         state.clean.push((client, now));
     }
+}
+
+/// Returns whether the hold of an explicit owner belongs to the client through which that owner came first. The server knows that.
+fn is_of_another(state: &State, held: &Held, client: u8) -> bool {
+    let here = &state.processes[usize::from(client)].id;
+    matches!(held.actor, Actor::Shared(_))
+        && held.uses.iter().all(|used| {
+            let engine = &state.engines[usize::from(used.spot.server)];
+            used.spot.family == Family::Hash && !keys::look(engine, used.spot).has(here)
+        })
 }

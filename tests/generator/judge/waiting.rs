@@ -68,9 +68,11 @@ fn late(state: &mut State) {
             && single
             && let Some(dark) = state.dark_since(op.uses[0].spot.server, op.client)
         {
-            let since = dark.max(op.hindered.unwrap_or(op.started)).elapsed();
-            // Who did not run could not give up.
-            let stalled = Duration::from_secs(if state.leapt { 5 } else { 0 });
+            let began = dark.max(op.hindered.unwrap_or(op.started));
+            let since = began.elapsed();
+            // Who did not run meanwhile could not notice the silence.
+            let stalls = state.stalls.iter().filter(|(end, _)| *end > began);
+            let stalled: Duration = stalls.map(|(_, length)| *length).sum();
             if since > TOLERANCE + Duration::from_secs(4) + stalled {
                 broken = Some((
                     "OutageTolerance",
@@ -223,10 +225,12 @@ pub(super) fn is_live(state: &State, op: &Op) -> bool {
                 && !state.parked_at(used.spot, used.client)
         })
         && !state.ops.values().any(|other| {
-            // The owner's other call has the turn, and nobody polls it.
+            // The owner's other call has the turn there, and nobody polls it, or the one that it is behind in its process.
+            let same = |used: &Use| op.uses.iter().any(|own| own.spot == used.spot);
             let in_its_way = |used: &Use| state.parked_at(used.spot, other.client);
             other.ask.owner.is_some()
                 && other.ask.owner == op.ask.owner
+                && other.uses.iter().any(same)
                 && (other.parked || other.uses.iter().any(in_its_way))
         })
 }
@@ -340,13 +344,7 @@ fn blocked(state: &mut State, spot: Spot, seen: &Seen) {
         Family::Latch | Family::Rate | Family::Bucket => false,
     };
     let now = Instant::now();
-    // A re-entry that was granted to a future that nobody polls counts on for as long as its owner's client lives.
-    let reentered = state
-        .ops
-        .values()
-        .any(|op| op.parked && op.ask.owner.is_some() && is_here(&op.uses));
-    let there =
-        withheld && !busy && !several && !reentered && !place.forgotten && now >= place.dead_until;
+    let there = withheld && !busy && !several && !place.forgotten && now >= place.dead_until;
     let (label, calm) = (waiter.label.clone(), state.calm(&waiter.uses));
     let place = state.place(spot);
     if !there {
