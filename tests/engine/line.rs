@@ -1,4 +1,6 @@
 //! The line of processes that wait for a lock: what a grant costs, and what the dead, the silent and the others cost it.
+//!
+//! Long: one line, and everything that meets it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -57,7 +57,7 @@ pub(crate) const NEWER: [Profile; 6] = [
         name: "tickets",
         weights: Weights {
             manage: 1,
-            kill: 2,
+            kill: 4,
             adopt: 10,
             ..FAIR_WEATHER
         },
@@ -76,13 +76,14 @@ pub(crate) const NEWER: [Profile; 6] = [
             manage: 0,
             ..FAIR_WEATHER
         },
-        length: (6, 18),
+        length: (4, 11),
         long: 7,
         whats: |_| {
             select(&[
                 What::Lock("x"),
+                What::Lock("x"),
                 What::Lock("y"),
-                What::Lock("z"),
+                What::Lock("y"),
                 What::Fair("f"),
             ])
         },

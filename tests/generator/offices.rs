@@ -382,7 +382,7 @@ impl Runner {
         });
     }
 
-    /// Steps down for the first candidate that is there.
+    /// Steps down for the last candidate that is there: without the office kept for it, another would come first.
     pub(crate) fn resign(&self, id: u64) {
         let Some((held, thing)) = self.taken(id, |thing| matches!(thing, Thing::Term(_))) else {
             return;
@@ -402,7 +402,7 @@ impl Runner {
                 None => Vec::new(),
             };
             let began = Instant::now();
-            let outcome = match there.first() {
+            let outcome = match there.last() {
                 Some(heir) => {
                     shared.inherits(used, &heir.id, began, term.is_held() && !held.tainted);
                     term.hand_over(&heir.id).await

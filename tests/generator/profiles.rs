@@ -515,11 +515,13 @@ impl Profile {
             }
         };
         let client = || 0..clients;
+        let tangles = self.kind == Kind::Tangles;
         add(w.pass, passes(self.long).prop_map(Step::Pass).boxed());
         add(
             w.take,
             (
-                0..HANDS,
+                // Enough that a take seldom lets go what another has taken: only then do owners wait for each other.
+                0..if tangles { 3 * HANDS } else { HANDS },
                 client(),
                 what.clone(),
                 match self.kind {
@@ -529,9 +531,13 @@ impl Profile {
                 },
                 polled(self.left),
             )
-                .prop_map(|(hand, client, what, ask, polled)| Step::Take {
+                .prop_map(move |(hand, client, what, ask, polled)| Step::Take {
                     hand,
-                    client,
+                    // Mostly each owner through one client: others see only then what it waits for.
+                    client: match ask.owner {
+                        Some(owner) if tangles && hand % 4 > 0 => owner % clients,
+                        _ => client,
+                    },
                     what,
                     ask,
                     polled,

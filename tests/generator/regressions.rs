@@ -267,3 +267,43 @@ fn a_lost_hold_may_be_there() {
         ],
     );
 }
+
+/// Seldom drawn: who dies holds, and somebody waits for the end of the rest.
+#[test]
+fn a_name_rests_after_a_crash() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 1,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            take(0, 0, Lock("x"), ask().rest(6_000)),
+            Pass(2_500),
+            Step::Kill(0),
+            take(1, 1, Lock("x"), ask()),
+            Pass(20_000),
+        ],
+    );
+}
+
+/// Seldom drawn: two owners that wait for each other, and would give up.
+#[test]
+fn one_of_a_deadlock_gives_up() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 1,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            take(0, 0, Lock("x"), ask().owner(0)),
+            take(1, 1, Lock("y"), ask().owner(1)),
+            Pass(50),
+            take(2, 0, Lock("y"), ask().owner(0).fails()),
+            take(3, 1, Lock("x"), ask().owner(1).fails()),
+            Pass(30_000),
+            Pass(30_000),
+        ],
+    );
+}

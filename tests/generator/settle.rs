@@ -23,6 +23,10 @@ pub(crate) async fn settle(runner: &mut Runner) {
         stirred && !state.held.is_empty() || state.ops.values().any(waits)
     };
     runner.pass(seconds(if restless { 12 } else { 2 })).await;
+    // Who would give up in a deadlock has the time to.
+    let gives_up = |op: &crate::state::Op| op.kind == OpKind::Wait && op.ask.fails && !op.parked;
+    let entangled = runner.shared.lock().ops.values().any(gives_up);
+    runner.pass(seconds(if entangled { 48 } else { 0 })).await;
     runner.shared.lock().stopping = true;
     let owners = std::mem::take(&mut runner.shared.lock().owners);
     drop(owners);
@@ -221,8 +225,10 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
         return true;
     }
     let some_died = state.deaths || state.left;
-    // Without a release after them nobody says that the line has ended.
-    if some_died && ends && key.starts_with("stanchion_wake") {
+    // Without a release of a lock after them nobody says that the line has ended; the end of a term is none.
+    let led = |spot: &&crate::spot::Spot| key.ends_with(&keys::beside("", spot.name));
+    let unreleased = some_died || state.campaigns.iter().any(|spot| led(&spot));
+    if unreleased && ends && key.starts_with("stanchion_wake") {
         return true;
     }
     // Queues whose waiters all died stay until the next one comes; so do the permits of the dead.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::keys;
 use crate::spot::{Side, Spot};
 use crate::state::{Actor, Op, OpKind, State};
 
@@ -100,12 +101,30 @@ pub(crate) fn look(state: &mut State) {
             own_waits == 1 && own.all(|op| !waits(op) || asks(op))
         })
     };
-    let knots: Vec<BTreeSet<Actor>> = knots.into_iter().filter(|it| all_ask(it)).collect();
+    // Said so in the book: what an actor waits for is looked for with the client through which it holds.
+    let is_seen = |knot: &BTreeSet<Actor>| {
+        let ours = |actor: Actor| knot.contains(&actor);
+        let mut waits = state
+            .ops
+            .values()
+            .filter(|op| waits(op) && actor_of(op).is_some_and(ours));
+        waits.all(|op| {
+            let own = &state.processes[usize::from(op.client)].id;
+            let held = state
+                .held
+                .values()
+                .filter(|held| Some(held.actor) == actor_of(op));
+            let mut spots = held.flat_map(|held| &held.uses).map(|used| used.spot);
+            spots.all(|spot| keys::look(&state.engines[usize::from(spot.server)], spot).has(own))
+        })
+    };
+    let knots = knots.into_iter().filter(|it| all_ask(it) && is_seen(it));
+    let knots: Vec<BTreeSet<Actor>> = knots.collect();
     let quiet = state
         .skies
         .iter()
         .all(|sky| sky.last <= state.began && sky.deaf <= state.began);
-    let quiet = quiet && !state.deaths && !state.ever_parked && !state.left && !state.leapt;
+    let quiet = quiet && !state.deaths && !state.left && !state.leapt;
     let mut broken = None;
     let mut tangled = BTreeMap::new();
     for knot in knots {

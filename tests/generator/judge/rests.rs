@@ -30,8 +30,8 @@ pub(crate) fn note(state: &mut State, client: u8) {
         let [used] = held.uses.as_slice() else {
             return None;
         };
-        // It may be longer in force, but it was not asked for sooner: the first renewal.
-        let settled = held.since.elapsed() > Duration::from_millis(4_500)
+        // A grant by message is for less, until it has been renewed.
+        let settled = held.since.elapsed() > Duration::from_millis(1_500)
             && state.calm(&held.uses) > held.since.elapsed() + Duration::from_secs(3);
         let counts = used.spot.family == Family::Hash
             && used.client == client
