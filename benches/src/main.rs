@@ -12,11 +12,8 @@
 #![expect(clippy::cast_precision_loss, reason = "counts become rates")]
 
 mod bare;
-<<<<<<< HEAD
-mod careful;
-=======
 mod barrier;
->>>>>>> 5946501debe872e00ddd07f26d99e81f26b07a05
+mod careful;
 mod chart;
 mod contended;
 mod contender;

@@ -1,12 +1,15 @@
 //! The end of a hold: seen after a pause, watched from elsewhere, waited for behind another operation.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use stanchion::{
-    Client, Clock, Fencing, Lease, LeaseLost, Lock, Lockable, LostReason, Moment, MultiLock,
-    RedLock, ReleaseError, RwLock, TokioClock,
+    AcquireOptions, Client, Clock, Fencing, Lease, LeaseLost, Lock, Lockable, LostReason, Moment,
+    MultiLock, RedLock, ReleaseError, RwLock, TokioClock,
 };
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
@@ -257,5 +260,55 @@ async fn a_hand_off_mints_as_the_successor_says() {
             assert!(token > last, "P2: {token:?} after {last:?}");
             last = token;
         }
+    }
+}
+
+async fn poll_once<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// P9, P10: who waits for the turn of a re-entry that nobody polls has it finished; and it keeps no hold.
+#[tokio::test(start_paused = true)]
+async fn a_re_entry_that_nobody_polls_delays_nobody_and_keeps_nothing() {
+    for taken in [true, false] {
+        let world = World::slow_engine();
+        let (first, second, third) = (
+            world.client().await,
+            world.client().await,
+            world.client().await,
+        );
+        let owner = first.owner();
+        let [here, there, theirs] = [&first, &second, &third]
+            .map(|client| Lock::new(client, "job").unwrap().with_lease(seconds(6)));
+        let options = || AcquireOptions::new().owner(&owner);
+        let outer = here.acquire_with(options()).await.unwrap();
+        let mut parked = Box::pin(there.acquire_with(options()));
+        assert!(poll_once(parked.as_mut()).await.is_none());
+        let began = Instant::now();
+        let inner = outer.reenter().await.unwrap();
+        let count = here.status().await.unwrap().holder.unwrap().hold_count;
+        assert_eq!(count, 3, "its count is there");
+        inner.release().await.unwrap();
+        outer.release().await.unwrap();
+        assert!(began.elapsed() < ms(150), "{:?}", began.elapsed());
+        assert!(here.status().await.unwrap().holder.is_some());
+        if taken {
+            let inner = parked.await.unwrap();
+            tokio::time::sleep(ms(20_000)).await;
+            assert!(inner.is_held(), "renewed since it was taken");
+            inner.release().await.unwrap();
+        } else {
+            let next = theirs.acquire().await.unwrap();
+            assert!(began.elapsed() < ms(6_200), "{:?}", began.elapsed());
+            next.release().await.unwrap();
+            let anew = parked.await.unwrap();
+            assert!(anew.is_held(), "it acquires as everybody does");
+            anew.release().await.unwrap();
+        }
+        world.at_rest().await;
     }
 }

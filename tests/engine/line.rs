@@ -1,11 +1,13 @@
 //! The line of processes that wait for a lock: what a grant costs, and what the dead, the silent and the others cost it.
+//!
+//! Long: one line, and everything that meets it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stanchion::embedded::Switch;
-use stanchion::{Client, Lock, LockGuard, Wake};
+use stanchion::{AcquireError, Client, Lock, LockGuard, Wake};
 use stanchion_testkit::eventually;
 use stanchion_tests::{JAVA, World};
 use tokio::task::{JoinHandle, JoinSet};
@@ -203,6 +205,37 @@ async fn a_grant_that_crosses_a_waiter_which_leaves_is_passed_on() {
     next.await.unwrap().unwrap().release().await.unwrap();
     assert!(released.elapsed() < ms(100), "{:?}", released.elapsed());
     world.at_rest().await;
+}
+
+/// P8: a release may grant to the place of a call that has just timed out. That nothing is left, the call says only when that is so;
+/// and P9: it does not wait for that for long.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_says_that_nothing_is_left_once_its_place_is_given_up() {
+    let world = World::engine();
+    let faults = world.as_engine().faults();
+    for answers in [true, false] {
+        let (_holder, guard, clients) = held(&world, 1).await;
+        faults.delay(Some("p0"), ms(5));
+        let began = Instant::now();
+        let waiting = tokio::spawn(lock(&clients[0]).acquire_timeout(ms(2_000)));
+        eventually("it stands in line", || world.admin(&["ZCARD", LINE]) == "1").await;
+        world.waiting(&clients[0], 1, BASE).await;
+        tokio::time::sleep_until(began + ms(1_998)).await;
+        guard.release().await.unwrap();
+        assert_eq!(world.admin(&["EXISTS", "job"]), "1", "it was granted");
+        if !answers {
+            faults.freeze(Some("p0"));
+        }
+        let error = waiting.await.unwrap().unwrap_err();
+        let AcquireError::TimedOut { free_by, .. } = error else {
+            panic!("{error}");
+        };
+        let left = world.admin(&["EXISTS", "job"]);
+        assert_eq!((free_by.is_none(), left == "0"), (answers, answers));
+        assert!(began.elapsed() < ms(2_050), "{:?}", began.elapsed());
+        faults.clear();
+        world.at_rest().await;
+    }
 }
 
 /// P3: a request for a place that was on its way for longer than its caller waits takes none.

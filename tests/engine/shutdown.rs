@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use stanchion::{
-    AcquireError, Client, Lease, Lock, Lockable, LostReason, MultiLock, ShutdownReport,
+    AcquireError, AcquireOptions, Client, Lease, Lock, Lockable, LostReason, MultiLock,
+    ShutdownReport,
 };
 use stanchion_testkit::{cancel_after, eventually};
 use stanchion_tests::World;
@@ -192,5 +193,55 @@ async fn a_clean_report_is_true_at_every_moment() {
             tasks.iter().all(JoinHandle::is_finished)
         })
         .await;
+    }
+}
+
+/// P8: what a client has told of itself stays for a while if there is no time to remove it.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_was_not_removed_is_no_clean_end() {
+    for grace in [Duration::ZERO, Duration::from_secs(1)] {
+        let world = World::engine();
+        let (holder, waiter) = (world.client().await, world.client().await);
+        let guard = Lock::new(&holder, "job").unwrap().acquire().await.unwrap();
+        let waiting = tokio::spawn(Lock::new(&waiter, "job").unwrap().acquire());
+        let record = format!("stanchion_client:{{{}}}", waiter.id());
+        eventually("it is told", || world.admin(&["EXISTS", &record]) == "1").await;
+        guard.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        world.quiet().await;
+        let report = waiter.shutdown(grace).await;
+        let left = world.admin(&["EXISTS", &record]) == "1";
+        assert_eq!(left, grace.is_zero());
+        assert_eq!(report.is_clean(), !left, "{report:?}");
+    }
+}
+
+/// P8: a hold that was lost at its end, and whose guard lives, is on the server until its lease ends.
+#[tokio::test(start_paused = true)]
+async fn a_lost_hold_that_the_server_still_has_is_reported() {
+    for (lives, later) in [(true, 0), (false, 0), (true, 30_000)] {
+        let world = World::engine();
+        let client = world.client().await;
+        let options = AcquireOptions::new()
+            .max_hold(Duration::from_millis(500))
+            .rest_after_crash(Duration::from_secs(3));
+        let lease = Lease::new(Duration::from_secs(2)).unwrap();
+        let lock = Lock::new(&client, "job").unwrap().with_lease(lease);
+        let guard = lock.acquire_with(options).await.unwrap();
+        assert_eq!(guard.lost().await, LostReason::MaxHold);
+        let guard = lives.then_some(guard);
+        tokio::time::sleep(Duration::from_millis(later)).await;
+        let report = client.shutdown(Duration::from_secs(1)).await;
+        let left = world.admin(&["EXISTS", "job"]) == "1";
+        assert_eq!(left, lives && later == 0);
+        assert_eq!(report.is_clean(), !left, "{report:?}");
+        drop(guard);
+        let again = client.shutdown(Duration::ZERO).await;
+        assert_eq!(again.abandoned, report.abandoned, "as long as it lasts");
+        for hold in &report.abandoned {
+            assert_eq!(hold.name.as_bytes(), b"job");
+            tokio::time::sleep(hold.free_by).await;
+            assert_eq!(world.admin(&["EXISTS", "job"]), "0");
+        }
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::judge;
 use crate::program::{Ask, What};
 use crate::span;
-use crate::spot::{Side, Use, uses};
+use crate::spot::{Side, Spot, Use, uses};
 use crate::state::{Actor, Held, Op, OpKind, Shared, Ticket};
 use crate::things::{Call, Thing, call};
 
@@ -25,6 +25,39 @@ pub(crate) struct Asking {
     what: What,
     ask: Ask,
     actor: Option<u8>,
+}
+
+impl Asking {
+    /// The end of a call that is no acquire of `what`, and gives its guard.
+    pub(crate) fn adopting(ticket: Ticket, what: What, ask: Ask) -> Self {
+        Self {
+            call: Box::pin(std::future::pending()),
+            ticket,
+            what,
+            ask,
+            actor: None,
+        }
+    }
+}
+
+impl Op {
+    /// A call that has begun now, with the bound of an operation.
+    pub(crate) fn about(label: String, kind: OpKind, uses: &[Use]) -> Self {
+        Self {
+            label,
+            kind,
+            client: uses.first().map_or(0, |used| used.client),
+            uses: uses.to_vec(),
+            ask: Ask::default(),
+            started: Instant::now(),
+            limit: Some(OPERATION),
+            parked: false,
+            was_parked: false,
+            starving: None,
+            hindered: None,
+            shut_out: false,
+        }
+    }
 }
 
 impl Shared {
@@ -44,8 +77,12 @@ impl Shared {
         };
         let clients = |number| self.lock().client(number);
         let call = call(&clients, client, &nodes, what, ask, owner.as_ref())?;
-        // A latch is waited for.
-        let tries = ask.tries && !matches!(what, What::Latch(_));
+        // A latch is waited for, and a job is not.
+        let tries = match what {
+            What::Latch(_) | What::Free(_) => false,
+            What::Job(..) => true,
+            _ => ask.tries,
+        };
         let ask = Ask { tries, ..ask };
         let members = u32::try_from(uses.len()).unwrap_or(1).max(1);
         let patience = ask.timeout.map(span);
@@ -55,6 +92,19 @@ impl Shared {
             patience
         };
         let shut_out = judge::latch::is_shut(&self.lock(), what, &uses);
+        if let What::Leader(..) = what {
+            self.lock()
+                .campaigns
+                .extend(uses.iter().map(|used| used.spot));
+        }
+        if let What::Job(_, _, least) = what {
+            for used in &uses {
+                let mut state = self.lock();
+                state.books.jobs.insert(used.spot.name);
+                let place = state.place(used.spot);
+                place.lease = place.lease.max(span(*least));
+            }
+        }
         let ticket = self.begin(Op {
             label: format!("client {client}: {what:?} {ask:?}"),
             kind: if ask.tries { OpKind::Try } else { OpKind::Wait },
@@ -103,13 +153,28 @@ impl Shared {
                 judge::latch::passed(&mut state, &op);
                 None
             }
+            Ok(Some(Thing::Ran(tick))) => {
+                state.tell(format!("{}: {tick} has run", op.label));
+                judge::ticks::ran(&mut state, &op, &what, tick);
+                None
+            }
+            Ok(Some(Thing::Skipped)) => {
+                state.tell(format!("{}: skipped", op.label));
+                judge::ticks::skipped(&mut state, &op);
+                None
+            }
             Ok(Some(thing)) => {
                 let id = state.number();
                 state.tell(format!("{}: guard {id}", op.label));
                 let tainted = state.is_stale(&op);
+                let is_held = thing.is_held();
+                let spent = match &thing {
+                    Thing::Grant(grant) => Some((grant.due(), grant.permits())),
+                    _ => None,
+                };
                 let held = Held {
                     thing: Arc::new(thing),
-                    what,
+                    what: what.clone(),
                     uses: op.uses.clone(),
                     actor: actor.map_or(Actor::Fresh(id), Actor::Shared),
                     ask,
@@ -119,7 +184,19 @@ impl Shared {
                     runs: Vec::new(),
                     over: None,
                 };
+                let by = held.actor;
                 state.took(id, held);
+                let due = spent.and_then(|(due, permits)| {
+                    Some((judge::rests::instant(&state, op.client, due)?, permits))
+                });
+                if let Some((due, permits)) = due {
+                    judge::rates::granted(&mut state, &op, id, due, permits);
+                }
+                judge::ticks::begun(&mut state, &op, &what, is_held);
+                judge::terms::elected(&mut state, &op, &what);
+                if is_held && !tainted {
+                    judge::rests::granted(&mut state, &op, by);
+                }
                 judge::holders::granted(&mut state, id, &op);
                 judge::waiting::granted(&mut state, &op);
                 Some(id)
@@ -144,18 +221,8 @@ impl Shared {
         limit: Duration,
     ) -> Ticket {
         self.begin(Op {
-            label,
-            kind,
-            client: uses.first().map_or(0, |used| used.client),
-            uses: uses.to_vec(),
-            ask: Ask::default(),
-            started: Instant::now(),
             limit: Some(limit),
-            parked: false,
-            was_parked: false,
-            starving: None,
-            hindered: None,
-            shut_out: false,
+            ..Op::about(label, kind, uses)
         })
     }
 
@@ -188,6 +255,13 @@ impl Shared {
         let label = format!("release of guard {id}, {:?}", held.what);
         let ticket = self.about(label, OpKind::Release, &held.uses, OPERATION);
         let shared = self.clone();
+        if matches!(thing, Thing::Grant(_)) {
+            // Whether it was too late for that, or not: it is not counted on.
+            for used in &held.uses {
+                let rate = self.lock();
+                forget_grant(rate, used.spot, id);
+            }
+        }
         let release = thing.release();
         Some(async move {
             let outcome = release.await;
@@ -245,6 +319,13 @@ impl Shared {
         state.took(id, held);
         id
     }
+}
+
+/// Permits that are given back.
+fn forget_grant(mut state: std::sync::MutexGuard<'_, crate::state::State>, spot: Spot, id: u64) {
+    let rate = state.books.rate(spot);
+    rate.told.retain(|(_, _, guard)| *guard != id);
+    rate.moved = Instant::now();
 }
 
 impl crate::state::State {

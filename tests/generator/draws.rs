@@ -110,6 +110,7 @@ pub(crate) fn asks(owners: u32) -> BoxedStrategy<Ask> {
                 timeout,
                 refuses_reentry: refuses && owner.is_some(),
                 tries,
+                ..Ask::default()
             },
         )
         .boxed()
@@ -217,7 +218,8 @@ pub(crate) fn manages(kind: Kind, what: BoxedStrategy<What>) -> BoxedStrategy<Ma
         .boxed()
     };
     match kind {
-        Kind::Locks => locks,
+        Kind::Locks | Kind::Newer | Kind::Tangles => locks,
+        Kind::Limiters => quotas(),
         Kind::Permits => plain("s"),
         Kind::Leased => leased("p"),
         Kind::Latches => prop_oneof![3 => latch("l"), 1 => latch("m")].boxed(),
@@ -250,10 +252,110 @@ pub(crate) fn javas(kind: Kind) -> BoxedStrategy<Java> {
     ]
     .boxed();
     match kind {
-        Kind::Locks => locks,
+        Kind::Locks | Kind::Newer | Kind::Tangles | Kind::Limiters => locks,
         Kind::Permits => permits("s"),
         Kind::Leased => permits("p"),
         Kind::Latches => latch,
         Kind::All => prop_oneof![2 => locks, 2 => permits("s"), 1 => latch].boxed(),
     }
+}
+
+/// Campaigns, under names that share channels with each other and with locks.
+pub(crate) fn campaigns() -> BoxedStrategy<What> {
+    select(&[
+        What::Leader("x", 0),
+        What::Leader("x", 0),
+        What::Leader("x", 5),
+        What::Leader("{x}", 0),
+        What::Lock("x"),
+        What::Free("x"),
+    ])
+}
+
+pub(crate) fn jobs() -> BoxedStrategy<What> {
+    let tick = prop_oneof![1 => Just(None), 6 => (0..6_u8).prop_map(Some)];
+    let least = prop_oneof![3 => Just(0_u16), 1 => 100..5_000_u16];
+    let job = (
+        proptest::sample::select(vec!["x", "x", "x", "{x}"]),
+        tick,
+        least,
+    );
+    prop_oneof![
+        6 => job.prop_map(|(name, tick, least)| What::Job(name, tick, least)),
+        1 => select(&[What::Lock("x"), What::Free("x")])
+    ]
+    .boxed()
+}
+
+/// Limiters, whose names share channels with each other and with locks.
+pub(crate) fn limiters() -> BoxedStrategy<What> {
+    let permits = || prop_oneof![3 => Just(1_u32), 2 => 2..5_u32];
+    prop_oneof![
+        4 => permits().prop_map(|n| What::Rate("a", n)),
+        2 => permits().prop_map(|n| What::Rate("{t}a", n)),
+        2 => permits().prop_map(|n| What::Bucket("a", n)),
+        1 => permits().prop_map(|n| What::Bucket("x", n)),
+        1 => permits().prop_map(|n| What::Bucket("{x}", n)),
+        1 => Just(What::Lock("x"))
+    ]
+    .boxed()
+}
+
+/// Locks that are handed on by tickets, and waited for without being taken.
+pub(crate) fn handed_on() -> BoxedStrategy<What> {
+    select(&[
+        What::Lock("x"),
+        What::Lock("x"),
+        What::Lock("x"),
+        What::Lock("{x}"),
+        What::Fair("f"),
+        What::Fair("f"),
+        What::Free("x"),
+        What::Free("f"),
+    ])
+}
+
+/// Acquires that ask for a rest after a crash now and then.
+pub(crate) fn resting(owners: u32) -> BoxedStrategy<Ask> {
+    let rest = prop_oneof![1 => Just(None), 1 => (500..8_000_u16).prop_map(Some)];
+    (asks(owners), rest)
+        .prop_map(|(ask, rest)| Ask { rest, ..ask })
+        .boxed()
+}
+
+/// Waits without an end by an owner, which give up in a deadlock.
+pub(crate) fn entangled() -> BoxedStrategy<Ask> {
+    let owner = prop_oneof![6 => 0..2_u8, 1 => Just(2)];
+    (owner, prop_oneof![5 => Just(true), 1 => Just(false)])
+        .prop_map(|(owner, fails)| Ask {
+            owner: Some(owner),
+            fails,
+            ..Ask::default()
+        })
+        .boxed()
+}
+
+/// What is done with guards of the newer kinds.
+pub(crate) fn newer_verbs(left: u32) -> BoxedStrategy<Verb> {
+    let number = || 0..2_u8;
+    let lease = prop_oneof![1 => Just(None), 1 => (600..9_000_u16).prop_map(Some)];
+    prop_oneof![
+        2 => verbs(left),
+        1 => (600..12_000_u16).prop_map(Verb::RenewFor),
+        2 => (number(), lease).prop_map(|(number, lease)| Verb::Detach(number, lease)),
+        1 => Just(Verb::Proclaim),
+        1 => Just(Verb::Resign)
+    ]
+    .boxed()
+}
+
+pub(crate) fn quotas() -> BoxedStrategy<Manage> {
+    let name = || proptest::sample::select(vec!["a", "{t}a"]);
+    prop_oneof![
+        2 => (name(), 4..9_u32, 200..3_000_u16, any::<bool>())
+            .prop_map(|(name, permits, millis, forgets)| Manage::SetQuota(name, permits, millis, forgets)),
+        1 => name().prop_map(Manage::DeleteLimiter),
+        2 => name().prop_map(|name| Manage::Look(What::Rate(name, 1)))
+    ]
+    .boxed()
 }

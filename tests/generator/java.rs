@@ -49,6 +49,8 @@ pub(crate) fn happens(state: &mut State, server: u8, java: Java) {
             for (_, place) in state.places.iter_mut().filter(|(spot, _)| here(spot)) {
                 (place.total, place.java_permits) = (None, 0);
                 place.dead_until = now;
+                // It tells nobody.
+                place.released = now.checked_sub(Duration::from_secs(60)).unwrap_or(now);
             }
         }
         Java::SetPermits(_, n) if absent => {

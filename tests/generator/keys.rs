@@ -77,12 +77,12 @@ pub(crate) fn look(engine: &Engine, spot: Spot) -> Seen {
         other => text(&other),
     };
     let mut seen = Seen {
-        exists: kind != "none",
+        exists: kind != "none" && spot.family != Family::Bucket,
         ..Seen::default()
     };
     let wanted = match spot.family {
-        Family::Hash => "hash",
-        Family::Permits | Family::Leased | Family::Latch => "string",
+        Family::Hash | Family::Rate => "hash",
+        Family::Permits | Family::Leased | Family::Latch | Family::Bucket => "string",
     };
     if seen.exists && kind != wanted {
         seen.foreign = true;
@@ -97,7 +97,7 @@ pub(crate) fn look(engine: &Engine, spot: Spot) -> Seen {
     };
     match spot.family {
         Family::Hash if seen.exists => seen.holders = counts(ask(&["HGETALL", spot.name])),
-        Family::Hash => {}
+        Family::Hash | Family::Rate | Family::Bucket => {}
         Family::Permits | Family::Leased | Family::Latch => {
             if seen.exists {
                 seen.number = text(&ask(&["GET", spot.name])).parse().unwrap_or(i64::MIN);
@@ -148,4 +148,24 @@ pub(crate) fn dump(engine: &Engine, database: u8) -> Vec<String> {
             format!("{key} = {held}, {ttl} ms left")
         })
         .collect()
+}
+
+/// The counter and the log of a rate limiter.
+pub(crate) fn limiter_keys(name: &str) -> [String; 2] {
+    ["value", "permits"].map(|what| {
+        if name.contains('{') {
+            format!("{name}:{what}")
+        } else {
+            format!("{{{name}}}:{what}")
+        }
+    })
+}
+
+/// A key of an election beside its leader's.
+pub(crate) fn beside(prefix: &str, name: &str) -> String {
+    if name.contains('{') {
+        format!("{prefix}_braced:{name}")
+    } else {
+        format!("{prefix}:{{{name}}}")
+    }
 }

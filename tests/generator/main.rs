@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, reason = "a hunt tells how far it is")]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod books;
 mod calls;
 mod draws;
 mod history;
@@ -17,10 +18,13 @@ mod java;
 mod judge;
 mod keys;
 mod manage;
+mod newer;
+mod offices;
 mod process;
 mod profiles;
 mod program;
 mod regressions;
+mod roles;
 mod run;
 mod settle;
 mod shrink;

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use stanchion::{
-    CountDownLatch, FairLock, LeasedSemaphore, Lock, PermitId, QueryError, RwLock, Semaphore,
+    CountDownLatch, FairLock, LeasedSemaphore, Lock, PermitId, QueryError, RwLock, Semaphore, Usage,
 };
 
 use crate::calls::{OPERATION, masked};
 use crate::judge;
 use crate::program::{Manage, What};
+use crate::roles;
 use crate::run::Runner;
 use crate::spot::{Spot, Use};
 use crate::state::{OpKind, Shared, State};
@@ -44,6 +45,7 @@ impl Runner {
             | Manage::ReclaimLeased(n) => What::Leased(n, 0),
             Manage::Arm(n, _) | Manage::CountDown(n, _) | Manage::DeleteLatch(n) => What::Latch(n),
             Manage::ForceRelease(what) | Manage::Look(what) => what.clone(),
+            Manage::SetQuota(n, ..) | Manage::DeleteLimiter(n) => What::Rate(n, 0),
         };
         let uses = self.uses_of(&what, client);
         let label = format!("client {client}: {manage:?}");
@@ -59,9 +61,18 @@ impl Runner {
             self.shared.lock().forced(&uses);
         }
         let (shared, manage) = (self.shared.clone(), manage.clone());
+        let sets = matches!(manage, Manage::SetQuota(..) | Manage::DeleteLimiter(_));
         self.spawn(async move {
+            let unsettled = Duration::from_secs(if sets { 30 } else { 0 });
+            let forget = || {
+                for used in uses.iter().filter(|_| sets) {
+                    shared.lock().books.rate(used.spot).forget(unsettled);
+                }
+            };
+            forget();
             let outcome = do_it(&it, &manage).await;
             drop(it);
+            forget();
             shared.managed(ticket.id(), &uses, outcome);
         });
     }
@@ -213,6 +224,14 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
                         .force_release()
                         .await?
                 }
+                What::Leader(n, _) => {
+                    let election = with!(roles::election(client, n));
+                    election.danger().depose().await?
+                }
+                What::Job(n, ..) => {
+                    let lock = with!(Lock::new(client, n).ok());
+                    lock.danger().force_release().await?
+                }
                 _ => false,
             };
             Change::Forced
@@ -239,8 +258,33 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
                 What::Latch(n) => {
                     with!(latch(n)).count().await?;
                 }
-                What::Multi(_) | What::Red(_) => tokio::time::sleep(Duration::ZERO).await,
+                What::Leader(n, _) => {
+                    let election = with!(roles::election(client, n));
+                    drop(election.leader().await?);
+                    drop(election.candidates().await?);
+                }
+                What::Job(n, ..) => {
+                    let job = with!(roles::job(client, n, 0, crate::program::ask()));
+                    drop(job.status().await?);
+                }
+                What::Rate(n, _) => {
+                    with!(roles::limiter(client, n)).status().await?;
+                }
+                What::Multi(_) | What::Red(_) | What::Free(_) | What::Bucket(..) => {
+                    tokio::time::sleep(Duration::ZERO).await;
+                }
             }
+            Change::Nothing
+        }
+        Manage::SetQuota(name, permits, millis, forgets) => {
+            let quota = stanchion::Quota::new(*permits, crate::span(*millis)).ok();
+            let usage = if *forgets { Usage::Reset } else { Usage::Keep };
+            let limiter = with!(roles::limiter(client, name));
+            limiter.set_quota(with!(quota), usage).await?;
+            Change::Nothing
+        }
+        Manage::DeleteLimiter(name) => {
+            with!(roles::limiter(client, name)).delete().await?;
             Change::Nothing
         }
     })

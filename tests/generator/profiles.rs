@@ -6,33 +6,37 @@ use proptest::prelude::*;
 use proptest::strategy::Union;
 
 use crate::draws::{
-    HANDS, asks, javas, leased, locks, manages, multi, passes, permits, polled, readers, select,
-    several, verbs, weather,
+    HANDS, asks, entangled, javas, leased, locks, manages, multi, newer_verbs, passes, permits,
+    polled, readers, resting, select, several, verbs, weather,
 };
+use crate::newer::NEWER;
 use crate::program::{Ask, Hears, Seat, Step, What, World};
 use crate::weather::Weather;
 
 /// The frequency of each kind of step.
 #[derive(Clone, Copy, Debug)]
-struct Weights {
-    take: u32,
-    verb: u32,
-    pass: u32,
-    manage: u32,
-    worker: u32,
-    connect: u32,
-    shutdown: u32,
-    let_client: u32,
-    kill: u32,
-    doomed: u32,
-    weather: u32,
-    freeze: u32,
-    suspend: u32,
-    stall: u32,
-    java: u32,
+pub(crate) struct Weights {
+    pub(crate) take: u32,
+    pub(crate) verb: u32,
+    pub(crate) pass: u32,
+    pub(crate) manage: u32,
+    pub(crate) worker: u32,
+    pub(crate) connect: u32,
+    pub(crate) shutdown: u32,
+    pub(crate) let_client: u32,
+    pub(crate) kill: u32,
+    pub(crate) doomed: u32,
+    pub(crate) weather: u32,
+    pub(crate) freeze: u32,
+    pub(crate) suspend: u32,
+    pub(crate) stall: u32,
+    pub(crate) java: u32,
+    pub(crate) work: u32,
+    pub(crate) observe: u32,
+    pub(crate) adopt: u32,
 }
 
-const FAIR_WEATHER: Weights = Weights {
+pub(crate) const FAIR_WEATHER: Weights = Weights {
     take: 30,
     verb: 26,
     pass: 14,
@@ -48,26 +52,29 @@ const FAIR_WEATHER: Weights = Weights {
     suspend: 0,
     stall: 0,
     java: 0,
+    work: 0,
+    observe: 0,
+    adopt: 0,
 };
 
 /// A taste of programs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
     pub(crate) name: &'static str,
-    servers: (u8, u8),
-    databases: u8,
-    clients: (u8, u8),
-    length: (usize, usize),
-    weights: Weights,
+    pub(crate) servers: (u8, u8),
+    pub(crate) databases: u8,
+    pub(crate) clients: (u8, u8),
+    pub(crate) length: (usize, usize),
+    pub(crate) weights: Weights,
     /// Of ten acquires, so many have a shared owner.
-    owners: u32,
+    pub(crate) owners: u32,
     /// Of ten passes, so many are of many seconds.
-    long: u32,
+    pub(crate) long: u32,
     /// Of ten calls, so many are polled once and left alone.
-    left: u32,
-    whats: fn(u8) -> BoxedStrategy<What>,
-    weather: fn() -> BoxedStrategy<Weather>,
-    kind: Kind,
+    pub(crate) left: u32,
+    pub(crate) whats: fn(u8) -> BoxedStrategy<What>,
+    pub(crate) weather: fn() -> BoxedStrategy<Weather>,
+    pub(crate) kind: Kind,
 }
 
 /// Whose numbers are managed.
@@ -78,6 +85,11 @@ pub(crate) enum Kind {
     Leased,
     Latches,
     All,
+    /// Elections, jobs, limiters, tickets.
+    Newer,
+    Limiters,
+    /// Owners that wait for each other.
+    Tangles,
 }
 
 pub(crate) const PROFILES: &[Profile] = &[
@@ -449,6 +461,12 @@ pub(crate) const PROFILES: &[Profile] = &[
         weather,
         kind: Kind::All,
     },
+    NEWER[0],
+    NEWER[1],
+    NEWER[2],
+    NEWER[3],
+    NEWER[4],
+    NEWER[5],
 ];
 
 impl Profile {
@@ -497,19 +515,29 @@ impl Profile {
             }
         };
         let client = || 0..clients;
+        let tangles = self.kind == Kind::Tangles;
         add(w.pass, passes(self.long).prop_map(Step::Pass).boxed());
         add(
             w.take,
             (
-                0..HANDS,
+                // Enough that a take seldom lets go what another has taken: only then do owners wait for each other.
+                0..if tangles { 3 * HANDS } else { HANDS },
                 client(),
                 what.clone(),
-                asks(self.owners),
+                match self.kind {
+                    Kind::Newer | Kind::Limiters => resting(self.owners),
+                    Kind::Tangles => entangled(),
+                    _ => asks(self.owners),
+                },
                 polled(self.left),
             )
-                .prop_map(|(hand, client, what, ask, polled)| Step::Take {
+                .prop_map(move |(hand, client, what, ask, polled)| Step::Take {
                     hand,
-                    client,
+                    // Mostly each owner through one client: others see only then what it waits for.
+                    client: match ask.owner {
+                        Some(owner) if tangles && hand % 4 > 0 => owner % clients,
+                        _ => client,
+                    },
                     what,
                     ask,
                     polled,
@@ -518,7 +546,13 @@ impl Profile {
         );
         add(
             w.verb,
-            (0..HANDS, verbs(self.left))
+            (
+                0..HANDS,
+                match self.kind {
+                    Kind::Newer | Kind::Limiters => newer_verbs(self.left),
+                    _ => verbs(self.left),
+                },
+            )
                 .prop_map(|(hand, verb)| Step::Use(hand, verb))
                 .boxed(),
         );
@@ -581,6 +615,42 @@ impl Profile {
             w.java,
             (0..servers, javas(self.kind))
                 .prop_map(|(server, java)| Step::Java(server, java))
+                .boxed(),
+        );
+        add(
+            w.adopt,
+            (0..HANDS, client(), 0..2_u8, asks(0), polled(self.left))
+                .prop_map(|(hand, client, ticket, ask, polled)| Step::Adopt {
+                    hand,
+                    client,
+                    ticket,
+                    ask,
+                    polled,
+                })
+                .boxed(),
+        );
+        add(
+            w.work,
+            (
+                0..HANDS,
+                client(),
+                (self.whats)(clients),
+                10..9_000_u16,
+                polled(self.left),
+            )
+                .prop_map(|(hand, client, what, work, polled)| Step::Work {
+                    hand,
+                    client,
+                    what,
+                    work,
+                    polled,
+                })
+                .boxed(),
+        );
+        add(
+            w.observe,
+            (client(), proptest::sample::select(vec!["x", "{x}"]))
+                .prop_map(|(client, name)| Step::Observe(client, name))
                 .boxed(),
         );
         let length = self.length.0..=self.length.1;

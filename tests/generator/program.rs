@@ -59,6 +59,15 @@ pub(crate) enum What {
     Multi(Vec<(u8, Self)>),
     /// On every server of the world.
     Red(Named),
+    /// A campaign with a priority.
+    Leader(Named, i8),
+    /// A run of a job: of a tick, if there is one, and with a least time in milliseconds.
+    Job(Named, Option<u8>, u16),
+    /// Permits of a rate limiter, and of a token bucket.
+    Rate(Named, u32),
+    Bucket(Named, u32),
+    /// A lock that somebody waits for without taking it.
+    Free(Named),
 }
 
 impl fmt::Debug for What {
@@ -77,6 +86,11 @@ impl fmt::Debug for What {
             Self::Latch(n) => write!(f, "Latch({n:?})"),
             Self::Multi(members) => write!(f, "Multi(vec!{members:?})"),
             Self::Red(n) => write!(f, "Red({n:?})"),
+            Self::Leader(n, priority) => write!(f, "Leader({n:?}, {priority})"),
+            Self::Job(n, tick, least) => write!(f, "Job({n:?}, {tick:?}, {least})"),
+            Self::Rate(n, k) => write!(f, "Rate({n:?}, {k})"),
+            Self::Bucket(n, k) => write!(f, "Bucket({n:?}, {k})"),
+            Self::Free(n) => write!(f, "Free({n:?})"),
         }
     }
 }
@@ -90,9 +104,13 @@ pub(crate) struct Ask {
     pub(crate) manual: bool,
     pub(crate) max_hold: Option<u16>,
     pub(crate) timeout: Option<u16>,
+    /// The name stays taken for so long if the process dies.
+    pub(crate) rest: Option<u16>,
     pub(crate) refuses_reentry: bool,
     /// By a try verb.
     pub(crate) tries: bool,
+    /// Gives up in a deadlock.
+    pub(crate) fails: bool,
 }
 
 impl fmt::Debug for Ask {
@@ -113,11 +131,17 @@ impl fmt::Debug for Ask {
         if let Some(timeout) = self.timeout {
             write!(f, ".timeout({timeout})")?;
         }
+        if let Some(rest) = self.rest {
+            write!(f, ".rest({rest})")?;
+        }
         if self.refuses_reentry {
             f.write_str(".refuses_reentry()")?;
         }
         if self.tries {
             f.write_str(".tries()")?;
+        }
+        if self.fails {
+            f.write_str(".fails()")?;
         }
         Ok(())
     }
@@ -137,7 +161,7 @@ macro_rules! asks {
         }
     };
 }
-asks!(owner: u8, lease: u16, max_hold: u16, timeout: u16; manual, refuses_reentry, tries);
+asks!(owner: u8, lease: u16, max_hold: u16, timeout: u16, rest: u16; manual, refuses_reentry, tries, fails);
 
 /// The task that polls a call's future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +197,14 @@ pub(crate) enum Verb {
     PollAgain,
     /// And by a task from now on.
     Resume,
+    /// Renewed once, for so long.
+    RenewFor(u16),
+    /// Its ticket is kept under that number, renewed for so long if it says so.
+    Detach(u8, Option<u16>),
+    /// A leader has another value.
+    Proclaim,
+    /// A leader steps down for the first of the candidates.
+    Resign,
 }
 
 /// A call of the owner of a name, without holding.
@@ -195,6 +227,9 @@ pub(crate) enum Manage {
     DeleteLatch(Named),
     ForceRelease(What),
     Look(What),
+    /// The permits, the milliseconds, and whether what is taken is forgotten.
+    SetQuota(Named, u32, u16, bool),
+    DeleteLimiter(Named),
 }
 
 /// An action of another program on the same keys, as Redisson does it.
@@ -260,4 +295,22 @@ pub(crate) enum Step {
     /// Nobody runs for so long.
     Stall(u16),
     Java(u8, Java),
+    /// The ticket of that number is adopted.
+    Adopt {
+        hand: u8,
+        client: u8,
+        ticket: u8,
+        ask: Ask,
+        polled: Polled,
+    },
+    /// A job runs its work, or a leader whenever it is elected, for so long.
+    Work {
+        hand: u8,
+        client: u8,
+        what: What,
+        work: u16,
+        polled: Polled,
+    },
+    /// Somebody looks who leads, to the end.
+    Observe(u8, Named),
 }

@@ -1,10 +1,10 @@
 //! Programs that broke a promise once, as the generator prints them.
 
-use crate::program::Polled::Always;
-use crate::program::Step::{Pass, Take, Use, Weather};
-use crate::program::Verb::{Let, Release};
-use crate::program::What::{Fair, Lock, Read, Write};
-use crate::program::{Ask, Hears::Messages, Program, Seat, Step, What, World, ask};
+use crate::program::Polled::{Always, Once};
+use crate::program::Step::{Pass, Shutdown, Take, Use, Weather, Worker};
+use crate::program::Verb::{Let, Reenter, Release};
+use crate::program::What::{Fair, Free, Leader, Lock, PoliteRead, PoliteWrite, Read, Write};
+use crate::program::{Ask, Hears::Messages, Manage, Program, Seat, Step, What, World, ask};
 use crate::run::run;
 use crate::weather::Weather::Frozen;
 
@@ -131,6 +131,179 @@ fn a_place_is_given_up_when_the_server_was_away_for_more_than_a_lease() {
             take(2, 1, Fair("x"), ask()),
             Weather(0, Frozen),
             Pass(15_000),
+        ],
+    );
+}
+
+/// P8: a reader that released granted to the place of a writer whose time was over, after the writer had said that nothing was left.
+#[test]
+fn a_place_in_a_line_is_something() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 5,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            Worker {
+                client: 0,
+                what: PoliteRead("q"),
+                ask: ask(),
+                rounds: 1,
+                hold: 22,
+                pause: 0,
+            },
+            take(0, 1, PoliteWrite("q"), ask().timeout(41)),
+        ],
+    );
+}
+
+/// P9, P10: a re-entry through another client that nobody polled kept its owner's next one waiting.
+#[test]
+fn a_re_entry_that_nobody_polls_delays_nobody() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            take(1, 0, Lock("z"), ask().owner(1)),
+            Take {
+                hand: 0,
+                client: 1,
+                what: Lock("z"),
+                ask: ask().owner(1),
+                polled: Once,
+            },
+            Use(1, Reenter(2)),
+            Pass(5_000),
+        ],
+    );
+}
+
+/// P10: what was given to it was renewed for as long as its client lived.
+#[test]
+fn a_re_entry_that_nobody_polls_keeps_nothing() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat(); 3],
+        },
+        vec![
+            take(0, 2, Lock("z"), ask().owner(1)),
+            take(1, 0, Lock("z"), ask()),
+            Take {
+                hand: 3,
+                client: 1,
+                what: Lock("z"),
+                ask: ask().owner(1),
+                polled: Once,
+            },
+        ],
+    );
+}
+
+/// P4: force through a handle without preference left the mark of a writer that it granted to.
+#[test]
+fn a_mark_ends_with_a_forced_release() {
+    let worker = |what, rounds, hold, pause| Worker {
+        client: 0,
+        what,
+        ask: ask(),
+        rounds,
+        hold,
+        pause,
+    };
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            worker(PoliteRead("q"), 3, 10, 8),
+            worker(PoliteWrite("q"), 1, 4, 4),
+            Step::Manage(1, Manage::ForceRelease(PoliteRead("q"))),
+        ],
+    );
+}
+
+/// P8: a shutdown without time left the record of what its client waited for, and said that nothing was left.
+#[test]
+fn a_record_is_something() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            take(3, 0, Lock("x"), ask()),
+            take(4, 1, Free("x"), ask()),
+            Pass(1_900),
+            Shutdown(1, 0),
+        ],
+    );
+}
+
+/// P8: so was a hold that had been lost at its end, and that the server kept for its rest.
+#[test]
+fn a_lost_hold_may_be_there() {
+    let held = ask().max_hold(671).rest(3_473);
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 0,
+            clients: vec![seat()],
+        },
+        vec![
+            take(2, 0, Leader("{x}", 0), held),
+            Pass(1_000),
+            Shutdown(0, 0),
+            Use(2, Let),
+            Shutdown(0, 0),
+        ],
+    );
+}
+
+/// Seldom drawn: who dies holds, and somebody waits for the end of the rest.
+#[test]
+fn a_name_rests_after_a_crash() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 1,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            take(0, 0, Lock("x"), ask().rest(6_000)),
+            Pass(2_500),
+            Step::Kill(0),
+            take(1, 1, Lock("x"), ask()),
+            Pass(20_000),
+        ],
+    );
+}
+
+/// Seldom drawn: two owners that wait for each other, and would give up.
+#[test]
+fn one_of_a_deadlock_gives_up() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 1,
+            clients: vec![seat(); 2],
+        },
+        vec![
+            take(0, 0, Lock("x"), ask().owner(0)),
+            take(1, 1, Lock("y"), ask().owner(1)),
+            Pass(50),
+            take(2, 0, Lock("y"), ask().owner(0).fails()),
+            take(3, 1, Lock("x"), ask().owner(1).fails()),
+            Pass(30_000),
+            Pass(30_000),
         ],
     );
 }

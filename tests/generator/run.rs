@@ -148,6 +148,8 @@ pub(crate) struct Runner {
     pub(crate) hands: Hands,
     /// Tasks that are nobody's hand: workers, watchers.
     pub(crate) tasks: Vec<(u8, AbortHandle)>,
+    /// Those who look on, to the end.
+    pub(crate) lookers: Vec<(u8, AbortHandle)>,
     latency: Duration,
 }
 
@@ -165,6 +167,7 @@ impl Runner {
             shared: Shared::new(State::new(engines, ignored)),
             hands: Hands::default(),
             tasks: Vec::new(),
+            lookers: Vec::new(),
             latency,
         }
     }
@@ -311,9 +314,13 @@ pub(crate) async fn attend(runner: &Runner, hand: u8, call: u64, work: Work, pol
             runner.hands.put(hand, Content::Pending(call, task));
         }
         Polled::Once => {
-            if let Some(op) = runner.shared.lock().ops.get_mut(&call) {
-                op.parked = true;
-                op.was_parked = true;
+            {
+                let mut state = runner.shared.lock();
+                state.ever_parked = true;
+                if let Some(op) = state.ops.get_mut(&call) {
+                    op.parked = true;
+                    op.was_parked = true;
+                }
             }
             poll_left(runner, hand, call, work).await;
         }

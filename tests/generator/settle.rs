@@ -23,6 +23,10 @@ pub(crate) async fn settle(runner: &mut Runner) {
         stirred && !state.held.is_empty() || state.ops.values().any(waits)
     };
     runner.pass(seconds(if restless { 12 } else { 2 })).await;
+    // Who would give up in a deadlock has the time to.
+    let gives_up = |op: &crate::state::Op| op.kind == OpKind::Wait && op.ask.fails && !op.parked;
+    let entangled = runner.shared.lock().ops.values().any(gives_up);
+    runner.pass(seconds(if entangled { 48 } else { 0 })).await;
     runner.shared.lock().stopping = true;
     let owners = std::mem::take(&mut runner.shared.lock().owners);
     drop(owners);
@@ -53,6 +57,9 @@ pub(crate) async fn settle(runner: &mut Runner) {
     }
     runner.pass(seconds(10)).await;
     if !runner.is_over() {
+        nobody_asks(runner).await;
+    }
+    if !runner.is_over() {
         at_rest(runner).await;
     }
 }
@@ -80,6 +87,45 @@ async fn drain(runner: &mut Runner, at_most: Duration) {
         if began.elapsed() > seconds(120) {
             return;
         }
+    }
+}
+
+/// Nobody holds and nobody waits: nothing is sent, but by those who look on and for guards that were forgotten.
+async fn nobody_asks(runner: &mut Runner) {
+    // What tickets, the dead and rests keep ends; those who look on have looked again.
+    let looked_on = !runner.shared.lock().books.lookouts.is_empty();
+    if looked_on {
+        runner.pass(seconds(20)).await;
+        crate::judge::terms::at_the_end(&mut runner.shared.lock());
+        for (_, task) in &runner.lookers {
+            task.abort();
+        }
+        return;
+    }
+    let busy = {
+        let state = runner.shared.lock();
+        let calm = (0..state.engines.len()).all(|server| {
+            let server = u8::try_from(server).unwrap_or(u8::MAX);
+            state.calm_over(server) > seconds(20)
+        });
+        !calm || !state.held.is_empty() || !state.ops.is_empty() || state.left
+    };
+    if busy {
+        return;
+    }
+    // The records of what clients hold and wait for end within this.
+    runner.pass(seconds(20)).await;
+    let ran = |runner: &Runner| -> u64 {
+        let state = runner.shared.lock();
+        let stats = state.engines.iter().map(stanchion::embedded::Engine::stats);
+        stats.map(|it| it.count("EVALSHA") + it.count("EVAL")).sum()
+    };
+    let before = ran(runner);
+    runner.pass(seconds(15)).await;
+    let more = ran(runner) - before;
+    if more > 0 {
+        let text = format!("{more} scripts ran in 15 s in which nobody held or waited");
+        runner.shared.lock().report("Restless", text);
     }
 }
 
@@ -161,7 +207,30 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
     if documented.iter().any(|prefix| key.starts_with(prefix)) {
         return true;
     }
+    // Each of these ends by itself.
+    let ends = !line.ends_with(", -1 ms left");
+    let lasting = ["stanchion_job_last", "stanchion_bucket"];
+    if ends && lasting.iter().any(|prefix| key.starts_with(prefix)) {
+        return true;
+    }
+    let limiters = state
+        .places
+        .keys()
+        .filter(|spot| spot.family == Family::Rate);
+    let mut limiters = limiters.flat_map(|spot| {
+        let [value, log] = keys::limiter_keys(spot.name);
+        [spot.name.to_owned(), value, log]
+    });
+    if ends && limiters.any(|one| one == key) {
+        return true;
+    }
     let some_died = state.deaths || state.left;
+    // Without a release of a lock after them nobody says that the line has ended; the end of a term is none.
+    let led = |spot: &&crate::spot::Spot| key.ends_with(&keys::beside("", spot.name));
+    let unreleased = some_died || state.campaigns.iter().any(|spot| led(&spot));
+    if unreleased && ends && key.starts_with("stanchion_wake") {
+        return true;
+    }
     // Queues whose waiters all died stay until the next one comes; so do the permits of the dead.
     let of_the_dead = [
         "redisson_lock_queue:",

@@ -162,6 +162,11 @@ fn simpler_asks(ask: Ask) -> Vec<Ask> {
             timeout: None,
             ..ask
         },
+        Ask { rest: None, ..ask },
+        Ask {
+            fails: false,
+            ..ask
+        },
         Ask {
             refuses_reentry: false,
             ..ask

@@ -10,6 +10,9 @@ pub(crate) enum Family {
     Permits,
     Leased,
     Latch,
+    Rate,
+    /// Its key is none of the others'.
+    Bucket,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +31,8 @@ pub(crate) enum Side {
     Of(u32),
     /// One node of a RedLock: it may hold fewer than all.
     Quorum,
+    /// Takes nothing, and waits until nobody else has it.
+    Absent,
 }
 
 /// One part of what a call wants or a guard has.
@@ -57,6 +62,8 @@ pub(crate) enum Queue {
     Fair,
     /// Writers hold readers off.
     Polite,
+    /// By priority, and told as Redisson's waiters are.
+    Elected,
 }
 
 impl Spot {
@@ -97,6 +104,11 @@ pub(crate) fn uses(what: &What, client: u8, seats: &[Seat], nodes: &[u8]) -> Vec
         What::Permits(n, k) => one(Family::Permits, n, Side::Of(*k), Tokens::None, Queue::Open),
         What::Leased(n, k) => one(Family::Leased, n, Side::Of(*k), Tokens::None, Queue::Open),
         What::Latch(n) => one(Family::Latch, n, Side::Together, Tokens::None, Queue::Open),
+        What::Leader(n, _) => one(Family::Hash, n, Side::Alone, Tokens::OfSlot, Queue::Elected),
+        What::Job(n, ..) => one(Family::Hash, n, Side::Alone, Tokens::OfSlot, Queue::Open),
+        What::Free(n) => one(Family::Hash, n, Side::Absent, Tokens::None, Queue::Open),
+        What::Rate(n, k) => one(Family::Rate, n, Side::Of(*k), Tokens::None, Queue::Open),
+        What::Bucket(n, k) => one(Family::Bucket, n, Side::Of(*k), Tokens::None, Queue::Open),
         What::Multi(members) => members
             .iter()
             .flat_map(|(client, what)| uses(what, *client, seats, nodes))

@@ -11,10 +11,11 @@ use stanchion::{Client, Owner};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::books::Books;
 use crate::history::History;
 use crate::process::{JumpingClock, Wire};
 use crate::program::{Ask, Seat, What};
-use crate::spot::{Queue, Side, Spot, Use};
+use crate::spot::{Family, Queue, Side, Spot, Use};
 use crate::things::Thing;
 use crate::weather::{Effect, Reason};
 
@@ -98,6 +99,8 @@ pub(crate) enum OpKind {
     Release,
     Manage,
     Shutdown,
+    /// A job or a leader with its work.
+    Work,
 }
 
 /// The knowledge of one spot.
@@ -188,6 +191,7 @@ pub(crate) struct State {
     pub(crate) held: BTreeMap<u64, Held>,
     pub(crate) ops: BTreeMap<u64, Op>,
     pub(crate) places: BTreeMap<Spot, Place>,
+    pub(crate) books: Books,
     pub(crate) history: History,
     pub(crate) finding: Option<Finding>,
     /// Rules that are not judged.
@@ -200,6 +204,14 @@ pub(crate) struct State {
     pub(crate) left: bool,
     /// Some process died.
     pub(crate) deaths: bool,
+    /// Some call was left unpolled.
+    pub(crate) ever_parked: bool,
+    /// Clocks jumped, or nobody ran for a while.
+    pub(crate) leapt: bool,
+    /// When nobody had run for a while, and for how long.
+    pub(crate) stalls: Vec<(Instant, Duration)>,
+    /// Where anybody campaigned.
+    pub(crate) campaigns: BTreeSet<Spot>,
     /// Workers stop.
     pub(crate) stopping: bool,
     pub(crate) next: u64,
@@ -243,6 +255,7 @@ impl State {
             held: BTreeMap::new(),
             ops: BTreeMap::new(),
             places: BTreeMap::new(),
+            books: Books::default(),
             history: History::default(),
             finding: None,
             ignored,
@@ -250,6 +263,10 @@ impl State {
             clean: Vec::new(),
             left: false,
             deaths: false,
+            ever_parked: false,
+            leapt: false,
+            stalls: Vec::new(),
+            campaigns: BTreeSet::new(),
             stopping: false,
             next: 0,
         }
@@ -387,10 +404,14 @@ impl State {
             }
             Effect::Calms => sky.reasons.clear(),
             Effect::Deaf => sky.deaf = now,
-            Effect::DataLost => self.taint(|spot| spot.server == server),
+            Effect::DataLost => {
+                self.taint(|spot| spot.server == server);
+                self.books.lost(server);
+            }
             Effect::ClockStepped => {
                 sky.stepped = true;
                 self.taint(|spot| spot.server == server);
+                self.books.leapt(server);
             }
         }
         let sky = &mut self.skies[usize::from(server)];
@@ -434,6 +455,7 @@ impl State {
                 held.tainted = true;
             }
         }
+        self.books.taint(which);
     }
 
     /// Notes that holds of those who do not release, on this server, end with the leases, and `by` later.
@@ -449,6 +471,7 @@ impl State {
 
     /// The process of `client` is dead: what it has ends with its leases.
     pub(crate) fn dies(&mut self, client: u8) {
+        crate::judge::rests::note(self, client);
         self.ends_later(
             self.processes[usize::from(client)].seat.server,
             Duration::ZERO,
@@ -535,15 +558,21 @@ impl Shared {
         let mut state = self.lock();
         let id = state.number();
         state.stir(&op.uses);
-        let lease = op.ask.lease.map(crate::span);
+        let rest = crate::span(op.ask.rest.unwrap_or_default());
+        let lease = crate::span(op.ask.lease.unwrap_or(crate::things::LEASE)) + rest;
         for used in &op.uses {
             let place = state.place(used.spot);
-            place.lease = place.lease.max(lease.unwrap_or_default());
+            place.lease = place.lease.max(lease);
             place.of_quorum |= used.side == Side::Quorum;
             place.mixed |= place.queue.is_some_and(|queue| queue != used.queue);
             place.queue = Some(used.queue);
         }
         op.label = format!("#{id} {}", op.label);
+        let limited = op.uses.iter().map(|used| used.spot);
+        let limited = limited.filter(|spot| matches!(spot.family, Family::Rate | Family::Bucket));
+        for spot in limited {
+            state.books.rate(spot);
+        }
         state.tell(op.label.clone());
         state.ops.insert(id, op);
         drop(state);

@@ -102,6 +102,21 @@ impl Runner {
             Step::Java(server, java) => {
                 crate::java::happens(&mut self.shared.lock(), *server, *java);
             }
+            Step::Adopt {
+                hand,
+                client,
+                ticket,
+                ask,
+                polled,
+            } => self.adopt(*hand, *client, *ticket, *ask, *polled).await,
+            Step::Work {
+                hand,
+                client,
+                what,
+                work,
+                polled,
+            } => self.work(*hand, *client, what, *work, *polled).await,
+            Step::Observe(client, name) => self.observe(*client, name),
         }
     }
 
@@ -112,7 +127,25 @@ impl Runner {
         }
     }
 
+    /// The hand that a verb is for: if what it has does not know this verb, the first whose content does.
+    fn suited(&self, hand: u8, verb: Verb) -> u8 {
+        let wanted: fn(&Thing) -> bool = match verb {
+            Verb::Detach(..) => |thing| matches!(thing, Thing::Lock(_) | Thing::Fair(_)),
+            Verb::Proclaim | Verb::Resign => |thing| matches!(thing, Thing::Term(_)),
+            _ => return hand,
+        };
+        let fits = |hand: &u8| {
+            let guard = self.hands.guard(*hand);
+            let state = self.shared.lock();
+            let held = guard.and_then(|guard| state.held.get(&guard));
+            held.is_some_and(|held| wanted(&held.thing))
+        };
+        let mut all = std::iter::once(hand).chain(self.hands.numbers());
+        all.find(fits).unwrap_or(hand)
+    }
+
     async fn apply(&mut self, hand: u8, verb: Verb) {
+        let hand = self.suited(hand, verb);
         match (verb, self.hands.guard(hand)) {
             (Verb::Let, _) => self.empty(hand),
             (Verb::PollAgain | Verb::Resume, None) => match self.hands.take(hand) {
@@ -165,6 +198,16 @@ impl Runner {
             (Verb::Reenter(into), Some(id)) => self.reenter(id, into),
             (Verb::Watch, Some(id)) => self.watch(id),
             (Verb::Run(millis), Some(id)) => self.run_work(id, span(millis)),
+            (Verb::RenewFor(millis), Some(id)) => self.renew_for(id, millis),
+            (Verb::Proclaim, Some(id)) => self.proclaim(id),
+            (Verb::Detach(number, millis), Some(id)) => {
+                self.end_runs(id).await;
+                self.detach(id, number, millis);
+            }
+            (Verb::Resign, Some(id)) => {
+                self.end_runs(id).await;
+                self.resign(id);
+            }
         }
     }
 
@@ -203,7 +246,7 @@ impl Runner {
     }
 
     /// The needs of a call about a guard.
-    fn of_guard(&self, id: u64) -> Option<Held> {
+    pub(crate) fn of_guard(&self, id: u64) -> Option<Held> {
         let state = self.shared.lock();
         let held = state.held.get(&id)?;
         Some(Held {
@@ -389,7 +432,10 @@ impl Runner {
                 let failed = outcome.is_err();
                 if let Some(guard) = shared.acquired(asking, outcome) {
                     tokio::time::sleep(hold).await;
-                    if let Some(release) = shared.releasing(guard) {
+                    if matches!(what, What::Rate(..) | What::Bucket(..)) {
+                        // Permits are used up; those of a `Take` are given back now and then.
+                        drop(shared.let_go(guard));
+                    } else if let Some(release) = shared.releasing(guard) {
                         release.await;
                     }
                 }
@@ -417,18 +463,8 @@ impl Runner {
         let ticket = {
             let label = format!("shutdown of client {client}");
             let mut op = crate::state::Op {
-                label,
-                kind: OpKind::Shutdown,
-                uses: Vec::new(),
                 client,
-                ask: Ask::default(),
-                started: Instant::now(),
-                limit: Some(grace),
-                parked: false,
-                was_parked: false,
-                starving: None,
-                hindered: None,
-                shut_out: false,
+                ..crate::state::Op::about(label, OpKind::Shutdown, &[])
             };
             op.limit = Some(grace + Duration::from_millis(20));
             self.shared.begin(op)
@@ -464,7 +500,8 @@ impl Runner {
             let mine = state.held.iter().filter(|(_, held)| through(&held.uses));
             mine.map(|(id, _)| *id).collect()
         };
-        for (_, task) in self.tasks.iter().filter(|(whose, _)| *whose == client) {
+        let of_tasks = self.tasks.iter().chain(&self.lookers);
+        for (_, task) in of_tasks.filter(|(whose, _)| *whose == client) {
             task.abort();
         }
         let calls: Vec<u64> = {
@@ -530,6 +567,10 @@ impl Runner {
         for engine in &state.engines {
             engine.faults().step_clock(millis.into());
         }
+        state.leapt = true;
+        for server in 0..state.engines.len() {
+            state.books.leapt(u8::try_from(server).unwrap_or(u8::MAX));
+        }
         for process in &mut state.processes {
             process.clock.jump(millis.into());
             process.trouble = now;
@@ -544,6 +585,7 @@ impl Runner {
     async fn stall(&self, length: Duration) {
         {
             let mut state = self.shared.lock();
+            state.leapt = true;
             for op in state.ops.values_mut() {
                 op.limit = op.limit.map(|limit| limit + length);
             }
@@ -551,6 +593,7 @@ impl Runner {
         tokio::time::advance(length).await;
         let mut state = self.shared.lock();
         let now = Instant::now();
+        state.stalls.push((now, length));
         for process in &mut state.processes {
             process.trouble = now;
         }

@@ -1,17 +1,20 @@
 //! One face for every guard, and the call behind every acquire.
+//!
+//! Long: one table, or one case for each kind.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use stanchion::{
-    AcquireError, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Fencing, Lease,
-    LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable, LostReason, Moment, MultiGuard,
-    MultiLock, Owner, Permit, Preference, ReadGuard, RedGuard, RedLock, ReleaseError, RenewError,
-    Renewal, RwLock, Semaphore, WriteGuard,
+    AcquireError, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Fencing, Grant,
+    JobGuard, JobRun, Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable,
+    LostReason, Moment, MultiGuard, MultiLock, OnDeadlock, Owner, Permit, Preference, ReadGuard,
+    RedGuard, RedLock, ReleaseError, RenewError, Renewal, RwLock, Semaphore, Term, Tick,
+    WriteGuard,
 };
 
 use crate::program::{Ask, What};
-use crate::span;
+use crate::{roles, span};
 
 /// The lease of whatever names none.
 pub(crate) const LEASE: u16 = 3_000;
@@ -29,11 +32,21 @@ pub(crate) enum Thing {
     Leased(LeasedPermit),
     Multi(MultiGuard),
     Red(RedGuard),
+    Term(Leadership),
+    Job(JobGuard),
+    /// Permits of a limiter: used up, and perhaps refunded.
+    Grant(Grant),
+    /// The views that work has of what somebody else holds.
+    Reign(Term),
+    Run(JobRun),
     /// A latch leaves nothing in the hand.
     Passed,
+    /// A job that did not begin: the last tick that has run, or somebody runs.
+    Ran(Tick),
+    Skipped,
 }
 
-/// Calls the same verb of whatever guard it is; a permit without a lease has none of these verbs.
+/// Calls the same verb of whatever guard it is; what has no lease has none of these verbs.
 macro_rules! each {
     ($thing:expr, $guard:ident => $verb:expr, else $other:expr) => {
         match $thing {
@@ -44,14 +57,20 @@ macro_rules! each {
             Thing::Leased($guard) => $verb,
             Thing::Multi($guard) => $verb,
             Thing::Red($guard) => $verb,
-            Thing::Permit(_) | Thing::Passed => $other,
+            Thing::Term($guard) => $verb,
+            Thing::Job($guard) => $verb,
+            _ => $other,
         }
     };
 }
 
 impl Thing {
     pub(crate) fn is_held(&self) -> bool {
-        each!(self, guard => guard.is_held(), else true)
+        match self {
+            Self::Reign(term) => term.is_held(),
+            Self::Run(run) => run.is_held(),
+            _ => each!(self, guard => guard.is_held(), else true),
+        }
     }
 
     pub(crate) fn valid_until(&self) -> Option<Moment> {
@@ -64,6 +83,11 @@ impl Thing {
 
     pub(crate) async fn renew(&self) -> Result<(), RenewError> {
         each!(self, guard => guard.renew().await, else Ok(()))
+    }
+
+    pub(crate) async fn renew_for(&self, millis: u16) -> Result<(), RenewError> {
+        let lease = lease(millis);
+        each!(self, guard => guard.renew_for(lease).await, else Ok(()))
     }
 
     pub(crate) async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
@@ -80,7 +104,20 @@ impl Thing {
             Self::Leased(guard) => Box::pin(guard.release()),
             Self::Multi(guard) => Box::pin(guard.release()),
             Self::Red(guard) => Box::pin(guard.release()),
-            Self::Passed => Box::pin(async { Ok(()) }),
+            Self::Term(guard) => Box::pin(guard.step_down()),
+            Self::Job(guard) => Box::pin(guard.release()),
+            Self::Grant(grant) => Box::pin(async { grant.refund().await.map(drop) }),
+            _ => Box::pin(async { Ok(()) }),
+        }
+    }
+
+    /// The holder that the server has, of a lock of its own.
+    pub(crate) fn owner(&self) -> Option<String> {
+        match self {
+            Self::Lock(guard) => Some(guard.owner().to_string()),
+            Self::Fair(guard) => Some(guard.owner().to_string()),
+            Self::Write(guard) => Some(format!("{}:write", guard.owner())),
+            _ => None,
         }
     }
 
@@ -109,6 +146,10 @@ impl Thing {
             Self::Fair(guard) => guard.fencing_token(),
             Self::Write(guard) => guard.fencing_token(),
             Self::Multi(guard) => guard.fencing_token(name),
+            Self::Term(guard) => guard.fencing_token(),
+            Self::Job(guard) => guard.fencing_token(),
+            Self::Reign(term) => term.fencing_token(),
+            Self::Run(run) => run.fencing_token(),
             _ => None,
         }
         .map(stanchion::FencingToken::get)
@@ -227,10 +268,21 @@ pub(crate) fn call(
                 Ok(Some(Thing::Passed))
             })
         }
+        What::Free(name) => {
+            let lock = Lock::new(&it, name).ok()?;
+            Box::pin(async move {
+                lock.wait_free(ask.timeout.map(span)).await?;
+                Ok(Some(Thing::Passed))
+            })
+        }
+        What::Leader(name, priority) => roles::campaign(&it, name, *priority, options, tries)?,
+        What::Job(name, tick, least) => roles::begin(&it, name, *tick, *least, ask)?,
+        What::Rate(name, permits) => roles::rated(&it, name, *permits, ask)?,
+        What::Bucket(name, permits) => roles::bucketed(&it, name, *permits, ask)?,
     })
 }
 
-fn options(ask: Ask, owner: Option<&Owner>) -> AcquireOptions {
+pub(crate) fn options(ask: Ask, owner: Option<&Owner>) -> AcquireOptions {
     let mut options = AcquireOptions::new();
     if let Some(owner) = owner {
         options = options.owner(owner);
@@ -244,6 +296,12 @@ fn options(ask: Ask, owner: Option<&Owner>) -> AcquireOptions {
     if let Some(max) = ask.max_hold {
         options = options.max_hold(span(max));
     }
+    if let Some(rest) = ask.rest {
+        options = options.rest_after_crash(span(rest));
+    }
+    if ask.fails {
+        options = options.on_deadlock(OnDeadlock::Fail);
+    }
     if ask.refuses_reentry {
         options = options.reentry(stanchion::Reentry::Refused);
     }
@@ -253,7 +311,7 @@ fn options(ask: Ask, owner: Option<&Owner>) -> AcquireOptions {
     }
 }
 
-fn lease(millis: u16) -> Lease {
+pub(crate) fn lease(millis: u16) -> Lease {
     Lease::new(span(millis)).unwrap_or_default()
 }
 

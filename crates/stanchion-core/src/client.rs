@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::agenda;
 use crate::error::LostReason;
 use crate::events::Lookouts;
+use crate::hold::losses::Losses;
 use crate::hold::sweep::Leftover;
 use crate::name::{InvalidName, Name};
 use crate::observe::{Counts, beat, sink};
@@ -119,6 +120,7 @@ impl Client {
             lookouts,
             writes,
             timetable: Arc::default(),
+            losses: Losses::default(),
             presence,
             labels: Arc::default(),
             looks: Looks::default(),
@@ -240,23 +242,20 @@ impl Client {
         // A hold that was being handed to a local waiter has arrived by now, and nobody takes it; or its place in line.
         drop(core.entries.standing());
         drop(core.entries.unclaimed());
-        let mut abandoned = Vec::new();
         for hold in core.timetable.holds() {
             // From here on a release finds it lost, so it is not released.
-            if hold.lost_reason(core.clock.now()).is_none()
-                && hold.lose(LostReason::Shutdown).is_some()
-            {
-                abandoned.push(AbandonedHold {
-                    name: hold.sync.name().clone(),
-                    owner: hold.owner.clone(),
-                    free_by: hold.free_by(),
-                });
+            if hold.lost_reason(core.clock.now()).is_none() {
+                hold.lose(LostReason::Shutdown);
             }
             hold.unschedule();
         }
+        // P8: also those that were lost before, and not released since.
+        let abandoned = core.losses.abandon(core.clock.now());
         // The releases that began before that.
-        let unfinished = core.runner.drain(until.since(core.clock.now())).await;
-        core.presence.leave(core, until).await;
+        let mut unfinished = core.runner.drain(until.since(core.clock.now())).await;
+        if !core.presence.leave(core, until).await {
+            unfinished += 1;
+        }
         core.closed.cancel();
         // The background thread may end before its supervisors have run.
         core.servers.end();
@@ -281,9 +280,11 @@ impl fmt::Debug for Client {
 #[non_exhaustive]
 pub struct ShutdownReport {
     /// The number of acquires, renewals, releases and clean-ups that were not answered within the grace; the leases end what
-    /// they leave. A future that was polled once and not again counts as one.
+    /// they leave. A future that was polled once and not again counts as one; so does the [record](crate::Presence) of what this
+    /// client held and waited for, which ends within 30 s.
     pub unfinished: usize,
-    /// The holds whose guards were still alive.
+    /// The holds whose guards were still alive, also those that had been lost at their ends
+    /// ([`LostReason::Expired`], [`LostReason::MaxHold`]) so lately that the server may still keep them.
     pub abandoned: Vec<AbandonedHold>,
 }
 
@@ -295,7 +296,7 @@ impl ShutdownReport {
     }
 }
 
-/// A hold whose guard outlived its client.
+/// A hold whose guard outlived its client. It may have been lost before, and be kept by the server until its lease ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AbandonedHold {

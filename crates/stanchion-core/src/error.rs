@@ -137,8 +137,9 @@ pub enum AcquireError {
         /// The time that the call waited.
         waited: Duration,
         /// `None`: nothing of this call holds, or can come to hold; the mark of a waiting writer or large request is being
-        /// removed. Otherwise a request was under way, or the call had a place in a fair queue, which the server may grant to:
-        /// it is being undone, and its effect is gone after this time even if the server does not answer.
+        /// removed. Otherwise a request was under way, or the call had a place in a queue or line, which the server may grant to
+        /// and which it has not confirmed to be given up: it is being undone, and its effect is gone after this time even if the server
+        /// does not answer.
         free_by: Option<Duration>,
     },
     /// Requests went unanswered, so the server may have granted. The grant is being removed.

@@ -45,7 +45,8 @@ pub enum OnDeadlock {
     /// # What it needs
     /// An [actor](crate::Actor) that is certain: a scope or an explicit owner, here and of all others in the deadlock. Without one the call is
     /// rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)), as it is with permits, on a `RedLock`, and with a
-    /// [`Presence`](crate::Presence) other than `On`. The client needs the right to read `stanchion_client*`; without it, it logs one warning and
+    /// [`Presence`](crate::Presence) other than `On`. And each of them waits through the client through which it holds: of an owner that uses several
+    /// clients, those that wait for it do not see what it waits for elsewhere. The client needs the right to read `stanchion_client*`; without it, it logs one warning and
     /// the call waits on.
     ///
     /// # When

@@ -16,6 +16,7 @@ use crate::actor::Labels;
 use crate::agenda::Agenda;
 use crate::description::{Request, Tenure};
 use crate::events::Lookouts;
+use crate::hold::losses::Losses;
 use crate::lease::Lease;
 use crate::line::Approach;
 use crate::name::Name;
@@ -77,6 +78,7 @@ pub(crate) struct Core {
     /// Counts the messages that keys were written which an operator's tool asked about.
     pub(crate) writes: watch::Sender<u64>,
     pub(crate) timetable: Arc<Agenda>,
+    pub(crate) losses: Losses,
     /// This process as others may see it.
     pub(crate) presence: Announcer,
     /// The labels of actors.

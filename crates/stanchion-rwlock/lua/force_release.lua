@@ -7,7 +7,7 @@
 -- KEYS[3]  line     zset    place -> arrival
 -- KEYS[4]  wake     hash    what is known of clients outside the line
 -- KEYS[5]  crowd    zset    place -> arrival, of readers
--- KEYS[6]  mark     string  a waiting writer's mark; the rwlock's own key again: writers have no preference
+-- KEYS[6]  mark     string  a waiting writer's mark, whatever the caller prefers
 -- KEYS[7]  turn     string  see rwlock/write_acquire
 -- KEYS[8]  readers  zset    reader -> end of its lease
 -- ARGV[1]  base

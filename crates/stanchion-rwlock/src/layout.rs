@@ -205,8 +205,10 @@ impl Layout {
 
     /// `side`: `read` or `write`, to free it only if that side holds; or nothing.
     pub(crate) fn force_release(&self, side: &'static str) -> Call {
-        let [lock, fence, line, wake, crowd, mark, turn] = self.keys();
-        let keys = [lock, fence, line, wake, crowd, mark, turn, &self.readers];
+        let [lock, fence, line, wake, crowd, ..] = self.keys();
+        let (mark, turn, readers) = (&*self.mark, &*self.turn, &*self.readers);
+        // P4: who forces may not know the preference of those who wait, and what their marks say ends with the grant.
+        let keys = [lock, fence, line, wake, crowd, mark, turn, readers];
         let [base, publish] = self.base();
         FORCE_RELEASE.call(
             keys,

@@ -492,6 +492,33 @@ async fn a_place_is_of_its_side() {
     world.at_rest().await;
 }
 
+/// P4: who takes a hold away may not know that the others prefer writers. The mark of the writer that is next ends all the same.
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_leaves_no_mark() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let polite = |client| rwlock(client).with_preference(Preference::Writer);
+    let forced = polite(&clients[0]).read().await.unwrap();
+    let lock = polite(&clients[1]);
+    let writer = tokio::spawn(async move { lock.write().await });
+    stand(&world, 1, 0).await;
+    world.quiet().await;
+    let lock = rwlock(&clients[2]);
+    assert!(lock.danger().force_release().await.unwrap());
+    writer.await.unwrap().unwrap().release().await.unwrap();
+    let freed = Instant::now();
+    polite(&clients[2])
+        .read()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert!(freed.elapsed() < ms(100), "{:?}", freed.elapsed());
+    drop(forced);
+    world.at_rest().await;
+}
+
 /// One process hears Redisson's release for all, readers among them.
 #[tokio::test(start_paused = true)]
 async fn releases_of_redissons_reach_the_line() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::keys::Seen;
+use crate::keys::{self, Seen};
 use crate::program::What;
 use crate::spot::{Family, Side, Spot, Tokens, Use};
 use crate::state::{Actor, Held, Op, OpKind, State};
@@ -181,6 +181,7 @@ pub(crate) fn granted(state: &mut State, id: u64, op: &Op) {
     }
     let (what, uses, parked) = (held.what.clone(), held.uses.clone(), op.was_parked);
     let thing = std::sync::Arc::clone(&held.thing);
+    let held_by = thing.owner();
     for used in uses {
         if used.spot.family != Family::Hash || used.side != Side::Alone {
             continue;
@@ -195,9 +196,16 @@ pub(crate) fn granted(state: &mut State, id: u64, op: &Op) {
         }
         let stepped = state.skies[usize::from(used.spot.server)].stepped;
         let source = u8::from(used.tokens == Tokens::OfName);
+        let last = state.place(used.spot).tokens.get(&source).copied();
+        // A hold that force ended before its answer came: the next one may have been told first. Tokens are in the order of grants.
+        let engine = &state.engines[usize::from(used.spot.server)];
+        let there = keys::look(engine, used.spot).holders;
+        let ended = held_by
+            .as_ref()
+            .is_some_and(|it| !there.iter().any(|(who, _)| who == it));
         let place = state.place(used.spot);
-        let last = place.tokens.get(&source).copied();
         if let Some(token) = token
+            && !ended
             && !joins
             && !other_policy
             && !parked

@@ -1,9 +1,14 @@
 //! The model: what the promises say about what a run has seen.
 
+pub(crate) mod deadlocks;
 pub(crate) mod holders;
 pub(crate) mod latch;
+pub(crate) mod rates;
 pub(crate) mod rest;
+pub(crate) mod rests;
 pub(crate) mod shutdown;
+pub(crate) mod terms;
+pub(crate) mod ticks;
 pub(crate) mod truth;
 pub(crate) mod waiting;
 
@@ -28,4 +33,8 @@ pub(crate) fn look(state: &mut State) {
     holders::look(state, &seen);
     waiting::look(state, &seen);
     rest::look(state, &seen);
+    rests::look(state);
+    rates::look(state);
+    terms::look(state);
+    deadlocks::look(state);
 }

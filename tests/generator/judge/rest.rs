@@ -20,7 +20,7 @@ pub(crate) fn look(state: &mut State, seen: &BTreeMap<Spot, Seen>) {
         match spot.family {
             Family::Hash => counts(state, *spot, seen),
             Family::Permits | Family::Leased => sums(state, *spot, seen),
-            Family::Latch => {}
+            Family::Latch | Family::Rate | Family::Bucket => {}
         }
     }
     after_shutdowns(state);
@@ -38,7 +38,8 @@ fn counts(state: &mut State, spot: Spot, seen: &Seen) {
     };
     let moving = state.ops.values().any(|op| {
         // One that wants several holds the first ones while it waits for the next.
-        here(&op.uses) && (op.parked || op.kind != OpKind::Wait || op.uses.len() > 1)
+        let takes = !matches!(op.kind, OpKind::Wait | OpKind::Work);
+        here(&op.uses) && (op.parked || takes || op.uses.len() > 1)
     });
     let held: Vec<_> = state
         .held
@@ -166,6 +167,9 @@ fn is_sign(key: &str) -> bool {
         "stanchion_fair_live",
         "stanchion_once",
         "stanchion_fence",
+        "stanchion_bucket",
+        "stanchion_job_last",
+        "stanchion_heir",
         "stanchion_origin",
     ]
     .iter()
@@ -179,6 +183,16 @@ pub(crate) fn of_client(state: &State, client: u8) -> Vec<String> {
     keys::dump(engine, process.seat.database)
         .into_iter()
         .filter(|line| !is_sign(line) && line.contains(&process.id))
+        // Said so in the book: a shutdown does not release what was detached.
+        .filter(|line| {
+            let mut slips = state.books.slips.iter();
+            !slips.any(|slip| line.contains(slip.ticket.owner()))
+        })
+        // A job at rest has an end, and no process.
+        .filter(|line| {
+            let mut jobs = state.books.jobs.iter();
+            !line.contains(", \"0\")]") || !jobs.any(|job| line.starts_with(&format!("{job} = ")))
+        })
         .collect()
 }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 use stanchion::ShutdownReport;
 use tokio::time::Instant;
 
+use crate::keys;
 use crate::program::Seat;
-use crate::state::State;
+use crate::spot::Family;
+use crate::state::{Actor, Held, State};
 
 pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &ShutdownReport) {
     let now = Instant::now();
@@ -20,11 +22,14 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
         .iter()
         .filter(|held| {
             let own = held.uses.iter().all(|used| used.client == client);
-            own && !held.tainted && held.over.is_none()
+            let spent = matches!(&*held.thing, crate::things::Thing::Grant(_));
+            own && !spent
+                && !is_of_another(state, held, client)
+                && !held.tainted
+                && held.over.is_none()
         })
         .map(|held| held.actor)
         .collect();
-    let lost_lately = mine.iter().any(|held| held.over.is_some());
     let said = report.abandoned.len();
     if said < alive.len() {
         let text = format!(
@@ -48,7 +53,17 @@ pub(crate) fn ended(state: &mut State, client: u8, seat: Seat, report: &Shutdown
         }
     }
     state.left = state.left || !clean;
-    if clean && !lost_lately {
+    if clean {
         state.clean.push((client, now));
     }
+}
+
+/// Returns whether the hold of an explicit owner belongs to the client through which that owner came first. The server knows that.
+fn is_of_another(state: &State, held: &Held, client: u8) -> bool {
+    let here = &state.processes[usize::from(client)].id;
+    matches!(held.actor, Actor::Shared(_))
+        && held.uses.iter().all(|used| {
+            let engine = &state.engines[usize::from(used.spot.server)];
+            used.spot.family == Family::Hash && !keys::look(engine, used.spot).has(here)
+        })
 }

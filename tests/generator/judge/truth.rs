@@ -56,6 +56,9 @@ pub(crate) fn acquired(state: &mut State, op: &Op, outcome: &Result<Option<Thing
         let text = format!("{lie}: {}: {}", op.label, masked(error));
         state.report("Untrue", text);
     }
+    if matches!(error, AcquireError::Deadlock { .. }) {
+        super::deadlocks::given_up(state, op);
+    }
 }
 
 /// Returns whether its client has something at a lock although no other call of it could.

@@ -68,8 +68,12 @@ fn late(state: &mut State) {
             && single
             && let Some(dark) = state.dark_since(op.uses[0].spot.server, op.client)
         {
-            let since = dark.max(op.hindered.unwrap_or(op.started)).elapsed();
-            if since > TOLERANCE + Duration::from_secs(4) {
+            let began = dark.max(op.hindered.unwrap_or(op.started));
+            let since = began.elapsed();
+            // Who did not run meanwhile could not notice the silence.
+            let stalls = state.stalls.iter().filter(|(end, _)| *end > began);
+            let stalled: Duration = stalls.map(|(_, length)| *length).sum();
+            if since > TOLERANCE + Duration::from_secs(4) + stalled {
                 broken = Some((
                     "OutageTolerance",
                     format!(
@@ -169,6 +173,8 @@ fn is_kept(state: &State, wanted: Use) -> bool {
         .filter_map(|held| at(&held.uses));
     match wanted.side {
         Side::Alone | Side::Quorum => long.next().is_some(),
+        // A lock goes from one to the next, and is not free in between.
+        Side::Absent => true,
         Side::Together => long.any(|side| side != Side::Together),
         // More than there are, or nobody knows how many: it waits until some are added.
         Side::Of(n) => {
@@ -210,7 +216,7 @@ impl Op {
 }
 
 /// Waits, is polled, and nothing of its own client is in its way.
-fn is_live(state: &State, op: &Op) -> bool {
+pub(super) fn is_live(state: &State, op: &Op) -> bool {
     let process = |used: &Use| state.processes.get(usize::from(used.client));
     op.kind == OpKind::Wait
         && !op.was_parked
@@ -219,8 +225,13 @@ fn is_live(state: &State, op: &Op) -> bool {
                 && !state.parked_at(used.spot, used.client)
         })
         && !state.ops.values().any(|other| {
-            // The owner's other call has the turn, and nobody polls it.
-            other.parked && other.ask.owner.is_some() && other.ask.owner == op.ask.owner
+            // The owner's other call has the turn there, and nobody polls it, or the one that it is behind in its process.
+            let same = |used: &Use| op.uses.iter().any(|own| own.spot == used.spot);
+            let in_its_way = |used: &Use| state.parked_at(used.spot, other.client);
+            other.ask.owner.is_some()
+                && other.ask.owner == op.ask.owner
+                && other.uses.iter().any(same)
+                && (other.parked || other.uses.iter().any(in_its_way))
         })
 }
 
@@ -245,6 +256,8 @@ fn asleep(state: &mut State, spot: Spot, seen: &Seen) {
         Family::Permits | Family::Leased => {
             !seen.foreign && most.is_some_and(|most| seen.number >= most)
         }
+        // By their own rule: what is free is not to be seen in one number.
+        Family::Rate | Family::Bucket => false,
     };
     let sleeper = waiting
         .iter()
@@ -328,7 +341,7 @@ fn blocked(state: &mut State, spot: Spot, seen: &Seen) {
         Family::Leased => place
             .total
             .is_some_and(|total| total - place.java_permits - counted >= want),
-        Family::Latch => false,
+        Family::Latch | Family::Rate | Family::Bucket => false,
     };
     let now = Instant::now();
     let there = withheld && !busy && !several && !place.forgotten && now >= place.dead_until;

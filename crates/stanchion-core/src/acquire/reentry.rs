@@ -73,7 +73,9 @@ pub(super) async fn as_owner(
         match timeout_at(core, deadline, pin!(reenter(&state, core))).await {
             // The re-entry ends in the background, where its guard is dropped and the count set back (P3).
             None => return Ok(None),
-            Some(Ok(hold)) => return Ok(Some(hold)),
+            Some(Ok(hold)) if hold.is_held() => return Ok(Some(hold)),
+            // P10: nobody polled this for so long that the hold has ended.
+            Some(Ok(ended)) => drop(ended),
             Some(Err(error)) => {
                 // Without an error here there was nothing left to re-enter: it acquires as everybody does, with a fresh wire
                 // owner (R1).

@@ -6,6 +6,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::attempt::{Asking, Attempt, Manner};
 use super::{FIRST_ASK, timed_out, timeout_at};
@@ -88,15 +89,18 @@ pub(super) async fn wait(
             own::at_once(core, &**sync, ticket.entry(), terms);
         }
         match next_turn(core, &mut ticket, deadline, watch.as_deref_mut()).await {
-            // No request is under way here: what is left is that of earlier ones, a place on the server included.
-            Turn::TimedOut => return Err(timed_out(core, sync, started, asking.debt.leftover())),
+            Turn::TimedOut => {
+                let free_by = Box::pin(leave(core, &asking, ticket)).await;
+                return Err(timed_out(core, sync, started, free_by));
+            }
             Turn::Closing => return Err(asking.shut_down()),
             // P3: as a time-out. Its hold, if it is granted meanwhile, is released with the ticket.
             Turn::Deadlock(cycle) => {
+                let free_by = Box::pin(leave(core, &asking, ticket)).await;
                 return Err(AcquireError::Deadlock {
                     name: sync.name().clone(),
                     waited: core.clock.now().since(started),
-                    free_by: asking.debt.leftover(),
+                    free_by,
                     cycle,
                 });
             }
@@ -185,6 +189,23 @@ pub(super) async fn wait(
                 ticket.again();
             }
         }
+    }
+}
+
+/// Leaves the queue while no request is under way. Returns the longest life of what may be left on the server, if anything may: of
+/// earlier requests without an answer, of a place in a queue, or in a line.
+///
+/// P8: the server may grant to a place until it is given up, so the answer to that is waited for, for as long as P9 allows.
+async fn leave(core: &Core, asking: &Asking, ticket: Ticket) -> Option<Duration> {
+    let own = asking.debt.leftover();
+    let Some(place) = ticket.quit() else {
+        return own;
+    };
+    let stands = place.leftover();
+    let until = core.clock.now() + FIRST_ASK;
+    match timeout_at(core, until, place.give_up()).await {
+        Some(true) => own,
+        _ => own.max(stands),
     }
 }
 

@@ -57,7 +57,12 @@ impl Hold {
         self
     }
 
-    /// Records that the waiter has taken it. From here on the watchdog renews it.
+    /// Marks it as given to a caller that has not taken it yet.
+    pub(super) fn leave_unclaimed(&self) {
+        self.state().leave_unclaimed();
+    }
+
+    /// Records that the caller has taken it. From here on the watchdog renews it.
     pub(crate) fn claim(&self) {
         self.state().claim();
     }

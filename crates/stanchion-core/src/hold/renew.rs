@@ -11,6 +11,7 @@ use tracing::Instrument as _;
 use crate::description::Verdict;
 use crate::error::{AcquireError, LostReason, Rejection, RenewError};
 use crate::hold::handle::Hold;
+use crate::hold::parked::Parked;
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::observe::{span, spans};
@@ -102,8 +103,9 @@ pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<H
         spans::renewed(&recorded, &hold, &result);
         result
     };
-    let work = work.instrument(span);
-    let work = Persistent::new(&state.core.runner, work);
+    let work = Parked::new(work.instrument(span));
+    state.reenters(&work);
+    let work = Persistent::new(&state.core.runner, work.outcome());
     bounded(&state.core, timeout, work)
         .await
         .unwrap_or(Err(unavailable))

@@ -13,8 +13,9 @@
 //! Long: the atomics of one hold, each with the rules by which it changes, which hold only together.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{MutexGuard, Notify, watch};
@@ -23,6 +24,7 @@ use crate::agenda::Item;
 use crate::description::{Subject, Synchronizer, Tenure};
 use crate::error::{LeaseLost, LostReason};
 use crate::hold::ended::Ended;
+use crate::hold::parked::Parked;
 use crate::lease::Lease;
 use crate::notice::ReleaseRequest;
 use crate::observe;
@@ -40,6 +42,8 @@ use stanchion_transport::Moment;
 ///
 /// Any task reads the atomics, without a lock. `slot` has its place in the lock order of [`crate::waiting`].
 pub(crate) struct HoldState {
+    /// Itself, for the list of those that are lost. Weak, as everything that is no guard.
+    this: Weak<Self>,
     /// Fixed at the grant, as all fields that are neither atomic nor locked.
     pub(crate) core: Arc<Core>,
     pub(crate) sync: Arc<dyn Synchronizer>,
@@ -61,9 +65,12 @@ pub(crate) struct HoldState {
     longest_lease: AtomicU64,
     /// True until the first renewal, when the server granted for less than the lease. Cleared by [`HoldState::renewed`].
     provisional: AtomicBool,
-    /// True while a waiter that was given this hold has not taken it. Until then it is not renewed beyond its first lease, so a
-    /// future that nobody polls cannot hold for ever. Cleared once, by [`HoldState::claim`].
-    unclaimed: AtomicBool,
+    /// The number of its counts that were given to callers which have not taken them: to a waiter, or to a re-entry that was finished
+    /// for its caller. While that is all of them it is not renewed, so a future that nobody polls cannot hold for ever. Lowered by
+    /// [`HoldState::claim`].
+    unclaimed: AtomicU32,
+    /// The re-entries under way, and some that have ended. Locked to find or add one; no other mutex is taken under it.
+    reentries: Mutex<Vec<Weak<Parked>>>,
     /// True while it belongs to a call that waits on: its caller has not been given it. Set and cleared by the primitive.
     withheld: AtomicBool,
     /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
@@ -85,6 +92,9 @@ pub(crate) struct HoldState {
     /// The last request to give it back. Made on first use: by a guard that wants to know, or by the request.
     requests: OnceLock<watch::Sender<Option<ReleaseRequest>>>,
 }
+
+/// The time for which an operation waits for the one before it, until it has that finished in the background.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 const HELD: u8 = 0;
 const RELEASED: u8 = 1;
@@ -147,7 +157,8 @@ impl HoldState {
             Some(lease) => lease.valid_until(sent).min(ends),
             None => sent,
         };
-        let state = Arc::new(Self {
+        let state = Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             core: Arc::clone(core),
             sync: Arc::clone(sync),
             entry: Arc::clone(entry),
@@ -161,7 +172,8 @@ impl HoldState {
             valid_until: AtomicU64::new(valid_until.nanos()),
             longest_lease: AtomicU64::new(terms.first_asked().millis()),
             provisional: AtomicBool::new(leased && first.is_some()),
-            unclaimed: AtomicBool::new(false),
+            unclaimed: AtomicU32::new(0),
+            reentries: Mutex::default(),
             withheld: AtomicBool::new(false),
             phase: AtomicU8::new(HELD),
             over: OnceLock::new(),
@@ -256,9 +268,9 @@ impl HoldState {
             .fetch_max(unanswered_until.nanos(), Ordering::AcqRel);
     }
 
-    /// Marks it as given to a waiter that has not taken it yet.
+    /// Marks a count of it as given to a caller that has not taken it yet.
     pub(super) fn leave_unclaimed(&self) {
-        self.unclaimed.store(true, Ordering::Release);
+        self.unclaimed.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Sets whether it belongs to a call that waits on.
@@ -276,13 +288,17 @@ impl HoldState {
         self.is_of_a_wait() || self.due > self.core.clock.now()
     }
 
-    /// Records that the waiter has taken it. From here on the watchdog renews it.
+    /// Records that the caller has taken that count. From here on the watchdog renews it.
     pub(super) fn claim(self: &Arc<Self>) {
         let now = self.core.clock.now();
-        // `unclaimed` is cleared before the hold is rescheduled, and the watchdog reads it after it has rescheduled the hold:
+        // `unclaimed` is lowered before the hold is rescheduled, and the watchdog reads it after it has rescheduled the hold:
         // whichever of the two is second, a renewal is sent.
         let due = self.began + self.terms.lease.renewal_interval();
-        if !self.unclaimed.swap(false, Ordering::AcqRel) || !self.is_held() {
+        let fewer = |unclaimed: u32| unclaimed.checked_sub(1);
+        let lowered = self
+            .unclaimed
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
+        if lowered.is_err() || !self.is_held() {
             return;
         }
         if self.sync.tenure() == Tenure::Unleased {
@@ -295,9 +311,9 @@ impl HoldState {
         }
     }
 
-    /// Returns whether it was given to a waiter that has not taken it yet.
+    /// Returns whether some caller has been given it and has not taken it yet.
     pub(crate) fn is_unclaimed(&self) -> bool {
-        self.unclaimed.load(Ordering::Acquire)
+        self.unclaimed.load(Ordering::Acquire) > 0
     }
 
     /// Returns whether it is held by the clock (P5). A timer that has not fired yet changes nothing.
@@ -309,9 +325,15 @@ impl HoldState {
     pub(crate) fn wants_renewal(&self) -> bool {
         // A provisional hold is renewed once in any case: a grant by message lasts for less than the lease that was asked for
         // (F4).
-        let watched =
-            self.terms.renewal == Renewal::Watchdog && !self.unclaimed.load(Ordering::Acquire);
+        let watched = self.terms.renewal == Renewal::Watchdog && self.is_claimed();
         (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
+    }
+
+    /// Returns whether any caller has taken a count of it.
+    fn is_claimed(&self) -> bool {
+        let unclaimed = self.unclaimed.load(Ordering::Acquire);
+        // With an operation under way, the next renewal sees.
+        unclaimed == 0 || self.guards().is_none_or(|guards| unclaimed < guards)
     }
 
     /// The lease that a renewal asks for.
@@ -385,11 +407,25 @@ impl HoldState {
                 self.tell_ended();
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
                 self.ring();
+                self.may_be_there(reason);
                 // P4: the first to notice the loss wakes the waiters, because nobody else may.
                 self.entry.freed(&self.core, self, End::Unknown);
                 Some(reason)
             }
             Err(phase) => lost_reason_of(phase),
+        }
+    }
+
+    /// Records that the server may still have it, though it was lost: its guards have not ended.
+    fn may_be_there(&self, reason: LostReason) {
+        let there = match reason {
+            LostReason::Expired | LostReason::MaxHold | LostReason::Shutdown => {
+                self.sync.tenure() != Tenure::Nothing
+            }
+            LostReason::Gone => self.sync.in_parts(),
+        };
+        if there && let Some(this) = self.this.upgrade() {
+            self.core.losses.add(&this);
         }
     }
 
@@ -515,7 +551,35 @@ impl HoldState {
         // P9: another operation is waited for here, not an answer, so no link bounds the wait. The wake-up by this yield makes
         // `bounded` set its timer.
         tokio::task::yield_now().await;
-        self.count.lock().await
+        let mut turn = pin!(self.count.lock());
+        loop {
+            tokio::select! {
+                biased;
+                count = &mut turn => return count,
+                () = self.core.runner.sleep(PATIENCE) => self.finish_parked(),
+            }
+        }
+    }
+
+    /// Records a re-entry that is under way.
+    pub(super) fn reenters(&self, reentry: &Arc<Parked>) {
+        let mut all = self.reentries();
+        all.retain(|it| it.strong_count() > 0);
+        all.push(Arc::downgrade(reentry));
+    }
+
+    fn reentries(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Parked>>> {
+        self.reentries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the re-entries that nobody polls finished in the background: one of them may have the turn.
+    fn finish_parked(&self) {
+        let all: Vec<_> = self.reentries().iter().filter_map(Weak::upgrade).collect();
+        for reentry in all {
+            reentry.finish(&self.core.runner);
+        }
     }
 
     /// The way in which it has ended, if it has.

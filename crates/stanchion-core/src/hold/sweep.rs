@@ -6,6 +6,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use tokio::sync::oneshot;
+
 use crate::description::{
     ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, code_of, rest_of,
 };
@@ -18,6 +21,10 @@ use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 /// The beats of silence after which the server has removed a place from its queue, and a grant to it at the last moment has
 /// ended: four until it is missed, four more if it had come back before, four that a grant lasts, and four for skew.
 const FORGOTTEN: u32 = 16;
+
+/// The time after which a place in a line is granted to no more: the TTL of a line in which nobody asks, and that of a grant
+/// (`line.lua`).
+const STANDS: Duration = Duration::from_millis(21_500);
 
 /// The longest outage after which a place in a queue is still given up. The attempt keeps the client's connections alive, which a
 /// server that never returns must not do for ever.
@@ -124,23 +131,43 @@ impl Debt {
         if self.is_unanswered() {
             return Some(self.free_by());
         }
-        // P8: until a place in the server's queue is given up, the server may grant to it.
+        // P8: until a place in the server's queue or line is given up, the server may grant to it.
+        if self.arrived() > 0 {
+            return Some(STANDS + self.core.config.response_timeout);
+        }
         let server_queue = self.sync.server_queue().filter(|_| self.is_queued())?;
         Some(server_queue.beat() * FORGOTTEN + self.core.config.response_timeout)
+    }
+}
+
+impl Debt {
+    /// Clears it: what it stood for is the caller's to sweep. `None`: there is nothing.
+    fn take_leftover(&self) -> Option<Leftover> {
+        let owed = std::mem::take(&mut *self.owed());
+        (owed.unanswered_until > Moment::ZERO || owed.queued).then(|| Leftover {
+            owner: self.owner.clone(),
+            lease: self.lease,
+            unanswered_until: owed.unanswered_until,
+            queued: owed.queued,
+        })
+    }
+
+    /// Sweeps now. The future ends with `true` once the server has nothing of it, and can get nothing any more; dropping it
+    /// changes nothing.
+    pub(crate) fn give_up(&self) -> impl Future<Output = bool> + Send + Unpin + use<> {
+        let (done, told) = oneshot::channel();
+        match self.take_leftover() {
+            Some(leftover) => leftover.sweep_and_tell(&self.core, &self.sync, Some(done)),
+            None => done.send(()).unwrap_or_default(),
+        }
+        told.map(|told| told.is_ok())
     }
 }
 
 impl Drop for Debt {
     fn drop(&mut self) {
         // P3, rule R2.
-        let owed = self.owed.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if owed.unanswered_until > Moment::ZERO || owed.queued {
-            let leftover = Leftover {
-                owner: self.owner.clone(),
-                lease: self.lease,
-                unanswered_until: owed.unanswered_until,
-                queued: owed.queued,
-            };
+        if let Some(leftover) = self.take_leftover() {
             leftover.sweep(&self.core, &self.sync);
         }
     }
@@ -209,15 +236,31 @@ impl Leftover {
 
     /// Removes them in the background: at once, and again when no request can run any more. A shutdown waits for it.
     pub(crate) fn sweep(self, core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
+        self.sweep_and_tell(core, sync, None);
+    }
+
+    /// As [`Leftover::sweep`]; sends to `done` when the server has answered that they are gone, and no request can bring them back.
+    fn sweep_and_tell(
+        self,
+        core: &Arc<Core>,
+        sync: &Arc<dyn Synchronizer>,
+        done: Option<oneshot::Sender<()>>,
+    ) {
         let Some(call) = sync.abandon(&self.owner, self.lease) else {
             return;
         };
-        let work = sweep(Arc::clone(core), Arc::clone(sync), call, self);
+        let work = sweep(Arc::clone(core), Arc::clone(sync), call, self, done);
         core.runner.finish(work);
     }
 }
 
-async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftover: Leftover) {
+async fn sweep(
+    core: Arc<Core>,
+    sync: Arc<dyn Synchronizer>,
+    call: Call,
+    leftover: Leftover,
+    done: Option<oneshot::Sender<()>>,
+) {
     let until = leftover.unanswered_until;
     let hopeless = match sync.tenure() {
         // P3: a place in a queue has no lease. If nobody else asks for the name, only this removes it.
@@ -237,6 +280,10 @@ async fn sweep(core: Arc<Core>, sync: Arc<dyn Synchronizer>, call: Call, leftove
     let first = persist(&core, Path::Background, &call, hopeless, false).await;
     if let Ok((reply, _)) = &first {
         tend_later(&core, &sync, reply);
+        // Nobody may wait for it any more.
+        if sent >= until {
+            done.and_then(|done| done.send(()).ok());
+        }
     }
     if sent < until {
         tokio::time::sleep(until.since(core.clock.now())).await;

@@ -133,21 +133,22 @@ impl Announcer {
         }
     }
 
-    /// Removes the record, if there is one, by `until` at the latest: the process is about to end. Without time it ends by itself.
-    pub(crate) async fn leave(&self, core: &Core, until: Moment) {
+    /// Removes the record, if there is one, by `until` at the latest: the process is about to end. Returns whether it is certain
+    /// that none is left (P8); otherwise it ends by itself.
+    pub(crate) async fn leave(&self, core: &Core, until: Moment) -> bool {
+        if !self.is_on() {
+            return true;
+        }
         let left = until.since(core.clock.now());
-        if !self.is_on() || left.is_zero() {
-            return;
+        if left.is_zero() {
+            return self.told.try_lock().is_ok_and(|told| !told.written);
         }
         let leaving = async {
             let mut told = self.told.lock().await;
             told.ended = true;
-            if std::mem::take(&mut told.written) {
-                remove(core).await;
-            }
+            !std::mem::take(&mut told.written) || remove(core).await
         };
-        // Nobody needs to be told: what stays there ends.
-        tokio::time::timeout(left, leaving).await.ok();
+        tokio::time::timeout(left, leaving).await.unwrap_or(false)
     }
 
     /// Looks whether there is something to tell, and tells it when it is time.
@@ -168,9 +169,7 @@ impl Announcer {
         if !tells {
             told.text = None;
             told.waits = false;
-            if std::mem::take(&mut told.written) {
-                remove(core).await;
-            }
+            told.written = told.written && !remove(core).await;
         } else if told.text.is_none() || told.looks >= 2 {
             told.tell(core, self.presence).await;
         }
@@ -206,7 +205,7 @@ impl Told {
         own::among(core, &seen);
         let text = record::write(&seen, now, presence == Presence::On);
         self.looks = 0;
-        self.written = true;
+        let written = std::mem::replace(&mut self.written, true);
         // Unknown until the answer, also where that does not come in time.
         let last = self.text.take();
         let clean = last.is_none() || self.writes.is_multiple_of(CLEANS);
@@ -215,6 +214,9 @@ impl Told {
             put(core, &keys, &text, last.as_ref() != Some(&text)),
             list(core, &keys, now / 1000, clean)
         );
+        if matches!(&told, Err(Failure::Rejected(_))) {
+            self.written = written;
+        }
         match told.and(listed) {
             Ok(()) => {
                 self.refused = None;
@@ -300,13 +302,15 @@ async fn list(core: &Core, keys: &Keys, now: u64, clean: bool) -> Result<(), Fai
     Ok(())
 }
 
-async fn remove(core: &Core) {
+/// Returns whether the server has answered.
+async fn remove(core: &Core) -> bool {
     let keys = Keys::new(&core.config);
     let (key, id) = (keys.record(&core.id), core.id.to_string());
     let delete = [b"DEL".as_slice(), &key];
     let forget = [b"ZREM".as_slice(), &keys.list, id.as_bytes()];
     let gone = tokio::join!(send(core, &key, &delete), send(core, &keys.list, &forget));
     tracing::trace!(?gone, "told nothing any more");
+    gone.0.is_ok() && gone.1.is_ok()
 }
 
 /// Tells what there is to tell, until the client is closed or dropped: it keeps the core only while it looks.

@@ -66,6 +66,19 @@ fn serves(debt: &Debt, sync: &dyn Synchronizer) -> bool {
         || std::ptr::addr_eq(Arc::as_ptr(&debt.sync), std::ptr::from_ref(sync))
 }
 
+impl Queue {
+    /// Takes the place of this process, if the first waiter cannot take a grant to it, or there is none.
+    pub(super) fn forsaken_place(&mut self) -> Option<Arc<Debt>> {
+        let fits = |debt: &Debt| {
+            self.waiters
+                .first_key_value()
+                .is_some_and(|(_, first)| serves(debt, &*first.sync))
+        };
+        let forsaken = self.standing.as_ref().is_some_and(|debt| !fits(debt));
+        forsaken.then(|| self.standing.take()).flatten()
+    }
+}
+
 impl LockEntry {
     /// Returns whether this client hears the releases of Redisson's clients.
     pub(crate) fn hears_for_line(&self, core: &Core, sync: &dyn Synchronizer) -> bool {

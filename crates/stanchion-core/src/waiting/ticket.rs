@@ -364,17 +364,19 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let Some(place) = self.place.take() else {
-            return;
-        };
+impl Ticket {
+    /// Leaves the queue. Returns the place of this process in the server's line, if nobody is left here to whom a grant could go.
+    pub(crate) fn quit(mut self) -> Option<Arc<Debt>> {
+        self.depart()
+    }
+
+    fn depart(&mut self) -> Option<Arc<Debt>> {
+        let place = self.place.take()?;
         let mut queue = self.entry.queue();
         let was_first = queue.first().is_some_and(|(first, _)| first == place);
         // Forsaken: the others were called when it was removed.
-        let Some(waiter) = queue.remove(place) else {
-            return;
-        };
+        let waiter = queue.remove(place)?;
+        let forsaken = queue.forsaken_place();
         // Invariant 2: this waiter may have taken a wake, or delayed those behind it. Its attempt, if one is under way, ends in
         // the background and a grant is released there; the next attempt follows it on the same connection.
         let mattered = was_first || !waiter.is_parked();
@@ -397,6 +399,14 @@ impl Drop for Ticket {
         self.leave(queue, place, wakers);
         // After the queue is unlocked (invariant 4): a hold that was given to this waiter is released, to the next one.
         drop(waiter);
+        forsaken
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // After the queue is unlocked: its drop gives the place up (P3).
+        drop(self.depart());
     }
 }
 

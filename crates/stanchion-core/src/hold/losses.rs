@@ -1,0 +1,73 @@
+//! Holds that were lost while their guards lived, and that the server may still have.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::client::AbandonedHold;
+use crate::hold::state::HoldState;
+use crate::name::Name;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::Moment;
+
+/// The lost holds of a client. Locked to add or read them; no other mutex is taken under it, and no hold dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Losses(Mutex<Vec<Loss>>);
+
+#[derive(Debug)]
+struct Loss {
+    /// The last guard's drop gives it back. `None` once the client is closing: from then on no drop does.
+    hold: Option<Weak<HoldState>>,
+    name: Name,
+    owner: WireOwner,
+    /// The server has forgotten it then.
+    gone: Moment,
+}
+
+impl Loss {
+    fn lasts(&self, now: Moment) -> bool {
+        let kept = |hold: &Weak<_>| hold.strong_count() > 0;
+        self.gone > now && self.hold.as_ref().is_none_or(kept)
+    }
+}
+
+impl Losses {
+    fn all(&self) -> MutexGuard<'_, Vec<Loss>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a hold that was lost just now.
+    pub(crate) fn add(&self, hold: &Arc<HoldState>) {
+        let now = hold.core.clock.now();
+        let loss = Loss {
+            hold: Some(Arc::downgrade(hold)),
+            name: hold.sync.name().clone(),
+            owner: hold.owner.clone(),
+            gone: now + hold.free_by(),
+        };
+        let mut all = self.all();
+        // Only when it would grow: a thousand that are lost together are looked at a few times.
+        if all.len() == all.capacity() {
+            all.retain(|loss| loss.lasts(now));
+        }
+        all.push(loss);
+    }
+
+    /// Those that the server may still have at `now`, because no guard's drop has given them back; and none will.
+    pub(crate) fn abandon(&self, now: Moment) -> Vec<AbandonedHold> {
+        let mut all = self.all();
+        all.retain(|loss| loss.lasts(now));
+        let report = |loss: &mut Loss| {
+            loss.hold = None;
+            AbandonedHold {
+                name: loss.name.clone(),
+                owner: loss.owner.clone(),
+                // Without a lease only its release ends it.
+                free_by: match loss.gone {
+                    Moment::FAR => Duration::MAX,
+                    gone => gone.since(now),
+                },
+            }
+        };
+        all.iter_mut().map(report).collect()
+    }
+}

@@ -1,0 +1,110 @@
+//! A re-entry that its caller may stop polling.
+//!
+//! It keeps its owner's turn from before its request until the answer (R4). A caller that polls it no more and keeps it would so keep
+//! every other call of that owner waiting. Whoever has waited for the turn for a while has it [finished](Parked::finish) in the
+//! background: no operation needs its caller. What it gives then is unclaimed until the caller takes it.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::error::RenewError;
+use crate::hold::handle::Hold;
+use stanchion_transport::Runner;
+
+type Outcome = Result<Hold, RenewError>;
+type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+enum Stage {
+    /// Its caller polls it, if anybody does.
+    Waits(Work),
+    /// It is being polled, or has ended.
+    Out,
+    /// It goes on in the background; with the waker of its caller.
+    Background(Option<Waker>),
+    /// It has ended in the background, and its caller has not taken it.
+    Done(Outcome),
+}
+
+/// A re-entry under way. Locked for one change of its stage: nothing is polled, dropped or woken under it.
+pub(super) struct Parked(Mutex<Stage>);
+
+impl Parked {
+    pub(super) fn new(work: impl Future<Output = Outcome> + Send + 'static) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Stage::Waits(Box::pin(work)))))
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The end of it, for its caller.
+    pub(super) fn outcome(self: Arc<Self>) -> impl Future<Output = Outcome> + Send {
+        poll_fn(move |cx| self.poll(cx))
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        // Before the mutex is locked: a clone may run foreign code.
+        let waker = cx.waker().clone();
+        let mut stage = self.stage();
+        match &mut *stage {
+            Stage::Background(of_caller) => {
+                let old = of_caller.replace(waker);
+                drop(stage);
+                drop(old);
+                return Poll::Pending;
+            }
+            Stage::Out => return Poll::Pending,
+            Stage::Waits(_) | Stage::Done(_) => {}
+        }
+        let taken = std::mem::replace(&mut *stage, Stage::Out);
+        drop(stage);
+        match taken {
+            Stage::Waits(mut work) => {
+                let outcome = work.as_mut().poll(cx);
+                if outcome.is_pending() {
+                    *self.stage() = Stage::Waits(work);
+                }
+                outcome
+            }
+            Stage::Done(outcome) => {
+                if let Ok(hold) = &outcome {
+                    hold.claim();
+                }
+                Poll::Ready(outcome)
+            }
+            Stage::Out | Stage::Background(_) => Poll::Pending,
+        }
+    }
+
+    /// Has it go on in the background, if its caller is not polling it just now.
+    pub(super) fn finish(self: &Arc<Self>, runner: &Runner) {
+        let mut stage = self.stage();
+        if !matches!(*stage, Stage::Waits(_)) {
+            return;
+        }
+        let taken = std::mem::replace(&mut *stage, Stage::Background(None));
+        drop(stage);
+        let Stage::Waits(work) = taken else { return };
+        let this = Arc::clone(self);
+        runner.finish(async move {
+            let outcome = work.await;
+            if let Ok(hold) = &outcome {
+                // P10: it keeps nothing for a caller that does not come.
+                hold.leave_unclaimed();
+            }
+            let before = std::mem::replace(&mut *this.stage(), Stage::Done(outcome));
+            if let Stage::Background(Some(waker)) = before {
+                waker.wake();
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Parked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parked").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! The knowledge of a run about what lasts beyond a hold: permits over time, ticks, tickets, heirs, those who look on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use stanchion::{HoldTicket, Moment};
+use tokio::time::Instant;
+
+use crate::program::What;
+use crate::spot::{Spot, Use};
+use crate::state::Actor;
+
+#[derive(Default)]
+pub(crate) struct Books {
+    pub(crate) rates: BTreeMap<Spot, Rate>,
+    pub(crate) ticks: BTreeMap<Spot, Ticks>,
+    /// Names of jobs.
+    pub(crate) jobs: BTreeSet<&'static str>,
+    pub(crate) slips: Vec<Slip>,
+    pub(crate) heirs: BTreeMap<Spot, Heir>,
+    pub(crate) rests: Vec<Rest>,
+    pub(crate) lookouts: Vec<Lookout>,
+    /// The latest moments until which guards were valid.
+    pub(crate) valid: BTreeMap<u64, Moment>,
+    /// The number of the last value that a leader was given.
+    pub(crate) values: u64,
+    /// Actors that wait for each other, since then.
+    pub(crate) tangled: BTreeMap<BTreeSet<Actor>, Instant>,
+}
+
+/// The permits of one limiter.
+pub(crate) struct Rate {
+    /// What was told to callers: from when it counts, how much, and the guard.
+    pub(crate) told: Vec<(Instant, u32, u64)>,
+    /// What the server has, or had: entry, moment in its milliseconds, permits.
+    pub(crate) seen: BTreeMap<Vec<u8>, (i64, i64)>,
+    /// Nothing is judged that counts from an earlier moment.
+    pub(crate) from: Instant,
+    /// The quota was set, or the limiter deleted: refunds may be too late.
+    pub(crate) changed: bool,
+    /// When somebody was last granted, or something else happened that moves others.
+    pub(crate) moved: Instant,
+}
+
+impl Rate {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            told: Vec::new(),
+            seen: BTreeMap::new(),
+            from: now,
+            changed: false,
+            moved: now,
+        }
+    }
+
+    /// What was taken is forgotten, or counts at other moments. Bookings of before may be used for so long.
+    pub(crate) fn forget(&mut self, bookings: Duration) {
+        let now = Instant::now();
+        self.told.clear();
+        self.seen.clear();
+        self.from = self.from.max(now + bookings);
+        self.changed = true;
+        self.moved = now;
+    }
+}
+
+/// The ticks of one job.
+#[derive(Default)]
+pub(crate) struct Ticks {
+    pub(crate) begun: BTreeSet<u64>,
+}
+
+/// A detached hold.
+pub(crate) struct Slip {
+    pub(crate) number: u8,
+    pub(crate) ticket: HoldTicket,
+    pub(crate) what: What,
+    pub(crate) used: Use,
+    pub(crate) actor: Actor,
+    /// The server keeps it until then.
+    pub(crate) until: Instant,
+    /// Somebody tries, or tried, to adopt it, or it may be gone for another reason.
+    pub(crate) loose: bool,
+    pub(crate) adopted: u32,
+}
+
+/// For whom a leader stepped down.
+#[derive(Clone, Copy)]
+pub(crate) struct Heir {
+    pub(crate) client: u8,
+    pub(crate) since: Instant,
+    /// `None`: it has not been told yet.
+    pub(crate) until: Option<Instant>,
+}
+
+/// A name that stays taken after the death of its holder.
+pub(crate) struct Rest {
+    pub(crate) spot: Spot,
+    pub(crate) until: Instant,
+}
+
+/// One who looks on.
+pub(crate) struct Lookout {
+    pub(crate) client: u8,
+    pub(crate) spot: Spot,
+    /// The last leader: who, the token, the number of its value.
+    pub(crate) last: Option<(String, Option<u64>, u64)>,
+    pub(crate) vacant: bool,
+    pub(crate) ended: bool,
+}
+
+impl Books {
+    pub(crate) fn rate(&mut self, spot: Spot) -> &mut Rate {
+        self.rates.entry(spot).or_insert_with(Rate::new)
+    }
+
+    /// What the server knew of these may be gone.
+    pub(crate) fn taint(&mut self, which: impl Fn(&Spot) -> bool) {
+        for slip in self.slips.iter_mut().filter(|it| which(&it.used.spot)) {
+            slip.loose = true;
+        }
+        self.heirs.retain(|spot, _| !which(spot));
+        self.rests.retain(|rest| !which(&rest.spot));
+    }
+
+    /// The server's clock was stepped, or it has lost its data.
+    pub(crate) fn leapt(&mut self, server: u8) {
+        let here = |spot: &Spot| spot.server == server;
+        for (_, rate) in self.rates.iter_mut().filter(|(spot, _)| here(spot)) {
+            rate.forget(Duration::from_secs(25));
+        }
+        for lookout in self.lookouts.iter_mut().filter(|it| here(&it.spot)) {
+            lookout.last = None;
+        }
+        self.taint(here);
+    }
+
+    /// The server has lost its data.
+    pub(crate) fn lost(&mut self, server: u8) {
+        self.leapt(server);
+        self.ticks.retain(|spot, _| spot.server != server);
+    }
+}

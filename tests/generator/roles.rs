@@ -1,0 +1,167 @@
+//! Elections, jobs and limiters: their handles, and the calls behind their acquires.
+
+use std::time::Duration;
+
+use stanchion::{
+    AcquireError, AcquireOptions, Attempt, Begun, CampaignOptions, Client, Election, Job, Limit,
+    LimitError, Quota, RateLimiter, Tick, TokenBucket,
+};
+
+use crate::program::Ask;
+use crate::span;
+use crate::things::{Call, LEASE, Thing, lease, options};
+
+/// The first moment of the engines' clocks, in unix milliseconds.
+const EPOCH: u64 = 1_800_000_000_000;
+
+/// The tick of that number: one a second.
+pub(crate) fn tick(number: u8) -> Option<Tick> {
+    Tick::from_unix_millis(EPOCH + u64::from(number) * 1_000).ok()
+}
+
+pub(crate) fn election(client: &Client, name: &str) -> Option<Election> {
+    Some(Election::new(client, name).ok()?.with_lease(lease(LEASE)))
+}
+
+pub(crate) fn campaigning(priority: i8, options: AcquireOptions) -> CampaignOptions {
+    CampaignOptions::from(options).priority(priority.into())
+}
+
+pub(crate) fn campaign(
+    client: &Client,
+    name: &str,
+    priority: i8,
+    options: AcquireOptions,
+    tries: bool,
+) -> Option<Call> {
+    let election = election(client, name)?;
+    let options = campaigning(priority, options);
+    Some(Box::pin(async move {
+        if tries {
+            let term = election.try_campaign_with("v0", options).await?;
+            return Ok(term.map(Thing::Term));
+        }
+        let term = election.campaign_with("v0", options).await?;
+        Ok(Some(Thing::Term(term)))
+    }))
+}
+
+pub(crate) fn job(client: &Client, name: &str, least: u16, ask: Ask) -> Option<Job> {
+    // A run is an owner of its own, and waits for nobody.
+    let ask = Ask {
+        owner: None,
+        fails: false,
+        refuses_reentry: false,
+        lease: Some(ask.lease.unwrap_or(LEASE)),
+        ..ask
+    };
+    let job = Job::new(client, name)
+        .ok()?
+        .with_options(options(ask, None));
+    Some(job.at_least(span(least)))
+}
+
+pub(crate) fn begin(
+    client: &Client,
+    name: &str,
+    number: Option<u8>,
+    least: u16,
+    ask: Ask,
+) -> Option<Call> {
+    let job = job(client, name, least, ask)?;
+    Some(Box::pin(async move {
+        let begun = match number.and_then(tick) {
+            Some(tick) => job.begin_tick(tick).await?,
+            None => job.begin().await?,
+        };
+        Ok(Some(match begun {
+            Begun::Running(guard) => Thing::Job(guard),
+            Begun::Already { tick, .. } => Thing::Ran(tick),
+            _ => Thing::Skipped,
+        }))
+    }))
+}
+
+/// A limit of a limiter of a program: permits, of an interval, and at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) permits: u32,
+    pub(crate) interval: Duration,
+    pub(crate) burst: u32,
+}
+
+const fn of(permits: u32, millis: u64, burst: u32) -> Terms {
+    Terms {
+        permits,
+        interval: Duration::from_millis(millis),
+        burst,
+    }
+}
+
+/// All users of a name agree on these. A program asks for four permits at most.
+pub(crate) fn rate_of(name: &str) -> Terms {
+    match name {
+        "a" => of(5, 700, 5),
+        _ => of(6, 2_500, 6),
+    }
+}
+
+pub(crate) fn limits_of(name: &str) -> Vec<Terms> {
+    match name {
+        "a" => vec![of(8, 1_000, 8), of(14, 3_000, 14)],
+        _ => vec![of(4, 500, 7)],
+    }
+}
+
+pub(crate) fn quota(terms: Terms) -> Option<Quota> {
+    Quota::new(terms.permits, terms.interval).ok()
+}
+
+pub(crate) fn limiter(client: &Client, name: &str) -> Option<RateLimiter> {
+    RateLimiter::new(client, name, quota(rate_of(name))?).ok()
+}
+
+fn granted(attempt: Attempt) -> Option<Thing> {
+    attempt.granted().map(Thing::Grant)
+}
+
+/// Who is limited has got nothing, as one that finds a lock taken.
+fn answered(outcome: Result<stanchion::Grant, LimitError>) -> Result<Option<Thing>, AcquireError> {
+    match outcome {
+        Ok(grant) => Ok(Some(Thing::Grant(grant))),
+        Err(LimitError::Acquire(error)) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+macro_rules! limited {
+    ($handle:expr, $permits:expr, $ask:expr) => {{
+        let (handle, permits, ask) = ($handle, $permits, $ask);
+        Box::pin(async move {
+            if ask.tries {
+                return Ok(granted(handle.try_acquire_many(permits).await?));
+            }
+            match ask.timeout {
+                Some(timeout) => {
+                    let waited = handle.acquire_many_timeout(permits, span(timeout));
+                    answered(waited.await)
+                }
+                None => Ok(Some(Thing::Grant(handle.acquire_many(permits).await?))),
+            }
+        })
+    }};
+}
+
+pub(crate) fn rated(client: &Client, name: &str, permits: u32, ask: Ask) -> Option<Call> {
+    Some(limited!(limiter(client, name)?, permits, ask))
+}
+
+pub(crate) fn bucketed(client: &Client, name: &str, permits: u32, ask: Ask) -> Option<Call> {
+    let limits = limits_of(name).into_iter();
+    let mut limits = limits.map(|terms| Limit::new(quota(terms)?, terms.burst).ok());
+    let mut bucket = TokenBucket::new(client, name, limits.next()??).ok()?;
+    for limit in limits {
+        bucket = bucket.and(limit?);
+    }
+    Some(limited!(bucket, permits, ask))
+}
