@@ -60,10 +60,13 @@ async fn a_change_costs_two_commands_however_many_listen() {
         )
     };
     let before = asked(stats());
+    let started = tokio::time::Instant::now();
     let guard = lock(&theirs).acquire().await.unwrap();
     for events in &mut all {
         assert_eq!(word(&next(events).await), "taken");
     }
+    // After a quiet time nobody rests before the look.
+    assert!(started.elapsed() <= Duration::from_millis(2));
     // The acquire, and the look.
     let after = asked(stats());
     assert_eq!((after.0 - before.0, after.1 - before.1), (1, 2));
@@ -106,7 +109,21 @@ async fn the_looks_end_with_the_last_listener_and_begin_again() {
     }
 }
 
-/// The server tells of at most one more write, and of none after that.
+/// A look for it, and not at the next poll.
+#[tokio::test(start_paused = true)]
+async fn a_second_listener_is_told_the_state_at_once() {
+    let world = World::engine();
+    let ours = world.client().await;
+    let mut one = lock(&ours).events();
+    now(&mut one).await;
+    sleep(Duration::from_secs(1)).await;
+    let started = tokio::time::Instant::now();
+    let mut two = lock(&ours).events();
+    now(&mut two).await;
+    assert!(started.elapsed() <= SOON, "{:?}", started.elapsed());
+    quiet(&mut one, SOON).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_taken_all_the_time_costs_at_most_a_hundred_looks_a_second() {
     let world = World::engine();

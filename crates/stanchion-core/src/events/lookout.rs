@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::told::Told;
 use super::{NameState, Visible};
@@ -207,6 +208,7 @@ async fn look_out(core: Weak<Core>, visible: Arc<dyn Visible>, lookout: Arc<Look
         let (closing, at) = (strong.closing.clone(), strong.clock.now());
         // At random: of a lock that is taken at regular times every look could find it free.
         let rest = (REST + strong.jitter(REST / 2)).saturating_sub(at.since(asked));
+        let rested = Instant::now() + rest;
         // Kept only while it looks: the client may end meanwhile.
         drop(strong);
         tokio::select! {
@@ -218,7 +220,7 @@ async fn look_out(core: Weak<Core>, visible: Arc<dyn Visible>, lookout: Arc<Look
             _ = changes.changed() => {}
             () = tokio::time::sleep(next) => {}
         }
-        tokio::time::sleep(rest).await;
+        tokio::time::sleep_until(rested).await;
     }
 }
 

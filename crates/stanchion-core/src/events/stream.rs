@@ -22,7 +22,7 @@ use crate::error::QueryError;
 /// * The first event is [`Event::Now`], the state of the name at a moment after the first poll. Applied to it, the later events give the
 ///   state of the name at a later moment.
 /// * Events are hints for those who look on, no grants: to hold a name, acquire it. They come in the order in which they must have
-///   happened, within about two round trips and 15 ms of the change; where a message is lost, or the server does not tell of writes, at the
+///   happened, about two round trips after the change, or up to 15 ms if another came just before it; where a message is lost, or the server does not tell of writes, at the
 ///   next poll (5 s), and the end of a lease when it ends.
 /// * What begins and ends between two looks, at most 100 in a second, is not told: a lock that is taken and released within a millisecond
 ///   may never be seen held. A listener that lags gets what has changed since its last event, in constant memory.
