@@ -110,7 +110,7 @@ async fn a_party_that_was_away_for_its_lease_has_broken_the_round() {
     let away = wait_with(&of(&world.named("away").await, 2), breaking());
     settled(&world, 1).await;
     world.as_engine().faults().freeze(Some("away"));
-    sleep(LEASE * 2).await;
+    sleep(LEASE + Duration::from_secs(2)).await;
     world.as_engine().faults().thaw(Some("away"));
     assert_broken(&away.await.unwrap(), BrokenBy::Died);
     the_next_round_works(&world, 2).await;
