@@ -103,6 +103,19 @@ async fn the_death_of_a_party_breaks_the_round_when_its_lease_has_passed() {
     taken(&world, 0).await;
 }
 
+/// Nobody else has looked: by its own absence it has broken the round, and is told so.
+#[tokio::test(start_paused = true)]
+async fn a_party_that_was_away_for_its_lease_has_broken_the_round() {
+    let world = World::engine();
+    let away = wait_with(&of(&world.named("away").await, 2), breaking());
+    settled(&world, 1).await;
+    world.as_engine().faults().freeze(Some("away"));
+    sleep(LEASE + Duration::from_secs(2)).await;
+    world.as_engine().faults().thaw(Some("away"));
+    assert_broken(&away.await.unwrap(), BrokenBy::Died);
+    the_next_round_works(&world, 2).await;
+}
+
 /// Case 11, without real processes: its place is free when its lease has passed, and only a living one completes the round.
 #[tokio::test(start_paused = true)]
 async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
@@ -114,7 +127,13 @@ async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
     sleep(LEASE + ms(10)).await;
     let third = wait(&barrier(&world, 3).await);
     sleep(ms(500)).await;
-    assert!(!third.is_finished() && !alive.is_finished());
+    let status = barrier(&world, 3).await.status().await;
+    assert!(
+        !third.is_finished() && !alive.is_finished(),
+        "{} {} {status:?}",
+        third.is_finished(),
+        alive.is_finished()
+    );
     taken(&world, 2).await;
     world.as_engine().faults().thaw(Some("dying"));
     // Case 13: it arrives anew, and completes the round.
