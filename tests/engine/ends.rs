@@ -312,3 +312,24 @@ async fn a_re_entry_that_nobody_polls_delays_nobody_and_keeps_nothing() {
         world.at_rest().await;
     }
 }
+
+/// P9: who waits for the turn of another for a while is not forgotten when that one is finished for it.
+#[tokio::test(start_paused = true)]
+async fn re_entries_that_wait_for_each_other_all_end() {
+    let world = World::engine();
+    let client = world.client().await;
+    let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
+    world.as_engine().faults().delay(None, ms(150));
+    let began = Instant::now();
+    let all = tokio::join!(
+        guard.reenter(),
+        guard.reenter(),
+        guard.reenter(),
+        guard.renew()
+    );
+    drop((all.0.unwrap(), all.1.unwrap(), all.2.unwrap()));
+    all.3.unwrap();
+    assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
