@@ -321,15 +321,16 @@ async fn re_entries_that_wait_for_each_other_all_end() {
     let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
     world.as_engine().faults().delay(None, ms(150));
     let began = Instant::now();
-    let all = tokio::join!(
-        guard.reenter(),
-        guard.reenter(),
-        guard.reenter(),
-        guard.renew()
-    );
-    drop((all.0.unwrap(), all.1.unwrap(), all.2.unwrap()));
-    all.3.unwrap();
+    let guard = Arc::new(guard);
+    // Each in a task of its own: in one, whatever wakes it polls all.
+    let re_entered = || {
+        let guard = Arc::clone(&guard);
+        tokio::spawn(async move { guard.reenter().await.map(drop) })
+    };
+    for all in [re_entered(), re_entered(), re_entered()] {
+        all.await.unwrap().unwrap();
+    }
     assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
-    guard.release().await.unwrap();
+    drop(guard);
     world.at_rest().await;
 }
