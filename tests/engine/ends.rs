@@ -312,3 +312,25 @@ async fn a_re_entry_that_nobody_polls_delays_nobody_and_keeps_nothing() {
         world.at_rest().await;
     }
 }
+
+/// P9: who waits for the turn of another for a while is not forgotten when that one is finished for it.
+#[tokio::test(start_paused = true)]
+async fn re_entries_that_wait_for_each_other_all_end() {
+    let world = World::engine();
+    let client = world.client().await;
+    let guard = Lock::new(&client, "job").unwrap().acquire().await.unwrap();
+    world.as_engine().faults().delay(None, ms(150));
+    let began = Instant::now();
+    let guard = Arc::new(guard);
+    // Each in a task of its own: in one, whatever wakes it polls all.
+    let re_entered = || {
+        let guard = Arc::clone(&guard);
+        tokio::spawn(async move { guard.reenter().await.map(drop) })
+    };
+    for all in [re_entered(), re_entered(), re_entered()] {
+        all.await.unwrap().unwrap();
+    }
+    assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
+    drop(guard);
+    world.at_rest().await;
+}

@@ -21,6 +21,10 @@ use crate::survey::{Watch, own};
 use crate::waiting::{LockEntries, Ticket, Turn};
 use stanchion_transport::Moment;
 
+/// The time after its deadline for which a call waits for the answer that its place is given up. Half of what P9 allows: timers
+/// fire late, and clocks differ.
+const LAST_WORDS: Duration = Duration::from_millis(25);
+
 /// What the caller wants of a wait.
 #[derive(Default)]
 pub(super) struct Wishes<'a> {
@@ -90,13 +94,14 @@ pub(super) async fn wait(
         }
         match next_turn(core, &mut ticket, deadline, watch.as_deref_mut()).await {
             Turn::TimedOut => {
-                let free_by = Box::pin(leave(core, &asking, ticket)).await;
+                let free_by = Box::pin(leave(core, &asking, ticket, deadline)).await;
                 return Err(timed_out(core, sync, started, free_by));
             }
             Turn::Closing => return Err(asking.shut_down()),
             // P3: as a time-out. Its hold, if it is granted meanwhile, is released with the ticket.
             Turn::Deadlock(cycle) => {
-                let free_by = Box::pin(leave(core, &asking, ticket)).await;
+                let now = core.clock.now();
+                let free_by = Box::pin(leave(core, &asking, ticket, now)).await;
                 return Err(AcquireError::Deadlock {
                     name: sync.name().clone(),
                     waited: core.clock.now().since(started),
@@ -196,14 +201,13 @@ pub(super) async fn wait(
 /// earlier requests without an answer, of a place in a queue, or in a line.
 ///
 /// P8: the server may grant to a place until it is given up, so the answer to that is waited for, for as long as P9 allows.
-async fn leave(core: &Core, asking: &Asking, ticket: Ticket) -> Option<Duration> {
+async fn leave(core: &Core, asking: &Asking, ticket: Ticket, deadline: Moment) -> Option<Duration> {
     let own = asking.debt.leftover();
     let Some(place) = ticket.quit() else {
         return own;
     };
     let stands = place.leftover();
-    let until = core.clock.now() + FIRST_ASK;
-    match timeout_at(core, until, place.give_up()).await {
+    match timeout_at(core, deadline + LAST_WORDS, place.give_up()).await {
         Some(true) => own,
         _ => own.max(stands),
     }

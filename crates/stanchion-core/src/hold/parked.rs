@@ -18,8 +18,8 @@ type Outcome = Result<Hold, RenewError>;
 type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 enum Stage {
-    /// Its caller polls it, if anybody does.
-    Waits(Work),
+    /// Its caller polls it, if anybody does; with the waker of the last poll.
+    Waits(Work, Option<Waker>),
     /// It is being polled, or has ended.
     Out,
     /// It goes on in the background; with the waker of its caller.
@@ -33,7 +33,7 @@ pub(super) struct Parked(Mutex<Stage>);
 
 impl Parked {
     pub(super) fn new(work: impl Future<Output = Outcome> + Send + 'static) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Stage::Waits(Box::pin(work)))))
+        Arc::new(Self(Mutex::new(Stage::Waits(Box::pin(work), None))))
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
@@ -57,15 +57,16 @@ impl Parked {
                 return Poll::Pending;
             }
             Stage::Out => return Poll::Pending,
-            Stage::Waits(_) | Stage::Done(_) => {}
+            Stage::Waits(..) | Stage::Done(_) => {}
         }
         let taken = std::mem::replace(&mut *stage, Stage::Out);
         drop(stage);
         match taken {
-            Stage::Waits(mut work) => {
+            Stage::Waits(mut work, old) => {
+                drop(old);
                 let outcome = work.as_mut().poll(cx);
                 if outcome.is_pending() {
-                    *self.stage() = Stage::Waits(work);
+                    *self.stage() = Stage::Waits(work, Some(waker));
                 }
                 outcome
             }
@@ -82,12 +83,18 @@ impl Parked {
     /// Has it go on in the background, if its caller is not polling it just now.
     pub(super) fn finish(self: &Arc<Self>, runner: &Runner) {
         let mut stage = self.stage();
-        if !matches!(*stage, Stage::Waits(_)) {
-            return;
-        }
-        let taken = std::mem::replace(&mut *stage, Stage::Background(None));
+        let work = match std::mem::replace(&mut *stage, Stage::Out) {
+            Stage::Waits(work, waker) => {
+                // Its caller may only wait for the turn, too, and must hear of the end.
+                *stage = Stage::Background(waker);
+                work
+            }
+            other => {
+                *stage = other;
+                return;
+            }
+        };
         drop(stage);
-        let Stage::Waits(work) = taken else { return };
         let this = Arc::clone(self);
         runner.finish(async move {
             let outcome = work.await;
