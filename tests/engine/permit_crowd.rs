@@ -221,7 +221,7 @@ async fn what_a_process_has_nobody_for_goes_to_another() {
         let _ = world.admin(&["SET", NAME, "0"]);
         let mut waiters = vec![taking(kind, &many, 1)];
         gathered(&world, 1).await;
-        let first = world.admin(&["ZRANGE", CROWD, "0", "0"]);
+        let first = world.admin(&["HGET", WAKE, "sentry"]);
         waiters.push(taking(kind, &many, 1));
         eventually("both wait", || many.waiters() == 2).await;
         let one = taking(kind, &few, 1);

@@ -124,8 +124,10 @@ async fn a_wake_during_a_hand_off_is_for_another_waiter() {
 async fn together(waiters: Vec<JoinHandle<Seat>>, within: Duration) -> Vec<Seat> {
     let mut seats = Vec::new();
     for waiter in waiters {
-        let seat = timeout(within, waiter).await;
-        seats.push(seat.expect("nobody told it").unwrap());
+        let Ok(seat) = timeout(within, waiter).await else {
+            panic!("nobody told it");
+        };
+        seats.push(seat.unwrap());
     }
     seats
 }

@@ -139,7 +139,7 @@ pub(crate) fn observed(state: &mut State, lookout: usize, observed: &Observed) {
         }
         _ => None,
     };
-    let last = token.or(it.last.as_ref().and_then(|(_, token, _)| *token));
+    let last = token.or_else(|| it.last.as_ref().and_then(|(_, token, _)| *token));
     it.last = Some((leader.id.clone(), last, number));
     if let Some(text) = broken {
         state.report("Backwards", text);
