@@ -228,7 +228,8 @@ async fn what_a_process_has_nobody_for_goes_to_another() {
         gathered(&world, 2).await;
         // The one that hears Redisson's releases for both is the second in the crowd.
         assert_eq!(world.admin(&["HGET", WAKE, "sentry"]), first, "{kind:?}");
-        let _ = world.admin(&["ZINCRBY", CROWD, "1000", &first]);
+        let last = "redis.call('ZINCRBY', KEYS[1], 1000, ARGV[1]) return 1";
+        let _ = world.admin(&["EVAL", last, "1", CROWD, &first]);
         world.quiet().await;
         if dies {
             world.as_engine().faults().freeze(Some("few"));
