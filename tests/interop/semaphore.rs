@@ -70,24 +70,27 @@ async fn a_java_release_wakes_as_many_of_us_as_it_serves() {
     };
     let java = fleet.java("java", Kind::Semaphore, "seats");
     java.with("init", json!({"n": 3})).await.value();
-    java.with("acquire", json!({"n": 3})).await.value();
     let (here, there) = (seats(&fleet.rust().await), seats(&fleet.rust().await));
-    let waiters = [
-        acquiring(&here, 1),
-        acquiring(&here, 1),
-        acquiring(&there, 1),
-    ];
-    fleet.waiting(CHANNEL, 2).await;
-    java.with("release", json!({"n": 3})).await.value();
-    let mut permits = Vec::new();
-    for waiter in waiters {
-        permits.push(granted(waiter, SOON).await);
+    // Each time the processes ask in another order, and are told of other shares than they have waiters for.
+    for _ in 0..10 {
+        java.with("acquire", json!({"n": 3})).await.value();
+        let waiters = [
+            acquiring(&here, 1),
+            acquiring(&here, 1),
+            acquiring(&there, 1),
+        ];
+        fleet.quiet().await;
+        java.with("release", json!({"n": 3})).await.value();
+        let mut permits = Vec::new();
+        for waiter in waiters {
+            permits.push(granted(waiter, SOON).await);
+        }
+        assert_eq!(java.done("available").await.int(), 0);
+        for permit in permits {
+            permit.release().await.unwrap();
+        }
+        assert_eq!(java.done("available").await.int(), 3);
     }
-    assert_eq!(java.done("available").await.int(), 0);
-    for permit in permits {
-        permit.release().await.unwrap();
-    }
-    assert_eq!(java.done("available").await.int(), 3);
     fleet.at_rest_with(&["seats"]).await;
 }
 

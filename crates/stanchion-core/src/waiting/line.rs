@@ -92,8 +92,9 @@ impl LockEntry {
             return;
         };
         match role {
-            Role::Keep => {}
-            Role::Take => drop(core.subscriptions.want_for(self, &Ear::Line, channel)),
+            // Who hears keeps hearing while it waits: its subscription may be one that lingers, and the server counts on it.
+            Role::Keep if !core.subscriptions.hears(channel) => {}
+            Role::Keep | Role::Take => drop(core.subscriptions.want_for(self, &Ear::Line, channel)),
             Role::Leave => core.subscriptions.forget_for(self, &Ear::Line, channel),
         }
     }
