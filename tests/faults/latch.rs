@@ -62,7 +62,7 @@ async fn redisson_hears_what_it_knows() {
     let published: Vec<String> = monitor
         .lines()
         .iter()
-        .filter_map(|line| Some(line.split_once("\"PUBLISH\" ")?.1.to_owned()))
+        .filter_map(|line| Some(line.split_once("lua] \"PUBLISH\" ")?.1.to_owned()))
         .collect();
     let message = |payload| format!("\"{CHANNEL}\" \"{payload}\"");
     // Armed, open, armed, deleted: each once.
@@ -127,6 +127,7 @@ async fn a_count_down_whose_reply_is_lost_counts_once() {
             &server,
             concat!(
                 include_str!("../../crates/stanchion-latch/lua/counted.lua"),
+                include_str!("../../crates/stanchion-latch/lua/idle.lua"),
                 include_str!("../../crates/stanchion-latch/lua/count_down.lua"),
             ),
         );
