@@ -1,7 +1,6 @@
 //! The processes that wait for permits: what a grant costs, who is told of a free permit, and what the dead and the others cost.
 
 mod alone;
-mod handing;
 mod leaving;
 
 use std::sync::Arc;

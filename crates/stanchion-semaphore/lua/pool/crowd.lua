@@ -139,11 +139,6 @@ local function is_alone(to, client, us)
   return due == 0 and not is_kept(us, polled)
 end
 
--- Returns whether permits of `client` may stay in its process: nobody waits, was told a moment ago or polls, but its own waiters.
-local function is_nobody_else(to, client, us)
-  return redis.call('EXISTS', to.line, to.crowd, to.wake) == 0 or is_alone(to, client, us)
-end
-
 -- The reply to a release by `client`: as `announce`, or { that number, permits that its own waiters may ask for }.
 local function give_back(to, free, client)
   local done, own = pcall(function()
