@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::future::{Ready, poll_fn, ready};
 use std::task::{Context, Poll};
 
-use stanchion::{InvalidName, LayerError, LimitLayer, LimitService, RateLimiter};
+use stanchion::{
+    AcquireError, InvalidName, LayerError, LimitLayer, LimitService, RateLimiter, Waiting,
+};
 use stanchion_tests::World;
 use tower_layer::Layer as _;
 use tower_service::Service;
@@ -65,7 +67,7 @@ async fn requests_go_on_in_an_outage_where_the_layer_fails_open() {
     assert!(matches!(limited, LayerError::Limited(_)), "{limited:?}");
 }
 
-/// What is wrong with the request or with the name is no outage.
+/// A wrong request or a wrong name is no outage.
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_fails_open_still_refuses_what_is_refused() {
     let world = World::engine();
@@ -80,4 +82,44 @@ async fn a_layer_that_fails_open_still_refuses_what_is_refused() {
     assert!(matches!(odd, LayerError::Name(_)), "{odd:?}");
     let refused = ask(&mut open, 1).await.unwrap_err();
     assert!(matches!(refused, LayerError::Acquire(_)), "{refused:?}");
+}
+
+/// A request that waits behind other calls of its process and times out was decided by nobody, but the server is there.
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_fails_open_is_no_way_past_a_busy_process() {
+    let world = World::engine();
+    let client = world.client().await;
+    let api = limiter(&client, "1/h").waiting(Waiting::Asked);
+    let _taken = granted(&api, 1).await;
+    let waiting = tokio::spawn(api.acquire());
+    stanchion_testkit::eventually("one waits", || client.waiters() == 1).await;
+    let limiter_of = move |_: &u32| Ok(Some(api.clone()));
+    let layer = LimitLayer::new(limiter_of).wait(ms(100)).fail_open();
+    let refused = ask(&mut layer.layer(Echo), 1).await.unwrap_err();
+    assert!(
+        matches!(
+            &refused,
+            LayerError::Acquire(AcquireError::TimedOut { free_by: None, .. })
+        ),
+        "{refused:?}"
+    );
+    waiting.abort();
+}
+
+/// A server that does not answer within the time that a request may wait is out of reach for it.
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_fails_open_waits_no_longer_than_its_wait() {
+    let world = World::engine();
+    let client = world.client().await;
+    let api = limiter(&client, "2/h");
+    let limiter_of = move |_: &u32| Ok(Some(api.clone()));
+    let layer = LimitLayer::new(limiter_of).wait(ms(100)).fail_open();
+    let faults = world.as_engine().faults();
+    faults.freeze(None);
+    let began = tokio::time::Instant::now();
+    assert_eq!(ask(&mut layer.layer(Echo), 7).await.unwrap(), 7);
+    assert!(began.elapsed() <= ms(150), "{:?}", began.elapsed());
+    faults.thaw(None);
+    // P3: what was under way is given back.
+    stanchion_testkit::eventually("nothing is taken", || world.admin(&["GET", VALUE]) != "1").await;
 }

@@ -106,7 +106,7 @@ impl TokenBucket {
         &self.limits
     }
 
-    fn asking(&self, permits: u32, patience: Option<Duration>) -> Asking {
+    pub(crate) fn asking(&self, permits: u32, patience: Option<Duration>) -> Asking {
         let intervals = self.limits.iter().map(|limit| limit.quota.interval());
         let shortest = intervals.min().unwrap_or_default();
         let answer = Arc::new(Answer::default());

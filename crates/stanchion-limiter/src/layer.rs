@@ -13,8 +13,18 @@ use tower_service::Service;
 use crate::bucket::TokenBucket;
 use crate::limited::{Attempt, Grant, LimitError, Limited};
 use crate::limiter::RateLimiter;
+use crate::request::Asking;
 
-type Asked = Pin<Box<dyn Future<Output = Result<Grant, LimitError>> + Send>>;
+type Asked = Pin<Box<dyn Future<Output = Result<Grant, NotLet>> + Send>>;
+
+/// The reason for which a request was not let through.
+#[expect(unnameable_types, reason = "only this crate's limiters can be asked")]
+#[derive(Debug)]
+pub struct NotLet {
+    error: LimitError,
+    /// True when the server was out of reach, false when it or this process decided.
+    outage: bool,
+}
 
 /// What a [`LimitLayer`] can ask: a [`RateLimiter`] or a [`TokenBucket`].
 pub trait Limiting: sealed::Sealed + Send + 'static {
@@ -33,22 +43,38 @@ macro_rules! limiting {
 
         impl Limiting for $limiter {
             fn ask(&self, wait: Option<Duration>) -> Asked {
-                if let Some(wait) = wait {
-                    return Box::pin(self.acquire_timeout(wait));
-                }
-                let asked = self.try_acquire();
-                Box::pin(async move {
-                    match asked.await? {
-                        Attempt::Granted(grant) => Ok(grant),
-                        Attempt::Limited(limited) => Err(limited.into()),
-                    }
-                })
+                Box::pin(let_through(self.asking(1, wait), wait))
             }
         }
     )* };
 }
 
 limiting!(RateLimiter, TokenBucket);
+
+async fn let_through(asking: Asking, wait: Option<Duration>) -> Result<Grant, NotLet> {
+    let (client, answer) = (asking.handle.client().clone(), Arc::clone(&asking.answer));
+    let asked = match wait {
+        Some(wait) => asking.acquire(Some(wait)).await,
+        None => match asking.try_acquire().await {
+            Ok(Attempt::Granted(grant)) => Ok(grant),
+            Ok(Attempt::Limited(limited)) => Err(limited.into()),
+            Err(error) => Err(error.into()),
+        },
+    };
+    asked.map_err(|error| {
+        let outage = match &error {
+            LimitError::Acquire(
+                AcquireError::Unavailable { .. } | AcquireError::Ambiguous { .. },
+            ) => true,
+            // A call that waited behind others of its process sent nothing, and one that was answered was not cut off.
+            LimitError::Acquire(AcquireError::TimedOut { free_by, .. }) => {
+                !client.is_connected() || free_by.is_some() && answer.last().is_none()
+            }
+            LimitError::Acquire(_) | LimitError::Limited(_) => false,
+        };
+        NotLet { error, outage }
+    })
+}
 
 /// Lets requests through at the rate of a limiter, which a closure finds for each: by user, by address, one for all.
 ///
@@ -87,7 +113,8 @@ limiting!(RateLimiter, TokenBucket);
 /// ```
 ///
 /// # Guarantees
-/// Nobody passes without a permit, unless [`fail_open`](LimitLayer::fail_open) says so. Readiness is the inner service's: it never waits for the server.
+/// Nobody passes without a permit, unless [`fail_open`](LimitLayer::fail_open) says so. Readiness is the inner service's: it never waits
+/// for the server.
 ///
 /// # Cancel safety
 /// A request that is dropped before it was let through gives back what it took or booked (P3).
@@ -123,9 +150,9 @@ impl<F> LimitLayer<F> {
     /// Returns the same layer with requests that go on, unlimited, while the server is out of reach. Default: they end with
     /// [`LayerError::Acquire`].
     ///
-    /// A request goes on after the operation timeout, or at once if the connection is known to be lost. What it took, should the server have
-    /// decided, is given back (P3). A name that is none, and a request that the server refuses for another reason than an outage, end with
-    /// their error all the same.
+    /// A request goes on when the server has not answered it within the operation timeout, or within [`wait`](Self::wait) if that is less; at
+    /// once if the connection is known to be lost. What it took, should the server have decided, is given back (P3). All other requests end
+    /// with their error: one whose name is none, one that the server refuses, one that timed out behind other calls of its process.
     #[must_use]
     pub fn fail_open(mut self) -> Self {
         self.fails_open = true;
@@ -234,26 +261,20 @@ where
                 // No await between the grant and the call: what was taken is used.
                 match asked.await {
                     Ok(_used) => {}
-                    Err(LimitError::Limited(limited)) => return Err(LayerError::Limited(limited)),
-                    Err(LimitError::Acquire(error)) if opens && is_outage(&error) => {
+                    Err(NotLet { error, outage }) if opens && outage => {
                         tracing::warn!(%error, "a request goes on unlimited");
                     }
-                    Err(LimitError::Acquire(error)) => return Err(LayerError::Acquire(error)),
+                    Err(NotLet { error, .. }) => {
+                        return Err(match error {
+                            LimitError::Limited(limited) => LayerError::Limited(limited),
+                            LimitError::Acquire(error) => LayerError::Acquire(error),
+                        });
+                    }
                 }
             }
             ready.call(request).await.map_err(LayerError::Inner)
         })
     }
-}
-
-/// Returns whether the limiter was not asked because the server was out of reach.
-fn is_outage(error: &AcquireError) -> bool {
-    matches!(
-        error,
-        AcquireError::Unavailable { .. }
-            | AcquireError::Ambiguous { .. }
-            | AcquireError::TimedOut { .. }
-    )
 }
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ impl RateLimiter {
         self.terms.quota
     }
 
-    fn asking(&self, permits: u32, patience: Option<Duration>) -> Asking {
+    pub(crate) fn asking(&self, permits: u32, patience: Option<Duration>) -> Asking {
         let horizon = match self.waiting {
             None => horizon_of(self.terms.quota.interval()),
             Some(Waiting::Booked { horizon }) => horizon.min(FURTHEST),
