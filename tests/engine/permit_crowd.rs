@@ -2,6 +2,7 @@
 
 mod alone;
 mod leaving;
+mod overtaken;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -336,6 +336,7 @@ impl LockEntry {
                 reason: Reason::Anew,
                 asked_with_others: false,
                 asked_before: 0,
+                parted: 0,
                 refused: false,
                 asked_first: false,
                 waker: None,

@@ -124,10 +124,11 @@ pub(super) struct Queue {
     pub(super) poll_reason: Reason,
     /// For permits: the place of this process in the crowd on the server, as far as is known.
     pub(super) gathered: Option<Gathered>,
-    /// For permits: how many of those that this process was told of it has nobody for. The next that was told says so.
+    /// For permits: how many of those that messages told this process of are nobody's here. A waiter that comes back refused asks for
+    /// them, because its request may be older than the message; the next that was told says how many the others have no use for.
     pub(super) surplus: u32,
-    /// For permits: the reason of the requests that are admitted now, if not [`Reason::Anew`]. `Some` only inside a function.
-    admitting: Option<Reason>,
+    /// For permits: the number of grants that may have taken this process out of the crowd on the server.
+    pub(super) parted: u64,
     /// The reason of the next request of the first waiter.
     pub(super) reason: Reason,
     /// The moment at which this process must look as the head of the line.
@@ -165,6 +166,8 @@ pub(super) struct Waiter {
     pub(super) asked_with_others: bool,
     /// The next free place when it asked last: waiters below it had joined by then.
     pub(super) asked_before: u64,
+    /// `Queue::parted` when it asked last.
+    pub(super) parted: u64,
     /// True once it has asked and was not granted.
     pub(super) refused: bool,
     /// True once it has asked as the first waiter of this process.
@@ -176,6 +179,24 @@ pub(super) struct Waiter {
 impl Waiter {
     pub(super) fn is_parked(&self) -> bool {
         self.turn.is_none() && !self.asking
+    }
+
+    /// Returns whether it asks, or is about to, for permits that this process was told of.
+    fn was_told(&self) -> bool {
+        self.reason == Reason::Told && !self.is_parked()
+    }
+
+    /// Returns whether its next request can be for permits that this process is told of now.
+    fn can_be_told(&self) -> bool {
+        self.is_parked()
+            || matches!(self.turn, Some(Turn::Try)) && !self.asking && self.reason == Reason::Anew
+    }
+
+    fn wanted(&self) -> u32 {
+        match self.sync.sharing() {
+            Sharing::Permits(wanted) => wanted,
+            _ => 0,
+        }
     }
 
     /// Returns whether it must ask as soon as it is the first, however few permits are free: without a place in line on the
@@ -250,11 +271,15 @@ impl Queue {
 
     /// Gives the waiter at `place` its turn, and collects its waker.
     pub(super) fn tell(&mut self, place: u64, turn: Turn, wakers: &mut Wakers) {
+        self.tell_for(place, turn, Reason::Anew, wakers);
+    }
+
+    fn tell_for(&mut self, place: u64, turn: Turn, reason: Reason, wakers: &mut Wakers) {
         let Some(waiter) = self.waiters.get_mut(&place) else {
             return;
         };
         let parked = waiter.is_parked();
-        waiter.reason = self.admitting.unwrap_or(Reason::Anew);
+        waiter.reason = reason;
         // No caller replaces a `Take`: its hold would be dropped here, under the mutex (invariant 4).
         waiter.turn = Some(turn);
         // Taken, not cloned: a clone may run foreign code (invariant 4). The task registers again with its next poll.
@@ -277,7 +302,7 @@ impl Queue {
                 Room::Unknown => wanted,
             };
             let parked = self.parked;
-            let wakers = self.admit_permits(room);
+            let wakers = self.admit_permits(room, Reason::Anew);
             if self.parked == parked && self.asking > 0 {
                 // Invariant 2: nobody was told, and the requests under way may be older than this wake. Otherwise the answers
                 // to those told now say how many permits are left.
@@ -298,34 +323,73 @@ impl Queue {
     /// As [`Queue::admit`], after a message to this process alone. Somebody asks, also where `room` is too little: the message has ended
     /// this process's place on the server, and only a request restores it (invariant 3).
     pub(super) fn admit_told(&mut self, room: u32) -> Wakers {
-        let parked = self.parked;
-        self.surplus = 0;
-        self.admitting = Some(Reason::Told);
-        let mut wakers = self.admit(Room::For(room));
-        if let Some((first, waiter)) = self.first()
-            && self.parked == parked
-            && self.asking == 0
-            && self.handing.is_none()
-            && waiter.is_parked()
-        {
-            wakers = self.nudge(first);
+        if !matches!(self.first_sharing(), Some(Sharing::Permits(_))) {
+            return self.admit(Room::For(room));
         }
-        self.admitting = None;
+        self.surplus = self.surplus.saturating_add(room);
+        let mut wakers = self.share_out();
+        if let Some((first, waiter)) = self.first()
+            && self.asking == 0
+            && waiter.is_parked()
+            && !self.waiters.values().any(Waiter::was_told)
+        {
+            self.surplus = 0;
+            wakers.0.extend(self.nudge_for(first, Reason::Told).0);
+        }
         wakers
     }
 
+    /// Tells waiters to ask for the permits that are nobody's here.
+    fn share_out(&mut self) -> Wakers {
+        if self.surplus == 0 {
+            return Wakers::default();
+        }
+        let wakers = self.admit_permits(self.surplus, Reason::Told);
+        if self.asking == 0 && !self.waiters.values().any(Waiter::was_told) {
+            // Nobody will say it: the server lets others have them in a moment.
+            self.surplus = 0;
+        }
+        wakers
+    }
+
+    /// Lets others ask for what `waiter`, which has left, was told of and did not ask for.
+    pub(super) fn told_in_vain(&mut self, waiter: &Waiter) -> Wakers {
+        if waiter.was_told() && !waiter.asking {
+            self.surplus = self.surplus.saturating_add(waiter.wanted());
+        }
+        self.share_out()
+    }
+
+    /// Takes the number of permits that this process was told of and has no use for, whatever the requests under way are answered.
+    pub(super) fn useless(&mut self) -> u32 {
+        if self.surplus == 0 {
+            return 0;
+        }
+        // These may be older than the message, and come back.
+        let anew = |waiter: &&Waiter| waiter.asking && !waiter.was_told();
+        let kept: u32 = self.waiters.values().filter(anew).map(Waiter::wanted).sum();
+        let useless = self.surplus.saturating_sub(kept);
+        self.surplus -= useless;
+        useless
+    }
+
     /// Tells the waiters to ask for which `room` permits are enough. A waiter that asks, or is about to, counts as having what
-    /// it wants. Waiters behind one that does not fit wait for it, so that a large request is not starved by small ones.
-    fn admit_permits(&mut self, room: u32) -> Wakers {
+    /// it wants; not if they were told of `room` by message, which is for nobody else. Waiters behind one that does not fit wait for it,
+    /// so that a large request is not starved by small ones.
+    fn admit_permits(&mut self, room: u32, reason: Reason) -> Wakers {
         let mut wakers = Wakers::default();
         let mut left = room;
-        let mut told = Vec::new();
+        let mut called = Vec::new();
         let mut aside = 0;
         let mut wants_more = false;
+        let told = reason == Reason::Told;
         for (place, waiter) in &self.waiters {
             let Sharing::Permits(wanted) = waiter.sync.sharing() else {
                 break;
             };
+            if told && !waiter.can_be_told() {
+                continue;
+            }
             if *place >= PASSED {
                 aside += 1;
                 if aside > OFFERED {
@@ -341,23 +405,28 @@ impl Queue {
                 break;
             }
             left -= wanted;
-            if waiter.is_parked() {
-                told.push(*place);
+            if waiter.is_parked() || told {
+                called.push(*place);
             }
         }
         if let Some((first, waiter)) = self.first()
             && waiter.is_parked()
             && waiter.wants_a_place()
-            && !told.contains(&first)
+            && !called.contains(&first)
         {
             // Invariant 6.
-            told.push(first);
+            called.push(first);
         }
-        if self.admitting == Some(Reason::Told) && !wants_more {
-            self.surplus = left;
+        if told {
+            // Those that wait for more ask for it themselves.
+            self.surplus = if wants_more && self.asking == 0 {
+                0
+            } else {
+                left
+            };
         }
-        for place in told {
-            self.tell(place, Turn::Try, &mut wakers);
+        for place in called {
+            self.tell_for(place, Turn::Try, reason, &mut wakers);
         }
         wakers
     }
@@ -414,13 +483,13 @@ impl Queue {
             }
             Sharing::Permits(_) => {
                 let (parked, heard) = (self.parked, std::mem::take(&mut self.again));
-                self.admitting = Some(Reason::Reply);
-                wakers = self.admit_permits(left);
-                self.admitting = None;
+                wakers = self.admit_permits(left, Reason::Reply);
                 // Invariant 2: no room is left by this grant, but the wake during the attempt may be newer than its answer.
                 if self.parked == parked && heard > 0 {
-                    wakers = self.admit_told(heard);
+                    wakers.0.extend(self.admit(Room::For(heard)).0);
                 }
+                // What others were told of is not in `left`.
+                wakers.0.extend(self.share_out().0);
             }
             Sharing::Event => {
                 // P8: the answer is as old as its request. A waiter that joined later may wait for a later event.
@@ -456,6 +525,22 @@ impl Queue {
         Some(waiter)
     }
 
+    /// Lets waiters ask for what was announced while one of them asked, whose answer may be older (invariant 2).
+    pub(super) fn admit_again(&mut self, again: u32) -> Wakers {
+        if !matches!(self.first_sharing(), Some(Sharing::Permits(_))) {
+            return if again > 0 {
+                self.admit(Room::For(again))
+            } else {
+                Wakers::default()
+            };
+        }
+        let mut wakers = self.share_out();
+        if wakers.0.is_empty() && again > 0 {
+            wakers = self.admit(Room::For(again));
+        }
+        wakers
+    }
+
     /// Parks a waiter whose attempt was not granted.
     pub(super) fn came_back(&mut self, place: u64) {
         if let Some(waiter) = self.waiters.get_mut(&place)
@@ -469,6 +554,12 @@ impl Queue {
                 self.count_parked(place, 1);
             }
         }
+    }
+
+    /// Returns whether a grant may have taken this process out of the crowd on the server while the waiter at `place` asked.
+    pub(super) fn overtaken(&self, place: u64) -> bool {
+        let waiter = self.waiters.get(&place);
+        waiter.is_some_and(|it| it.wanted() > 0 && it.parted != self.parted)
     }
 
     /// Removes the waiter that was given `hold` and did not take it (invariant 5).
@@ -607,13 +698,17 @@ impl Queue {
 
     /// Lets one waiter ask. If it is asking now, it asks again afterwards.
     pub(super) fn nudge(&mut self, place: u64) -> Wakers {
+        self.nudge_for(place, Reason::Anew)
+    }
+
+    fn nudge_for(&mut self, place: u64, reason: Reason) -> Wakers {
         let mut wakers = Wakers::default();
         if self
             .waiters
             .get(&place)
             .is_some_and(|waiter| waiter.turn.is_none())
         {
-            self.tell(place, Turn::Try, &mut wakers);
+            self.tell_for(place, Turn::Try, reason, &mut wakers);
         }
         wakers
     }

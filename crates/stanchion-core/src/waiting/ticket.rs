@@ -88,7 +88,7 @@ impl Ticket {
             // Before the mutex is locked (invariant 4).
             let waker = cx.waker().clone();
             let mut queue = self.entry.queue();
-            let next = queue.next_place();
+            let (next, parted) = (queue.next_place(), queue.parted);
             // Removed by `forsake` (invariant 5).
             let Some(waiter) = queue.waiters.get_mut(&place) else {
                 self.place = None;
@@ -100,6 +100,7 @@ impl Ticket {
                     waiter.asked = true;
                     // P8: fixed before the request is sent. Whoever joins later may wait for a later event.
                     waiter.asked_before = next;
+                    waiter.parted = parted;
                     queue.asking += 1;
                     Poll::Ready(Turn::Try)
                 }
@@ -154,7 +155,7 @@ impl Ticket {
             waiter.asked_with_others = position.others;
             position.reason = Some(waiter.reason);
             if waiter.reason == Reason::Told {
-                position.surplus = std::mem::take(&mut queue.surplus);
+                position.surplus = queue.useless();
             }
         }
         position
@@ -194,6 +195,7 @@ impl Ticket {
         let mut _replaced = None;
         let mut queue = self.entry.queue();
         queue.came_back(place);
+        let overtaken = queue.overtaken(place);
         // A refusal is an answer, too.
         queue.outage_since = None;
         let again = std::mem::take(&mut queue.again);
@@ -218,9 +220,13 @@ impl Ticket {
             }
             _ => Wakers::default(),
         };
-        if wakers.0.is_empty() && again > 0 {
+        if overtaken {
+            // Invariant 3: its refusal put this process into the crowd, and a later grant to another has taken it out.
+            wakers.0.extend(queue.nudge(self.place.unwrap_or(place)).0);
+        }
+        if wakers.0.is_empty() && (again > 0 || queue.surplus > 0) {
             // Invariant 2: a wake came during the attempt, and the answer may be older than it.
-            wakers = queue.admit_told(again);
+            wakers = queue.admit_again(again);
             // Somebody asks now, and its answer plans the next poll. The second case: this waiter itself, whose waker was taken
             // when it was told.
             if !wakers.0.is_empty() || queue.parked == 0 {
@@ -327,6 +333,7 @@ impl Ticket {
         // Invariant 3: who came during the attempt, and waits, is not known to the server yet.
         let unknown = removed.as_ref().is_some_and(|it| !it.asked_with_others);
         let gathered = unknown.then(|| queue.gathered.take()).flatten();
+        queue.parted += u64::from(unknown);
         if matches!(sharing, Sharing::Permits(_))
             && unknown
             && queue.asking == 0
@@ -387,7 +394,11 @@ impl Ticket {
             _ if !mattered || queue.has_live_holder() => Wakers::default(),
             // The place in the line stays, and its message is for whoever is the first then.
             _ if waiter.is_parked() && queue.standing.is_some() => Wakers::default(),
-            Sharing::Permits(_) => queue.admit(Room::Unknown),
+            Sharing::Permits(_) => {
+                let mut wakers = queue.told_in_vain(&waiter);
+                wakers.0.extend(queue.admit(Room::Unknown).0);
+                wakers
+            }
             _ => {
                 if waiter.asking {
                     // The attempt that follows is newer than every wake so far.
