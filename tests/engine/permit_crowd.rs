@@ -1,6 +1,7 @@
 //! The processes that wait for permits: what a grant costs, who is told of a free permit, and what the dead and the others cost.
 
 mod alone;
+mod handing;
 mod leaving;
 mod overtaken;
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::release::{Freed, ambiguous, end, gone, publicly, sweep_unanswered};
-use super::sweep::{Debt, is_divided};
-use crate::description::{Request, Synchronizer, Verdict, rest_of};
+use super::sweep::{Debt, Gathered, is_divided};
+use crate::description::{Request, Sharing, Synchronizer, Tenure, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
-use crate::line::Placed;
+use crate::line::{Approach, Placed};
 use crate::options::HoldTerms;
 use crate::owner::Owner;
 use crate::waiting::{End, LockEntry, Successor};
@@ -26,13 +26,17 @@ struct Passing<'a> {
     entry: &'a Arc<LockEntry>,
     /// The new owner, and what a run whose answer was lost may have granted to it (P3).
     to: Arc<Debt>,
+    /// True for permits: others may be free meanwhile, so nobody waits longer for the answer than for that to a request of its own.
+    once: bool,
+    /// For permits: what the server must know of those of this process that wait behind the new owner.
+    approach: Approach,
 }
 
 enum Passed {
     To(Hold),
     /// Released; the new owner has a place in the line, and may look after this time.
     InLine(Option<Duration>, Placed),
-    /// The request came too late. A hand-off then released instead, and published; a downgrade did nothing.
+    /// A hand-off released instead, and published: it came too late, or others are next. A downgrade that came too late did nothing.
     Released,
     Gone,
     Rejected,
@@ -53,6 +57,8 @@ impl<'a> Passing<'a> {
             terms,
             entry,
             to: Arc::new(Debt::new(&from.core, to, terms.first_asked())),
+            once: matches!(to.sharing(), Sharing::Permits(_)),
+            approach: Approach::default(),
         }
     }
 
@@ -63,7 +69,8 @@ impl<'a> Passing<'a> {
             let sent = core.clock.now();
             // Each try has the same two owners, by which the script recognises an earlier run (R7).
             let limit = core.limit(self.from.sync.name(), sent);
-            let request = limit.request(&self.to.owner, self.terms.first_asked());
+            let mut request = limit.request(&self.to.owner, self.terms.first_asked());
+            request.approach = self.approach;
             let Some(call) = call(&request) else {
                 return Passed::Rejected;
             };
@@ -75,7 +82,9 @@ impl<'a> Passing<'a> {
                         token,
                         terms: self.terms,
                         sent,
-                        first: None,
+                        // What has no lease ends, too, while nobody takes it (invariant 5 of the queue).
+                        first: (self.to.sync.tenure() == Tenure::Unleased)
+                            .then(|| self.terms.first_lease.length()),
                         unanswered_until: self.to.settle(),
                         due: Moment::ZERO,
                         next: None,
@@ -91,6 +100,7 @@ impl<'a> Passing<'a> {
                     self.to.placed(placed.arrived);
                     return Passed::InLine(ttl.map(Duration::from_millis), placed);
                 }
+                Ok(Some(Verdict::Busy(_))) => return Passed::Released,
                 Ok(_) => return Passed::Gone,
                 Err(Failure::Rejected(_)) => return Passed::Rejected,
                 Err(Failure::Unanswered(_)) => self.to.unanswered(limit.ends_by),
@@ -98,7 +108,7 @@ impl<'a> Passing<'a> {
                 Err(Failure::NotNow(_)) => {}
             }
             // The old hold has ended with its lease by now. What a run gave to the new owner is swept with the debt (P3).
-            if core.clock.now() >= self.from.valid_until() {
+            if self.once || core.clock.now() >= self.from.valid_until() {
                 return Passed::Unanswered;
             }
             core.recover(self.from.valid_until()).await;
@@ -123,8 +133,9 @@ pub(super) async fn hand_off(
     path: Path,
 ) -> Result<(), ReleaseError> {
     let (to, queue) = (&successor.sync, &successor.entry);
-    let moves = !Arc::ptr_eq(queue, &state.entry);
-    let passing = Passing::new(state, to, successor.terms, queue);
+    let moves = state.sync.in_parts() && !Arc::ptr_eq(queue, &state.entry);
+    let mut passing = Passing::new(state, to, successor.terms, queue);
+    passing.approach = successor.approach;
     // P2: the successor's token comes from the successor's counter.
     let script = |request: &Request<'_>| match successor.turn_is_over() {
         false => Some(to.hand_off()?.hand_off(&state.owner, request)),
@@ -135,6 +146,10 @@ pub(super) async fn hand_off(
         Passed::To(hold) if hold.is_held() => {
             let kind = state.sync.kind().name();
             state.core.tell(|sink| sink.handed(kind));
+            if successor.approach.others && !successor.approach.polls {
+                // P3: the script has put this process into the crowd, if it was not there.
+                queue.gathered(Gathered::new(&state.core, to));
+            }
             queue.hand_over(&successor, hold);
             if moves {
                 // Invariant 3 of the queue that it leaves: the next of it asks, or has a place in line.
@@ -151,7 +166,7 @@ pub(super) async fn hand_off(
         Passed::To(hold) => {
             // The answer took longer than the lease, so there is no hold to give.
             drop(hold);
-            queue.not_handed();
+            queue.not_handed(&successor);
             if moves {
                 state.entry.freed(&state.core, state, End::Unknown);
             }
@@ -159,28 +174,28 @@ pub(super) async fn hand_off(
         }
         Passed::Divided if !passing.was_resent() => {
             // A plain release has one key, so it works during the migration.
-            queue.not_handed();
+            queue.not_handed(&successor);
             return publicly(state, path, Freed::No).await;
         }
-        Passed::Rejected | Passed::Divided => {
+        Passed::Unanswered if !passing.once => (End::Unknown, Err(ambiguous(state))),
+        Passed::Rejected | Passed::Divided | Passed::Unanswered => {
             // The script freed the lock before it failed, or did nothing. A plain release is right in both cases.
             drop(passing);
-            queue.not_handed();
+            queue.not_handed(&successor);
             return publicly(state, path, Freed::Perhaps).await;
         }
         Passed::Released => (End::Released, Ok(())),
         // P6: the earlier run removed the old owner. What it may have granted to the new one is swept with the debt.
         Passed::Gone if passing.was_resent() => (End::Unknown, Ok(())),
         Passed::Gone => (End::Unknown, Err(gone(state))),
-        Passed::Unanswered => (End::Unknown, Err(ambiguous(state))),
     };
     // The sweep begins before the next waiter asks: a grant to the unused owner would only refuse it.
     drop(passing);
     if moves {
-        queue.not_handed();
+        queue.not_handed(&successor);
         state.entry.freed(&state.core, state, end);
     } else {
-        queue.freed_unhanded(&state.core, state, end);
+        queue.freed_unhanded(&successor, &state.core, state, end);
     }
     outcome
 }

@@ -118,7 +118,8 @@ pub(crate) struct Grant {
     pub(crate) terms: HoldTerms,
     /// The moment before the request was sent.
     pub(crate) sent: Moment,
-    /// The lease until the first renewal, if it is shorter than that of the terms.
+    /// The lease until the first renewal, if it is shorter than that of the terms. Without a lease: how long it lasts unless its waiter
+    /// takes it.
     pub(crate) first: Option<Duration>,
     /// The end of the time in which an earlier request of this owner may still run.
     pub(crate) unanswered_until: Moment,
@@ -152,7 +153,7 @@ impl HoldState {
         let lease = first.map_or(Some(terms.first_lease), |first| Lease::new(first).ok());
         let lease = lease.map(|lease| lease.min(terms.first_lease));
         let valid_until = match lease {
-            _ if !leased => Moment::FAR,
+            _ if !leased => first.map_or(Moment::FAR, |first| sent + first),
             Some(lease) => lease.valid_until(sent).min(ends),
             None => sent,
         };
@@ -170,7 +171,7 @@ impl HoldState {
             ends,
             valid_until: AtomicU64::new(valid_until.nanos()),
             longest_lease: AtomicU64::new(terms.first_asked().millis()),
-            provisional: AtomicBool::new(first.is_some()),
+            provisional: AtomicBool::new(leased && first.is_some()),
             unclaimed: AtomicU32::new(0),
             reentries: Mutex::default(),
             withheld: AtomicBool::new(false),
@@ -297,10 +298,22 @@ impl HoldState {
         let lowered = self
             .unclaimed
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
-        if lowered.is_ok() && now >= due && self.is_held() {
+        if lowered.is_err() || !self.is_held() {
+            return;
+        }
+        if self.sync.tenure() == Tenure::Unleased {
+            self.valid_until
+                .fetch_max(Moment::FAR.nanos(), Ordering::AcqRel);
+            self.schedule(Moment::FAR);
+        } else if now >= due {
             // A renewal was due and skipped while it was unclaimed.
             self.schedule(now);
         }
+    }
+
+    /// Returns whether some caller has been given it and has not taken it yet.
+    pub(crate) fn is_unclaimed(&self) -> bool {
+        self.unclaimed.load(Ordering::Acquire) > 0
     }
 
     /// Returns whether it is held by the clock (P5). A timer that has not fired yet changes nothing.

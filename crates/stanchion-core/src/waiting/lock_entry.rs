@@ -20,8 +20,8 @@
 //! 3. While there are waiters, something will make the first one ask: a local holder (its end calls [`LockEntry::freed`]), a poll in
 //!    the timetable, or a `Try` already given. A wake by message alone is not enough: messages can be lost.
 //! 4. No hold is dropped and no waker is called, cloned or dropped while the queue's mutex is held: it may own anything.
-//! 5. A hold that its waiter never takes moves on. Until the waiter takes it, it is not renewed beyond its first lease; when it
-//!    has expired, that waiter loses its place.
+//! 5. A hold that its waiter never takes moves on. Until the waiter takes it, it is not renewed beyond its first lease, and one without
+//!    a lease ends after that time, too; then that waiter loses its place.
 //! 6. The first waiter for several permits asks once when it has become the first, and takes its place in line on the server;
 //!    no waiter behind it has one. So the places of a process on the server are in the order of its queue.
 //!
@@ -550,14 +550,6 @@ impl LockEntry {
         self.freed_in(queue, core, hold, end);
     }
 
-    /// Records that `hold` has ended and was not handed over. [`LockEntry::not_handed`] would let the next waiter ask at once,
-    /// whoever else is next.
-    pub(crate) fn freed_unhanded(&self, core: &Core, hold: &HoldState, end: End) {
-        let mut queue = self.queue();
-        queue.handing = None;
-        self.freed_in(queue, core, hold, end);
-    }
-
     pub(super) fn freed_in(
         &self,
         mut queue: MutexGuard<'_, Queue>,
@@ -570,6 +562,10 @@ impl LockEntry {
         let forsaken = queue.forsake(hold);
         if let Some(waiter) = &forsaken {
             self.departed(core, &mut queue, &*waiter.sync, &waiter.owner);
+        }
+        if let Sharing::Permits(_) = hold.sync.sharing() {
+            // The server has told of it, so this process has its whole turn of hand-offs again.
+            queue.handed = 0;
         }
         let wakers = match (hold.sync.sharing(), end) {
             (_, End::Left(free)) => queue.admit(Room::For(free)),

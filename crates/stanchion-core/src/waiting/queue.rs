@@ -98,8 +98,8 @@ pub(super) struct Queue {
     pub(super) exclusives: usize,
     /// The number of waiters that ask the server.
     pub(super) asking: usize,
-    /// The place of the waiter that a holder is handing its hold to. Set by `LockEntry::successor`, cleared by `hand_over` or
-    /// `not_handed`; while it is set, wakes are only remembered in `again`.
+    /// The place of the waiter that an exclusive holder is handing its hold to. Set by `LockEntry::successor`, cleared by `hand_over` or
+    /// `not_handed`; while it is set, wakes are only remembered in `again`. Who is to get a permit counts as asking instead.
     pub(super) handing: Option<u64>,
     /// True once a waiter has come that messages tell facts.
     pub(super) facts: bool,
@@ -192,6 +192,10 @@ impl Waiter {
             || matches!(self.turn, Some(Turn::Try)) && !self.asking && self.reason == Reason::Anew
     }
 
+    fn has_hold(&self) -> bool {
+        self.turn.as_ref().and_then(Turn::hold).is_some()
+    }
+
     fn wanted(&self) -> u32 {
         match self.sync.sharing() {
             Sharing::Permits(wanted) => wanted,
@@ -216,6 +220,27 @@ impl Wakers {
         for waker in self.0 {
             waker.wake();
         }
+    }
+}
+
+/// What is to be done after a hand-off, once the queue is unlocked (invariant 4).
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Handed {
+    /// The hold, if its waiter has left: its release serves the next one.
+    hold: Option<Hold>,
+    /// The place in the crowd that the hand-off has ended.
+    gathered: Option<Gathered>,
+    pub(super) wakers: Wakers,
+}
+
+impl Handed {
+    pub(super) fn finish(self) {
+        self.wakers.call();
+        if let Some(gathered) = self.gathered {
+            gathered.ended();
+        }
+        drop(self.hold);
     }
 }
 
@@ -387,7 +412,8 @@ impl Queue {
             let Sharing::Permits(wanted) = waiter.sync.sharing() else {
                 break;
             };
-            if told && !waiter.can_be_told() {
+            // One that was handed its permits wants none of these.
+            if waiter.has_hold() || told && !waiter.can_be_told() {
                 continue;
             }
             if *place >= PASSED {
@@ -541,6 +567,74 @@ impl Queue {
         wakers
     }
 
+    /// The first waiter for permits that does not ask, among those that were not passed over.
+    pub(super) fn first_parked(&self) -> Option<(u64, &Waiter)> {
+        let mut waiters = self.waiters.range(..PASSED);
+        let (place, waiter) = waiters.find(|(_, waiter)| waiter.is_parked())?;
+        Some((*place, waiter))
+    }
+
+    /// Counts a parked waiter as asking: a holder asks for it, by handing over its hold.
+    pub(super) fn asks(&mut self, place: u64) {
+        if let Some(waiter) = self.waiters.get_mut(&place) {
+            waiter.asking = true;
+            waiter.reason = Reason::Anew;
+            waiter.parted = self.parted;
+            self.asking += 1;
+            self.count_parked(place, -1);
+        }
+    }
+
+    /// Ends the hand-off to `place`, which gets `hold` if there is one. `parted`: the server was told that after this grant nobody of this
+    /// process waits for permits.
+    pub(super) fn end_handing(&mut self, place: u64, hold: Option<Hold>, parted: bool) -> Handed {
+        let mut wakers = Wakers::default();
+        if self.handing == Some(place) {
+            self.handing = None;
+            let hold = hold.and_then(|hold| self.give(place, hold, &mut wakers));
+            return Handed {
+                hold,
+                gathered: None,
+                wakers,
+            };
+        }
+        self.came_back(place);
+        if hold.is_none() && self.overtaken(place) {
+            // Invariant 3: a grant to another has taken this process out of the crowd.
+            wakers.0.extend(self.nudge(place).0);
+        }
+        let parted = parted && hold.is_some();
+        let hold = hold.and_then(|hold| self.give(place, hold, &mut wakers));
+        let gathered = parted.then(|| self.gathered.take()).flatten();
+        self.parted += u64::from(parted);
+        let parked = self.parked;
+        // Invariant 2: a wake during the hand-off was for others.
+        let again = std::mem::take(&mut self.again);
+        wakers.0.extend(self.admit_again(again).0);
+        if parted
+            && self.parked == parked
+            && self.asking == 0
+            && let Some((next, _)) = self.first_parked()
+        {
+            // Invariant 3: who came meanwhile is not known to the server.
+            wakers.0.extend(self.nudge(next).0);
+        }
+        Handed {
+            hold,
+            gathered,
+            wakers,
+        }
+    }
+
+    /// Gives `hold` to the waiter at `place`; returns it if that one has left.
+    fn give(&mut self, place: u64, hold: Hold, wakers: &mut Wakers) -> Option<Hold> {
+        if !self.waiters.contains_key(&place) {
+            return Some(hold);
+        }
+        self.tell(place, Turn::Take(hold.unclaimed()), wakers);
+        None
+    }
+
     /// Parks a waiter whose attempt was not granted.
     pub(super) fn came_back(&mut self, place: u64) {
         if let Some(waiter) = self.waiters.get_mut(&place)
@@ -564,10 +658,21 @@ impl Queue {
 
     /// Removes the waiter that was given `hold` and did not take it (invariant 5).
     pub(super) fn forsake(&mut self, hold: &HoldState) -> Option<Waiter> {
-        // A hold granted by message is found by its owner. A hold that was handed over belongs to the first waiter.
+        // A hold granted by message is found by its owner. One that was handed over is looked for while nobody has taken it.
         let (place, waiter) = match self.by_owner.get(&hold.owner) {
             Some(place) => (*place, self.waiters.get(place)?),
-            None => self.first()?,
+            None if hold.is_unclaimed() => {
+                let given = |waiter: &Waiter| {
+                    waiter
+                        .turn
+                        .as_ref()
+                        .and_then(Turn::hold)
+                        .is_some_and(|it| it.is(hold))
+                };
+                let (place, waiter) = self.waiters.iter().find(|(_, waiter)| given(waiter))?;
+                (*place, waiter)
+            }
+            None => return None,
         };
         let given = waiter.turn.as_ref().and_then(Turn::hold)?;
         // P5: while it asks, the answer may be a hold of the same owner. Dropping the given hold would release that one, too.

@@ -1,17 +1,20 @@
 //! The hand-off of a hold to a waiter of the same process: who gets it, and what that does to the queues.
 //!
 //! The hold of one name goes to the first waiter for that name. One of several names goes to the first waiter for the same names,
-//! which may stand in the queue of any of them; the hold then belongs to that queue.
+//! which may stand in the queue of any of them; the hold then belongs to that queue. A permit goes to the first waiter for one that does
+//! not ask: until the script is answered that waiter counts as asking, as it would with a request of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
-use super::lock_entry::LockEntry;
-use super::queue::{Room, Turn, Wakers};
-use crate::description::{ServerLine, Subject, Synchronizer};
+use super::lock_entry::{End, LockEntry};
+use super::queue::{Queue, Room, Turn};
+use crate::description::{ServerLine, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
+use crate::line::Approach;
 use crate::options::HoldTerms;
 use crate::shared::Core;
+use stanchion_transport::Wake;
 
 /// Hand-offs in a row before a process joins the end of the line. If nobody else stands there it goes on in the same script.
 const TURN: u32 = 8;
@@ -27,6 +30,8 @@ pub(crate) struct Successor {
     pub(crate) terms: HoldTerms,
     /// The hand-offs in a row before this one.
     handed: u32,
+    /// For permits: what the server must know of the others of this process that wait behind it.
+    pub(crate) approach: Approach,
 }
 
 impl Successor {
@@ -49,6 +54,9 @@ impl LockEntry {
         let sync = &*hold.sync;
         sync.hand_off()?;
         let queue = self.queue();
+        if let Sharing::Permits(_) = sync.sharing() {
+            return self.first_for_permits(queue, core, sync);
+        }
         let (handed, stands) = (queue.handed, queue.standing.is_some());
         drop(queue);
         // `handed` bounds the time for which other processes wait. Without a line, or with a place in it, a release serves the others
@@ -89,6 +97,7 @@ impl LockEntry {
             sync: Arc::clone(&waiter.sync),
             terms: waiter.terms,
             handed,
+            approach: Approach::default(),
         };
         // Before the queue is unlocked: until the script's answer nobody of this queue may ask (invariant 1).
         queue.handing = Some(place);
@@ -101,34 +110,104 @@ impl LockEntry {
         Some(successor)
     }
 
+    /// Reserves the first waiter that can have the permits of `sync`.
+    fn first_for_permits(
+        &self,
+        mut queue: MutexGuard<'_, Queue>,
+        core: &Core,
+        sync: &dyn Synchronizer,
+    ) -> Option<Successor> {
+        if queue.retired {
+            drop(queue);
+            // A permit does not keep its queue, so those who wait may have a new one.
+            let current = core.entries.table.get(self.subject())?;
+            let current = Arc::clone(&current);
+            let queue = current.queue();
+            let retired = queue.retired;
+            return (!retired).then(|| current.first_for_permits(queue, core, sync))?;
+        }
+        // Redisson's clients hear of releases alone, and have their chance at these.
+        if queue.handed >= TURN {
+            return None;
+        }
+        let (place, waiter) = queue.first_parked()?;
+        if !is_same(sync, &*waiter.sync) || waiter.sync.sharing() != sync.sharing() {
+            return None;
+        }
+        let mut successor = Successor {
+            entry: self.this.upgrade()?,
+            place,
+            sync: Arc::clone(&waiter.sync),
+            terms: waiter.terms,
+            handed: queue.handed,
+            approach: Approach::default(),
+        };
+        queue.handed += 1;
+        queue.asks(place);
+        let others = queue.parked > 0;
+        drop(queue);
+        successor.approach = Approach {
+            polls: core.config.wake == Wake::Poll,
+            hears: self.hears_for_line(core, sync),
+            others,
+            ..Approach::default()
+        };
+        Some(successor)
+    }
+
     /// Hands `hold` to the successor, which waits here. If it has left, the hold is dropped, and its release serves the next one.
     pub(crate) fn hand_over(&self, successor: &Successor, hold: Hold) {
         let mut queue = self.queue();
-        queue.handing = None;
-        // Wakes that came meanwhile were for a lock that is held again.
-        queue.again = 0;
-        queue.handed = match successor.turn_is_over() {
-            true => 0,
-            false => successor.handed + 1,
-        };
-        // Also when the waiter has left: newcomers do not ask until the release of the dropped hold calls `freed`.
-        queue.holder = hold.weak();
-        if !queue.waiters.contains_key(&successor.place) {
-            drop(queue);
-            return drop(hold);
+        if hold.sharing() == Sharing::Exclusive {
+            // Wakes that came meanwhile were for a lock that is held again.
+            queue.again = 0;
+            queue.handed = match successor.turn_is_over() {
+                true => 0,
+                false => successor.handed + 1,
+            };
+            // Also when the waiter has left: newcomers do not ask until the release of the dropped hold calls `freed`.
+            queue.holder = hold.weak();
         }
-        let mut wakers = Wakers::default();
-        queue.tell(successor.place, Turn::Take(hold.unclaimed()), &mut wakers);
+        let Approach {
+            others,
+            hears,
+            polls,
+            ..
+        } = successor.approach;
+        let mut handed = queue.end_handing(successor.place, Some(hold), !others);
+        if others
+            && !hears
+            && !polls
+            && let Some((next, _)) = queue.first_parked()
+        {
+            // Nobody hears Redisson's releases for this process: a refusal says who does.
+            handed.wakers.0.extend(queue.nudge(next).0);
+        }
         drop(queue);
-        wakers.call();
+        handed.finish();
     }
 
     /// Ends a hand-off that gave nobody the hold.
-    pub(crate) fn not_handed(&self) {
+    pub(crate) fn not_handed(&self, successor: &Successor) {
         let mut queue = self.queue();
-        queue.handing = None;
-        let wakers = queue.admit(Room::Unknown);
+        let mut handed = queue.end_handing(successor.place, None, false);
+        handed.wakers.0.extend(queue.admit(Room::Unknown).0);
         drop(queue);
-        wakers.call();
+        handed.finish();
+    }
+
+    /// Records that `hold` has ended and was not handed over. [`LockEntry::not_handed`] would let the next waiter ask at once,
+    /// whoever else is next.
+    pub(crate) fn freed_unhanded(
+        &self,
+        successor: &Successor,
+        core: &Core,
+        hold: &HoldState,
+        end: End,
+    ) {
+        let mut queue = self.queue();
+        let handed = queue.end_handing(successor.place, None, false);
+        self.freed_in(queue, core, hold, end);
+        handed.finish();
     }
 }

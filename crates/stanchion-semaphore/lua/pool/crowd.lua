@@ -139,6 +139,11 @@ local function is_alone(to, client, us)
   return due == 0 and not is_kept(us, polled)
 end
 
+-- Returns whether permits of `client` may stay in its process: nobody waits, was told a moment ago or polls, but its own waiters.
+local function is_nobody_else(to, client, us)
+  return redis.call('EXISTS', to.line, to.crowd, to.wake) == 0 or is_alone(to, client, us)
+end
+
 -- The reply to a release by `client`: as `announce`, or { that number, permits that its own waiters may ask for }.
 local function give_back(to, free, client)
   local done, own = pcall(function()
@@ -166,6 +171,15 @@ local function gather(to, client, us, hears, told)
   if not hears then return 1 end
   note(to, 'sentry', client)
   return 0
+end
+
+-- After a hand-off inside the process of `client`, beside which nobody waits: it is in the crowd if, and only if, others of it wait.
+local function keep(to, client, us, hears, others)
+  if not others then
+    part(to, client)
+  elseif not head(to) then
+    gather(to, client, us, hears)
+  end
 end
 
 -- After a grant: keeps the process in the crowd if others of it wait, and takes it out if not.

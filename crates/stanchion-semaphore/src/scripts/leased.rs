@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Call, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing, Synchronizer,
-    Visible, unexpected,
+    Call, HandOff, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
+    Synchronizer, Visible, unexpected,
 };
 use stanchion_core::{Lease, Name, NameState, QueryError, WireOwner};
 
@@ -20,6 +20,10 @@ static ACQUIRE: Script<6, 10> = script!(
 static RELEASE: Script<5, 4> = script!(
     "leased/release",
     "pool/free.lua" "leased/release.lua" => crowded
+);
+static HAND_OFF: Script<5, 8> = script!(
+    "leased/hand_off",
+    "pool/free.lua" "leased/hand_off.lua" => crowded
 );
 static ABANDON: Script<5, 4> = script!(
     "leased/abandon",
@@ -162,6 +166,31 @@ impl Synchronizer for Description {
 
     fn line(&self) -> Option<&dyn ServerLine> {
         Some(&*self.keys)
+    }
+
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        // Who wants more may stand in line on the server, and has no place there for a hand-off.
+        (self.permits == 1).then_some(self)
+    }
+}
+
+impl HandOff for Description {
+    fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
+        let [given, got] = [from, to.owner].map(|owner| PermitId::joined(owner, self.permits));
+        let [base, publish] = self.keys.common();
+        HAND_OFF.call(
+            self.keys.releasing(),
+            [
+                got.as_slice().into(),
+                to.lease.millis().into(),
+                to.not_after.into(),
+                given.as_slice().into(),
+                base,
+                publish,
+                from.client().into(),
+                super::waiting(to).into(),
+            ],
+        )
     }
 }
 

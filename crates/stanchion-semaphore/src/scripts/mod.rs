@@ -41,9 +41,18 @@ fn flags(request: &Request<'_>) -> u64 {
         Reason::Reply => 8,
         _ => 0,
     };
-    let hears = u64::from(request.approach.hears);
     let others = u64::from(wakes && request.approach.others);
-    reason + 2 * hears + 4 * others + 16 * u64::from(request.approach.surplus)
+    reason + hears(request) + 4 * others + 16 * u64::from(request.approach.surplus)
+}
+
+/// Returns the argument `flags` of a hand-off: see plain/hand_off.lua.
+fn waiting(request: &Request<'_>) -> u64 {
+    let approach = &request.approach;
+    hears(request) + 4 * u64::from(approach.others && !approach.polls)
+}
+
+fn hears(request: &Request<'_>) -> u64 {
+    2 * u64::from(request.approach.hears)
 }
 
 /// Returns the argument `waits`, by which a script knows whether a refused request goes on waiting.

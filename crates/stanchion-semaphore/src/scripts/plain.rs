@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stanchion_core::primitive::{
-    Arg, Call, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
+    Arg, Call, HandOff, Hint, Item, Kind, Operation, Reply, Request, Script, ServerLine, Sharing,
     Synchronizer, Tenure, Visible, unexpected,
 };
 use stanchion_core::{Lease, Name, NameState, QueryError, WireOwner};
@@ -19,6 +19,10 @@ static ACQUIRE: Script<6, 8> = script!(
 static RELEASE: Script<5, 4> = script!(
     "semaphore/release",
     "pool/free.lua" "plain/release.lua" => crowded
+);
+static HAND_OFF: Script<5, 7> = script!(
+    "semaphore/hand_off",
+    "pool/free.lua" "plain/hand_off.lua" => crowded
 );
 static ABANDON: Script<5, 4> = script!(
     "semaphore/abandon",
@@ -132,6 +136,29 @@ impl Synchronizer for Description {
 
     fn line(&self) -> Option<&dyn ServerLine> {
         Some(&*self.keys)
+    }
+
+    fn hand_off(&self) -> Option<&dyn HandOff> {
+        // Who wants more may stand in line on the server, and has no place there for a hand-off.
+        (self.permits == 1).then_some(self)
+    }
+}
+
+impl HandOff for Description {
+    fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
+        let [owner, permits, base, publish] = self.returned(from);
+        HAND_OFF.call(
+            self.keys.releasing(),
+            [
+                to.owner.as_str().into(),
+                to.not_after.into(),
+                owner,
+                permits,
+                base,
+                publish,
+                super::waiting(to).into(),
+            ],
+        )
     }
 }
 
