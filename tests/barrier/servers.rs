@@ -25,7 +25,7 @@ fn start_worker(task: &str, url: &str) -> Process {
     Process::spawn(command.env(TASK, format!("{task} {url}")))
 }
 
-/// What a copy of this program does: waits, or enters, and says what comes of it. For whoever runs all tests it is none.
+/// The work of a copy of this program: it waits, or enters, and prints the outcome. As one test of the suite it does nothing.
 #[test]
 fn worker() {
     let Ok(task) = std::env::var(TASK) else {

@@ -1,4 +1,4 @@
-//! What happens to a name, for those who listen: see `docs/events.md`.
+//! Events of names, for listeners: see `docs/events.md`.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! What ends when nobody uses it.
+//! Names that end when nobody uses them.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 /// Instantiates each test once for each world.

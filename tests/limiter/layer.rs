@@ -65,7 +65,7 @@ async fn requests_go_on_in_an_outage_where_the_layer_fails_open() {
     assert!(matches!(limited, LayerError::Limited(_)), "{limited:?}");
 }
 
-/// What is wrong with the request or with the name is no outage.
+/// A wrong request or a wrong name is no outage.
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_fails_open_still_refuses_what_is_refused() {
     let world = World::engine();

@@ -140,10 +140,10 @@ impl CyclicBarrier {
     ///
     /// # Errors
     /// [`BarrierError`]. [`Rejection::InvalidOption`] for another number of parties than 1 to 10 000, before anything is sent.
-    /// [`Rejection::Deleted`]: under [`OnLeave::Break`](crate::OnLeave::Break) the barrier was deleted, or lost by the server, during the wait;
-    /// under [`OnLeave::Free`](crate::OnLeave::Free) the wait takes a place in the new one.
-    /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): while it waited, the server was out of reach for the lease and 5 s
-    /// longer; nobody knows whether the round was complete.
+    /// [`Rejection::Deleted`]: the barrier was deleted, or lost by the server, during a wait under
+    /// [`OnLeave::Break`](crate::OnLeave::Break). Under [`OnLeave::Free`](crate::OnLeave::Free) the wait takes a place in the new one.
+    /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): during the wait, the server was out of reach for the lease
+    /// and 5 s longer. Nobody knows whether the round was complete.
     ///
     /// # Cancel safety
     /// A dropped wait gives its place back in the background. If its round is complete first, that round has counted it.

@@ -32,7 +32,7 @@ pub(crate) struct Meeting<'a> {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// What became of a place that was given back.
+/// The outcome for a place that was given back.
 pub(crate) enum Settled {
     /// Nobody counts it.
     GivenBack,

@@ -1,4 +1,4 @@
-//! What is taken although nobody here holds it: detached holds, and what the dead leave for a while.
+//! Holds on the server without a guard here: detached ones, and those that the dead leave for a while.
 
 use std::time::Duration;
 
