@@ -51,7 +51,7 @@ pub struct BarrierStatus {
     pub generation: u64,
     /// The number of places that are taken in it.
     pub waiting: u32,
-    /// The rule of the present round for a party that leaves; the default while nobody waits.
+    /// The rule of the round for a party that leaves. It means something only while somebody waits.
     pub on_leave: OnLeave,
     /// The time until the first of the places is free, unless it is renewed; `None` where nobody waits.
     #[serde(serialize_with = "as_millis")]
