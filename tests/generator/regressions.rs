@@ -171,7 +171,7 @@ fn a_re_entry_that_nobody_polls_delays_nobody() {
     );
 }
 
-/// P10: what was given to it was renewed for as long as its client lived.
+/// P10: a hold that was given to a re-entry that nobody polls was renewed for as long as its client lived.
 #[test]
 fn a_re_entry_that_nobody_polls_keeps_nothing() {
     keeps_the_promises(

@@ -20,10 +20,10 @@ use crate::status::DoubleStatus;
 /// Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * A round begins when n places are taken at one time, and n are inside: not more. Who comes later waits for the next round.
+/// * A round begins when n places are taken at one time, and n are inside: not more. A later party waits for the next round.
 /// * It ends when all have left; a place of a process that died is left when its lease (15 s) has passed.
 /// * Nothing of a round counts for the next: when all processes died inside, the next round needs n that enter.
-/// * P5: who is inside knows before its place ends: [`Inside::lost`].
+/// * P5: a party that is inside knows before its place ends: [`Inside::lost`].
 /// * P3, P6: as of a [`CyclicBarrier`](crate::CyclicBarrier).
 /// * P4: all who wait to enter or to leave are told by one message; a lost one delays them until the next poll (5 s).
 ///

@@ -16,7 +16,7 @@ pub struct DoubleStatus {
     pub parties: u32,
     /// The present round.
     pub generation: u64,
-    /// True while it is under way: who comes now waits for the next.
+    /// True while it is under way: a party that comes now waits for the next.
     pub under_way: bool,
     /// The number of parties that are inside, or wait for the others to come.
     pub members: u32,

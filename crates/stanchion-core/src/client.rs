@@ -308,8 +308,7 @@ pub struct AbandonedHold {
     pub free_by: Duration,
 }
 
-/// The receiver of all messages: those that keys were written are counted and are for who listens, all others are for who waits or
-/// holds.
+/// The receiver of all messages. Those that tell of a written key are counted, and go to listeners; all others go to those who wait or hold.
 fn on_push(
     subscriptions: &Arc<Subscriptions>,
     writes: &watch::Sender<u64>,

@@ -271,7 +271,7 @@ impl CountDownLatch {
         self.operate(&self.description.count()).await
     }
 
-    /// Returns what happens to the latch from now on: when it is armed, counted down, opened and deleted.
+    /// Returns the events of the latch from now on: when it is armed, counted down, opened and deleted.
     ///
     /// ```
     /// # use stanchion_latch::{Client, CountDownLatch, Event};
