@@ -1,7 +1,8 @@
 //! The limit of the rows with 64 names: what any lock does in its process on the way, without the library.
 //!
-//! Around the same two requests on a bare connection: an owner of its own for each cycle, the end of each request's time as the server reads
-//! it, a deadline for each reply, a place in a table of names while it asks, and one in a table of holds that a watchdog would renew.
+//! Around the same two requests on a bare connection: an owner of its own for each cycle, the end of each request's time as the server
+//! reads it, a deadline for each reply, a place in a table of names while it asks, and one in a table of holds that a watchdog would
+//! renew.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use crate::contender::Contender;
 /// A request's time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the tasks of a process share.
+/// State that the tasks of a process share.
 #[derive(Debug, Default)]
 struct Shared {
     owners: AtomicU64,

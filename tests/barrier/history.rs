@@ -1,9 +1,12 @@
 //! Random histories: parties of several processes that wait, time out, are dropped, stand still, with lost replies and messages and data
 //! that is lost, judged by an oracle.
 //!
-//! What it knows: each wait is in one round at most and a party sees rounds once, in order; a complete round has exactly n parties
-//! with the arrivals 1 to n, of whom the last says so, and a wait that was dropped or died may be one of them; no round both breaks
-//! and is complete; and when the faults are over, the next round works.
+//! The oracle knows:
+//! * Each wait is in one round at most, and a party sees rounds once, in order.
+//! * A complete round has exactly n parties with the arrivals 1 to n, and the last says so. A wait that was dropped or died may be one
+//!   of them.
+//! * No round both breaks and is complete.
+//! * When the faults are over, the next round works.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -84,7 +84,7 @@ fn assert_broken<T: std::fmt::Debug>(result: &Result<T, BarrierError>, why: Brok
     assert!(broken, "{result:?}");
 }
 
-/// It has timed out, and nobody counts it.
+/// Asserts that a wait has timed out, and that nobody counts it.
 #[track_caller]
 fn assert_uncounted<T: std::fmt::Debug>(result: &Result<T, BarrierError>) {
     let uncounted = matches!(

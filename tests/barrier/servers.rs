@@ -6,6 +6,7 @@ use stanchion::{
     AcquireError, BarrierError, Client, ClientConfig, DoubleBarrier, Lease, Rejection, Secret,
 };
 use stanchion_testkit::{Cluster, Process, RedisServer, Signal, eventually_async};
+use stanchion_tests::rights;
 use tokio::time::{Instant, timeout};
 
 use super::*;
@@ -25,7 +26,7 @@ fn start_worker(task: &str, url: &str) -> Process {
     Process::spawn(command.env(TASK, format!("{task} {url}")))
 }
 
-/// What a copy of this program does: waits, or enters, and says what comes of it. For whoever runs all tests it is none.
+/// The work of a copy of this program: it waits, or enters, and prints the outcome. As one test of the suite it does nothing.
 #[test]
 fn worker() {
     let Ok(task) = std::env::var(TASK) else {
@@ -81,13 +82,43 @@ async fn in_places(server: &RedisServer, count: i64) {
     .await;
 }
 
-/// Waits until somebody hears the end of the round, and has asked what it asks.
-async fn it_hears(server: &RedisServer) {
-    eventually_async("somebody subscribes", async || {
-        server.subscribers("stanchion_barrier:{b}") > 0
+/// Waits until so many connections hear the end of the round.
+async fn hear(server: &RedisServer, count: usize) {
+    eventually_async("they subscribe, or leave", async || {
+        server.subscribers("stanchion_barrier:{b}") == count
     })
     .await;
-    tokio::time::sleep(ms(300)).await;
+}
+
+/// The server's time in milliseconds.
+fn millis(server: &RedisServer) -> i64 {
+    let time = server.cli(&["TIME"]).as_texts();
+    let part = |at: usize| time[at].parse::<i64>().unwrap();
+    part(0) * 1000 + part(1) / 1000
+}
+
+/// Waits until the leases of so many places have ended.
+async fn dead(server: &RedisServer, count: i64) {
+    eventually_async("leases end", async || {
+        let now = millis(server).to_string();
+        let dead = ["ZCOUNT", PLACES, "-inf", &format!("({now}")];
+        server.cli(&dead).as_int() == count
+    })
+    .await;
+}
+
+/// Waits until the lease of each place in `places` was renewed after this call: it ends later than any given before.
+async fn renewed(server: &RedisServer, places: &str, lease: Duration) {
+    let latest = millis(server) + i64::try_from(lease.as_millis()).unwrap();
+    eventually_async("each place is renewed", async || {
+        let first = ["ZRANGE", places, "0", "0", "WITHSCORES"];
+        let first = server.cli(&first).as_texts();
+        let [_, ends] = &first[..] else {
+            panic!("no place is left in {places}")
+        };
+        ends.parse::<i64>().unwrap() > latest
+    })
+    .await;
 }
 
 async fn met(waiting: Waiting) -> Passed {
@@ -108,12 +139,11 @@ async fn a_killed_party_is_replaced() {
     ];
     in_places(&server, 3).await;
     dying.signal(Signal::Kill);
-    tokio::time::sleep(SHORT + ms(50)).await;
+    dead(&server, 1).await;
     // Its place is free: this is the third again, and not the fourth.
     let fourth = wait(&short(&connect(&server).await));
+    dead(&server, 0).await;
     in_places(&server, 3).await;
-    tokio::time::sleep(ms(300)).await;
-    assert!(!fourth.is_finished());
     let fifth = short(&connect(&server).await)
         .wait_timeout(LONG)
         .await
@@ -166,12 +196,12 @@ async fn a_stopped_party_learns_that_its_place_has_gone() {
         return;
     };
     for task in ["free", "break"] {
+        hear(&server, 0).await;
         let mut stopped = start_worker(task, &server.url());
-        in_places(&server, 1).await;
         // It knows that it has its place: otherwise it would only arrive when it goes on.
-        it_hears(&server).await;
+        hear(&server, 1).await;
         stopped.signal(Signal::Stop);
-        tokio::time::sleep(SHORT * 2).await;
+        dead(&server, 1).await;
         // Whoever comes purges what is dead.
         let first = wait(&short(&connect(&server).await));
         eventually_async("it has a place", async || {
@@ -276,7 +306,8 @@ async fn a_full_server_refuses_arrivals_and_lets_go() {
     let inside = inside.enter().await.unwrap();
     in_places(&server, 2).await;
     full(true);
-    tokio::time::sleep(SHORT * 2).await;
+    renewed(&server, PLACES, SHORT).await;
+    renewed(&server, "stanchion_double_in:{d}", SHORT).await;
     assert!(!waiting.is_finished() && inside.is_held(), "P10");
     let none = short(&client).wait().await.unwrap_err();
     assert!(refused(&none), "{none:?}");
@@ -295,20 +326,17 @@ async fn a_barrier_needs_no_more_rights_than_the_line_gives() {
     let Some(server) = RedisServer::or_skip("a_barrier_needs_no_more_rights") else {
         return;
     };
-    let page = include_str!("../../docs/operations.md");
-    let (_, rest) = page.split_once("```text\nACL SETUSER").unwrap();
-    let (text, _) = rest.split_once("```").unwrap();
-    let words = ["ACL", "SETUSER"]
-        .into_iter()
-        .chain(text.split_whitespace());
-    let _ = server.cli(&words.collect::<Vec<_>>());
-    let config = ClientConfig::new(server.url()).username("app".to_owned());
-    let config = config.password(Secret::new("password"));
+    let config = rights::least(&server);
     let client = Client::connect_with(config).await.unwrap();
     let pair = CyclicBarrier::new(&client, "app:b", 2).unwrap();
     let pair = pair.with_lease(Lease::new(ms(600)).unwrap());
     let first = wait(&pair);
-    tokio::time::sleep(ms(700)).await;
+    let places = "stanchion_barrier_in:{app:b}";
+    eventually_async("it has a place", async || {
+        server.cli(&["ZCARD", places]).as_int() == 1
+    })
+    .await;
+    renewed(&server, places, ms(600)).await;
     pair.wait_timeout(LONG).await.unwrap();
     met(first).await;
     assert!(pair.wait_timeout(ms(100)).await.is_err());
@@ -324,16 +352,7 @@ async fn a_barrier_needs_no_more_rights_than_the_line_gives() {
     let (one, other) = tokio::join!(double.enter(), double.enter());
     let (one, other) = tokio::join!(one.unwrap().leave(), other.unwrap().leave());
     one.and(other).unwrap();
-    let log = server.cli(&["ACL", "LOG"]);
-    let refused: Vec<_> = log
-        .as_array()
-        .iter()
-        .map(|it| it.as_array()[7].as_text().to_owned())
-        .collect();
-    assert!(
-        refused.iter().all(|it| it.contains("setinfo")),
-        "{refused:?}"
-    );
+    assert_eq!(rights::refused(&server), [""; 0]);
 }
 
 /// Without the right to publish, those who wait find out by polling.
@@ -385,7 +404,8 @@ async fn in_a_cluster_a_round_moves_with_its_slot() {
     let connect = async || Client::connect(&cluster.url()).await.unwrap();
     let (a, b) = (connect().await, connect().await);
     for name in ["b", "{tag}:b"] {
-        let lease = Lease::new(Duration::from_secs(3)).unwrap();
+        let seconds = Duration::from_secs(3);
+        let lease = Lease::new(seconds).unwrap();
         let cyclic = |client: &Client| {
             let barrier = CyclicBarrier::new(client, name, 2).unwrap();
             barrier.with_lease(lease)
@@ -407,17 +427,24 @@ async fn in_a_cluster_a_round_moves_with_its_slot() {
         let from = cluster.master_of_key(name);
         let to = (from + 1) % 3;
         tokio::task::block_in_place(|| cluster.move_slot(cluster.slot(name), to));
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        let places = format!("stanchion_barrier_in:{}", braced(name));
+        let inside = format!("stanchion_double_in:{}", braced(name));
+        renewed(cluster.node(to), &places, seconds).await;
+        renewed(cluster.node(to), &inside, seconds).await;
         assert!(
             one.is_held() && other.is_held() && !first.is_finished(),
             "P10"
         );
-        // Back, slowly: its keys are on two nodes for longer than a lease.
-        let places = format!("stanchion_barrier_in:{}", braced(name));
+        // Back, slowly: its keys are on two nodes for longer than a lease, which is renewed every third of it.
         let migration = tokio::task::block_in_place(|| cluster.migrate(cluster.slot(name), from));
         tokio::task::block_in_place(|| migration.move_key(&places));
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        assert!(!first.is_finished(), "renewed in parts");
+        cluster.node(from).reset_stats();
+        eventually_async("it is renewed in parts, four times", async || {
+            let calls = cluster.node(from).commands_processed();
+            calls.get("zadd").is_some_and(|calls| *calls >= 4)
+        })
+        .await;
+        assert!(!first.is_finished());
         tokio::task::block_in_place(|| {
             migration.move_keys();
             migration.finish();

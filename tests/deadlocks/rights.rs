@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Client, ClientConfig, Lock, OnDeadlock, Secret};
+use stanchion::{AcquireError, AcquireOptions, Client, Lock, OnDeadlock};
 use stanchion_testkit::{RedisServer, eventually};
+use stanchion_tests::rights;
 use tokio::task::JoinHandle;
 
 fn entangled(client: &Client, holds: &str, waits: &str) -> JoinHandle<Result<(), AcquireError>> {
@@ -26,29 +27,14 @@ async fn it_waits_on_without_the_right_to_read_records_and_needs_no_other() {
     let Some(server) = RedisServer::or_skip("rights") else {
         return;
     };
-    let page = include_str!("../../docs/operations.md");
-    let (_, rest) = page.split_once("```text\nACL SETUSER").unwrap();
-    let (line, _) = rest.split_once("```").unwrap();
-    let mut words = vec!["ACL", "SETUSER"];
-    words.extend(line.split_whitespace());
-    let done = |command: &[&str]| server.cli(command);
-    let _ = done(&words);
+    let config = rights::least(&server);
     let mut clients = Vec::new();
     for _ in 0..2 {
-        let config = ClientConfig::new(server.url()).username("app".to_owned());
-        let config = config.password(Secret::new("password"));
-        clients.push(Client::connect_with(config).await.unwrap());
+        clients.push(Client::connect_with(config.clone()).await.unwrap());
     }
     let first = entangled(&clients[0], "app:x", "app:y");
     let second = entangled(&clients[1], "app:y", "app:x");
-    let refused = || {
-        let log = server.cli(&["ACL", "LOG"]);
-        let entries = log.as_array().iter();
-        let objects = entries.map(|entry| entry.as_array()[7].as_text().to_owned());
-        objects
-            .filter(|it| !it.contains("setinfo"))
-            .collect::<Vec<_>>()
-    };
+    let refused = || rights::refused(&server);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while !refused()
         .iter()
@@ -58,8 +44,8 @@ async fn it_waits_on_without_the_right_to_read_records_and_needs_no_other() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(!first.is_finished() && !second.is_finished());
-    let _ = done(&["ACL", "SETUSER", "app", "~stanchion_client*"]);
-    let _ = done(&["ACL", "LOG", "RESET"]);
+    let _ = server.cli(&["ACL", "SETUSER", "app", "~stanchion_client*"]);
+    let _ = server.cli(&["ACL", "LOG", "RESET"]);
     let ends = async { [first.await.unwrap(), second.await.unwrap()] };
     let ends = tokio::time::timeout(Duration::from_secs(90), ends);
     let ends = ends.await.unwrap();

@@ -1,4 +1,4 @@
-//! What listening costs, and that it ends.
+//! The cost of listening, and its end.
 
 use std::time::Duration;
 

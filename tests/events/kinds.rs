@@ -1,4 +1,4 @@
-//! What each kind of name tells, on the engine and on a real server.
+//! The events of each kind of name, on the engine and on a real server.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the tests of events share.
+//! Helpers of the tests of events.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The default poll interval.
 pub(crate) const POLL: Duration = Duration::from_secs(5);
-/// What is told by message comes within this, in virtual time.
+/// The time within which a change that a message tells of is an event, in virtual time.
 pub(crate) const SOON: Duration = Duration::from_millis(50);
 
 pub(crate) async fn next(events: &mut Events) -> Event {

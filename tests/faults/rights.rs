@@ -8,44 +8,20 @@ use stanchion::{
     Preference, QuotaScope, RateLimiter, Rejection, RwLock, Secret, Semaphore, TokenBucket, Usage,
 };
 use stanchion_testkit::{RedisServer, eventually};
+use stanchion_tests::rights;
 
 use crate::support::*;
 
-/// The words of the line, as they stand on the page.
-fn the_line() -> Vec<String> {
-    let page = include_str!("../../docs/operations.md");
-    let (_, rest) = page.split_once("```text\nACL SETUSER").unwrap();
-    let (line, _) = rest.split_once("```").unwrap();
-    let words = line.split_whitespace().map(str::to_owned);
-    ["ACL", "SETUSER"]
-        .map(str::to_owned)
-        .into_iter()
-        .chain(words)
-        .collect()
-}
-
 /// A client with that user, and a lease that is soon renewed.
 pub(crate) async fn client(server: &RedisServer) -> Client {
-    let line = the_line();
-    admin(server, &line.iter().map(String::as_str).collect::<Vec<_>>());
-    let config = config(server.url())
-        .username("app".to_owned())
-        .password(Secret::new("password"));
+    admin(server, &rights::the_line());
+    let config = rights::as_app(config(server.url()));
     Client::connect_with(config).await.unwrap()
 }
 
 /// Nothing that the client sent was refused.
 pub(crate) fn nothing_refused(server: &RedisServer) {
-    let log = server.cli(&["ACL", "LOG"]);
-    // […, "object", what was refused, …]. Newer servers know CLIENT SETINFO, which nothing depends on.
-    let refused = log
-        .as_array()
-        .iter()
-        .map(|entry| entry.as_array()[7].as_text());
-    let missed: Vec<_> = refused
-        .filter(|object| !object.contains("setinfo"))
-        .collect();
-    assert_eq!(missed, [] as [&str; 0]);
+    assert_eq!(rights::refused(server), [""; 0]);
 }
 
 /// Two clients, so that waiters are woken by messages; leases that are renewed several times.
@@ -324,7 +300,7 @@ fn the_line_allows_what_clients_and_scripts_use_and_nothing_else() {
         .into_iter()
         .chain(called_by_scripts())
         .collect();
-    let allowed: BTreeSet<String> = the_line()
+    let allowed: BTreeSet<String> = rights::the_line()
         .iter()
         .filter_map(|word| word.strip_prefix('+'))
         .map(str::to_owned)

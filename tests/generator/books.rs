@@ -30,9 +30,9 @@ pub(crate) struct Books {
 
 /// The permits of one limiter.
 pub(crate) struct Rate {
-    /// What was told to callers: from when it counts, how much, and the guard.
+    /// Grants told to callers: from when they count, how much, and the guard.
     pub(crate) told: Vec<(Instant, u32, u64)>,
-    /// What the server has, or had: entry, moment in its milliseconds, permits.
+    /// Entries that the server has, or had: entry, moment in its milliseconds, permits.
     pub(crate) seen: BTreeMap<Vec<u8>, (i64, i64)>,
     /// Nothing is judged that counts from an earlier moment.
     pub(crate) from: Instant,
@@ -54,7 +54,7 @@ impl Rate {
         }
     }
 
-    /// What was taken is forgotten, or counts at other moments. Bookings of before may be used for so long.
+    /// Forgets the grants: they are gone on the server, or count at other moments. Earlier bookings may be used for the time `bookings`.
     pub(crate) fn forget(&mut self, bookings: Duration) {
         let now = Instant::now();
         self.told.clear();
@@ -115,7 +115,7 @@ impl Books {
         self.rates.entry(spot).or_insert_with(Rate::new)
     }
 
-    /// What the server knew of these may be gone.
+    /// Notes that the server may have lost the data of these.
     pub(crate) fn taint(&mut self, which: impl Fn(&Spot) -> bool) {
         for slip in self.slips.iter_mut().filter(|it| which(&it.used.spot)) {
             slip.loose = true;

@@ -335,7 +335,7 @@ pub(crate) fn entangled() -> BoxedStrategy<Ask> {
         .boxed()
 }
 
-/// What is done with guards of the newer kinds.
+/// The verbs of guards of the newer kinds.
 pub(crate) fn newer_verbs(left: u32) -> BoxedStrategy<Verb> {
     let number = || 0..2_u8;
     let lease = prop_oneof![1 => Just(None), 1 => (600..9_000_u16).prop_map(Some)];

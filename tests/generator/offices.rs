@@ -198,7 +198,7 @@ impl Runner {
         });
     }
 
-    /// What is at these may stay for so long.
+    /// Notes that a hold of these may last so long.
     fn lasts(&self, uses: &[Use], millis: u16) {
         let mut state = self.shared.lock();
         for used in uses {

@@ -15,6 +15,15 @@ fn keeps_the_promises(world: World, steps: Vec<Step>) {
     }
 }
 
+/// A server that answers after `latency` ms, and so many clients.
+fn one_server(latency: u8, clients: usize) -> World {
+    World {
+        servers: 1,
+        latency,
+        clients: vec![seat(); clients],
+    }
+}
+
 fn seat() -> Seat {
     Seat {
         server: 0,
@@ -86,11 +95,7 @@ fn a_hand_off_and_a_queue() {
 #[test]
 fn a_place_in_a_queue_is_something() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 5,
-            clients: vec![seat(); 5],
-        },
+        one_server(5, 5),
         vec![
             take(4, 2, Fair("x"), ask()),
             Pass(10),
@@ -104,11 +109,7 @@ fn a_place_in_a_queue_is_something() {
 #[test]
 fn a_timeout_of_nothing_still_asks_once() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 0,
-            clients: vec![seat()],
-        },
+        one_server(0, 1),
         vec![
             take(4, 0, Write("r"), ask().owner(1)),
             take(1, 0, Read("r"), ask().owner(1).timeout(0)),
@@ -121,11 +122,7 @@ fn a_timeout_of_nothing_still_asks_once() {
 #[test]
 fn a_place_is_given_up_when_the_server_was_away_for_more_than_a_lease() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 0,
-            clients: vec![seat(); 2],
-        },
+        one_server(0, 2),
         vec![
             take(3, 0, Lock("x"), ask()),
             take(2, 1, Fair("x"), ask()),
@@ -139,11 +136,7 @@ fn a_place_is_given_up_when_the_server_was_away_for_more_than_a_lease() {
 #[test]
 fn a_place_in_a_line_is_something() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 5,
-            clients: vec![seat(); 2],
-        },
+        one_server(5, 2),
         vec![
             Worker {
                 client: 0,
@@ -162,11 +155,7 @@ fn a_place_in_a_line_is_something() {
 #[test]
 fn a_re_entry_that_nobody_polls_delays_nobody() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 0,
-            clients: vec![seat(); 2],
-        },
+        one_server(0, 2),
         vec![
             take(1, 0, Lock("z"), ask().owner(1)),
             Take {
@@ -182,15 +171,11 @@ fn a_re_entry_that_nobody_polls_delays_nobody() {
     );
 }
 
-/// P10: what was given to it was renewed for as long as its client lived.
+/// P10: a hold that was given to a re-entry that nobody polls was renewed for as long as its client lived.
 #[test]
 fn a_re_entry_that_nobody_polls_keeps_nothing() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 0,
-            clients: vec![seat(); 3],
-        },
+        one_server(0, 3),
         vec![
             take(0, 2, Lock("z"), ask().owner(1)),
             take(1, 0, Lock("z"), ask()),
@@ -217,11 +202,7 @@ fn a_mark_ends_with_a_forced_release() {
         pause,
     };
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 0,
-            clients: vec![seat(); 2],
-        },
+        one_server(0, 2),
         vec![
             worker(PoliteRead("q"), 3, 10, 8),
             worker(PoliteWrite("q"), 1, 4, 4),
@@ -234,11 +215,7 @@ fn a_mark_ends_with_a_forced_release() {
 #[test]
 fn a_record_is_something() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 0,
-            clients: vec![seat(); 2],
-        },
+        one_server(0, 2),
         vec![
             take(3, 0, Lock("x"), ask()),
             take(4, 1, Free("x"), ask()),
@@ -253,11 +230,7 @@ fn a_record_is_something() {
 fn a_lost_hold_may_be_there() {
     let held = ask().max_hold(671).rest(3_473);
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 0,
-            clients: vec![seat()],
-        },
+        one_server(0, 1),
         vec![
             take(2, 0, Leader("{x}", 0), held),
             Pass(1_000),
@@ -272,11 +245,7 @@ fn a_lost_hold_may_be_there() {
 #[test]
 fn a_name_rests_after_a_crash() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 1,
-            clients: vec![seat(); 2],
-        },
+        one_server(1, 2),
         vec![
             take(0, 0, Lock("x"), ask().rest(6_000)),
             Pass(2_500),
@@ -291,11 +260,7 @@ fn a_name_rests_after_a_crash() {
 #[test]
 fn one_of_a_deadlock_gives_up() {
     keeps_the_promises(
-        World {
-            servers: 1,
-            latency: 1,
-            clients: vec![seat(); 2],
-        },
+        one_server(1, 2),
         vec![
             take(0, 0, Lock("x"), ask().owner(0)),
             take(1, 1, Lock("y"), ask().owner(1)),

@@ -125,7 +125,7 @@ fn granted(attempt: Attempt) -> Option<Thing> {
     attempt.granted().map(Thing::Grant)
 }
 
-/// Who is limited has got nothing, as one that finds a lock taken.
+/// Reads an answer of a limiter: a limited call has got nothing, as one that finds a lock taken.
 fn answered(outcome: Result<stanchion::Grant, LimitError>) -> Result<Option<Thing>, AcquireError> {
     match outcome {
         Ok(grant) => Ok(Some(Thing::Grant(grant))),

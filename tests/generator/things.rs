@@ -46,7 +46,7 @@ pub(crate) enum Thing {
     Skipped,
 }
 
-/// Calls the same verb of whatever guard it is; what has no lease has none of these verbs.
+/// Calls the same verb of any guard; guards without a lease have none of these verbs.
 macro_rules! each {
     ($thing:expr, $guard:ident => $verb:expr, else $other:expr) => {
         match $thing {

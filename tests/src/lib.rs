@@ -8,6 +8,7 @@
 pub mod fair;
 mod listener;
 pub mod permits;
+pub mod rights;
 pub mod scripts;
 
 use std::time::Duration;
@@ -18,6 +19,28 @@ use stanchion_testkit::{RedisServer, Value, eventually, eventually_async};
 use tokio::task::JoinHandle;
 
 pub use listener::Listener;
+
+/// Instantiates each test once for each world: as `engine::NAME`, in virtual time, and as `server::NAME`.
+#[macro_export]
+macro_rules! suite {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        mod engine {
+            $(#[tokio::test(start_paused = true)]
+            async fn $name() {
+                super::$name(&$crate::World::engine()).await;
+            })+
+        }
+
+        mod server {
+            $(#[tokio::test]
+            async fn $name() {
+                if let Some(world) = $crate::World::server(stringify!($name)) {
+                    super::$name(&world).await;
+                }
+            })+
+        }
+    };
+}
 
 /// A server and how to make clients for it.
 #[derive(Debug)]

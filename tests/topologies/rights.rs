@@ -2,6 +2,7 @@
 
 use stanchion::{Client, ClientConfig, Secret};
 use stanchion_testkit::{Cluster, RedisServer, SentinelSet};
+use stanchion_tests::rights;
 
 use crate::family::survives;
 use crate::support::*;
@@ -31,22 +32,12 @@ fn give(server: &RedisServer, line: &[&str]) {
 /// Nothing that a client sent was refused; what newer servers ask of newer clients does not matter.
 fn nothing_refused<'a>(servers: impl Iterator<Item = &'a RedisServer>) {
     for server in servers {
-        let log = server.cli(&["ACL", "LOG"]);
-        let refused = log
-            .as_array()
-            .iter()
-            .map(|entry| entry.as_array()[7].as_text());
-        let missed: Vec<_> = refused
-            .filter(|object| !object.contains("setinfo"))
-            .collect();
-        assert_eq!(missed, [] as [&str; 0]);
+        assert_eq!(rights::refused(server), [""; 0]);
     }
 }
 
 fn login(url: String) -> ClientConfig {
-    config(url)
-        .username("app".to_owned())
-        .password(Secret::new("password"))
+    rights::as_app(config(url))
 }
 
 async fn two(config: ClientConfig) -> (Client, Client) {

@@ -18,7 +18,7 @@ pub(crate) struct Arrived {
     pub(crate) place: Place,
     pub(crate) arrival: u32,
     pub(crate) last: bool,
-    /// Whoever leaves breaks the round.
+    /// True if a party that leaves breaks the round.
     pub(crate) breaks: bool,
     /// The time after which a lease in the round ends, if somebody must look then.
     pub(crate) look: Option<Duration>,

@@ -1,21 +1,17 @@
 //! The cyclic barrier.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Hold, Reply, Resend, natural, unexpected};
+use stanchion_core::primitive::{Hold, Reply, Resend, natural, unexpected};
 use stanchion_core::{Client, InvalidName, Lease, Name, QueryError, Rejection};
 
 use crate::arrival::Arrived;
 use crate::danger::BarrierDanger;
 use crate::error::BarrierError;
-use crate::keys::{CYCLIC, Keys};
-use crate::meeting::{MOST, Meeting};
+use crate::keys::CYCLIC;
+use crate::meeting::{MOST, Site};
 use crate::options::WaitOptions;
 use crate::status::BarrierStatus;
-
-/// The lease of a place: the time for which that of a process that died still counts.
-pub(crate) const LEASE: Duration = Duration::from_secs(15);
 
 /// A barrier at which `n` parties meet, again and again. Cheap to clone; handles have no state.
 ///
@@ -34,10 +30,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(15);
 /// two minutes. Redisson has no such thing.
 #[derive(Clone, Debug)]
 pub struct CyclicBarrier {
-    pub(crate) handle: Handle,
-    pub(crate) keys: Arc<Keys>,
-    parties: u32,
-    lease: Lease,
+    pub(crate) site: Site,
 }
 
 /// A round that is complete, as one of its parties sees it.
@@ -97,30 +90,22 @@ impl CyclicBarrier {
     /// # Errors
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>, parties: u32) -> Result<Self, InvalidName> {
-        let handle = Handle::of(client);
-        let keys = Arc::new(Keys::new(&handle, client.name(name)?, &CYCLIC));
-        // OK: a constant that is a lease.
-        let lease = Lease::new(LEASE).unwrap_or_default();
-        Ok(Self {
-            handle,
-            keys,
-            parties,
-            lease,
-        })
+        let site = Site::of(client, name, parties, &CYCLIC)?;
+        Ok(Self { site })
     }
 
     /// Returns the same barrier with another lease of a place: the time for which that of a process that died still counts. Default:
     /// 15 s.
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+        self.site.lease = lease;
         self
     }
 
     /// Returns the name, key prefix included.
     #[must_use]
     pub fn name(&self) -> &Name {
-        &self.keys.name
+        &self.site.keys.name
     }
 
     /// Waits until all parties of a round are here.
@@ -140,10 +125,10 @@ impl CyclicBarrier {
     ///
     /// # Errors
     /// [`BarrierError`]. [`Rejection::InvalidOption`] for another number of parties than 1 to 10 000, before anything is sent.
-    /// [`Rejection::Deleted`]: under [`OnLeave::Break`](crate::OnLeave::Break) the barrier was deleted, or lost by the server, during the wait;
-    /// under [`OnLeave::Free`](crate::OnLeave::Free) the wait takes a place in the new one.
-    /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): while it waited, the server was out of reach for the lease and 5 s
-    /// longer; nobody knows whether the round was complete.
+    /// [`Rejection::Deleted`]: the barrier was deleted, or lost by the server, during a wait under
+    /// [`OnLeave::Break`](crate::OnLeave::Break). Under [`OnLeave::Free`](crate::OnLeave::Free) the wait takes a place in the new one.
+    /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): during the wait, the server was out of reach for the lease
+    /// and 5 s longer. Nobody knows whether the round was complete.
     ///
     /// # Cancel safety
     /// A dropped wait gives its place back in the background. If its round is complete first, that round has counted it.
@@ -206,15 +191,7 @@ impl CyclicBarrier {
     /// # Cancel safety
     /// As [`wait`](Self::wait). Where the rule of the round is [`OnLeave::Break`](crate::OnLeave::Break), a dropped wait breaks it.
     pub async fn wait_with(&self, options: WaitOptions) -> Result<Passed, BarrierError> {
-        let meeting = Meeting {
-            handle: &self.handle,
-            keys: &self.keys,
-            parties: self.parties,
-            policy: options.on_leave.policy(),
-            lease: self.lease,
-            began: self.handle.client().now(),
-            timeout: options.timeout,
-        };
+        let meeting = self.site.meeting(options.on_leave, options.timeout);
         meeting.pass().await
     }
 
@@ -243,8 +220,8 @@ impl CyclicBarrier {
     /// # On the wire
     /// One script.
     pub async fn status(&self) -> Result<Option<BarrierStatus>, QueryError> {
-        let call = self.keys.status();
-        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        let call = self.site.keys.status();
+        let reply = self.site.handle.query(&call, Resend::UntilAnswered).await?;
         BarrierStatus::read(&reply)
     }
 
@@ -278,8 +255,8 @@ impl CyclicBarrier {
             let rejection = Rejection::InvalidOption { rule };
             return Err(QueryError::Rejected { rejection });
         }
-        let call = self.keys.set_parties(parties);
-        let reply: Reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        let call = self.site.keys.set_parties(parties);
+        let reply: Reply = self.site.handle.query(&call, Resend::UntilAnswered).await?;
         natural(&reply)
             .map(|now| now == 1)
             .ok_or_else(|| unexpected(&reply))

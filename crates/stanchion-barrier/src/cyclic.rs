@@ -26,10 +26,10 @@ impl Meeting<'_> {
 
     /// `Ok(Err(…))`: the place was lost, and nobody counts it.
     async fn pass_once(&self) -> Result<Result<Passed, Arrived>, BarrierError> {
-        let round = Arc::new(Round::new(self.keys));
+        let round = Arc::new(Round::new(&self.site.keys));
         let sync = Arc::clone(&round) as Arc<dyn Synchronizer>;
         // P4, P11: before the arrival, so that the message that ends the round is heard, and nobody asks after it.
-        let standby = self.handle.stand_by(&sync)?;
+        let standby = self.site.handle.stand_by(&sync)?;
         let (place, arrived) = self.arrive().await?;
         if arrived.last {
             return Ok(Ok(Passed::of(arrived, place)));
@@ -89,7 +89,7 @@ impl Meeting<'_> {
             Some(End::Broken(by)) => {
                 drop(place.spend());
                 Err(BarrierError::Broken {
-                    name: self.keys.name.clone(),
+                    name: self.site.keys.name.clone(),
                     generation: arrived.place.round,
                     by,
                 })

@@ -4,6 +4,7 @@ use stanchion_core::QueryError;
 use stanchion_core::primitive::{Resend, natural, unexpected};
 
 use crate::barrier::CyclicBarrier;
+use crate::meeting::Site;
 
 /// Operations that end the waits of others. See [`CyclicBarrier::danger`].
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl BarrierDanger<'_> {
     /// # On the wire
     /// One script, which publishes one message.
     pub async fn break_all(&self) -> Result<u64, QueryError> {
-        let CyclicBarrier { handle, keys, .. } = self.barrier;
+        let Site { handle, keys, .. } = &self.barrier.site;
         let reply = handle.query(&keys.break_all(), Resend::Never).await?;
         natural(&reply).ok_or_else(|| unexpected(&reply))
     }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Hold, Resend, Synchronizer};
+use stanchion_core::primitive::{Hold, Resend, Synchronizer};
 use stanchion_core::{AcquireError, Client, InvalidName, Lease, LostReason, Name, QueryError};
 
 use crate::arrival::Arrived;
-use crate::barrier::LEASE;
 use crate::error::{BarrierError, BrokenBy};
 use crate::fact::{End, Place};
 use crate::inside::Inside;
-use crate::keys::{DOUBLE, Keys};
-use crate::meeting::{Meeting, Settled, is_deleted};
+use crate::keys::DOUBLE;
+use crate::meeting::{Meeting, Settled, Site, is_deleted};
 use crate::options::OnLeave;
 use crate::round::Round;
 use crate::status::DoubleStatus;
@@ -21,10 +20,10 @@ use crate::status::DoubleStatus;
 /// Cheap to clone; handles have no state.
 ///
 /// # Guarantees
-/// * A round begins when n places are taken at one time, and n are inside: not more. Who comes later waits for the next round.
+/// * A round begins when n places are taken at one time, and n are inside: not more. A later party waits for the next round.
 /// * It ends when all have left; a place of a process that died is left when its lease (15 s) has passed.
 /// * Nothing of a round counts for the next: when all processes died inside, the next round needs n that enter.
-/// * P5: who is inside knows before its place ends: [`Inside::lost`].
+/// * P5: a party that is inside knows before its place ends: [`Inside::lost`].
 /// * P3, P6: as of a [`CyclicBarrier`](crate::CyclicBarrier).
 /// * P4: all who wait to enter or to leave are told by one message; a lost one delays them until the next poll (5 s).
 ///
@@ -33,10 +32,7 @@ use crate::status::DoubleStatus;
 /// former. `stanchion_once:{name}:<owner>` as of a [`CyclicBarrier`](crate::CyclicBarrier). Redisson has no such thing.
 #[derive(Clone, Debug)]
 pub struct DoubleBarrier {
-    handle: Handle,
-    keys: Arc<Keys>,
-    parties: u32,
-    lease: Lease,
+    site: Site,
 }
 
 impl DoubleBarrier {
@@ -61,30 +57,22 @@ impl DoubleBarrier {
     /// # Errors
     /// [`InvalidName`].
     pub fn new(client: &Client, name: impl AsRef<[u8]>, parties: u32) -> Result<Self, InvalidName> {
-        let handle = Handle::of(client);
-        let keys = Arc::new(Keys::new(&handle, client.name(name)?, &DOUBLE));
-        // OK: a constant that is a lease.
-        let lease = Lease::new(LEASE).unwrap_or_default();
-        Ok(Self {
-            handle,
-            keys,
-            parties,
-            lease,
-        })
+        let site = Site::of(client, name, parties, &DOUBLE)?;
+        Ok(Self { site })
     }
 
     /// Returns the same barrier with another lease of a place: the time for which that of a process that died still counts. Default:
     /// 15 s.
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+        self.site.lease = lease;
         self
     }
 
     /// Returns the name, key prefix included.
     #[must_use]
     pub fn name(&self) -> &Name {
-        &self.keys.name
+        &self.site.keys.name
     }
 
     /// Waits until all parties are in. While a round is under way it waits for the next.
@@ -166,21 +154,13 @@ impl DoubleBarrier {
     /// # On the wire
     /// One script.
     pub async fn status(&self) -> Result<Option<DoubleStatus>, QueryError> {
-        let call = self.keys.status();
-        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        let call = self.site.keys.status();
+        let reply = self.site.handle.query(&call, Resend::UntilAnswered).await?;
         DoubleStatus::read(&reply)
     }
 
     async fn enter_within(&self, timeout: Option<Duration>) -> Result<Inside, BarrierError> {
-        let meeting = Meeting {
-            handle: &self.handle,
-            keys: &self.keys,
-            parties: self.parties,
-            policy: OnLeave::Free.policy(),
-            lease: self.lease,
-            began: self.handle.client().now(),
-            timeout,
-        };
+        let meeting = self.site.meeting(OnLeave::Free, timeout);
         match meeting.enter_once().await? {
             Ok(inside) => Ok(inside),
             // A place that is lost is taken once more.
@@ -199,11 +179,11 @@ impl Meeting<'_> {
         if arrived.last {
             return Ok(Ok(self.inside(place, arrived)));
         }
-        let round = Arc::new(Round::new(self.keys));
+        let round = Arc::new(Round::new(&self.site.keys));
         round.is(arrived.place);
         let sync = Arc::clone(&round) as Arc<dyn Synchronizer>;
         // After the arrival, which may wait for a round: so it asks once.
-        let standby = self.handle.stand_by(&sync)?;
+        let standby = self.site.handle.stand_by(&sync)?;
         let ended = tokio::select! {
             biased;
             ended = standby.wait(self.left(), true) => Ok(ended),
@@ -244,6 +224,11 @@ impl Meeting<'_> {
     }
 
     fn inside(&self, place: Hold, arrived: Arrived) -> Inside {
-        Inside::new(place, arrived, self.handle.clone(), Arc::clone(self.keys))
+        Inside::new(
+            place,
+            arrived,
+            self.site.handle.clone(),
+            Arc::clone(&self.site.keys),
+        )
     }
 }

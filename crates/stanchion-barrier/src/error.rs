@@ -14,7 +14,7 @@ pub enum BarrierError {
         name: Name,
         /// The round that broke.
         generation: u64,
-        /// What broke it.
+        /// The cause.
         by: BrokenBy,
     },
     /// The barrier on the server has another number of parties. No place was taken.
@@ -46,7 +46,7 @@ pub enum BarrierError {
     Acquire(#[from] AcquireError),
 }
 
-/// What broke a round.
+/// The cause that broke a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenBy {

@@ -1,4 +1,4 @@
-//! What messages and answers say of a barrier: its present round, and which of those before it broke.
+//! The facts that messages and answers tell of a barrier: its present round, and the rounds before it that broke.
 
 use crate::error::BrokenBy;
 

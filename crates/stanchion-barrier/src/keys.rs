@@ -39,7 +39,7 @@ static ENTER: Script<4, 7> = script!("double/enter", double "enter.lua");
 static LOOK_DOUBLE: Script<2, 4> = script!("double/look", double "look.lua");
 static LEAVE: Script<2, 4> = script!("double/leave", double "leave.lua");
 
-/// What tells the two kinds of barrier apart.
+/// The differences between the two kinds of barrier.
 #[derive(Debug)]
 pub(crate) struct Family {
     pub(crate) arrival: Kind,

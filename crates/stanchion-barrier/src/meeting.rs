@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_core::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
-use stanchion_core::{AcquireError, AcquireOptions, Lease, Moment, Outage, Rejection};
+use stanchion_core::{
+    AcquireError, AcquireOptions, Client, InvalidName, Lease, Moment, Outage, Rejection,
+};
 
 use crate::arrival::{Arrival, Arrived};
 use crate::error::{BarrierError, BrokenBy};
 use crate::fact::End;
-use crate::keys::{Keys, Policy};
+use crate::keys::{Family, Keys, Policy};
+use crate::options::OnLeave;
 use crate::round::Round;
 
 /// The time in which a call that has timed out learns whether its round is over: below the 50 ms of P9.
@@ -21,18 +24,57 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The most parties.
 pub(crate) const MOST: u32 = 10_000;
 
-/// One wait, which may arrive twice.
-pub(crate) struct Meeting<'a> {
-    pub(crate) handle: &'a Handle,
-    pub(crate) keys: &'a Arc<Keys>,
-    pub(crate) parties: u32,
-    pub(crate) policy: Policy,
+/// The lease of a place: the time for which that of a process that died still counts.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// The parts that the handles of both kinds have.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) handle: Handle,
+    pub(crate) keys: Arc<Keys>,
+    parties: u32,
     pub(crate) lease: Lease,
-    pub(crate) began: Moment,
-    pub(crate) timeout: Option<Duration>,
 }
 
-/// What became of a place that was given back.
+impl Site {
+    pub(crate) fn of(
+        client: &Client,
+        name: impl AsRef<[u8]>,
+        parties: u32,
+        family: &'static Family,
+    ) -> Result<Self, InvalidName> {
+        let handle = Handle::of(client);
+        let keys = Arc::new(Keys::new(&handle, client.name(name)?, family));
+        // OK: a constant that is a lease.
+        let lease = Lease::new(LEASE).unwrap_or_default();
+        Ok(Self {
+            handle,
+            keys,
+            parties,
+            lease,
+        })
+    }
+
+    /// Begins a wait.
+    pub(crate) fn meeting(&self, on_leave: OnLeave, timeout: Option<Duration>) -> Meeting<'_> {
+        Meeting {
+            site: self,
+            policy: on_leave.policy(),
+            began: self.handle.client().now(),
+            timeout,
+        }
+    }
+}
+
+/// One wait, which may arrive twice.
+pub(crate) struct Meeting<'a> {
+    pub(crate) site: &'a Site,
+    policy: Policy,
+    began: Moment,
+    timeout: Option<Duration>,
+}
+
+/// The outcome for a place that was given back.
 pub(crate) enum Settled {
     /// Nobody counts it.
     GivenBack,
@@ -46,7 +88,7 @@ pub(crate) enum Settled {
 
 impl Meeting<'_> {
     fn waited(&self) -> Duration {
-        self.handle.client().now().since(self.began)
+        self.site.handle.client().now().since(self.began)
     }
 
     /// The time left.
@@ -57,21 +99,27 @@ impl Meeting<'_> {
 
     /// Takes a place.
     pub(crate) async fn arrive(&self) -> Result<(Hold, Arrived), BarrierError> {
-        if !(1..=MOST).contains(&self.parties) {
-            let rule = format!("parties {}: a barrier has 1 to {MOST}", self.parties);
+        let Site {
+            handle,
+            keys,
+            parties,
+            lease,
+        } = self.site;
+        if !(1..=MOST).contains(parties) {
+            let rule = format!("parties {parties}: a barrier has 1 to {MOST}");
             return Err(self.rejected(Rejection::InvalidOption { rule }));
         }
-        let arrival = Arc::new(Arrival::new(self.keys, self.parties, self.policy));
+        let arrival = Arc::new(Arrival::new(keys, *parties, self.policy));
         let sync = Arc::clone(&arrival) as Arc<dyn Synchronizer>;
         let mut options = AcquireOptions::new();
         if let Some(left) = self.left() {
             options = options.timeout(left);
         }
-        let place = self.handle.acquire(&sync, &options, self.lease).await;
+        let place = handle.acquire(&sync, &options, *lease).await;
         if let Some(theirs) = arrival.theirs() {
             return Err(BarrierError::Parties {
-                name: self.keys.name.clone(),
-                ours: self.parties,
+                name: keys.name.clone(),
+                ours: *parties,
                 theirs,
             });
         }
@@ -80,7 +128,7 @@ impl Meeting<'_> {
         place.withhold(true);
         // P6: the answer is kept for resends, and a request that may still run would take a place without it.
         if !place.is_owed_an_answer() {
-            self.keys.answered(place.wire_owner());
+            keys.answered(place.wire_owner());
         }
         match arrival.arrived() {
             Some(arrived) => Ok((place, arrived)),
@@ -98,20 +146,19 @@ impl Meeting<'_> {
         arrived: Arrived,
         why: BrokenBy,
     ) -> Result<Settled, BarrierError> {
-        let call = self
-            .keys
-            .give_back(place.wire_owner(), why, arrived.place.round);
+        let Site { handle, keys, .. } = self.site;
+        let call = keys.give_back(place.wire_owner(), why, arrived.place.round);
         let left = self.left();
         let within = left.map_or(LOOK, |left| left.max(LAST_WORD));
-        let reply = match self.handle.query_within(&call, within).await {
+        let reply = match handle.query_within(&call, within).await {
             Some(Ok(reply)) => reply,
             // Its drop gives it back (P3).
-            _ if left.is_some() => return Err(self.timed_out(Some(self.lease.length()))),
+            _ if left.is_some() => return Err(self.timed_out(Some(self.site.lease.length()))),
             _ => {
                 let detail = "what became of the place at the barrier".into();
                 return Err(AcquireError::Ambiguous {
-                    name: self.keys.name.clone(),
-                    free_by: self.lease.length(),
+                    name: self.site.keys.name.clone(),
+                    free_by: self.site.lease.length(),
                     outage: Outage::Unanswered { detail },
                 }
                 .into());
@@ -130,7 +177,7 @@ impl Meeting<'_> {
 
     pub(crate) fn timed_out(&self, free_by: Option<Duration>) -> BarrierError {
         AcquireError::TimedOut {
-            name: self.keys.name.clone(),
+            name: self.site.keys.name.clone(),
             waited: self.waited(),
             free_by,
         }
@@ -138,17 +185,17 @@ impl Meeting<'_> {
     }
 
     pub(crate) fn shut_down(&self) -> BarrierError {
-        let name = self.keys.name.clone();
+        let name = self.site.keys.name.clone();
         AcquireError::Shutdown { name }.into()
     }
 
     pub(crate) fn rejected(&self, rejection: Rejection) -> BarrierError {
-        let name = self.keys.name.clone();
+        let name = self.site.keys.name.clone();
         AcquireError::Rejected { name, rejection }.into()
     }
 
     pub(crate) fn lost(&self, generation: u64) -> BarrierError {
-        let name = self.keys.name.clone();
+        let name = self.site.keys.name.clone();
         BarrierError::Lost { name, generation }
     }
 }

@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use crate::keys::Policy;
 
-/// What happens to the others when a party that waits times out, is dropped, or dies. It counts for a round as the first to arrive in it
-/// says.
+/// The effect on the others when a waiting party times out, is dropped, or dies. The first to arrive in a round decides for the round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -15,8 +14,8 @@ pub enum OnLeave {
     /// Its place is free again, and the round waits for somebody else: for fleets whose members come and go.
     #[default]
     Free,
-    /// The round breaks for all who wait in it: they get [`BarrierError::Broken`](crate::BarrierError::Broken), and the next round begins. For
-    /// work that exactly these parties must do together; the contract of Java's `CyclicBarrier`, without its `reset`.
+    /// The round breaks for all who wait in it: they get [`BarrierError::Broken`](crate::BarrierError::Broken), and the next round
+    /// begins. For work that exactly these parties must do together. This is the contract of Java's `CyclicBarrier`, without `reset`.
     Break,
 }
 

@@ -8,7 +8,7 @@ use stanchion_core::primitive::{Reply, as_millis, unexpected};
 
 use crate::options::OnLeave;
 
-/// How a [`DoubleBarrier`](crate::DoubleBarrier) stood when the server answered. It may have changed since.
+/// The state of a [`DoubleBarrier`](crate::DoubleBarrier) when the server answered. It may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DoubleStatus {
@@ -16,7 +16,7 @@ pub struct DoubleStatus {
     pub parties: u32,
     /// The present round.
     pub generation: u64,
-    /// True while it is under way: who comes now waits for the next.
+    /// True while it is under way: a party that comes now waits for the next.
     pub under_way: bool,
     /// The number of parties that are inside, or wait for the others to come.
     pub members: u32,
@@ -39,7 +39,7 @@ impl DoubleStatus {
     }
 }
 
-/// How a barrier stood when the server answered. It may have changed since.
+/// The state of a barrier when the server answered. It may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BarrierStatus {
@@ -51,7 +51,7 @@ pub struct BarrierStatus {
     pub generation: u64,
     /// The number of places that are taken in it.
     pub waiting: u32,
-    /// What happens when one who waits leaves, while somebody waits.
+    /// The rule of the round for a party that leaves. It means something only while somebody waits.
     pub on_leave: OnLeave,
     /// The time until the first of the places is free, unless it is renewed; `None` where nobody waits.
     #[serde(serialize_with = "as_millis")]

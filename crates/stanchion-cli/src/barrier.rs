@@ -43,7 +43,7 @@ pub(crate) struct BarrierArgs {
     /// The time to wait: a duration, `forever`, or 0 to ask once.
     #[arg(long, short, visible_alias = "timeout", value_name = "DURATION", default_value = "forever", value_parser = parse_wait)]
     wait: Wait,
-    /// What happens to the others when one that waits leaves. The first of a round decides.
+    /// The effect on the others when a waiting party leaves. The first to arrive in a round decides.
     #[arg(long, value_enum, default_value = "free")]
     on_leave: Rule,
     /// Print one line of JSON, before the command begins.
@@ -51,12 +51,13 @@ pub(crate) struct BarrierArgs {
     json: bool,
     #[command(flatten)]
     server: ServerArgs,
-    /// The command and its arguments, after `--`. It finds the round in STANCHION_GENERATION, and in STANCHION_ARRIVAL its number in it: 1 to N.
+    /// The command and its arguments, after `--`. It finds the round in STANCHION_GENERATION, and its own number in the round, 1 to N, in
+    /// STANCHION_ARRIVAL.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// What happens to the others.
+/// The effect on the others when a waiting party leaves.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Rule {
     /// They wait on, for somebody else.

@@ -68,7 +68,7 @@ Examples:
   stanchion run nightly -- ./report.sh       one machine of the fleet at a time
   stanchion run nightly --wait 0 -- ./r.sh   only if nobody else is at it
   stanchion run thumbs --permits 3 -- ./t.sh at most three at a time
-  stanchion lead indexer --value me -- ./ix  whenever elected: one of the fleet
+  stanchion lead indexer -- ./index          whenever elected: one of the fleet
   stanchion limit api --rate 10/s -- ./c.sh  ten a second, over all machines
   stanchion barrier step2 --parties 4        go on when four machines are here
   stanchion serve                            a server for this machine
@@ -169,8 +169,8 @@ fn log_to_stderr(command: &Command) -> Result<(), Failure> {
         // Log lines would break the display, and the closing table has the same facts.
         Command::Demo(args) if args.is_live() => "off",
         Command::Top(args) if args.is_live() => "off",
-        Command::Run(args) if args.json => "off",
-        Command::Lead(args) if args.json => "off",
+        Command::Run(args) if args.work.json => "off",
+        Command::Lead(args) if args.work.json => "off",
         // `run` itself reports that the lock was lost.
         Command::Run(_) | Command::Lead(_) => "warn,stanchion_core::hold=error",
         _ => "warn",

@@ -213,8 +213,8 @@ impl Client {
 
     /// Stops acquiring, waits up to `grace` for the operations under way, and closes.
     ///
-    /// Calls that wait end with [`AcquireError::Shutdown`](crate::AcquireError::Shutdown); so does one that is granted meanwhile, and its hold is released.
-    /// The shutdown waits for releases, awaited ones and those of dropped guards. Guards that are still alive are lost
+    /// Calls that wait end with [`AcquireError::Shutdown`](crate::AcquireError::Shutdown). So does one that is granted meanwhile, and its
+    /// hold is released. The shutdown waits for releases, awaited ones and those of dropped guards. Guards that are still alive are lost
     /// ([`LostReason::Shutdown`]) and reported; their holds are not released, because the work under them may still run: they
     /// end with their leases.
     ///
@@ -308,8 +308,7 @@ pub struct AbandonedHold {
     pub free_by: Duration,
 }
 
-/// The receiver of all messages: those that keys were written are counted and are for who listens, all others are for who waits or
-/// holds.
+/// The receiver of all messages. Those that tell of a written key are counted, and go to listeners; all others go to those who wait or hold.
 fn on_push(
     subscriptions: &Arc<Subscriptions>,
     writes: &watch::Sender<u64>,

@@ -200,8 +200,8 @@ impl Kind {
 /// | −2 | the owner holds nothing; the object waited for is deleted | the owner holds nothing |
 /// | n ≤ −3 | busy, ask again after −4 − n ms (−3: the time is not known) | – |
 ///
-/// The elements from the third on: of a busy reply see [`Synchronizer::hint`], of a grant [`Synchronizer::dated`]; of a release, the ms after which
-/// [`ServerQueue::tend`] is due.
+/// The elements from the third on: of a busy reply see [`Synchronizer::hint`], of a grant [`Synchronizer::dated`]; of a release, the ms
+/// after which [`ServerQueue::tend`] is due.
 ///
 /// The core may call these methods while it has a local queue locked: they must not block, nor call the client.
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {

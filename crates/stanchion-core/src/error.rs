@@ -168,8 +168,9 @@ pub enum AcquireError {
         /// The reason.
         rejection: Rejection,
     },
-    /// The call waited in a deadlock across names, and gave up so that the others go on: [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). What its
-    /// caller holds is in the others' way until the caller releases it; then the whole can be tried again.
+    /// The call waited in a deadlock across names, and gave up so that the others go on: see
+    /// [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). The holds of its caller are in the others' way until the caller releases them;
+    /// then the whole can be tried again.
     #[error("gave up after {} waiting for {name} in a deadlock: {}{}", Brief(*.waited), Cycle(.cycle), Leftover(*.free_by))]
     Deadlock {
         /// The name that was asked for.

@@ -1,14 +1,14 @@
 //! Facts: messages that say what has happened, so that nobody asks after them.
 
-/// What a fact means to one waiter.
+/// The meaning of a fact for one waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Told {
     /// Nothing, or nothing new.
     Nothing,
-    /// It has what it waits for. It keeps what it was told.
+    /// The end of its wait: it has what it waits for, and keeps what it was told.
     Over,
-    /// It cannot tell, and asks.
+    /// Unknown to it: it asks.
     Ask,
 }
 

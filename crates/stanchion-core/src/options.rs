@@ -35,32 +35,38 @@ pub enum Reentry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDeadlock {
-    /// It waits on. Those who look find the deadlock: [`Client::deadlocks`](crate::Client::deadlocks), `stanchion doctor`.
+    /// The call waits on. Observers find the deadlock: [`Client::deadlocks`](crate::Client::deadlocks), `stanchion doctor`.
     #[default]
     Wait,
-    /// It gives up with [`AcquireError::Deadlock`](crate::AcquireError::Deadlock), if of the calls that say so its wait is the youngest whose
-    /// end lets another of the deadlock go on. One call gives up for one deadlock, and nobody's hold is taken: what the caller holds is
-    /// the caller's to release.
+    /// The call gives up with [`AcquireError::Deadlock`](crate::AcquireError::Deadlock), if it is the victim. Of the calls that ask for
+    /// this, the victim is the one with the youngest wait whose end lets another of the deadlock go on. Nobody's hold is taken: what the
+    /// caller holds is the caller's to release.
     ///
-    /// # What it needs
-    /// An [actor](crate::Actor) that is certain: a scope or an explicit owner, here and of all others in the deadlock. Without one the call is
-    /// rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)), as it is with permits, on a `RedLock`, and with a
-    /// [`Presence`](crate::Presence) other than `On`. And each of them waits through the client through which it holds: of an owner that uses several
-    /// clients, those that wait for it do not see what it waits for elsewhere. The client needs the right to read `stanchion_client*`; without it, it logs one warning and
-    /// the call waits on.
+    /// # Guarantees
+    /// In the first 46 s of a deadlock at most one call gives up. After that a second one may, where the victim has not given up for 35 s
+    /// because nothing polled its call, or because its looks failed. Nothing on the server makes the two agree, so both may give up then.
+    /// A program must be ready for the error in each of its calls.
+    ///
+    /// # Requirements
+    /// * An [actor](crate::Actor) that is certain: a scope or an explicit owner, here and of all others in the deadlock. Without one the
+    ///   call is rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)), as it is with permits, on a `RedLock`, and with
+    ///   a [`Presence`](crate::Presence) other than `On`.
+    /// * One client for the holds and the waits of an actor. Where an owner uses several, those that wait for it do not see what it waits
+    ///   for elsewhere.
+    /// * The right to read `stanchion_client*`. Without it the client logs one warning, and the call waits on.
     ///
     /// # When
-    /// After 5 s of waiting the client looks for the first time, then each 11.5 s, and believes what it sees twice: the call gives up
-    /// after 17 s at the earliest, usually within 30 s. If the process of the youngest lives and does not give up, because nothing polls its
-    /// call, the next one does 35 s later.
+    /// The client looks for the first time after 5 s of waiting, then each 11.5 s, and believes what it sees twice. So the call gives up
+    /// after 17 s at the earliest, usually within 30 s. If the victim's process lives and does not give up, the next in the order does
+    /// so 35 s later.
     ///
     /// # On the wire
-    /// A look reads the name that is waited for (one script), the record of its holder's process (`GET`, `PTTL`), the names that this holder
-    /// waits for, and so on: as much as there is on the way, not all that wait. Looks of one client share what they read.
+    /// A look reads the name that is waited for (one script), the record of its holder's process (`GET`, `PTTL`), the names that this
+    /// holder waits for, and so on: as much as there is on the way, not all that wait. Looks of one client share what they read.
     ///
     /// # Trust
-    /// Who holds is read from the locks. Who waits, and what belongs together, is what processes tell: who may write their records can
-    /// make such a call give up.
+    /// Holders are read from the locks. Waits, and what belongs together, are what processes tell: who may write their records can make
+    /// such a call give up.
     Fail,
 }
 

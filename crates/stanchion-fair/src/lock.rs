@@ -292,7 +292,7 @@ impl FairLock {
         self.look(LOOKED_AT).await
     }
 
-    /// Returns what happens to the lock from now on: who is granted it, gives it back, or lets its lease run out.
+    /// Returns the events of the lock from now on: who is granted it, gives it back, or lets its lease run out.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

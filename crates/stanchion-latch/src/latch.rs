@@ -75,13 +75,13 @@ impl CountDownLatch {
         })
     }
 
-    /// Returns the same latch, which [`arm`](Self::arm) makes one that ends when nobody uses it for the time of `expiry`: its key goes, as
-    /// if it had never been armed, and with it what workers that died have left. Off by default, as with Redisson.
+    /// Returns the same latch, ephemeral: armed by this handle, it ends when nobody uses it for the time of `expiry`. Its key goes, as if
+    /// it had never been armed, and with it what workers that died have left. Off by default, as with Redisson.
     ///
-    /// The time belongs to the latch, not to the handle: the arm that closes it decides, and every count-down, wait and arm by any handle of
-    /// any process begins it anew. A latch that somebody waits for is kept, whatever the time, and stays for at least 70 s after (by default;
-    /// 60 s, or twice the poll interval and the outage tolerance). Redisson's count-downs neither begin the time anew nor change it, and a
-    /// latch that Redisson arms does not end.
+    /// The time belongs to the latch, not to the handle: the [`arm`](Self::arm) that closes the latch sets it. Every count-down, wait and
+    /// arm, by any handle of any process, begins it anew. A latch that somebody waits for is kept, whatever the time, and stays for at
+    /// least 70 s after the wait (by default; in general 60 s, or twice the poll interval and the outage tolerance). Redisson's count-downs
+    /// neither begin the time anew nor change it, and a latch that Redisson arms does not end.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -271,7 +271,7 @@ impl CountDownLatch {
         self.operate(&self.description.count()).await
     }
 
-    /// Returns what happens to the latch from now on: when it is armed, counted down, opened and deleted.
+    /// Returns the events of the latch from now on: when it is armed, counted down, opened and deleted.
     ///
     /// ```
     /// # use stanchion_latch::{Client, CountDownLatch, Event};
@@ -319,7 +319,8 @@ impl CountDownLatch {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: it was [deleted](Self::delete), or has [ended](Self::ephemeral), during the wait.
+    /// [`AcquireError::Rejected`] with [`Rejection::Deleted`]: it was [deleted](Self::delete), or has [ended](Self::ephemeral), during the
+    /// wait.
     /// [`AcquireError::Unavailable`] or [`AcquireError::Ambiguous`]: the server was out of reach for the outage tolerance
     /// (30 s).
     ///

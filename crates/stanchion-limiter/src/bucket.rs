@@ -15,8 +15,8 @@ use crate::scripts::{FURTHEST, horizon_of};
 use crate::status::BucketStatus;
 use crate::verbs::define_limiter_verbs;
 
-/// A bucket that fills evenly, and from which processes take by its name: a rate in the long run, with bursts; under one limit or several at
-/// once. Cheap to clone; handles have no state.
+/// A bucket that fills evenly, and from which processes take by its name: a rate in the long run, with bursts, under one limit or several
+/// at once. Cheap to clone; handles have no state.
 ///
 /// For many names, as one for each user: the server keeps one short string for each that was used lately, whatever the rate. In a window
 /// of *t* up to burst + rate × *t* are granted: where a window must never have more than the rate, take a

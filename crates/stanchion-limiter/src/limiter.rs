@@ -253,8 +253,8 @@ impl RateLimiter {
     /// ```
     ///
     /// # Errors
-    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something else. After [`QueryError::Unanswered`] or
-    /// [`QueryError::Unavailable`] it may have been set.
+    /// [`QueryError`]; [`Rejection::WrongType`](stanchion_core::Rejection::WrongType) when the name belongs to something else. After
+    /// [`QueryError::Unanswered`] or [`QueryError::Unavailable`] it may have been set.
     ///
     /// # Cancel safety
     /// A dropped call may or may not have set it.

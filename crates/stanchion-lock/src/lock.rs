@@ -231,7 +231,7 @@ impl Lock {
         self.handle.wait(&free, timeout).await
     }
 
-    /// Returns what happens to the lock from now on: who takes it, gives it back, or lets its lease run out.
+    /// Returns the events of the lock from now on: who takes it, gives it back, or lets its lease run out.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

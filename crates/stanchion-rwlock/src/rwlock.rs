@@ -596,7 +596,7 @@ impl RwLock {
         })
     }
 
-    /// Returns what happens to the lock from now on: who reads or writes, gives that back, or lets its lease run out.
+    /// Returns the events of the lock from now on: who reads or writes, gives that back, or lets its lease run out.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -393,7 +393,7 @@ impl LeasedSemaphore {
         })
     }
 
-    /// Returns what happens to the semaphore from now on: who takes permits, gives them back, or lets its lease run out, and how many are free.
+    /// Returns the events of the semaphore from now on: who takes permits, gives them back, or lets the lease end, and how many are free.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Event, LeasedSemaphore};

@@ -272,7 +272,8 @@ impl Semaphore {
         })
     }
 
-    /// Returns what happens to the semaphore from now on: who takes permits, gives them back, and how many are free. Java's holders are not listed: of them only the number of free permits tells.
+    /// Returns the events of the semaphore from now on: who takes permits, gives them back, and how many are free. Java's holders are not
+    /// listed: only the number of free permits tells of them.
     ///
     /// ```
     /// # use stanchion_semaphore::{Client, Event, Semaphore};

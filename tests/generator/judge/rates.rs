@@ -123,7 +123,7 @@ fn log(engine: &Engine, spot: Spot, key: &str) -> Vec<(Vec<u8>, i64, i64)> {
     items.iter().filter_map(entry).collect()
 }
 
-/// What the server has taken and booked keeps the quota, to the millisecond, and its counter agrees.
+/// Judges that the server's grants and bookings keep the quota, to the millisecond, and that its counter agrees.
 fn server(state: &mut State, spot: Spot) {
     let engine = state.engines[usize::from(spot.server)].clone();
     let ask = |command: &[&str]| run(&engine, spot.database, command);

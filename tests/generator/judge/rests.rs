@@ -1,4 +1,4 @@
-//! What is taken although nobody here holds it: detached holds, and what the dead leave for a while.
+//! Holds on the server without a guard here: detached ones, and those that the dead leave for a while.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) fn note(state: &mut State, client: u8) {
     state.books.rests.extend(rests);
 }
 
-/// P1: who is granted what a ticket holds, or what rests after a death.
+/// P1: judges a grant of a name that a ticket holds, or that rests after a death.
 pub(crate) fn granted(state: &mut State, op: &Op, actor: Actor) {
     let now = Instant::now();
     let mut broken = None;

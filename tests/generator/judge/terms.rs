@@ -14,7 +14,7 @@ use crate::state::{Op, OpKind, State};
 /// Clean-ups need their connections back, and the end of what is under way.
 const CALM: Duration = Duration::from_secs(7);
 
-/// Whoever has looked on for so long without a fault knows: the longest silence between two looks, and something.
+/// The time after which an observer without faults knows the leader: the longest silence between two looks, and something.
 const KNOWS: Duration = Duration::from_secs(18);
 
 pub(crate) fn look(state: &mut State) {

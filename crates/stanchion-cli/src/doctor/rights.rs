@@ -6,7 +6,7 @@ use stanchion::{Client, Console, Name, Placement, QueryError, Rejection};
 
 use super::finding::Finding;
 use crate::beside;
-use crate::look::Kind;
+use crate::look::{Kind, ask_all};
 use crate::probe::Names;
 
 /// The commands of docs/operations.md, with arguments that make them whole; `K` is a key, `C` a channel.
@@ -174,64 +174,112 @@ pub(super) async fn check(
     Ok(findings)
 }
 
+/// A command to ask about, and the right that is missing if it is denied.
+struct Question {
+    command: Vec<Vec<u8>>,
+    /// The denial that shows that the right is missing.
+    denied: Denied,
+    right: String,
+    is_needed: bool,
+    /// False where the server may not know the command, and then needs no right for it.
+    is_known: bool,
+}
+
+impl Question {
+    fn command(template: &str, command: Vec<Vec<u8>>) -> Self {
+        Self {
+            command,
+            denied: Denied::Command,
+            right: right_of(template),
+            is_needed: true,
+            is_known: true,
+        }
+    }
+
+    fn pattern(command: Vec<Vec<u8>>, right: String) -> Self {
+        Self {
+            command,
+            denied: Denied::Pattern,
+            right,
+            is_needed: true,
+            is_known: true,
+        }
+    }
+}
+
+/// The questions for users who lock names of a pattern.
+fn questions(names: &Names, cluster: bool) -> Vec<Question> {
+    let name = names.some();
+    let (key, channel) = (
+        name.as_bytes().to_vec(),
+        beside::channel_of(&name, Kind::Lock),
+    );
+    let about = |template: &&str| {
+        let word = |word: &str| match word {
+            "K" => key.clone(),
+            "C" => channel.clone(),
+            word => word.as_bytes().to_vec(),
+        };
+        Question::command(template, template.split(' ').map(word).collect())
+    };
+    let set = |key: Vec<u8>| vec![b"SET".to_vec(), key, b"v".to_vec()];
+    let more = OF_A_CLUSTER.iter().filter(|_| cluster);
+    let mut questions: Vec<Question> = COMMANDS.iter().chain(more).map(about).collect();
+    questions.extend(NICE.iter().map(about).map(|it| Question {
+        is_needed: false,
+        is_known: false,
+        ..it
+    }));
+    // With a key prefix these keys begin with it, and the names' pattern covers them.
+    if names.has_no_prefix() {
+        questions.push(Question {
+            is_needed: false,
+            ..Question::pattern(
+                set(beside::RECORD.into()),
+                format!("%W~{}*", beside::RECORD),
+            )
+        });
+    }
+    let written = keys(&name, names.pattern()).into_iter();
+    questions
+        .extend(written.map(|(key, pattern)| Question::pattern(set(key), format!("~{pattern}"))));
+    let publish = if cluster { "SPUBLISH" } else { "PUBLISH" };
+    let kinds = [Kind::Lock, Kind::Rwlock, Kind::LeasedSemaphore, Kind::Latch];
+    questions.extend(kinds.map(|kind| {
+        let channel = beside::channel_of(&name, kind);
+        let told = vec![publish.into(), channel, b"0".to_vec()];
+        Question::pattern(told, format!("&{}", derived(names.pattern())))
+    }));
+    questions
+}
+
 async fn missing(
     client: &Client,
     console: &Console,
     user: &str,
     names: &Names,
 ) -> Result<Missing, Unasked> {
+    let questions = questions(names, client.server().placement == Placement::Slots);
+    // At once, on one connection: some 80 round trips, one by one, are most of what a check of a distant server takes.
+    let answers = ask_all(questions.into_iter().map(|question| {
+        let (console, user) = (console.clone(), user.to_owned());
+        async move {
+            let denied = dry_run(&console, &user, &question.command).await;
+            (question, denied)
+        }
+    }));
     let mut missing = Missing::default();
-    let name = names.some();
-    let (key, channel) = (
-        name.as_bytes().to_vec(),
-        beside::channel_of(&name, Kind::Lock),
-    );
-    let whole = |template: &str| -> Vec<Vec<u8>> {
-        let word = |word: &str| match word {
-            "K" => key.clone(),
-            "C" => channel.clone(),
-            word => word.as_bytes().to_vec(),
+    for (question, denied) in answers.await {
+        let denied = match denied {
+            Err(_) if !question.is_known => continue,
+            denied => denied?,
         };
-        template.split(' ').map(word).collect()
-    };
-    let cluster = client.server().placement == Placement::Slots;
-    let more = OF_A_CLUSTER.iter().filter(|_| cluster);
-    for template in COMMANDS.iter().chain(more) {
-        if let Some(Denied::Command) = dry_run(console, user, &whole(template)).await? {
-            missing.needed.insert(right_of(template));
-        }
-    }
-    for template in NICE {
-        // A server that does not know the command needs no right for it.
-        let denied = dry_run(console, user, &whole(template)).await;
-        if matches!(denied, Ok(Some(Denied::Command))) {
-            missing.nice.insert(right_of(template));
-        }
-    }
-    // With a key prefix these keys begin with it, and the names' pattern covers them.
-    let record = [b"SET".to_vec(), beside::RECORD.into(), b"v".to_vec()];
-    if names.has_no_prefix()
-        && let Some(Denied::Pattern) = dry_run(console, user, &record).await?
-    {
-        missing.nice.insert(format!("%W~{}*", beside::RECORD));
-    }
-    for (key, pattern) in keys(&name, names.pattern()) {
-        let write = [b"SET".to_vec(), key, b"v".to_vec()];
-        if let Some(Denied::Pattern) = dry_run(console, user, &write).await? {
-            missing.needed.insert(format!("~{pattern}"));
-        }
-    }
-    let publish = if cluster { "SPUBLISH" } else { "PUBLISH" };
-    for kind in [Kind::Lock, Kind::Rwlock, Kind::LeasedSemaphore, Kind::Latch] {
-        let told = [
-            publish.into(),
-            beside::channel_of(&name, kind),
-            b"0".to_vec(),
-        ];
-        if let Some(Denied::Pattern) = dry_run(console, user, &told).await? {
-            missing
-                .needed
-                .insert(format!("&{}", derived(names.pattern())));
+        if denied == Some(question.denied) {
+            let rights = match question.is_needed {
+                true => &mut missing.needed,
+                false => &mut missing.nice,
+            };
+            rights.insert(question.right);
         }
     }
     Ok(missing)

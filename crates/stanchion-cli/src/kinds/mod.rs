@@ -1,8 +1,11 @@
 //! The kinds that are shown by what one function reads of a name: elections, jobs, rate limiters, token buckets, barriers.
 //!
-//! To add one: a file here with a `read`, as `job.rs` is, and its arm in [`read`]; in `look.rs` its [`Kind`], with the words for people
-//! and of processes; in `beside.rs` a row for each key that stands beside its names, in `signs_of` the kind, and its channel. Every command shows it then: `status`,
-//! `inspect`, `ls`, `top`, `doctor`, `watch`; `listed.rs` says whether a scan asks for more.
+//! To add one:
+//! * here: a file with a `read`, as `job.rs` has, and its arm in [`read`].
+//! * `look.rs`: its [`Kind`], with the words for people and of processes.
+//! * `beside.rs`: a row for each key that stands beside its names, the kind in `signs_of`, and its channel.
+//!
+//! Every command shows it then: `status`, `inspect`, `ls`, `top`, `doctor`, `watch`. `listed.rs` says whether a scan asks for more.
 
 mod barrier;
 mod bucket;

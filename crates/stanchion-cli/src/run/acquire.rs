@@ -90,7 +90,11 @@ pub(super) async fn connect(
     asked: Instant,
     report: &Report,
 ) -> Result<Client, Failure> {
-    let config = args.server.config()?.name(application(&args.command));
+    let config = args
+        .work
+        .server
+        .config()?
+        .name(application(&args.work.command));
     let mut pause = FIRST_PAUSE;
     loop {
         let connected = async {

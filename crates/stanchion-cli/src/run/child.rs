@@ -17,7 +17,8 @@ use super::signals::{self, Signals};
 use super::target::Held;
 use super::tree::{self, Ending, Process};
 use super::warden::{self, News, Order, Post};
-use super::{Leftovers, OnRequest, RunArgs, launch};
+use super::work::{Leftovers, OnRequest};
+use super::{RunArgs, launch};
 use stanchion::LostReason;
 
 /// The time that leftovers of the command may run before the user is told.
@@ -95,9 +96,9 @@ impl Child {
             run: warden::pid_of_this(),
             orders: orders_out.as_raw_fd(),
             news: news_in.as_raw_fd(),
-            grace: args.grace,
+            grace: args.work.grace,
         };
-        let mut command = launch::warden(&post, &args.command)?;
+        let mut command = launch::warden(&post, &args.work.command)?;
         command.env("STANCHION_NAME", &args.name);
         // A token of an outer `run` must not be taken for this one's.
         command.env_remove("STANCHION_FENCING_TOKEN");
@@ -114,9 +115,9 @@ impl Child {
             news: BufReader::new(pipe::Receiver::from_owned_fd(news_out)?).lines(),
             lent: Some((orders_out, news_in)),
             lease: args.lease.length(),
-            grace: args.grace,
-            leftovers: args.leftovers,
-            on_request: args.on_request,
+            grace: args.work.grace,
+            leftovers: args.work.leftovers,
+            on_request: args.work.on_request,
             before: before.into_iter().map(|process| process.pid).collect(),
             asked: false,
             signalled: false,

@@ -1,19 +1,18 @@
 //! `stanchion lead`: runs a command whenever this process is elected; `run` for an election.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use stanchion::Lease;
+use stanchion::{Client, Lease};
 use tokio::task::JoinHandle;
 
 use super::acquire::Wait;
 use super::target::Held;
-use super::{Leftovers, OnRequest, RunArgs, parse_lease};
-use crate::connect::ServerArgs;
+use super::work::WorkArgs;
+use super::{RunArgs, parse_lease};
 use crate::exit::{self, Failure};
 
 /// The first and the longest pause before the next campaign, after a command that failed.
@@ -28,9 +27,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 pub(crate) struct LeadArgs {
     /// The election's name.
     name: String,
-    /// What others see of the leader, such as its address: 4096 bytes at most, no secrets.
+    /// The text that others see of the leader, such as its address: 4096 bytes at most, no secrets. Default: host:pid, this machine's name
+    /// and the number of this process.
     #[arg(long, value_name = "TEXT")]
-    value: String,
+    value: Option<String>,
     /// While nobody leads, the candidate with the highest priority is elected. It takes no running term.
     #[arg(
         long,
@@ -48,32 +48,8 @@ pub(crate) struct LeadArgs {
     /// The time after which others may lead if this machine dies. Renewed every third of it.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_lease)]
     lease: Lease,
-    /// The time between TERM and KILL for the command, and all that it has started, when the leadership is lost.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
-    grace: Duration,
-    /// Handling of processes that the command leaves behind; this process leads until they have ended.
-    #[arg(long, value_enum, default_value_t = Leftovers::Wait)]
-    leftovers: Leftovers,
-    /// Handling of a request to step down: by `stanchion ask`, or because a candidate of higher priority waits.
-    #[arg(long, value_enum, default_value_t = OnRequest::Tell)]
-    on_request: OnRequest,
-    /// A prefix for messages.
-    #[arg(long, value_name = "TEXT")]
-    label: Option<String>,
-    /// Report each step: connected, waiting, elected, started, ended, stepped down.
-    #[arg(long, short)]
-    verbose: bool,
-    /// Write one line of JSON about the outcome of the last term to standard error, and nothing else.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Without a URL: use this user's server if it runs, but do not start it.
-    #[arg(long)]
-    no_server: bool,
     #[command(flatten)]
-    server: ServerArgs,
-    /// The command and its arguments, after `--`.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    pub(crate) work: WorkArgs,
 }
 
 const DETAILS: &str = "\
@@ -106,18 +82,32 @@ Terms:
 Signals, end: as `stanchion run --help` says.
 
 Examples:
+  stanchion lead indexer -- ./index
   stanchion lead indexer --value 10.0.0.7:9000 -- ./index
   stanchion lead indexer --value $POD_IP --forever --ready-file /tmp/leads -- ./index
   stanchion lead indexer --value b --priority 10 --on-request term -- ./index
   stanchion leader indexer --watch";
 
-/// What a `run` that leads does besides.
+/// The options of a `run` that leads.
 #[derive(Debug)]
 pub(super) struct Leading {
-    pub(super) value: String,
+    /// `None`: this machine and process.
+    value: Option<String>,
     pub(super) priority: i32,
     forever: bool,
     ready_file: Option<PathBuf>,
+}
+
+impl Leading {
+    /// The value to campaign with.
+    pub(super) fn value(&self, client: &Client) -> String {
+        let told = || {
+            let this = client.local_survey();
+            let host = this.host.as_deref().unwrap_or("localhost");
+            format!("{host}:{}", this.pid)
+        };
+        self.value.clone().unwrap_or_else(told)
+    }
 }
 
 impl LeadArgs {
@@ -134,22 +124,14 @@ impl LeadArgs {
             at_least: None,
             tick: None,
             every: None,
-            grace: self.grace,
-            leftovers: self.leftovers,
-            on_request: self.on_request,
-            label: self.label,
             conflict_exit_code: exit::NOT_ACQUIRED,
-            verbose: self.verbose,
-            json: self.json,
-            no_server: self.no_server,
             lead: Some(Leading {
                 value: self.value,
                 priority: self.priority,
                 forever: self.forever,
                 ready_file: self.ready_file,
             }),
-            server: self.server,
-            command: self.command,
+            work: self.work,
         }
     }
 }

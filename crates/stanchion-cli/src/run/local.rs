@@ -26,12 +26,12 @@ pub(super) struct Local {
 impl Local {
     /// Returns `None` if the user has given a URL.
     pub(super) fn new(args: &RunArgs) -> Result<Option<Self>, Failure> {
-        if args.server.has_url()? {
+        if args.work.server.has_url()? {
             return Ok(None);
         }
         Ok(Some(Self {
             socket: trusted_socket()?,
-            may_start: !args.no_server,
+            may_start: !args.work.no_server,
             is_told: AtomicBool::new(false),
         }))
     }

@@ -11,12 +11,12 @@ pub(crate) mod signals;
 mod target;
 mod tree;
 mod warden;
+mod work;
 
-use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::ArgPredicate;
-use clap::{Args, ValueEnum};
 use stanchion::{Client, Lease, ReleaseError, Tick};
 use tokio::time::Instant;
 
@@ -28,7 +28,8 @@ use self::local::Local;
 use self::report::Report;
 use self::signals::Signals;
 use self::target::Held;
-use crate::connect::{SHUTDOWN, ServerArgs};
+use self::work::WorkArgs;
+use crate::connect::SHUTDOWN;
 use crate::exit::{self, Failure};
 use crate::output;
 
@@ -70,58 +71,14 @@ pub(crate) struct RunArgs {
     /// The same, for the last multiple of this time (UTC, by this machine's clock): what timers and cron start every 15m, 1h, 1d.
     #[arg(long, value_name = "DURATION", group = "moment", conflicts_with = "kind", value_parser = job::parse_period)]
     every: Option<Duration>,
-    /// The time between TERM and KILL for the command, and all that it has started, when the lock is lost.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
-    grace: Duration,
-    /// Handling of processes that the command leaves behind; the lock is held until they have ended.
-    #[arg(long, value_enum, default_value_t = Leftovers::Wait)]
-    leftovers: Leftovers,
-    /// Handling of a request to give the lock back (`stanchion ask`).
-    #[arg(long, value_enum, default_value_t = OnRequest::Tell)]
-    on_request: OnRequest,
-    /// A prefix for messages.
-    #[arg(long, value_name = "TEXT")]
-    label: Option<String>,
     /// Exit with this code instead of 75 when the lock is not acquired in time (as flock -E).
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = exit::NOT_ACQUIRED, hide_default_value = true)]
     conflict_exit_code: u8,
-    /// Report each step: connected, waiting, acquired, started, ended, released.
-    #[arg(long, short)]
-    verbose: bool,
-    /// Write one line of JSON about the outcome to standard error, and nothing else.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Without a URL: use this user's server if it runs, but do not start it.
-    #[arg(long)]
-    no_server: bool,
     /// Set by `lead`.
     #[arg(skip)]
     lead: Option<Leading>,
     #[command(flatten)]
-    server: ServerArgs,
-    /// The command and its arguments, after `--`.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-}
-
-/// The handling of processes that the command leaves behind. The lock is held until they have ended in either case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Leftovers {
-    /// Wait for them to end.
-    Wait,
-    /// Stop them: TERM, and KILL after --grace.
-    Stop,
-}
-
-/// The handling of a request to give the lock back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnRequest {
-    /// Say so on standard error.
-    Tell,
-    /// Say nothing.
-    Ignore,
-    /// Say so, and stop the command and all that it has started: TERM, and KILL after --grace.
-    Term,
+    pub(crate) work: WorkArgs,
 }
 
 /// The kind of NAME.

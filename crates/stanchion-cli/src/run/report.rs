@@ -65,10 +65,11 @@ struct Style {
 impl Report {
     pub(super) fn new(args: &RunArgs) -> Self {
         let label = args
+            .work
             .label
             .as_ref()
             .map_or_else(String::new, |label| format!("{label}: "));
-        let human = args.verbose || io::stderr().is_terminal();
+        let human = args.work.verbose || io::stderr().is_terminal();
         Self {
             name: args.name.clone(),
             outcome: Outcome::Failed,
@@ -80,9 +81,9 @@ impl Report {
             held_ms: None,
             message: None,
             style: Style {
-                json: args.json,
+                json: args.work.json,
                 human,
-                verbose: args.verbose,
+                verbose: args.work.verbose,
                 label,
             },
         }

@@ -102,7 +102,7 @@ impl Target {
                 let lead = args.lead.as_ref();
                 Self::Leader {
                     election,
-                    value: lead.map(|lead| lead.value.clone()).unwrap_or_default(),
+                    value: lead.map(|lead| lead.value(client)).unwrap_or_default(),
                     priority: lead.map(|lead| lead.priority).unwrap_or_default(),
                 }
             }

@@ -1,7 +1,7 @@
 //! The looks at the names that somebody listens to: one task for each name, whatever the number of its listeners.
 //!
-//! The server tells that a key was written (`CLIENT TRACKING`), and the task looks. What the server does not tell is found by a poll, at the
-//! latest after the poll interval, and the end of a lease by a timer. Nobody listens: no task, no command.
+//! The server tells that a key was written (`CLIENT TRACKING`), and the task looks. A poll finds what the server does not tell, at the
+//! latest after the poll interval; a timer finds the end of a lease. While nobody listens there is no task and no command.
 //!
 //! The order is that of every wait: *be told, look, wait*. The keys are read on the connection for messages before the script looks, so
 //! that a write after the look is told.
@@ -36,7 +36,7 @@ const ENDED: Duration = Duration::from_millis(2);
 /// The number of ended leases that are remembered for listeners that lag.
 const LAPSED: usize = 1000;
 
-/// What the last look has seen.
+/// The result of the last look.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     /// The number of times that somebody may have missed something.
@@ -215,7 +215,7 @@ async fn look_out(core: Weak<Core>, visible: Arc<dyn Visible>, lookout: Arc<Look
             biased;
             () = closing.cancelled() => continue,
             () = lookout.view.closed() => continue,
-            () = lookout.bell.notified() => told.is_over(),
+            () = lookout.bell.notified() => told.spend(),
             // Also when the client is gone: then there is nothing to upgrade.
             _ = changes.changed() => {}
             () = tokio::time::sleep(next) => {}

@@ -1,11 +1,11 @@
-//! What happens to a name, for those who look on: a stream of typed events.
+//! Events of a name, for listeners: a typed stream.
 //!
-//! * here: what there is to see of a name ([`NameState`]), and what must have happened between two looks ([`Event`]). Pure.
+//! * here: the visible state of a name ([`NameState`]), and the events between two states ([`Event`]). Pure.
 //! * [`told`]: asks the server to tell of writes.
-//! * [`lookout`]: looks at each name that somebody listens to, once for all listeners of the process, from the background.
-//! * [`stream`]: what one listener has not been told yet.
+//! * [`lookout`]: looks at each name that has listeners, in the background, once for all listeners of the process.
+//! * [`stream`]: the events that one listener has not been told yet.
 //!
-//! Events are made of states that scripts have read, never of messages: those are hints to look, as everywhere (P4).
+//! Events come from states that scripts have read, never from messages. A message is only a hint to look (P4).
 
 mod lookout;
 mod stream;
@@ -30,14 +30,14 @@ pub use stream::Events;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The state of the name: the first event, and again after a time in which events may have been missed: after
-    /// [`Event::Unknown`], and after the connection was lost on which the server tells of changes.
+    /// The state of the name. The first event, and the first after a time in which events may have been missed: after
+    /// [`Event::Unknown`], and after a loss of the connection on which the server tells of changes.
     Now(NameState),
     /// Somebody has got it, or permits of it.
     Taken(NameHolder),
-    /// Somebody has it no longer: given back, handed on, or taken away by force, which the server does not keep apart.
+    /// Somebody has it no longer: it was given back, handed on, or taken away by force. The server does not tell these apart.
     Released(NameHolder),
-    /// Somebody has it no longer, and its lease, as it was read last, has ended: the holder died, or was out of reach.
+    /// Somebody has it no longer, and the lease, as it was read last, had ended: the holder died, or was out of reach.
     Expired(NameHolder),
     /// Nobody has it any longer. After the [`Event::Released`] or [`Event::Expired`] of the last holder; not of a semaphore.
     Free,
@@ -49,7 +49,7 @@ pub enum Event {
     Counted(u64),
     /// The count of the latch has reached zero.
     Opened,
-    /// It was deleted while it was closed (a latch), or exists no longer (a semaphore).
+    /// Deletion: of a latch while it was closed, or of a semaphore.
     Deleted,
     /// Nobody knows: the server cannot be asked. [`Event::Now`] follows when it can; nothing follows a refusal.
     Unknown(QueryError),
@@ -67,7 +67,7 @@ pub struct NameState {
     pub available: Option<i64>,
     /// The count of a latch; 0 when it is open.
     pub count: Option<u64>,
-    /// When it was deleted last, where the server keeps that: tells a latch that was deleted from one that was counted down.
+    /// The time of the last deletion, where the server keeps it. Tells a deleted latch from one that was counted down.
     #[serde(skip)]
     deleted: Option<u64>,
 }
@@ -79,7 +79,7 @@ pub struct NameHolder {
     /// The owner as stored, `<client uuid>:<number>`, for Redisson `<instance uuid>:<thread id>`; of a leased permit its id. Every hold
     /// has an owner of its own: one process that takes a lock twice is two.
     pub holder: String,
-    /// What it has.
+    /// The way in which it has the name.
     pub mode: HoldMode,
     /// The number of its holds, or of its permits.
     pub count: u32,
@@ -101,7 +101,7 @@ pub enum HoldMode {
     Permits,
 }
 
-/// A name as those see it who look on: see [`Handle::events`](crate::primitive::Handle::events).
+/// The view of a name that its listeners have: see [`Handle::events`](crate::primitive::Handle::events).
 pub trait Visible: fmt::Debug + Send + Sync + 'static {
     /// The kind of synchronizer, and the name. What is of one family and name shows the same.
     fn subject(&self) -> (Kind, &Name);
@@ -202,7 +202,7 @@ impl NameState {
         gone.map(|old| old.holder.clone())
     }
 
-    /// Returns what must have happened since `before`, in the order in which it must have. `lapsed`: the holders whose leases have ended.
+    /// Returns the events since `before`, in the order in which they must have happened. `lapsed`: the holders whose leases have ended.
     fn since(&self, before: &Self, lapsed: &VecDeque<String>) -> Vec<Event> {
         let mut events = Vec::new();
         for old in self.gone_since(before).cloned() {

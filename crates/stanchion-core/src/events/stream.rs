@@ -1,4 +1,4 @@
-//! A listener's stream of events: what it has not been told yet.
+//! A listener's stream of events: those that it has not been told yet.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,28 +15,32 @@ use super::{Event, NameState, Visible};
 use crate::client::Client;
 use crate::error::QueryError;
 
-/// What happens to a name: who takes it and gives it back, whose lease ends, how many permits are free, when a latch opens. A
-/// [`Stream`](futures_util::Stream), which does nothing unless polled; from the `events` method of a lock, a semaphore or a latch.
+/// A stream of the events of a name: who takes it and gives it back, whose lease ends, how many permits are free, when a latch opens.
+///
+/// Made by the `events` method of a lock, a semaphore or a latch. As every [`Stream`](futures_util::Stream), it does nothing unless
+/// polled.
 ///
 /// # Guarantees
-/// * The first event is [`Event::Now`], the state of the name at a moment after the first poll. Applied to it, the later events give the
-///   state of the name at a later moment.
-/// * Events are hints for those who look on, no grants: to hold a name, acquire it. They come in the order in which they must have
-///   happened, about two round trips after the change, or up to 15 ms if another came just before it; where a message is lost, or the server does not tell of writes, at the
-///   next poll (5 s), and the end of a lease when it ends.
-/// * What begins and ends between two looks, at most 100 in a second, is not told: a lock that is taken and released within a millisecond
-///   may never be seen held. A listener that lags gets what has changed since its last event, in constant memory.
-/// * A time in which more may be missed ends with [`Event::Now`]: an outage, after [`Event::Unknown`], and a new connection, as after a
-///   failover.
-/// * The stream ends when the client is shut down, and after a refusal by the server (rights, a name that belongs to something else),
-///   which is the last [`Event::Unknown`].
+/// * The first event is [`Event::Now`], the state of the name at a moment after the first poll. The later events, applied to that state,
+///   give the state at a later moment.
+/// * An event is a hint and grants nothing: to hold a name, acquire it.
+/// * Events come in the order in which they must have happened.
+/// * A change is told about two round trips after it, or up to 15 ms later if another change came just before. Where a message is lost,
+///   or the server does not tell of writes, it is told at the next poll (5 s). The end of a lease is told when it ends.
+/// * The client looks at a name at most 100 times a second. A state that begins and ends between two looks is not told: a lock that is
+///   taken and released within a millisecond may never be seen held.
+/// * A listener that lags is told the difference between its last event and the present state. Its memory does not grow.
+/// * After a time in which more may have been missed, [`Event::Now`] comes again. Such times are an outage, which [`Event::Unknown`]
+///   tells, and the change to a new connection, as after a failover.
+/// * The stream ends when the client is shut down. It also ends when the server refuses (a right is missing, the name belongs to
+///   something else); then the last event is [`Event::Unknown`].
 ///
 /// # Cost
-/// Nothing while nobody listens. All listeners of a process to one name share its looks: each change, and each renewal, costs an `EXISTS`
-/// and a script that reads; without changes one such script in a poll interval. Those who hold, wait and release pay nothing.
+/// Nothing while nobody listens. All listeners of a process to one name share its looks. Each change, and each renewal, costs an `EXISTS`
+/// and a script that only reads; without changes, one such script in a poll interval. Holders and waiters pay nothing.
 ///
 /// # Drop
-/// When the last listener of a name is dropped the looks at it end; the server tells of at most one write more.
+/// When the last listener of a name is dropped, the looks at it end. The server then tells of at most one more write.
 #[must_use = "a stream does nothing unless polled"]
 pub struct Events {
     stream: Pin<Box<dyn Stream<Item = Event> + Send>>,
@@ -93,7 +97,7 @@ struct Listener {
     visible: Arc<dyn Visible>,
     /// `None` until the first poll.
     view: Option<watch::Receiver<View>>,
-    /// The number of looks that had begun at the first poll. What they have seen is not told.
+    /// The number of looks that had begun at the first poll. Their results are not told.
     begun: u64,
     /// The state that the events told so far lead to, and the gaps that were told.
     known: Option<(Arc<NameState>, u64)>,

@@ -4,7 +4,7 @@ use crate::name::Name;
 use crate::shared::Core;
 use stanchion_transport::{ConnectionId, Console, Failure, Path, ServerRejection, Wake};
 
-/// What the server tells of the keys of a name.
+/// The state of one name's tracking: who was asked to tell of its writes, and what may have been missed.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// The connection that was asked for it.
@@ -62,7 +62,7 @@ impl Told {
     }
 
     /// Notes that a write was told: the server tells of the next when it is asked again.
-    pub(super) const fn is_over(&mut self) {
+    pub(super) const fn spend(&mut self) {
         self.reads = false;
     }
 

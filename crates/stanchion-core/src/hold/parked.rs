@@ -1,8 +1,8 @@
 //! A re-entry that its caller may stop polling.
 //!
-//! It keeps its owner's turn from before its request until the answer (R4). A caller that polls it no more and keeps it would so keep
-//! every other call of that owner waiting. Whoever has waited for the turn for a while has it [finished](Parked::finish) in the
-//! background: no operation needs its caller. What it gives then is unclaimed until the caller takes it.
+//! A re-entry keeps its owner's turn from before its request until the answer (R4). If its caller stopped polling and kept it, every
+//! other call of that owner would wait. A call that has waited for the turn for a while has the re-entry [finished](Parked::finish) in
+//! the background: no operation needs its caller. The result is unclaimed until the caller takes it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -20,11 +20,11 @@ type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 enum Stage {
     /// Its caller polls it, if anybody does; with the waker of the last poll.
     Waits(Work, Option<Waker>),
-    /// It is being polled, or has ended.
+    /// Being polled, or ended.
     Out,
-    /// It goes on in the background; with the waker of its caller.
+    /// Going on in the background; with the waker of its caller.
     Background(Option<Waker>),
-    /// It has ended in the background, and its caller has not taken it.
+    /// Ended in the background; its caller has not taken the outcome.
     Done(Outcome),
 }
 

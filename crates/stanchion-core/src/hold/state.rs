@@ -1,10 +1,10 @@
 //! One hold, from its grant to its end: the state that its guards, the watchdog and the releaser share.
 //!
 //! A grant begins a [`HoldState`] ([`HoldState::begin`]) and gives it its place in the timetable. Each guard wraps a
-//! [`Hold`](crate::hold::handle::Hold), which is one count of it; a re-entry adds another. The hold ends once, by a compare-and-swap of `phase`: released by its last
-//! guard ([`HoldState::end`]), or lost ([`HoldState::lose`]), whichever is first. From then on nobody renews it, `ended` and
-//! `lost` resolve, and the local queue calls the next waiter. A holder may count on it only until `valid_until` (P5): all
-//! checks compare the clock, so an expiry needs no timer.
+//! [`Hold`](crate::hold::handle::Hold), which is one count of it; a re-entry adds another. The hold ends once, by a compare-and-swap of
+//! `phase`: released by its last guard ([`HoldState::end`]), or lost ([`HoldState::lose`]), whichever is first. From then on nobody
+//! renews it, `ended` and `lost` resolve, and the local queue calls the next waiter. A holder may count on it only until
+//! `valid_until` (P5): all checks compare the clock, so an expiry needs no timer.
 //!
 //! Only guards (one may be in a waiter's untaken turn) and operations under way keep it alive. The timetable, the local queue's
 //! `holder` and an owner's seats refer to it weakly. So it ends with its last guard: dropping a

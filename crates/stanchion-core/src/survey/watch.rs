@@ -1,7 +1,8 @@
 //! A wait that gives up in a deadlock: [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
 //!
 //! The background looks, so that nothing depends on how often the caller is polled. All who look at one deadlock read the same records,
-//! their own included, and so come to the same order: one of them gives up.
+//! their own included, and so come to the same order: the first of them gives up. The second does so if the first has not for three
+//! looks more. Nothing makes these two agree: what a late first sees is at most a record old, so both may give up.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -54,7 +54,7 @@ pub(crate) struct Keyspace {
     entries: HashMap<Vec<u8>, Entry>,
     /// The time that this command sees. A script sets it once, so that no key expires while it runs.
     pub(crate) now_ms: i64,
-    /// What was read and written, for those who are told of writes.
+    /// The keys read and written, for sessions that are told of writes.
     pub(crate) notes: Notes,
 }
 

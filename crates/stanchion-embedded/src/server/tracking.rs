@@ -16,7 +16,7 @@ pub(crate) struct Tracking {
     by_key: HashMap<Vec<u8>, BTreeSet<SessionId>>,
 }
 
-/// What commands have done to the keys of a database, while somebody is told.
+/// The keys of a database that commands have read and written, noted while a session is told of writes.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) is_on: bool,

@@ -5,7 +5,7 @@ use stanchion_embedded::Engine;
 use crate::wire::{Wire, args};
 use crate::{Pair, real};
 
-/// What has come until now, the pushes and the answer to a `PING` behind them.
+/// Returns the pushes that have come until now, and the answer to a `PING` behind them.
 async fn heard<S>(wire: &mut Wire<S>) -> Vec<String>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
