@@ -23,3 +23,6 @@ macro_rules! suite {
 }
 
 mod latch;
+mod semaphore;
+mod semaphore_time;
+mod support;
