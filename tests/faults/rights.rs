@@ -288,6 +288,11 @@ async fn a_semaphore_that_cannot_be_kept_gives_no_permits() {
         (free("app:plain"), free("app:leased")),
         ("2".into(), "1".into())
     );
+    // Nor is what is refused after that kept for ever.
+    set(&["+pexpire", "-decrby"]);
+    assert!(plain.acquire().await.is_err());
+    assert!(server.cli(&["PTTL", "app:plain"]).as_int() <= 3_600_000);
+    set(&["-pexpire", "+decrby"]);
     // P1: a lease that would outlast the semaphore is not lengthened.
     assert!(held.renew().await.is_err());
     set(&["+pexpire"]);

@@ -27,6 +27,7 @@ suite! {
     a_foreign_key_in_its_place_takes_nothing,
     listeners_are_told,
     names_of_any_bytes_end,
+    one_of_the_other_kind_is_left_alone,
 }
 
 async fn an_acquire_makes_it(world: &World) {
@@ -265,6 +266,14 @@ async fn redissons_permits_keep_it_where_we_see_them(world: &World) {
     let _ = world.admin(&["INCRBY", NAME, "1"]);
     assert!(seats.try_acquire(9).await.unwrap().is_none());
     ends_in(world, LONG);
+    // One that it gives back without having taken it hides ours in the number, not in the ledger.
+    let held = seats.acquire(1).await.unwrap();
+    let _ = world.admin(&["INCRBY", NAME, "1"]);
+    assert!(seats.try_acquire(9).await.unwrap().is_none());
+    assert!(ttl(world, NAME) > YEARS);
+    let _ = world.admin(&["DECRBY", NAME, "1"]);
+    held.release().await.unwrap();
+    ends_in(world, LONG);
     // The total goes with the number.
     assert_eq!(seats.reduce(2).await.unwrap(), 1);
     ends_in(world, LONG);
@@ -316,7 +325,24 @@ async fn one_that_redisson_makes_or_changes_does_not_end(world: &World) {
         stays(world);
         held.release().await.unwrap();
         assert_eq!(free(world), 2);
-        // And ours, without the option.
+        // And ours, with the option: of the former one nothing is held.
+        clear(world);
+        let former = seats.acquire(1).await.unwrap();
+        let _ = world.admin(&["DEL", NAME]);
+        let held = seats.acquire(1).await.unwrap();
+        assert_eq!((free(world), kind.held(world)), (2, 1));
+        assert!(former.release().await.is_err());
+        held.release().await.unwrap();
+        assert_eq!(free(world), 3);
+        ends_in(
+            world,
+            if kind == Kind::Leased {
+                LONG + LEASE
+            } else {
+                LONG
+            },
+        );
+        // And without.
         clear(world);
         assert!(seats.init(3).await.unwrap());
         let _ = world.admin(&["DEL", NAME, LEASES]);
@@ -448,5 +474,19 @@ async fn names_of_any_bytes_end(world: &World) {
             held.release().await.unwrap();
             is_gone(world).await;
         }
+    }
+}
+
+/// Neither kind knows what keeps the other.
+async fn one_of_the_other_kind_is_left_alone(world: &World) {
+    let ours = world.client().await;
+    for (kind, other) in [(Kind::Plain, Kind::Leased), (Kind::Leased, Kind::Plain)] {
+        clear(world);
+        assert!(ephemeral(kind, &ours, LONG).init(3).await.unwrap());
+        let before = world.admin(&["GET", IDLE]);
+        age(world, 10_000);
+        assert!(other.on(&ours).try_acquire(9).await.unwrap().is_none());
+        ends_in(world, 10_000);
+        assert_eq!(world.admin(&["GET", IDLE]), before);
     }
 }

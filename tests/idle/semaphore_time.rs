@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, LeasedSemaphore};
-use stanchion_tests::permits::{KINDS, Kind, free};
+use stanchion_tests::permits::{KINDS, Kind, NAME, Seat, free};
 use stanchion_tests::{LostReply, World};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
 async fn one_that_somebody_waits_for_does_not_end() {
     for kind in KINDS {
-        for poll in [5, 3600] {
+        for (poll, waits) in [(5, 600), (600, 3000)] {
             let world = World::engine();
             let ours = world.client().await;
             let config = world.config("rare");
@@ -21,7 +21,7 @@ async fn one_that_somebody_waits_for_does_not_end() {
             let rare = Client::connect_with(config).await.unwrap();
             assert!(ephemeral(kind, &ours, 1000).init(3).await.unwrap());
             let waiter = waiting(&kind.on(&rare), 4);
-            sleep(Duration::from_secs(5 * 3600)).await;
+            sleep(Duration::from_secs(waits)).await;
             assert!(!waiter.is_finished());
             assert_eq!(kind.on(&ours).available().await.unwrap(), 3);
             assert_eq!(kind.on(&ours).add(1).await.unwrap(), 4);
@@ -39,8 +39,13 @@ async fn one_that_is_held_does_not_end() {
         let seats = ephemeral(kind, &ours, 1000);
         let held = seats.acquire(2).await.unwrap();
         for _ in 0..20 {
-            sleep(Duration::from_secs(1800)).await;
+            sleep(Duration::from_secs(47)).await;
             assert!(held.is_held());
+            // P1: no lease outlasts it.
+            if let Seat::Leased(permit) = &held {
+                let lives = Duration::from_millis(ttl(&world, NAME).unsigned_abs());
+                assert!(lives >= permit.remaining() + Duration::from_secs(1));
+            }
             assert_eq!((free(&world), kind.held(&world)), (1, 2));
         }
         held.release().await.unwrap();
@@ -85,7 +90,7 @@ async fn a_thousand_of_dead_processes_leave_nothing() {
         let seats = seats.ephemeral(3, after(60_000));
         held.push(seats.acquire().await.unwrap());
     }
-    sleep(Duration::from_secs(600)).await;
+    sleep(Duration::from_secs(100)).await;
     assert!(held.iter().all(stanchion::LeasedPermit::is_held));
     ours.shutdown(Duration::ZERO).await;
     sleep(Duration::from_secs(60 + 31)).await;
@@ -176,5 +181,62 @@ async fn who_waits_behind_another_handle_is_served_when_it_is_made() {
         for waiter in [first, second] {
             waiter.await.unwrap().unwrap().release().await.unwrap();
         }
+    }
+}
+
+/// What makes it is refused itself: those who wait for fewer are told.
+#[tokio::test(start_paused = true)]
+async fn what_is_made_in_vain_wakes_those_who_waited_for_it() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (ours, theirs) = (world.client().await, world.client().await);
+        let waiter = waiting(&kind.on(&theirs), 1);
+        sleep(Duration::from_millis(100)).await;
+        let began = Instant::now();
+        assert!(
+            ephemeral(kind, &ours, LONG)
+                .try_acquire(4)
+                .await
+                .unwrap()
+                .is_none()
+        );
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1), "P4: by message");
+    }
+}
+
+/// P3: a request that reaches the server too late makes nothing.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_comes_late_makes_nothing() {
+    for kind in KINDS {
+        let world = World::engine();
+        let ours = world.client().await;
+        let seats = ephemeral(kind, &ours, 1000);
+        seats.acquire(1).await.unwrap().release().await.unwrap();
+        clear(&world);
+        let faults = world.as_engine().faults();
+        faults.freeze(Some("client"));
+        let late = seats.acquire_timeout(1, Duration::from_millis(100)).await;
+        assert!(late.is_err());
+        sleep(Duration::from_secs(20)).await;
+        faults.thaw(Some("client"));
+        // Whatever ran, ran in this instant.
+        assert!(world.keys().is_empty(), "{:?}", world.keys());
+    }
+}
+
+/// P3: what is swept is given back, and the semaphore ends.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_is_swept_leaves_one_that_ends() {
+    for kind in KINDS {
+        let world = World::engine();
+        let ours = world.client().await;
+        let seats = ephemeral(kind, &ours, 1000);
+        seats.acquire(1).await.unwrap().release().await.unwrap();
+        world.lose_next_reply(LostReply::Silent);
+        let late = seats.acquire_timeout(1, Duration::from_millis(100)).await;
+        assert!(late.is_err());
+        sleep(Duration::from_secs(100)).await;
+        world.at_rest().await;
     }
 }
