@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use stanchion::{
-    Client, CountDownLatch, FairLock, Lease, LeasedSemaphore, Lock, Lockable, MultiLock,
-    Preference, QuotaScope, RateLimiter, Rejection, RwLock, Secret, Semaphore, TokenBucket, Usage,
+    AcquireError, Client, CountDownLatch, FairLock, IdleExpiry, Lease, LeasedPermit,
+    LeasedSemaphore, Lock, Lockable, MultiLock, Preference, QuotaScope, RateLimiter, Rejection,
+    RwLock, Secret, Semaphore, TokenBucket, Usage,
 };
 use stanchion_testkit::{RedisServer, eventually};
 use stanchion_tests::rights;
@@ -197,6 +198,89 @@ async fn semaphores_need_no_more_rights_than_the_line_gives() {
     assert!(leased.danger().delete().await.unwrap());
     drop(held);
     nothing_refused(&server);
+}
+
+#[tokio::test]
+async fn semaphores_that_end_need_no_more_rights_than_the_line_gives() {
+    let Some(server) = server() else { return };
+    let (a, b) = users(&server).await;
+    let hour = IdleExpiry::after(ms(3_600_000)).unwrap();
+    let plain = Semaphore::new(&a, "app:plain").unwrap();
+    let plain = plain.ephemeral(2, hour);
+    let held = plain.acquire_many(2).await.unwrap();
+    let theirs = Semaphore::new(&b, "app:plain").unwrap();
+    assert!(theirs.acquire_timeout(ms(50)).await.is_err());
+    held.release().await.unwrap();
+    plain.add(2).await.unwrap();
+    plain.drain().await.unwrap();
+    assert!(plain.danger().delete().await.unwrap());
+    let leased = leased(&a);
+    let held = leased.acquire_many(2).await.unwrap();
+    renewed_permit(&held).await;
+    held.release().await.unwrap();
+    leased.set_total(3).await.unwrap();
+    assert!(leased.danger().delete().await.unwrap());
+    nothing_refused(&server);
+}
+
+fn leased(client: &Client) -> LeasedSemaphore {
+    LeasedSemaphore::new(client, "app:leased")
+        .unwrap()
+        .with_lease(Lease::new(ms(600)).unwrap())
+        .ephemeral(2, IdleExpiry::after(ms(3_600_000)).unwrap())
+}
+
+async fn renewed_permit(permit: &LeasedPermit) {
+    let before = permit.valid_until();
+    eventually("it is renewed", || permit.valid_until() > before).await;
+}
+
+/// What keeps a semaphore is refused: then nothing is taken, nothing lost that is held, and no lease outlasts the semaphore.
+#[tokio::test]
+async fn a_semaphore_that_cannot_be_kept_gives_no_permits() {
+    let Some(server) = server() else { return };
+    let (a, _b) = users(&server).await;
+    let set = |rights: &[&str]| {
+        let words = ["ACL", "SETUSER", "app"];
+        let words: Vec<&str> = words.iter().chain(rights).copied().collect();
+        admin(&server, &words);
+    };
+    let free = |name: &str| server.cli(&["GET", name]).as_text().to_owned();
+    let plain = Semaphore::new(&a, "app:plain").unwrap();
+    let plain = plain.ephemeral(2, IdleExpiry::after(ms(3_600_000)).unwrap());
+    assert!(plain.init(2).await.unwrap());
+    let leased = leased(&a).with_lease(Lease::new(ms(10_000)).unwrap());
+    let held = leased.acquire().await.unwrap();
+    held.renew().await.unwrap();
+    set(&["-pexpire"]);
+    let longer = leased.clone().with_lease(Lease::default());
+    for refused in [plain.acquire().await.err(), longer.acquire().await.err()] {
+        assert!(
+            matches!(refused, Some(AcquireError::Rejected { .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(
+        (free("app:plain"), free("app:leased")),
+        ("2".into(), "1".into())
+    );
+    // Nor is what is refused after that kept for ever.
+    set(&["+pexpire", "-decrby"]);
+    assert!(plain.acquire().await.is_err());
+    assert!(server.cli(&["PTTL", "app:plain"]).as_int() <= 3_600_000);
+    set(&["-pexpire", "+decrby"]);
+    // P1: a lease that would outlast the semaphore is not lengthened.
+    assert!(held.renew().await.is_err());
+    set(&["+pexpire"]);
+    held.renew().await.unwrap();
+    // Without the right on the key beside it a hold is renewed all the same, as long as the semaphore lives.
+    set(&["resetkeys", "~app:*", "~{app:*", "~stanchion_once:*"]);
+    held.renew().await.unwrap();
+    assert!(plain.acquire().await.is_err());
+    assert_eq!(free("app:plain"), "2");
+    set(&["~*{app:*"]);
+    held.release().await.unwrap();
+    assert_eq!(free("app:leased"), "2");
 }
 
 #[tokio::test]

@@ -5,3 +5,6 @@
 extern crate stanchion_tests;
 
 mod latch;
+mod semaphore;
+mod semaphore_time;
+mod support;

@@ -1,7 +1,11 @@
 //! `RPermitExpirableSemaphore` and `LeasedSemaphore`: permits with an id and a lease.
 
+use std::time::Duration;
+
 use serde_json::json;
-use stanchion::{AcquireOptions, Client, LeasedPermit, LeasedSemaphore, LostReason, Renewal};
+use stanchion::{
+    AcquireOptions, Client, IdleExpiry, LeasedPermit, LeasedSemaphore, LostReason, Renewal,
+};
 use stanchion_testkit::{Signal, machine_clock};
 use tokio::task::JoinHandle;
 
@@ -281,4 +285,58 @@ async fn thousands_of_ended_leases_stop_redisson_and_not_us() {
     permit.release().await.unwrap();
     fleet.quiet().await;
     assert_eq!(ours.available().await.unwrap(), 1);
+}
+
+/// A semaphore that ends when nobody uses it: Redisson's leases keep it once we have seen them, and what it changes does not end.
+#[tokio::test]
+async fn an_ephemeral_semaphore_is_used_by_both() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let hour = IdleExpiry::after(Duration::from_secs(3600)).unwrap();
+    let ours = seats(&fleet.rust().await).ephemeral(3, hour);
+    let java = fleet.java("java", Kind::Leased, "seats");
+    let idle = "stanchion_semaphore_idle:{seats}";
+    let left = |key: &str| fleet.int(&["PTTL", key]);
+    let permit = ours.acquire().await.unwrap();
+    let until = left("seats");
+    assert!(until > 3_600_000, "its time, and a lease: {until}");
+    assert!(!java.with("init", json!({"n": 7})).await.bool());
+    let theirs = java.with("acquire", json!({"lease": 7_200_000})).await;
+    assert!(left("seats") <= until, "Redisson knows nothing of it");
+    permit.release().await.unwrap();
+    let permit = ours.acquire().await.unwrap();
+    for key in ["seats", idle, "{seats}:timeout"] {
+        let ttl = left(key);
+        assert!(
+            ttl > 10_700_000 && ttl <= 10_800_000,
+            "that lease, and an hour: {key} {ttl}"
+        );
+    }
+    let endless = java.with("acquire", json!({})).await;
+    assert!(ours.try_acquire().await.unwrap().is_none());
+    assert!(left("seats") > 3_600_000 * 24 * 365);
+    for held in [theirs, endless] {
+        java.with("release", json!({"permit": held.text()}))
+            .await
+            .value();
+    }
+    permit.release().await.unwrap();
+    assert_eq!(java.done("available").await.int(), 3);
+    // What Redisson does to the TTL.
+    for (operation, fields, keeps) in [
+        ("available", json!({}), true),
+        ("setTotal", json!({"n": 4}), true),
+        ("add", json!({"n": 1}), false),
+    ] {
+        assert_eq!(fleet.int(&["PEXPIRE", "seats", "100000"]), 1);
+        java.with(operation, fields).await.value();
+        let ttl = left("seats");
+        assert_eq!(ttl > 0 && ttl <= 100_000, keeps, "{operation}: {ttl}");
+    }
+    assert_eq!(fleet.int(&["EXISTS", idle]), 1);
+    let all = ours.acquire_many(5).await.unwrap();
+    all.release().await.unwrap();
+    assert_eq!((left("seats"), fleet.int(&["EXISTS", idle])), (-1, 0));
+    fleet.at_rest_with(&["seats"]).await;
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
-use stanchion::{Client, Permit, Semaphore};
-use stanchion_testkit::Signal;
+use stanchion::{Client, IdleExpiry, Permit, Semaphore};
+use stanchion_testkit::{Signal, eventually};
 use tokio::task::JoinHandle;
 
 use crate::java::{Jvm, Kind};
@@ -226,7 +227,7 @@ async fn permits_of_the_dead_come_back_by_hand() {
     fleet.at_rest_with(&["seats"]).await;
 }
 
-/// What a semaphore that ends when nobody uses it would have to live with.
+/// What a semaphore that ends when nobody uses it has to live with.
 #[tokio::test]
 async fn redisson_keeps_a_ttl_but_for_a_change_of_the_number() {
     let Some(fleet) = Fleet::start().await else {
@@ -250,4 +251,49 @@ async fn redisson_keeps_a_ttl_but_for_a_change_of_the_number() {
         let ttl = left();
         assert_eq!(ttl > 0 && ttl <= 100_000, keeps, "{operation}: {ttl}");
     }
+}
+
+/// A semaphore that ends when nobody uses it: Redisson's permits keep it once we have seen them, and what it changes does not end.
+#[tokio::test]
+async fn an_ephemeral_semaphore_is_used_by_both() {
+    let Some(fleet) = Fleet::start().await else {
+        return;
+    };
+    let hour = IdleExpiry::after(Duration::from_secs(3600)).unwrap();
+    let ours = seats(&fleet.rust().await).ephemeral(3, hour);
+    let java = fleet.java("java", Kind::Semaphore, "seats");
+    let idle = "stanchion_semaphore_idle:{seats}";
+    let left = || fleet.int(&["PTTL", "seats"]);
+    let one_hour = |ttl: i64| ttl > 3_590_000 && ttl <= 3_600_000;
+    let two = ours.acquire_many(2).await.unwrap();
+    assert!(!java.with("init", json!({"n": 7})).await.bool());
+    assert_eq!(java.done("available").await.int(), 1);
+    let waiter = java.start("acquire", json!({"n": 2}));
+    fleet.waiting(CHANNEL, 1).await;
+    two.release().await.unwrap();
+    java_granted(waiter, SOON).await;
+    // It took them after our last use: nobody knows that they are held.
+    assert!(one_hour(left()), "{}", left());
+    assert!(ours.try_acquire_many(2).await.unwrap().is_none());
+    assert!(left() > 3_600_000 * 24 * 365, "{}", left());
+    java.with("release", json!({"n": 2})).await.value();
+    ours.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(ours.available().await.unwrap(), 3);
+    assert!(one_hour(left()), "{}", left());
+    // One that Java holds for longer than the time outlives it, and comes back as the only one.
+    java.with("acquire", json!({"n": 1})).await.value();
+    for key in ["seats", idle] {
+        assert_eq!(fleet.int(&["PEXPIRE", key, "1"]), 1);
+    }
+    eventually("it ends", || fleet.int(&["EXISTS", "seats", idle]) == 0).await;
+    java.with("release", json!({"n": 1})).await.value();
+    assert_eq!((ours.available().await.unwrap(), left()), (1, -1));
+    assert_eq!(fleet.int(&["DEL", "seats"]), 1);
+    assert!(ours.init(3).await.unwrap());
+    java.with("add", json!({"n": 1})).await.value();
+    assert_eq!((left(), fleet.int(&["EXISTS", idle])), (-1, 1));
+    let all = ours.acquire_many(4).await.unwrap();
+    all.release().await.unwrap();
+    assert_eq!((left(), fleet.int(&["EXISTS", idle])), (-1, 0));
+    fleet.at_rest_with(&["seats"]).await;
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use stanchion::{
-    AcquireError, Client, Lease, LeasedPermit, LeasedSemaphore, Permit, QueryError, ReleaseError,
-    Semaphore,
+    AcquireError, Client, IdleExpiry, Lease, LeasedPermit, LeasedSemaphore, Permit, QueryError,
+    ReleaseError, Semaphore,
 };
 use stanchion_testkit::eventually;
 
@@ -28,6 +28,9 @@ pub const CROWD: &str = "stanchion_semaphore_crowd:{seats}";
 pub const WAKE: &str = "stanchion_semaphore_wake:{seats}";
 /// The number of plain permits, as far as it is known.
 pub const TOTAL: &str = "stanchion_semaphore_total:{seats}";
+
+/// What stands beside a semaphore that ends when nobody uses it.
+pub const IDLE: &str = "stanchion_semaphore_idle:{seats}";
 
 /// Which kind of semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +144,15 @@ impl Seats {
         match self {
             Self::Plain(plain) => Self::Plain(plain),
             Self::Leased(leased) => Self::Leased(leased.with_lease(lease)),
+        }
+    }
+
+    /// See [`Semaphore::ephemeral`].
+    #[must_use]
+    pub fn ephemeral(self, permits: u32, expiry: IdleExpiry) -> Self {
+        match self {
+            Self::Plain(plain) => Self::Plain(plain.ephemeral(permits, expiry)),
+            Self::Leased(leased) => Self::Leased(leased.ephemeral(permits, expiry)),
         }
     }
 

@@ -11,6 +11,7 @@ mod cluster;
 mod deadlocks;
 mod family;
 mod figures;
+mod idle;
 mod rights;
 mod sentinel;
 mod support;

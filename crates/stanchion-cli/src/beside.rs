@@ -27,7 +27,7 @@ pub(crate) enum Part {
 }
 
 /// Prefixes, the kind they show (`None`: several kinds have it), and what they hold.
-const PREFIXES: [(&str, Option<Kind>, Part); 32] = [
+const PREFIXES: [(&str, Option<Kind>, Part); 33] = [
     ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
     ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
     ("stanchion_fair_waiters", Some(Kind::Fair), Part::Mark),
@@ -62,6 +62,7 @@ const PREFIXES: [(&str, Option<Kind>, Part); 32] = [
     ("stanchion_semaphore_slow", None, Part::Rest),
     ("stanchion_semaphore_crowd", None, Part::Crowd),
     ("stanchion_semaphore_wake", None, Part::Rest),
+    ("stanchion_semaphore_idle", None, Part::Rest),
     ("stanchion_latch_deleted", Some(Kind::Latch), Part::Mark),
     ("stanchion_latch_idle", Some(Kind::Latch), Part::Mark),
 ];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::millis::whole_millis;
 
-/// The time after which a latch ends that nobody uses: 1 s to 365 days, whole milliseconds.
+/// The time after which a latch or a semaphore ends that nobody uses: 1 s to 365 days, whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdleExpiry(Duration);
 

@@ -1,12 +1,12 @@
 //! The keys of one semaphore.
 
-use stanchion_core::primitive::{Arg, Call, Handle, Line, Operation, ServerLine};
-use stanchion_core::{InvalidName, Name};
+use stanchion_core::primitive::{Arg, Call, Handle, Line, Operation, ServerLine, whole_millis};
+use stanchion_core::{IdleExpiry, InvalidName, Name};
 
 use crate::scripts::pool;
 
 /// The keys and the channel of a semaphore of either kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// The number of free permits.
     pub(crate) name: Name,
@@ -19,6 +19,26 @@ pub(crate) struct Keys {
     pub(crate) slow: Vec<u8>,
     /// The total of plain permits, where it is known. Leased permits need none: the name again.
     pub(crate) total: Vec<u8>,
+    /// The key beside a semaphore that ends when nobody uses it.
+    pub(crate) idle: Vec<u8>,
+    /// For how long each question of a waiter keeps such a semaphore, in ms.
+    pub(crate) kept: u64,
+    /// What a handle makes of a missing semaphore; `None`: nothing.
+    pub(crate) ephemeral: Option<Ephemeral>,
+}
+
+/// A semaphore that ends when nobody uses it, as a handle makes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ephemeral {
+    pub(crate) permits: u32,
+    pub(crate) expiry: IdleExpiry,
+}
+
+impl Ephemeral {
+    /// The argument `made` of the scripts.
+    pub(crate) fn text(self) -> String {
+        format!("{} {}", self.expiry.millis(), self.permits)
+    }
 }
 
 impl Keys {
@@ -37,7 +57,12 @@ impl Keys {
     }
 
     fn new(handle: &Handle, name: Name, held: Vec<u8>, total: Vec<u8>) -> Self {
+        // A waiter asks again within these two, or gives up; twice, so that no question comes at the end.
+        let asks = handle.poll_interval() + handle.outage_tolerance();
         Self {
+            idle: name.prefixed_alone("stanchion_semaphore_idle"),
+            kept: whole_millis(asks.saturating_mul(2)),
+            ephemeral: None,
             crowd: Line::of_family(
                 handle,
                 &name,
@@ -53,6 +78,15 @@ impl Keys {
         }
     }
 
+    /// The key beside plain permits that end, for a script that looks after both kinds; of leased ones the name, which means none.
+    pub(crate) fn idle_of_plain(&self) -> &[u8] {
+        if self.is_leased() {
+            self.name.as_bytes()
+        } else {
+            &self.idle
+        }
+    }
+
     /// The keys of the scripts that give permits back.
     pub(crate) fn releasing(&self) -> [&[u8]; 5] {
         let Line {
@@ -65,6 +99,16 @@ impl Keys {
     pub(crate) fn alone(&self) -> [&[u8]; 5] {
         let name = self.name.as_bytes();
         [name, &self.held, name, name, name]
+    }
+
+    /// What a script is to make of a missing semaphore; empty: nothing.
+    pub(crate) fn made(&self) -> String {
+        self.ephemeral.map(Ephemeral::text).unwrap_or_default()
+    }
+
+    /// Whether its permits have leases.
+    fn is_leased(&self) -> bool {
+        self.total == self.name.as_bytes()
     }
 
     /// The arguments by which a script tells those who wait: the channel, and the command that publishes.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
 use stanchion_core::{
-    Acquire, AcquireError, AcquireOptions, Acquiring, Client, Events, Guard, InvalidName, Lease,
-    Name, QueryError, Rejection,
+    Acquire, AcquireError, AcquireOptions, Acquiring, Client, Events, Guard, IdleExpiry,
+    InvalidName, Lease, Name, QueryError, Rejection,
 };
 
 use crate::danger::LeasedDanger;
@@ -73,13 +73,54 @@ impl LeasedSemaphore {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let handle = Handle::of(client);
         let keys = Keys::leased(&handle, name)?;
-        let pool = Pool::new(handle, keys);
+        Ok(Self::over(Pool::new(handle, keys), Lease::default()))
+    }
+
+    fn over(pool: Pool, lease: Lease) -> Self {
         let one = Arc::new(Description {
             keys: Arc::clone(&pool.keys),
             permits: 1,
         });
-        let lease = Lease::default();
-        Ok(Self { pool, one, lease })
+        Self { pool, one, lease }
+    }
+
+    /// Returns the same semaphore as one that needs no [`init`](Self::init) and ends when nobody uses it: every call by this handle that finds
+    /// none makes it with `permits` permits, and when nobody has used it for the time of `expiry`, all its keys go. For names that
+    /// come and go, such as one for each customer. Off by default, as with Redisson.
+    ///
+    /// The time belongs to the semaphore, not to the handle: the call that makes it decides, and every acquire, renewal, change and
+    /// [`init`](Self::init) by any handle of any process begins it anew. A semaphore that exists is not changed. One of which a permit is
+    /// held, or that a process of ours waits for, is kept, whatever the time. After a release it ends when the time has passed since the end that the lease
+    /// had: so up to a lease later, and the same when the last holder dies. Other handles find a missing semaphore without permits,
+    /// this one with all free ([`available`](Self::available), [`total`](Self::total)).
+    ///
+    /// Redisson's acquires and releases neither begin the time anew nor keep the semaphore until our next acquire: do not use it where Java's leases
+    /// are longer than the time. Where Java makes it or changes its number (`addPermits`), it does not end any more.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stanchion_semaphore::Client::connect("memory://leasedsemaphore-ephemeral").await?;
+    /// use stanchion_semaphore::{IdleExpiry, LeasedSemaphore};
+    ///
+    /// let hour = IdleExpiry::after(Duration::from_secs(3600))?;
+    /// let reports = LeasedSemaphore::new(&client, "reports:4711")?.ephemeral(3, hour);
+    /// let permit = reports.acquire().await?; // makes it
+    /// permit.release().await?; // an hour and a lease after the last of these calls it is gone
+    /// # assert_eq!(reports.total().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// More than 2³¹ − 1 permits are refused by the calls, with [`Rejection::InvalidOption`].
+    ///
+    /// # On the wire
+    /// A TTL of the string `name` and of the leases, and `stanchion_semaphore_idle:{name}` with the same: the time.
+    #[must_use]
+    pub fn ephemeral(self, permits: u32, expiry: IdleExpiry) -> Self {
+        Self::over(self.pool.ephemeral(permits, expiry), self.lease)
     }
 
     /// Sets the lease of acquires whose options name none. Default 30 s.
@@ -386,7 +427,9 @@ impl LeasedSemaphore {
     pub async fn status(&self) -> Result<LeasedStatus, QueryError> {
         let (call, crowd) = (status(&self.pool.keys, LISTED), &self.pool.keys.crowd);
         let (reply, waiting_processes) = self.pool.handle.status(&call, crowd, None).await?;
-        let status = LeasedStatus::read(&reply).ok_or_else(|| unexpected(&reply))?;
+        let status = LeasedStatus::read(&reply)
+            .ok_or_else(|| unexpected(&reply))?
+            .or_unmade(self.pool.unmade());
         Ok(LeasedStatus {
             waiting_processes,
             ..status
@@ -427,7 +470,8 @@ impl LeasedSemaphore {
     async fn numbers(&self) -> Result<LeasedStatus, QueryError> {
         let call = status(&self.pool.keys, 0);
         let reply = self.pool.handle.query(&call, Resend::UntilAnswered).await?;
-        LeasedStatus::read(&reply).ok_or_else(|| unexpected(&reply))
+        let status = LeasedStatus::read(&reply).ok_or_else(|| unexpected(&reply))?;
+        Ok(status.or_unmade(self.pool.unmade()))
     }
 
     /// Sets the total number of permits, held ones included, and returns the previous total. If more are held, no holder

@@ -52,9 +52,10 @@ pub use plain::Semaphore;
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
     ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, Guard, HoldMode,
-    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameHolder, NameRule,
-    NameState, Outage, Owner, QueryError, Rejection, ReleaseError, ReleaseRequest, RenewError,
-    Renewal, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
+    IdleExpiry, InvalidIdleExpiry, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment,
+    Name, NameHolder, NameRule, NameState, Outage, Owner, QueryError, Rejection, ReleaseError,
+    ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl,
+    ShutdownReport, WireOwner,
 };
 pub use status::{HeldPermit, LeasedStatus, PermitHolder, SemaphoreStatus};
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Handle, Resend, Synchronizer, unexpected};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Client, Events, InvalidName, Lease, Name, QueryError, Rejection,
+    AcquireError, AcquireOptions, Client, Events, IdleExpiry, InvalidName, Lease, Name, QueryError,
+    Rejection,
 };
 
 use crate::danger::SemaphoreDanger;
@@ -64,12 +65,55 @@ impl Semaphore {
     pub fn new(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
         let handle = Handle::of(client);
         let keys = Keys::plain(&handle, name)?;
-        let pool = Pool::new(handle, keys);
+        Ok(Self::over(Pool::new(handle, keys)))
+    }
+
+    fn over(pool: Pool) -> Self {
         let one = Arc::new(Description {
             keys: Arc::clone(&pool.keys),
             permits: 1,
         });
-        Ok(Self { pool, one })
+        Self { pool, one }
+    }
+
+    /// Returns the same semaphore as one that needs no [`init`](Self::init) and ends when nobody uses it: every call by this handle that finds
+    /// none makes it with `permits` permits, and when none of them is held and nobody has used it for the time of `expiry`, all its keys
+    /// go. For names that come and go, such as one for each customer. Off by default, as with Redisson.
+    ///
+    /// The time belongs to the semaphore, not to the handle: the call that makes it decides, and every acquire, release, change and
+    /// [`init`](Self::init) by any handle of any process begins it anew. A semaphore that exists is not changed. One of which a permit is
+    /// held, or that a process of ours waits for, is kept, whatever the time; **also by the permit of a process that has died**, until an
+    /// operator [gives it back](SemaphoreDanger::reclaim). Other handles find a missing semaphore without permits, this one with all
+    /// free ([`available`](Self::available)).
+    ///
+    /// Redisson's acquires and releases neither begin the time anew nor keep the semaphore: do not use it where Java holds a permit for longer
+    /// than the time. Where Java makes it or changes its number (`addPermits`, `drainPermits`), it does not end any more.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = stanchion_semaphore::Client::connect("memory://semaphore-ephemeral").await?;
+    /// use stanchion_semaphore::{IdleExpiry, Semaphore};
+    ///
+    /// let hour = IdleExpiry::after(Duration::from_secs(3600))?;
+    /// let imports = Semaphore::new(&client, "imports:4711")?.ephemeral(3, hour);
+    /// let permit = imports.acquire().await?; // makes it
+    /// permit.release().await?; // an hour after the last of these calls it is gone
+    /// # assert_eq!(imports.available().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// More than 2³¹ − 1 permits are refused by the calls, with [`Rejection::InvalidOption`].
+    ///
+    /// # On the wire
+    /// A TTL of the string `name`, and `stanchion_semaphore_idle:{name}` with the same: the time, the number of permits, and until when one who
+    /// waits keeps it.
+    #[must_use]
+    pub fn ephemeral(self, permits: u32, expiry: IdleExpiry) -> Self {
+        Self::over(self.pool.ephemeral(permits, expiry))
     }
 
     /// Returns the name, key prefix included.
@@ -232,7 +276,9 @@ impl Semaphore {
     pub async fn available(&self) -> Result<i64, QueryError> {
         let call = status(&self.pool.keys, false);
         let reply = self.pool.handle.query(&call, Resend::UntilAnswered).await?;
-        let status = SemaphoreStatus::read(&reply).ok_or_else(|| unexpected(&reply))?;
+        let status = SemaphoreStatus::read(&reply)
+            .ok_or_else(|| unexpected(&reply))?
+            .or_unmade(self.pool.unmade());
         Ok(status.available)
     }
 
@@ -265,7 +311,9 @@ impl Semaphore {
     pub async fn status(&self) -> Result<SemaphoreStatus, QueryError> {
         let (call, crowd) = (status(&self.pool.keys, true), &self.pool.keys.crowd);
         let (reply, waiting_processes) = self.pool.handle.status(&call, crowd, None).await?;
-        let status = SemaphoreStatus::read(&reply).ok_or_else(|| unexpected(&reply))?;
+        let status = SemaphoreStatus::read(&reply)
+            .ok_or_else(|| unexpected(&reply))?
+            .or_unmade(self.pool.unmade());
         Ok(SemaphoreStatus {
             waiting_processes,
             ..status

@@ -6,9 +6,11 @@ use std::time::Duration;
 use stanchion_core::primitive::{
     Call, Handle, Hold, Operation, Reply, Resend, Synchronizer, unexpected,
 };
-use stanchion_core::{AcquireError, AcquireOptions, Lease, Outage, QueryError, Rejection};
+use stanchion_core::{
+    AcquireError, AcquireOptions, IdleExpiry, Lease, Outage, QueryError, Rejection,
+};
 
-use crate::keys::Keys;
+use crate::keys::{Ephemeral, Keys};
 use crate::scripts::pool;
 
 /// The largest number of permits: Java's has 32 bits.
@@ -27,6 +29,20 @@ impl Pool {
             handle,
             keys: Arc::new(keys),
         }
+    }
+
+    /// The same, of a semaphore that is made when it is missing, and ends when nobody uses it.
+    pub(crate) fn ephemeral(self, permits: u32, expiry: IdleExpiry) -> Self {
+        let keys = Keys {
+            ephemeral: Some(Ephemeral { permits, expiry }),
+            ..(*self.keys).clone()
+        };
+        Self::new(self.handle, keys)
+    }
+
+    /// The permits of a semaphore that is missing: those with which this handle makes it.
+    pub(crate) fn unmade(&self) -> u32 {
+        self.keys.ephemeral.map_or(0, |it| it.permits)
     }
 
     pub(crate) async fn init(&self, permits: u32) -> Result<bool, QueryError> {
@@ -66,6 +82,7 @@ impl Pool {
         &self,
         call: impl FnOnce(&Operation) -> Call,
     ) -> Result<i64, QueryError> {
+        countable(self.unmade())?;
         let call = call(&self.handle.operation());
         let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
         match reply.as_array().unwrap_or_default() {
@@ -110,7 +127,7 @@ impl Pool {
                 "owner: permits are not re-entered, every acquire takes others".into(),
             ))
         } else {
-            sync
+            counted(self.unmade()).and(sync)
         };
         sync.map_err(|rejection| AcquireError::Rejected {
             name: self.keys.name.clone(),
@@ -141,13 +158,15 @@ pub(crate) const fn most() -> u32 {
 }
 
 pub(crate) fn countable(permits: u32) -> Result<u32, QueryError> {
+    counted(permits).map_err(|rejection| QueryError::Rejected { rejection })
+}
+
+fn counted(permits: u32) -> Result<u32, Rejection> {
     if permits <= MOST {
         Ok(permits)
     } else {
         let rule = format!("{permits} permits: a semaphore has at most {MOST}, as Redisson's");
-        Err(QueryError::Rejected {
-            rejection: invalid(rule),
-        })
+        Err(invalid(rule))
     }
 }
 

@@ -67,6 +67,14 @@ impl SemaphoreStatus {
             waiting_processes: None,
         })
     }
+
+    /// The state as a handle sees it that would make a missing semaphore with so many permits.
+    pub(crate) fn or_unmade(mut self, permits: u32) -> Self {
+        if !self.exists {
+            self.available = permits.into();
+        }
+        self
+    }
 }
 
 /// The state of a semaphore of leased permits when the server answered. It may have changed since.
@@ -143,6 +151,15 @@ impl LeasedStatus {
             permits: permits.into_iter().flatten().collect(),
             waiting_processes: None,
         })
+    }
+
+    /// The state as a handle sees it that would make a missing semaphore with so many permits.
+    pub(crate) fn or_unmade(mut self, permits: u32) -> Self {
+        if !self.exists {
+            self.available = permits.into();
+            self.total = permits.into();
+        }
+        self
     }
 }
 

@@ -6,6 +6,7 @@
 -- KEYS[3]  line     list        see line.lua
 -- KEYS[4]  crowd    sorted set  see crowd.lua
 -- KEYS[5]  wake     hash        see crowd.lua
+-- KEYS[6]  idle     string      see idle.lua
 -- ARGV[1]  to         ids of 16 bytes each, concatenated: those that the new owner gets
 -- ARGV[2]  lease      milliseconds, of the new owner
 -- ARGV[3]  not_after  server time in microseconds; later this is a plain release
@@ -28,13 +29,17 @@ end
 local from = ids_in(ARGV[4])
 -- Checked before anything is removed: permits that cannot be given back would be lost (R16).
 local free = free_in(KEYS[1])
+-- @crowd.lua
+-- Before anything is removed: refused, it has done nothing, and no lease outlasts the semaphore.
+local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = false }
+local idle = idle_of(it)
+if idle then used(it, idle, free, idle.ms + ARGV[2]) end
 -- ZREM tests and decides, and passes at maxmemory (R8).
 local removed = redis.call('ZREM', KEYS[2], unpack(from))
 if removed == 0 then return -2 end
 local time = redis.call('TIME')
 local us = time[1] * 1000000 + time[2]
 local late = us > ARGV[3] + 0
--- @crowd.lua
 local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[5], publish = ARGV[6] }
 -- Below zero: the total was lowered, and what comes back is nobody's.
 if not late and removed == #from and free >= 0 and is_nobody_else(to, ARGV[7], us) then

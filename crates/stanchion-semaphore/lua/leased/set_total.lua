@@ -7,10 +7,12 @@
 -- KEYS[4]  line       list        see line.lua
 -- KEYS[5]  crowd      sorted set  see crowd.lua
 -- KEYS[6]  wake       hash        see crowd.lua
+-- KEYS[7]  idle       string      see idle.lua
 -- ARGV[1]  total
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
 -- ARGV[4]  publish    PUBLISH or SPUBLISH
+-- ARGV[5]  made       "<ms> <permits>": make a missing semaphore first, which ends; otherwise empty
 --
 -- Returns  { 1 done, the previous total }, { -1 late, 0 }
 -- Replay   the once key has the result
@@ -18,9 +20,12 @@
 -- Cost     O(1)
 local answer = before(KEYS[3], ARGV[2])
 if answer then return answer end
-local free = free_in(KEYS[1])
+local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[7], plain = false }
+local free, exists = free_in(KEYS[1])
+if not exists and ARGV[5] ~= '' then free = make(it, ARGV[5]) end
 local total = free + redis.call('ZCARD', KEYS[2])
 free = redis.call('INCRBY', KEYS[1], ARGV[1] - total)
+touch(it, free)
 answer = done(KEYS[3], ARGV[2], total)
 if ARGV[1] + 0 > total then announce({ line = KEYS[4], crowd = KEYS[5], wake = KEYS[6], base = ARGV[3], publish = ARGV[4] }, free) end
 return answer

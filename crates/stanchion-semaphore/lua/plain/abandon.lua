@@ -6,6 +6,7 @@
 -- KEYS[3]  line     list        see line.lua
 -- KEYS[4]  crowd    sorted set  see crowd.lua
 -- KEYS[5]  wake     hash        see crowd.lua
+-- KEYS[6]  idle     string      see idle.lua
 -- ARGV[1]  owner
 -- ARGV[2]  permits  those it asked for
 -- ARGV[3]  channel
@@ -27,4 +28,6 @@ if held == 1 and exists then
 elseif left == 0 then
   return -2
 end
+-- Errors do not undo a release (R15).
+if exists then pcall(touch, { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = true }, free) end
 return announce({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }, free)

@@ -6,6 +6,7 @@
 -- KEYS[3]  line     list        see line.lua
 -- KEYS[4]  crowd    sorted set  see crowd.lua
 -- KEYS[5]  wake     hash        see crowd.lua
+-- KEYS[6]  idle     string      see idle.lua. A semaphore that ends lives on while a permit is held, whoever holds it
 -- ARGV[1]  to         the owner that gets them
 -- ARGV[2]  not_after  server time in microseconds; later this is a plain release
 -- ARGV[3]  from       the owner that gives them up
@@ -44,5 +45,7 @@ if type(free) ~= 'number' then
   redis.pcall('HSET', KEYS[2], ARGV[3], ARGV[4])
   return free
 end
+-- Errors do not undo a release (R15).
+pcall(touch, { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = true }, free)
 announce(to, free)
 return late and -1 or -3

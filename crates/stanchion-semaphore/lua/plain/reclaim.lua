@@ -11,6 +11,7 @@
 -- KEYS[5]  line       list        see line.lua
 -- KEYS[6]  crowd      sorted set  see crowd.lua
 -- KEYS[7]  wake       hash        see crowd.lua
+-- KEYS[8]  idle       string      see idle.lua
 -- ARGV[1]  owner
 -- ARGV[2]  not_after  server time in microseconds; later the script refuses
 -- ARGV[3]  channel
@@ -29,7 +30,9 @@ if not exists then
 end
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 if not held then return done(KEYS[3], ARGV[2], 0) end
-local total, sum = redis.call('GET', KEYS[4]), free
+local it = { free = KEYS[1], held = KEYS[2], idle = KEYS[8], plain = true }
+local idle = idle_of(it)
+local total, sum = idle and idle.total or redis.call('GET', KEYS[4]), free
 -- First, because it passes at maxmemory and lets the rest pass (R8).
 redis.call('HDEL', KEYS[2], ARGV[1])
 local given = held + 0
@@ -38,6 +41,7 @@ if total then
   given = math.max(0, math.min(given, total - sum))
 end
 if given > 0 then free = redis.call('INCRBY', KEYS[1], given) end
+if idle then used(it, idle, free, 0) end
 answer = done(KEYS[3], ARGV[2], given)
 if given > 0 then announce({ line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }, free) end
 return answer

@@ -6,7 +6,8 @@
 -- KEYS[3]  line     list        see line.lua
 -- KEYS[4]  crowd    sorted set  see crowd.lua
 -- KEYS[5]  wake     hash        see crowd.lua
--- The last three are KEYS[1] again in a slot in migration, where they may be on another node: the crowd is told later
+-- KEYS[6]  idle     string      see idle.lua
+-- The last four are KEYS[1] again in a slot in migration, where they may be on another node: the crowd is told later
 -- ARGV[1]  owner
 -- ARGV[2]  permits  those it holds
 -- ARGV[3]  channel  not a KEY: it would need a right on a key of that name (R14)
@@ -29,13 +30,17 @@ if type(free) ~= 'number' then
   redis.pcall('HSET', KEYS[2], ARGV[1], ARGV[2])
   return free
 end
--- Java cannot read a negative number.
-if free <= 0 then return 0 end
 -- The common case, without the functions for those who wait.
-if KEYS[4] == KEYS[1] or redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
+local alone = KEYS[4] == KEYS[1]
+if free > 0 and (alone or redis.call('EXISTS', KEYS[4], KEYS[5], KEYS[6]) == 0) then
   local told = redis.pcall(ARGV[4], ARGV[3], free)
   return type(told) == 'number' and told or -1
 end
+-- Java cannot read a negative number.
+if alone then return 0 end
 -- @crowd.lua
+-- Errors do not undo a release (R15).
+pcall(touch, { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = true }, free)
+if free <= 0 then return 0 end
 local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }
 return give_back(to, free, string.sub(ARGV[1], 1, 36))

@@ -6,6 +6,7 @@
 -- KEYS[3]  line   list    see line.lua
 -- KEYS[4]  slow   hash    see line.lua
 -- KEYS[5]  total  string  see total.lua; none if it is the semaphore's own key
+-- KEYS[6]  idle   string  see idle.lua
 -- ARGV[1]  channel
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 --
@@ -15,6 +16,6 @@
 -- Cost     O(holders)
 free_in(KEYS[1])
 local deleted = redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
-redis.call('DEL', KEYS[4], KEYS[5])
+redis.call('DEL', KEYS[4], KEYS[5], KEYS[6])
 redis.pcall(ARGV[2], ARGV[1] .. ':held', 'gone')
 return deleted > 0 and 1 or 0

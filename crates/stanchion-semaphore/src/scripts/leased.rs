@@ -13,26 +13,26 @@ use crate::ids::PermitId;
 use crate::keys::Keys;
 use crate::status::LeasedStatus;
 
-static ACQUIRE: Script<6, 10> = script!(
+static ACQUIRE: Script<7, 12> = script!(
     "leased/acquire",
-    "pool/free.lua" "leased/acquire.lua" => crowded with "pool/refused.lua"
+    "pool/free.lua" "leased/acquire.lua" => crowded with "pool/refused.lua" with "pool/idle.lua"
 );
 static RELEASE: Script<5, 4> = script!(
     "leased/release",
     "pool/free.lua" "leased/release.lua" => crowded
 );
-static HAND_OFF: Script<5, 8> = script!(
+static HAND_OFF: Script<6, 8> = script!(
     "leased/hand_off",
-    "pool/free.lua" "leased/hand_off.lua" => crowded
+    "pool/free.lua" "leased/hand_off.lua" => crowded with "pool/idle.lua"
 );
 static ABANDON: Script<5, 4> = script!(
     "leased/abandon",
     "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "leased/abandon.lua"
 );
-static RENEW: Script<1, 3> = script!("leased/renew", "leased/renew.lua");
-static SET_TOTAL: Script<6, 4> = script!(
+static RENEW: Script<3, 3> = script!("leased/renew", "pool/idle.lua" "leased/renew.lua");
+static SET_TOTAL: Script<7, 5> = script!(
     "leased/set_total",
-    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "leased/set_total.lua"
+    "pool/free.lua" "pool/idle.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "leased/set_total.lua"
 );
 static RECLAIM: Script<6, 4> = script!(
     "leased/reclaim",
@@ -92,6 +92,7 @@ impl Synchronizer for Description {
     fn acquire(&self, request: &Request<'_>) -> Call {
         let ids = PermitId::joined(request.owner, self.permits);
         let [base, publish] = self.keys.common();
+        let made = self.keys.made();
         ACQUIRE.call(
             [
                 self.keys.name.as_bytes(),
@@ -100,6 +101,7 @@ impl Synchronizer for Description {
                 &self.keys.crowd.line,
                 &self.keys.crowd.wake,
                 &self.keys.slow,
+                &self.keys.idle,
             ],
             [
                 request.owner.as_str().into(),
@@ -112,6 +114,8 @@ impl Synchronizer for Description {
                 publish,
                 super::client(&self.keys, request),
                 super::flags(request).into(),
+                self.keys.kept.into(),
+                made.as_str().into(),
             ],
         )
     }
@@ -144,14 +148,20 @@ impl Synchronizer for Description {
     }
 
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
+        let keys = &*self.keys;
+        let leases = || keys.held.clone();
         let renewal = |index| {
-            RENEW.item(
-                [self.keys.held.clone()],
-                [
-                    PermitId::of(owner, index).as_bytes().to_vec(),
-                    lease.millis().to_string().into_bytes(),
-                ],
-            )
+            let args = [
+                PermitId::of(owner, index).as_bytes().to_vec(),
+                lease.millis().to_string().into_bytes(),
+            ];
+            let alone = RENEW.item([leases(), leases(), leases()], args.clone());
+            RENEW
+                .item(
+                    [leases(), keys.name.as_bytes().to_vec(), keys.idle.clone()],
+                    args,
+                )
+                .or_in_parts([alone])
         };
         (0..self.permits).map(renewal).collect()
     }
@@ -177,9 +187,11 @@ impl Synchronizer for Description {
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
         let [given, got] = [from, to.owner].map(|owner| PermitId::joined(owner, self.permits));
-        let [base, publish] = self.keys.common();
+        let keys = &*self.keys;
+        let [free, leases, line, crowd, wake] = keys.releasing();
+        let [base, publish] = keys.common();
         HAND_OFF.call(
-            self.keys.releasing(),
+            [free, leases, line, crowd, wake, &keys.idle],
             [
                 got.as_slice().into(),
                 to.lease.millis().into(),
@@ -198,12 +210,21 @@ pub(crate) fn set_total(keys: &Keys, total: u32, operation: &Operation) -> Call 
     let [free, held, line, crowd, wake] = keys.releasing();
     let [base, publish] = keys.common();
     SET_TOTAL.call(
-        [free, held, &keys.once(operation), line, crowd, wake],
+        [
+            free,
+            held,
+            &keys.once(operation),
+            line,
+            crowd,
+            wake,
+            &keys.idle,
+        ],
         [
             u64::from(total).into(),
             operation.not_after.into(),
             base,
             publish,
+            keys.made().as_str().into(),
         ],
     )
 }

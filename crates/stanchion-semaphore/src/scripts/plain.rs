@@ -12,25 +12,25 @@ use super::script;
 use crate::keys::Keys;
 use crate::status::SemaphoreStatus;
 
-static ACQUIRE: Script<6, 8> = script!(
+static ACQUIRE: Script<7, 10> = script!(
     "semaphore/acquire",
-    "pool/free.lua" "plain/acquire.lua" => crowded with "pool/refused.lua"
+    "pool/free.lua" "plain/acquire.lua" => crowded with "pool/refused.lua" with "pool/idle.lua"
 );
-static RELEASE: Script<5, 4> = script!(
+static RELEASE: Script<6, 4> = script!(
     "semaphore/release",
-    "pool/free.lua" "plain/release.lua" => crowded
+    "pool/free.lua" "plain/release.lua" => crowded with "pool/idle.lua"
 );
-static HAND_OFF: Script<5, 7> = script!(
+static HAND_OFF: Script<6, 7> = script!(
     "semaphore/hand_off",
-    "pool/free.lua" "plain/hand_off.lua" => crowded
+    "pool/free.lua" "plain/hand_off.lua" => crowded with "pool/idle.lua"
 );
-static ABANDON: Script<5, 4> = script!(
+static ABANDON: Script<6, 4> = script!(
     "semaphore/abandon",
-    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "plain/abandon.lua"
+    "pool/free.lua" "pool/idle.lua" "pool/line.lua" "pool/crowd.lua" "plain/abandon.lua"
 );
-static RECLAIM: Script<7, 4> = script!(
+static RECLAIM: Script<8, 4> = script!(
     "semaphore/reclaim",
-    "pool/free.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "plain/reclaim.lua"
+    "pool/free.lua" "pool/idle.lua" "pool/line.lua" "pool/crowd.lua" "pool/once.lua" "plain/reclaim.lua"
 );
 static STATUS: Script<2, 1> = script!("semaphore/status", "pool/free.lua" "plain/status.lua");
 
@@ -92,6 +92,7 @@ impl Synchronizer for Description {
 
     fn acquire(&self, request: &Request<'_>) -> Call {
         let [base, publish] = self.keys.common();
+        let made = self.keys.made();
         ACQUIRE.call(
             [
                 self.keys.name.as_bytes(),
@@ -100,6 +101,7 @@ impl Synchronizer for Description {
                 &self.keys.crowd.line,
                 &self.keys.crowd.wake,
                 &self.keys.slow,
+                &self.keys.idle,
             ],
             [
                 request.owner.as_str().into(),
@@ -110,20 +112,30 @@ impl Synchronizer for Description {
                 publish,
                 super::client(&self.keys, request),
                 super::flags(request).into(),
+                self.keys.kept.into(),
+                made.as_str().into(),
             ],
         )
     }
 
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        Some(RELEASE.call(self.keys.releasing(), self.returned(owner)))
+        let keys = &*self.keys;
+        let [free, ledger, line, crowd, wake] = keys.releasing();
+        let keys = [free, ledger, line, crowd, wake, &keys.idle];
+        Some(RELEASE.call(keys, self.returned(owner)))
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
-        Some(RELEASE.call(self.keys.alone(), self.returned(owner)))
+        let [free, ledger, ..] = self.keys.releasing();
+        let keys = [free, ledger, free, free, free, free];
+        Some(RELEASE.call(keys, self.returned(owner)))
     }
 
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        Some(ABANDON.call(self.keys.releasing(), self.returned(owner)))
+        let keys = &*self.keys;
+        let [free, ledger, line, crowd, wake] = keys.releasing();
+        let keys = [free, ledger, line, crowd, wake, &keys.idle];
+        Some(ABANDON.call(keys, self.returned(owner)))
     }
 
     fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
@@ -146,9 +158,11 @@ impl Synchronizer for Description {
 
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
+        let keys = &*self.keys;
+        let [free, ledger, line, crowd, wake] = keys.releasing();
         let [owner, permits, base, publish] = self.returned(from);
         HAND_OFF.call(
-            self.keys.releasing(),
+            [free, ledger, line, crowd, wake, &keys.idle],
             [
                 to.owner.as_str().into(),
                 to.not_after.into(),
@@ -174,6 +188,7 @@ pub(crate) fn reclaim(keys: &Keys, owner: &str, operation: &Operation) -> Call {
             line,
             crowd,
             wake,
+            &keys.idle,
         ],
         [owner.into(), operation.not_after.into(), base, publish],
     )

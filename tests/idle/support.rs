@@ -1,0 +1,75 @@
+//! What the tests of semaphores share.
+
+use std::time::Duration;
+
+use stanchion::{AcquireError, Client, IdleExpiry};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use stanchion_tests::permits::{IDLE, Kind, LEASES, NAME, Seat, Seats};
+use tokio::task::JoinHandle;
+
+/// Longer than any test on a real server takes.
+pub(crate) const LONG: i64 = 1_000_000;
+/// The lease by default.
+pub(crate) const LEASE: i64 = 30_000;
+/// For how long a waiter's question keeps a semaphore, by default.
+pub(crate) const KEPT: i64 = 70_000;
+/// While a plain permit is held.
+pub(crate) const YEARS: i64 = 9 * 365 * 86_400_000;
+
+pub(crate) fn after(ms: i64) -> IdleExpiry {
+    IdleExpiry::after(Duration::from_millis(ms.cast_unsigned())).unwrap()
+}
+
+/// Of three permits.
+pub(crate) fn ephemeral(kind: Kind, client: &Client, idle: i64) -> Seats {
+    kind.on(client).ephemeral(3, after(idle))
+}
+
+pub(crate) fn waiting(seats: &Seats, n: u32) -> JoinHandle<Result<Seat, AcquireError>> {
+    let seats = seats.clone();
+    tokio::spawn(async move { seats.acquire(n).await })
+}
+
+pub(crate) fn ttl(world: &World, key: &str) -> i64 {
+    world.admin(&["PTTL", key]).parse().unwrap()
+}
+
+/// Asserts that the semaphore ends in `ms`, or up to 5 s before, and what stands beside it at the same time.
+#[track_caller]
+pub(crate) fn ends_in(world: &World, ms: i64) {
+    for key in [NAME, IDLE] {
+        let left = ttl(world, key);
+        assert!(left <= ms && left > ms - 5000, "{key}: {left}, not {ms}");
+    }
+}
+
+/// Asserts that the semaphore does not end, and that nothing says that it would.
+#[track_caller]
+pub(crate) fn stays(world: &World) {
+    assert_eq!((ttl(world, NAME), ttl(world, IDLE)), (-1, -2));
+}
+
+/// Shortens the TTL of the semaphore, as if time had passed.
+pub(crate) fn age(world: &World, to: i64) {
+    for key in [NAME, IDLE] {
+        assert_eq!(world.admin(&["PEXPIRE", key, &to.to_string()]), "1");
+    }
+    let _ = world.admin(&["PEXPIRE", LEASES, &to.to_string()]);
+}
+
+pub(crate) fn clear(world: &World) {
+    let _ = world.admin(&["FLUSHALL"]);
+}
+
+/// Nothing of the semaphore is left but what ends within seconds by itself.
+pub(crate) async fn is_gone(world: &World) {
+    eventually("only marks of operations are left", || {
+        let brief = ["stanchion_once:", "stanchion_semaphore_wake:"];
+        world
+            .keys()
+            .iter()
+            .all(|key| brief.iter().any(|it| key.starts_with(it)))
+    })
+    .await;
+}
