@@ -1,17 +1,18 @@
 //! Rate limiters and token buckets: grants, bookings, refunds, and what is given back by those who gave up.
 
+mod judge;
+
 use std::time::Duration;
 
 use stanchion::embedded::{Engine, Reply};
 use stanchion::{AcquireError, Attempt, Grant, Limit, LimitError, Quota, RateLimiter, TokenBucket};
 use tokio::time::{sleep, timeout};
 
-use super::{Play, explain, progress};
-use crate::deeds::{Call, Deed, Pending, Saw};
+use super::Play;
+use crate::deeds::{Call, Pending, Saw};
 use crate::held::OPERATION;
 use crate::ledger::Ledger;
 use crate::scenario::Scenario;
-use crate::simulate::Finished;
 use crate::work::Worker;
 
 pub(crate) const LIMITER: Play = Play {
@@ -19,7 +20,7 @@ pub(crate) const LIMITER: Play = Play {
         Ok(limiter) => Box::pin(use_it(worker, Api::Limiter(limiter))),
         Err(_) => unreachable!("a name of letters"),
     },
-    judge,
+    judge: judge::judge,
     look: Some(look),
     // Until they have been idle for an hour.
     stays: |_, key, _| key == NAME || key.starts_with(&format!("{{{NAME}}}:")),
@@ -30,7 +31,7 @@ pub(crate) const BUCKET: Play = Play {
         Ok(bucket) => Box::pin(use_it(worker, Api::Bucket(bucket))),
         Err(_) => unreachable!("a name of letters"),
     },
-    judge,
+    judge: judge::judge,
     look: None,
     stays: |_, _, _| false,
 };
@@ -44,18 +45,6 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a bucket holds.
 const BURST: u32 = 9;
-
-/// In calm weather a request without a deadline is served within this: some intervals of bookings, and those before it in its process.
-const SERVED: Duration = Duration::from_secs(8);
-
-/// In calm weather an answer takes less, and a moment is known to so much.
-const ANSWER: Duration = Duration::from_millis(60);
-
-/// Clocks are shown to a millisecond.
-const TIMER: Duration = Duration::from_millis(2);
-
-/// By so much a client's clock may be fast while it waits for a booked moment: 0.4 % of two seconds, and a timer.
-const FAST: Duration = Duration::from_millis(12);
 
 fn quota() -> Quota {
     // OK: in bounds.
@@ -214,110 +203,4 @@ fn permits_in(entry: &[u8]) -> u64 {
     let at = 1 + usize::from(entry.first().copied().unwrap_or_default());
     let bits = entry.get(at..at + 4).and_then(|bits| bits.try_into().ok());
     bits.map_or(0, |bits| u64::from(u32::from_le_bytes(bits)))
-}
-
-/// A grant as its caller knows it: it counts from a moment between these two on.
-#[derive(Clone, Copy, Debug)]
-struct Counted {
-    from: Duration,
-    to: Duration,
-    permits: u32,
-}
-
-fn judge(run: &Finished) -> Vec<String> {
-    let deeds = run.ledger.deeds().clone();
-    let is_bucket = run.scenario.play.look.is_none();
-    let grants = counted(run, &deeds);
-    let mut faults = Vec::new();
-    for (n, first) in grants.iter().enumerate() {
-        // Grants that certainly count between the beginning of the first and the end of the last of them.
-        let (mut sum, mut to) = (0, first.to);
-        let mut later: Vec<_> = grants[n..]
-            .iter()
-            .take_while(|it| it.from <= first.from + 5 * INTERVAL)
-            .collect();
-        later.sort_by_key(|it| it.to);
-        for grant in later {
-            sum += grant.permits;
-            to = to.max(grant.to);
-            let span = to.saturating_sub(first.from);
-            let most = if is_bucket {
-                f64::from(BURST) + f64::from(RATE) * span.as_secs_f64() / INTERVAL.as_secs_f64()
-            } else if span < INTERVAL {
-                f64::from(RATE)
-            } else {
-                break;
-            };
-            if f64::from(sum) > most {
-                let detail = format!("{sum} permits from {:?} to {to:?}: {most}", first.from);
-                faults.push(explain(run, "Exceeded", to, &detail));
-                break;
-            }
-        }
-    }
-    faults.extend(dry(run, &deeds));
-    faults.extend(progress(run, "grants", |deed| {
-        matches!(deed.saw(), Saw::Granted(_))
-    }));
-    faults
-}
-
-/// What was granted and not given back, in the order of the earliest moments.
-fn counted(run: &Finished, deeds: &[Deed]) -> Vec<Counted> {
-    let calms = run.ledger.notes().calms.clone();
-    let mut grants = Vec::new();
-    for deed in deeds {
-        let (Call::Permits(permits), Saw::Granted(due)) = (deed.call, deed.saw()) else {
-            continue;
-        };
-        let refunded = deeds.iter().any(|other| {
-            other.call == Call::Refund
-                && (other.process, other.task) == (deed.process, deed.task)
-                && other.began == deed.ended()
-        });
-        if refunded {
-            continue;
-        }
-        let calm = calms
-            .iter()
-            .any(|(from, to)| *from <= deed.began && deed.ended() <= *to);
-        // One that was booked counts from its moment on; another from some moment between its request and the answer.
-        let moment = if due > deed.began + TIMER {
-            due
-        } else {
-            deed.ended()
-        };
-        let from = if calm {
-            moment
-                .min(deed.ended())
-                .saturating_sub(ANSWER)
-                .max(deed.began)
-        } else {
-            deed.began
-        };
-        grants.push(Counted {
-            from,
-            to: deed.ended() + FAST,
-            permits,
-        });
-    }
-    grants.sort_by_key(|grant| grant.from);
-    grants
-}
-
-/// In calm weather everybody is served in time.
-fn dry(run: &Finished, deeds: &[Deed]) -> Vec<String> {
-    let calms = run.ledger.notes().calms.clone();
-    let mut faults = Vec::new();
-    for deed in deeds {
-        for (from, to) in &calms {
-            let since = deed.began.max(*from);
-            let until = super::end_of(run, deed).min(*to);
-            if matches!(deed.call, Call::Permits(_)) && until > since + SERVED {
-                let detail = format!("{deed:?} waits from {since:?} to {until:?}");
-                faults.push(explain(run, "Dry", since + SERVED, &detail));
-            }
-        }
-    }
-    faults
 }
