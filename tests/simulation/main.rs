@@ -180,9 +180,9 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 /// Simulates seeds with a planted bug until the checker finds it, by one of these rules.
-fn is_caught(bug: &str, scenario: impl Fn(u64) -> Scenario, rules: &[&str]) {
+fn is_caught(bug: &str, first: u64, scenario: impl Fn(u64) -> Scenario, rules: &[&str]) {
     let mut others = Vec::new();
-    for seed in 1..=5 {
+    for seed in first..first + 5 {
         let faults = verdict_on(scenario(seed)).faults;
         let by = |rule: &&&str| faults.iter().any(|fault| fault.starts_with(**rule));
         if let Some(rule) = rules.iter().find(by) {
@@ -203,7 +203,7 @@ fn a_lease_counted_from_the_reply_is_caught() {
         reckoning: Reckoning::FromReply,
         ..Scenario::laggards(seed)
     };
-    is_caught("lease from the reply", scenario, &["Exclusion"]);
+    is_caught("lease from the reply", 1, scenario, &["Exclusion"]);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_release_without_owner_check_is_caught() {
         mutation: Some(Mutation::UncheckedRelease),
         ..Scenario::crowd(seed)
     };
-    is_caught("release without owner check", scenario, &["Exclusion"]);
+    is_caught("release without owner check", 1, scenario, &["Exclusion"]);
 }
 
 #[test]
@@ -221,5 +221,5 @@ fn waiters_that_do_not_ask_after_subscribing_are_caught() {
         mutation: Some(Mutation::NoRetryAfterSubscribe),
         ..Scenario::encounters(seed)
     };
-    is_caught("no retry after subscribe", scenario, &["Liveness"]);
+    is_caught("no retry after subscribe", 1, scenario, &["Liveness"]);
 }

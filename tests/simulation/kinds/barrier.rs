@@ -212,7 +212,8 @@ pub(crate) fn judge_rounds(
     faults
 }
 
-/// The number of arrivals at the time of a round that may have taken a place in it, though nobody was told so: their callers left, or died.
+/// The number of arrivals at the time of a round that may have taken a place in it, though nobody was told so: their callers left, died, or
+/// were out of reach.
 /// `left`: those, too, that had certainly given their place back before it was complete.
 fn absent(run: &Finished, deeds: &[Deed], round: &Round<'_>, left: bool) -> usize {
     // Since the arrival of the first that is known.
@@ -223,8 +224,9 @@ fn absent(run: &Finished, deeds: &[Deed], round: &Round<'_>, left: bool) -> usiz
         .filter(|deed| deed.began <= round.to && Some(may_act_until(run, deed)) >= since)
         .filter(|deed| match deed.saw() {
             Saw::Unknown => true,
-            Saw::Nothing | Saw::Lost => left,
-            _ => false,
+            Saw::Nothing => left,
+            // Out of reach for longer than its lease it counted, as a dead one does, was not told, and took another place.
+            _ => deed.ended() >= round.to + run.scenario.leases[0] / 2,
         })
         .count()
 }
