@@ -25,7 +25,7 @@ fn enter(barrier: &DoubleBarrier) -> Entering {
 async fn members(world: &World, count: usize) {
     let count = count.to_string();
     eventually_async("they are members", async || {
-        world.admin(&["ZCARD", MEMBERS]) == count
+        world.admin(&["ZCOUNT", MEMBERS, "0", "+inf"]) == count
     })
     .await;
 }
@@ -393,4 +393,42 @@ async fn one_name_is_two_barriers() {
     assert!(!waiting.is_finished());
     of(&client, 2).wait().await.unwrap();
     passed(waiting).await;
+}
+
+/// P5, P6: an answer is kept for resends, but not longer than the place that it tells of: nobody is inside who is not counted.
+#[tokio::test(start_paused = true)]
+async fn a_resend_after_the_place_was_lost_enters_no_round_of_others() {
+    for way in stanchion_tests::LostReply::WAYS {
+        let world = World::engine();
+        let slow = double(&world.named("slow").await, 2)
+            .with_lease(stanchion::Lease::new(ms(500)).unwrap());
+        let (one, other) = (
+            double(&world.client().await, 2),
+            double(&world.client().await, 2),
+        );
+        let both = async || all_in(vec![enter(&one), enter(&other)]).await;
+        for party in both().await {
+            drop(party);
+        }
+        members(&world, 0).await;
+        world.lose_next_reply(way);
+        let unanswered = enter(&slow);
+        members(&world, 1).await;
+        world.as_engine().faults().freeze(Some("slow"));
+        sleep(ms(600)).await;
+        let inside = both().await;
+        world.as_engine().faults().thaw(Some("slow"));
+        sleep(Duration::from_secs(8)).await;
+        assert!(
+            !unanswered.is_finished(),
+            "{way:?}: a third is inside, whom nobody counts"
+        );
+        let generation = inside[0].generation();
+        for party in inside {
+            drop(party);
+        }
+        let next = enter(&one);
+        let all = all_in(vec![unanswered, next]).await;
+        assert_eq!(all[0].generation(), generation + 1);
+    }
 }

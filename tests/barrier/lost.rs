@@ -66,7 +66,7 @@ async fn an_answer_is_found_after_another_round_has_passed() {
         assert_eq!(late.generation(), before + 1);
         assert_eq!(late.is_last(), by_last);
         // It has no place in the round of the others.
-        assert_eq!(world.admin(&["ZCARD", PLACES]), "1");
+        assert_eq!(world.admin(&["ZCOUNT", PLACES, "0", "+inf"]), "1");
         one.wait().await.unwrap();
         passed(third).await;
     }
@@ -197,5 +197,80 @@ async fn a_renewal_that_crosses_the_end_of_its_round_is_no_loss() {
         sleep(LEASE / 3 - ms(80) + ms(offset * 3)).await;
         let last = other.wait().await.unwrap();
         assert_eq!(passed(first).await.generation(), last.generation());
+    }
+}
+
+/// P5: a round that was complete without it is not its own, whatever it hears when it comes back.
+#[tokio::test(start_paused = true)]
+async fn who_was_lost_before_its_round_was_complete_waits_for_another() {
+    let world = World::engine();
+    let slow = of(&world.named("slow").await, 2);
+    let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+    let before = the_next_round_works(&world, 2).await;
+    let lost = wait(&slow);
+    settled(&world, 1).await;
+    let faults = world.as_engine().faults();
+    faults.freeze(Some("slow"));
+    sleep(LEASE + Duration::from_secs(1)).await;
+    let (first, second) = tokio::join!(one.wait(), other.wait());
+    assert_eq!(first.unwrap().generation(), before + 1);
+    assert_eq!(second.unwrap().generation(), before + 1);
+    faults.thaw(Some("slow"));
+    sleep(Duration::from_secs(1)).await;
+    assert!(!lost.is_finished(), "it has passed a round of others");
+    let next = one.wait().await.unwrap();
+    assert!(next.is_last());
+    let late = passed(lost).await;
+    assert_eq!((late.generation(), late.arrival()), (before + 2, 1));
+}
+
+/// The other way round: who was counted has passed, though it learns so after its lease.
+#[tokio::test(start_paused = true)]
+async fn who_was_counted_has_passed_however_late_it_hears() {
+    let world = World::engine();
+    let slow = of(&world.named("slow").await, 2);
+    let one = barrier(&world, 2).await;
+    let before = the_next_round_works(&world, 2).await;
+    let late = wait(&slow);
+    settled(&world, 1).await;
+    let faults = world.as_engine().faults();
+    faults.freeze(Some("slow"));
+    assert!(one.wait().await.unwrap().is_last());
+    // Others go on, and one of them dies in between.
+    let dead = wait(&of(&world.named("dead").await, 2));
+    taken(&world, 1).await;
+    faults.freeze(Some("dead"));
+    sleep(LEASE + Duration::from_secs(2)).await;
+    faults.thaw(Some("slow"));
+    assert_eq!(passed(late).await.generation(), before + 1);
+    dead.abort();
+}
+
+/// P6, P5: an answer is kept for resends, but not longer than the place that it tells of.
+#[tokio::test(start_paused = true)]
+async fn a_resend_after_the_place_was_lost_takes_another() {
+    for way in LostReply::WAYS {
+        let world = World::engine();
+        let short = stanchion::Lease::new(ms(500)).unwrap();
+        let slow = of(&world.named("slow").await, 2).with_lease(short);
+        let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+        let before = the_next_round_works(&world, 2).await;
+        world.lose_next_reply(way);
+        let unanswered = wait(&slow);
+        taken(&world, 1).await;
+        // Until then it learns nothing.
+        world.as_engine().faults().freeze(Some("slow"));
+        sleep(ms(600)).await;
+        let (first, second) = tokio::join!(one.wait(), other.wait());
+        assert_eq!(first.unwrap().generation(), before + 1);
+        assert_eq!(second.unwrap().generation(), before + 1);
+        world.as_engine().faults().thaw(Some("slow"));
+        sleep(Duration::from_secs(8)).await;
+        assert!(
+            !unanswered.is_finished(),
+            "{way:?}: it has passed a round of others"
+        );
+        assert!(one.wait().await.unwrap().is_last());
+        assert_eq!(passed(unanswered).await.generation(), before + 2);
     }
 }

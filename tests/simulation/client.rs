@@ -7,7 +7,6 @@ use std::time::Duration;
 use stanchion::{Background, Client, ClientConfig};
 use tokio::task::JoinSet;
 
-use crate::family::Contested;
 use crate::ledger::Ledger;
 use crate::network::{SERVER, Wire};
 use crate::scenario::Scenario;
@@ -61,13 +60,10 @@ pub(crate) async fn run(
     let client = connect(&ledger, &config).await;
     let mut tasks = JoinSet::new();
     for task in 0..scenario.tasks {
-        let mut contested = Vec::new();
-        for name in scenario.names {
-            contested.push(Contested::new(scenario.primitive, &client, name).await?);
-        }
         let worker = Worker {
             ledger: Arc::clone(&ledger),
             scenario: Arc::clone(&scenario),
+            client: client.clone(),
             clock: clock.clone(),
             process: life.process(),
             task,
@@ -77,7 +73,7 @@ pub(crate) async fn run(
                     .wrapping_add(u64::from(task)),
             ),
         };
-        tasks.spawn(worker.work(contested));
+        tasks.spawn((scenario.play.work)(worker));
     }
     while let Some(ended) = tasks.join_next().await {
         ended?;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Error, FairLock, FairLockGuard, FencingToken,
-    LeasedPermit, LeasedSemaphore, Lock, LockGuard, LostReason, Moment, Preference, ReadGuard,
-    ReleaseError, RenewError, RwLock, WriteGuard,
+    AcquireError, AcquireOptions, AdoptError, CampaignOptions, Client, Election, Error, FairLock,
+    FairLockGuard, FencingToken, HoldTicket, JobGuard, Leadership, Lease, LeasedPermit,
+    LeasedSemaphore, Lock, LockGuard, LostReason, Moment, Preference, ReadGuard, ReleaseError,
+    RenewError, RwLock, WriteGuard,
 };
 use stanchion_testkit::Mode;
 
@@ -18,15 +19,21 @@ pub(crate) enum Primitive {
     RwLock(Preference),
     /// Leased permits, this many; asks are for one or two.
     LeasedSemaphore(u32),
+    /// Its hold is a term.
+    Election,
 }
 
 /// One name of it.
 #[derive(Clone, Debug)]
 pub(crate) enum Contested {
+    /// A guard that came otherwise.
+    Nothing,
     Lock(Lock),
     FairLock(FairLock),
     RwLock(RwLock),
     LeasedSemaphore(LeasedSemaphore),
+    /// With the priority and the rest of the next campaign.
+    Election(Election, i32, Duration),
 }
 
 impl Contested {
@@ -49,13 +56,24 @@ impl Contested {
                 }
                 Self::LeasedSemaphore(semaphore)
             }
+            Primitive::Election => Self::Election(Election::new(client, name)?, 0, Duration::ZERO),
         })
+    }
+
+    /// The same for one ask: each campaign has a priority and a rest of its own.
+    pub(crate) fn for_one_ask(&self, rng: &mut fastrand::Rng) -> Self {
+        let mut one = self.clone();
+        if let Self::Election(_, priority, rest) = &mut one {
+            *priority = rng.i32(-1..=2);
+            *rest = Duration::from_millis(rng.u64(0..1_500));
+        }
+        one
     }
 
     /// Chooses the mode of the next ask.
     pub(crate) fn choose(&self, rng: &mut fastrand::Rng) -> Mode {
         match self {
-            Self::Lock(_) | Self::FairLock(_) => Mode::Write,
+            Self::Nothing | Self::Lock(_) | Self::FairLock(_) | Self::Election(..) => Mode::Write,
             Self::RwLock(_) if rng.u8(..3) == 0 => Mode::Write,
             Self::RwLock(_) => Mode::Read,
             Self::LeasedSemaphore(_) => Mode::Permits(rng.u32(1..=2)),
@@ -68,6 +86,7 @@ impl Contested {
         options: AcquireOptions,
     ) -> Result<Guard, AcquireError> {
         match (self, mode) {
+            (Self::Nothing, _) => unreachable!("nothing is asked for"),
             (Self::Lock(lock), _) => lock.acquire_with(options).await.map(Guard::Lock),
             (Self::FairLock(lock), _) => lock.acquire_with(options).await.map(Guard::Fair),
             (Self::RwLock(lock), Mode::Write) => lock.write_with(options).await.map(Guard::Write),
@@ -76,6 +95,10 @@ impl Contested {
                 .acquire_with(permits(mode), options)
                 .await
                 .map(Guard::Permit),
+            (Self::Election(election, priority, rest), _) => election
+                .campaign_with("0", campaign(options, *priority, *rest))
+                .await
+                .map(Guard::Term),
         }
     }
 
@@ -85,6 +108,7 @@ impl Contested {
         options: AcquireOptions,
     ) -> Result<Option<Guard>, AcquireError> {
         Ok(match (self, mode) {
+            (Self::Nothing, _) => unreachable!("nothing is asked for"),
             (Self::Lock(lock), _) => lock.try_acquire_with(options).await?.map(Guard::Lock),
             (Self::FairLock(lock), _) => lock.try_acquire_with(options).await?.map(Guard::Fair),
             (Self::RwLock(lock), Mode::Write) => {
@@ -95,8 +119,37 @@ impl Contested {
                 .try_acquire_with(permits(mode), options)
                 .await?
                 .map(Guard::Permit),
+            (Self::Election(election, priority, rest), _) => election
+                .try_campaign_with("0", campaign(options, *priority, *rest))
+                .await?
+                .map(Guard::Term),
         })
     }
+
+    /// Takes over the hold of a ticket.
+    pub(crate) async fn adopt(
+        &self,
+        ticket: &HoldTicket,
+        options: AcquireOptions,
+    ) -> Result<Guard, AdoptError> {
+        match self {
+            Self::Lock(lock) => lock.adopt_with(ticket, options).await.map(Guard::Lock),
+            Self::FairLock(lock) => lock.adopt_with(ticket, options).await.map(Guard::Fair),
+            _ => unreachable!("only locks give tickets"),
+        }
+    }
+
+    /// Returns another candidate, if one is known.
+    pub(crate) async fn heir(&self) -> Option<String> {
+        let Self::Election(election, ..) = self else {
+            return None;
+        };
+        Some(election.candidates().await.ok()?.pop()?.id)
+    }
+}
+
+fn campaign(options: AcquireOptions, priority: i32, rest: Duration) -> CampaignOptions {
+    CampaignOptions::from(options).priority(priority).rest(rest)
 }
 
 fn permits(mode: Mode) -> u32 {
@@ -114,6 +167,8 @@ pub(crate) enum Guard {
     Read(ReadGuard),
     Write(WriteGuard),
     Permit(LeasedPermit),
+    Term(Leadership),
+    Run(JobGuard),
 }
 
 /// The same verb of each.
@@ -125,6 +180,8 @@ macro_rules! each {
             Guard::Read($one) => $verb,
             Guard::Write($one) => $verb,
             Guard::Permit($one) => $verb,
+            Guard::Term($one) => $verb,
+            Guard::Run($one) => $verb,
         }
     };
 }
@@ -161,18 +218,45 @@ impl Guard {
             Self::Lock(guard) => guard.fencing_token(),
             Self::Fair(guard) => guard.fencing_token(),
             Self::Write(guard) => guard.fencing_token(),
+            Self::Term(term) => term.fencing_token(),
+            Self::Run(run) => run.fencing_token(),
             Self::Read(_) | Self::Permit(_) => None,
         }
     }
 
-    /// One more hold; `None` for permits, which know no owner.
+    /// Ends the hold here, and gives its ticket.
+    pub(crate) async fn detach_for(self, lease: Lease) -> Result<HoldTicket, RenewError> {
+        match self {
+            Self::Lock(guard) => guard.detach_for(lease).await,
+            Self::Fair(guard) => guard.detach_for(lease).await,
+            _ => unreachable!("only locks give tickets"),
+        }
+    }
+
+    /// Changes the value of a leader; nothing else has one.
+    pub(crate) async fn proclaim(&self, number: u64) -> Result<(), RenewError> {
+        match self {
+            Self::Term(term) => term.proclaim(number.to_string()).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives it back for one that waits; `None` where that cannot be named.
+    pub(crate) async fn hand_over(self, heir: Option<String>) -> Result<(), ReleaseError> {
+        match (self, heir) {
+            (Self::Term(term), Some(heir)) => term.hand_over(&heir).await,
+            (guard, _) => guard.release().await,
+        }
+    }
+
+    /// One more hold; `None` for permits, terms and runs, which cannot be re-entered.
     pub(crate) async fn reenter(&self) -> Option<Result<Self, RenewError>> {
         Some(match self {
             Self::Lock(guard) => guard.reenter().await.map(Self::Lock),
             Self::Fair(guard) => guard.reenter().await.map(Self::Fair),
             Self::Read(guard) => guard.reenter().await.map(Self::Read),
             Self::Write(guard) => guard.reenter().await.map(Self::Write),
-            Self::Permit(_) => return None,
+            Self::Permit(_) | Self::Term(_) | Self::Run(_) => return None,
         })
     }
 }

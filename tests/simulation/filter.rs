@@ -1,6 +1,7 @@
 //! Planted bugs on the wire: between a client and the engine, commands and replies are changed as if the program that
 //! made them had the bug.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub(crate) enum Mutation {
     /// confirmation is sent at once and the subscription takes effect later: for the server the client's last question
     /// came before its subscription, as in a program that asks, subscribes and waits. Messages in between are lost.
     NoRetryAfterSubscribe,
+    /// Of every script that has this line, the line is another one.
+    Line(&'static str, &'static str),
 }
 
 /// The delay of a subscription's effect after its confirmation: longer than the question after it takes.
@@ -44,6 +47,8 @@ pub(crate) async fn serve(
     let (to_client, to_engine) = (&Mutex::new(to_client), &Mutex::new(to_engine));
     let commands = async {
         let mut parser = Parser::default();
+        // The digests of scripts as they should be, and of what runs in their place.
+        let mut planted: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         loop {
             if from_client.read_buf(&mut parser.buffer).await? == 0 {
                 return to_engine.lock().await.shutdown().await;
@@ -63,6 +68,10 @@ pub(crate) async fn serve(
                     tokio::time::sleep(SUBSCRIPTION_DELAY).await;
                     to_engine.lock().await.write_all(&encode(&args)).await?;
                 } else {
+                    let mut args = args;
+                    if let Mutation::Line(from, to) = mutation {
+                        plant(engine, &mut planted, &word, &mut args, (from, to));
+                    }
                     to_engine.lock().await.write_all(&encode(&args)).await?;
                 }
             }
@@ -72,6 +81,32 @@ pub(crate) async fn serve(
         biased;
         ended = commands => ended,
         ended = replies(from_engine, to_client, mutation) => ended,
+    }
+}
+
+/// Puts the changed script in the place of the true one, whose text comes first: nobody has ever loaded it.
+fn plant(
+    engine: &Engine,
+    planted: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+    word: &[u8],
+    args: &mut [Vec<u8>],
+    (from, to): (&str, &str),
+) {
+    if word == b"EVALSHA" {
+        if let Some(digest) = planted.get(&args[1]) {
+            args[1].clone_from(digest);
+        }
+    } else if word == b"EVAL" {
+        let text = String::from_utf8_lossy(&args[1]).into_owned();
+        if !text.contains(from) {
+            return;
+        }
+        let changed = text.replace(from, to);
+        if let Reply::Bulk(digest) = engine.execute(&["SCRIPT", "LOAD", &changed]) {
+            let original = sha1_smol::Sha1::from(&text).digest().to_string();
+            planted.insert(original.into_bytes(), digest);
+        }
+        args[1] = changed.into_bytes();
     }
 }
 

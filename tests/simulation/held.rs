@@ -3,11 +3,12 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use stanchion::{FencingToken, LostReason, ReleaseError, RenewError};
+use stanchion::{FencingToken, Lease, LostReason, ReleaseError, RenewError};
 use stanchion_testkit::Kind;
 use tokio::time::{sleep, timeout};
 
-use crate::family::Guard;
+use crate::family::{Contested, Guard};
+use crate::kinds::ticket;
 use crate::ledger::Scribe;
 use crate::scenario::{Reckoning, Weather};
 use crate::time::SkewedClock;
@@ -37,11 +38,16 @@ pub(crate) enum End {
     Drop,
     /// The caller drops the release after this long.
     Cancelled(Duration),
+    /// For one that waits, where that can be named.
+    HandOver,
+    /// Not at all: it becomes a ticket that is good for this long.
+    Detach(Lease),
 }
 
 /// A guard and what its holder knows about it.
 pub(crate) struct Held<'a> {
     pub(crate) guard: Guard,
+    pub(crate) lock: &'a Contested,
     pub(crate) lease: Duration,
     pub(crate) clock: &'a SkewedClock,
     pub(crate) reckoning: Reckoning,
@@ -88,7 +94,16 @@ impl Held<'_> {
     }
 
     async fn give_back(self, end: End, safe_until: Duration, weather: Weather) {
-        let Self { guard, scribe, .. } = self;
+        let Self {
+            guard,
+            lock,
+            scribe,
+            ..
+        } = self;
+        let heir = match end {
+            End::HandOver => lock.heir().await,
+            _ => None,
+        };
         let started = scribe.ledger.time.now();
         scribe.record(Kind::ReleaseInvoke);
         let released = match end {
@@ -98,6 +113,8 @@ impl Held<'_> {
                 Err(_) => return,
             },
             End::Release => guard.release().await,
+            End::HandOver => guard.hand_over(heir).await,
+            End::Detach(lease) => return ticket::detach(guard, lease, scribe).await,
         };
         scribe.check_bound("release", started, OPERATION);
         match released {
@@ -168,11 +185,14 @@ impl Held<'_> {
     }
 
     async fn protected(&self, steps: &[Step]) {
-        for step in steps {
+        for (number, step) in (1..).zip(steps) {
             match *step {
                 Step::Sleep(time) => sleep(time).await,
                 Step::Run(time) => self.guard.run(sleep(time)).await,
-                Step::Reenter(time) => self.reenter(time).await,
+                Step::Reenter(time) => {
+                    self.check_renewal(self.guard.proclaim(number).await);
+                    self.reenter(time).await;
+                }
                 Step::Renew => {
                     let started = self.scribe.ledger.time.now();
                     let renewed = self.guard.renew().await;

@@ -22,9 +22,8 @@ const STORM_BOUND: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) summary: Summary,
+    /// Each begins with the rule that is broken.
     pub(crate) faults: Vec<String>,
-    /// The rules of the history that are broken.
-    pub(crate) broken: Vec<Rule>,
 }
 
 /// Looks at everything.
@@ -65,12 +64,8 @@ pub(crate) fn judge(run: &Finished) -> Verdict {
             .map(|violation| explain(violation, &events, &notes)),
     );
     faults.extend(rest(run));
-    faults.extend(progress(run, &events));
-    Verdict {
-        summary,
-        faults,
-        broken: found.iter().map(|violation| violation.rule).collect(),
-    }
+    faults.extend((run.scenario.play.judge)(run));
+    Verdict { summary, faults }
 }
 
 /// Returns the number of permits that there are of each name.
@@ -135,52 +130,17 @@ fn within(events: &[Event], from: Duration, to: Duration) -> Vec<Event> {
         .collect()
 }
 
-/// P3: everybody has gone, and nothing is left but fence counters, and for some minutes which holders were slow.
+/// P3: everybody has gone, and nothing is left but fence counters, and what the kind says.
 fn rest(run: &Finished) -> Option<String> {
     let left: Vec<_> = run
         .keys
         .iter()
         .filter(|(key, _)| !key.starts_with("stanchion_fence:"))
-        .filter(|(key, _)| !key.starts_with("stanchion_semaphore_slow:"))
         // What clients told that were killed: it ends by itself.
         .filter(|(key, _)| !stanchion_tests::is_record(key))
-        .filter(|(key, value)| !is_full(&run.scenario, key, value.as_deref()))
+        .filter(|(key, value)| !(run.scenario.play.stays)(&run.scenario, key, value.as_deref()))
         .collect();
     (!left.is_empty()).then(|| format!("P3: keys left behind: {left:?}"))
-}
-
-/// A semaphore stays, and all its permits are back.
-fn is_full(scenario: &Scenario, key: &str, value: Option<&str>) -> bool {
-    let Primitive::LeasedSemaphore(permits) = scenario.primitive else {
-        return false;
-    };
-    scenario.names.contains(&key) && value == Some(permits.to_string().as_str())
-}
-
-/// A simulation in which nothing happens proves nothing.
-fn progress(run: &Finished, events: &[Event]) -> Vec<String> {
-    let mut poor = Vec::new();
-    let granted = events
-        .iter()
-        .filter(|event| event.kind == Kind::Granted)
-        .count();
-    if granted < run.scenario.least_grants {
-        poor.push(format!("only {granted} grants"));
-    }
-    for host in 0..run.scenario.clients {
-        for task in 0..run.scenario.tasks {
-            let own = |event: &&Event| {
-                event.kind == Kind::Granted && event.process / 1_000 == host && event.task == task
-            };
-            let granted = events.iter().filter(own).count();
-            if granted < 20 {
-                poor.push(format!(
-                    "task {task} of host {host} got only {granted} grants"
-                ));
-            }
-        }
-    }
-    poor
 }
 
 /// A violation with what happened around it.

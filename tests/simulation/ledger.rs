@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use stanchion_testkit::{Event, History, Kind, Mode};
 
+use crate::deeds::Deed;
 use crate::time::Time;
 
 /// A call may end this much later than its deadline (P9).
@@ -16,7 +17,10 @@ pub(crate) const GRACE: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) time: Time,
+    /// Holds, and the acquires that they come from.
     pub(crate) history: History,
+    /// Other calls, in the order in which they began.
+    deeds: Mutex<Vec<Deed>>,
     /// Tasks begin nothing new.
     pub(crate) ending: AtomicBool,
     /// Client hosts whose tasks have all ended by themselves.
@@ -39,8 +43,22 @@ pub(crate) struct Notes {
     pub(crate) faults: Vec<(Duration, String)>,
     /// The outcomes of calls, counted.
     pub(crate) counts: BTreeMap<&'static str, u32>,
+    /// Detached holds that nobody has adopted yet.
+    pub(crate) post: Vec<Posted>,
+    /// Keys that came and went, of the kinds that look at the server.
+    pub(crate) sights: Vec<(Duration, String, bool)>,
     /// The longest that connecting a client took.
     pub(crate) slowest_connect: Duration,
+}
+
+/// A ticket on its way from one process to another.
+#[derive(Clone, Debug)]
+pub(crate) struct Posted {
+    pub(crate) number: u64,
+    pub(crate) name: String,
+    pub(crate) ticket: String,
+    /// Until when its hold lasts at least.
+    pub(crate) until: Duration,
 }
 
 impl Ledger {
@@ -49,9 +67,20 @@ impl Ledger {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The calls that are no acquires of holds.
+    pub(crate) fn deeds(&self) -> MutexGuard<'_, Vec<Deed>> {
+        self.deeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A promise is broken.
     pub(crate) fn complain(&self, what: impl Into<String>) {
         let text = format!("at {:?}: {}", self.time.now(), what.into());
+        self.notes().complaints.push(text);
+    }
+
+    /// A rule is broken, as a judge would say.
+    pub(crate) fn complain_of(&self, rule: &str, what: impl Into<String>) {
+        let text = format!("{rule} at {:?}: {}", self.time.now(), what.into());
         self.notes().complaints.push(text);
     }
 
@@ -69,6 +98,13 @@ impl Ledger {
     /// Returns whether tasks should stop.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
+    }
+
+    /// Resolves when tasks should stop: for those who wait for others, who stop as well.
+    pub(crate) async fn until_ending(&self) {
+        while !self.is_ending() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 
     /// A call that should have ended `within` a time since `started`.

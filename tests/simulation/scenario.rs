@@ -6,6 +6,15 @@ use stanchion::Preference;
 
 use crate::family::Primitive;
 use crate::filter::Mutation;
+use crate::kinds::Play;
+use crate::kinds::barrier::BARRIER;
+use crate::kinds::double::DOUBLE;
+use crate::kinds::election::ELECTION;
+use crate::kinds::holds::HOLDS;
+use crate::kinds::job::JOB;
+use crate::kinds::latch::LATCH;
+use crate::kinds::limiter::{BUCKET, LIMITER};
+use crate::kinds::ticket::TICKETS;
 
 /// A way to reckon the end of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +42,11 @@ pub(crate) enum Weather {
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
+    pub(crate) play: Play,
+    /// What has a guard, where that is what is played.
     pub(crate) primitive: Primitive,
+    /// Whether holds are detached, and their tickets adopted.
+    pub(crate) tickets: bool,
     pub(crate) weather: Weather,
     pub(crate) clients: u32,
     pub(crate) tasks: u32,
@@ -47,18 +60,17 @@ pub(crate) struct Scenario {
     pub(crate) poll_interval: Duration,
     pub(crate) linger: Duration,
     pub(crate) response_timeout: Duration,
-    /// The time for which simulated tasks work; the rest up to [`LENGTH`] is for coming to rest.
+    /// The time for which simulated tasks work; the rest up to the whole length is for coming to rest.
     pub(crate) busy_for: Duration,
+    /// The simulated time.
+    pub(crate) length: Duration,
     /// A lock that is free in calm weather is taken by a waiter within this time.
     pub(crate) prompt: Duration,
-    /// Fewer grants than this prove nothing.
-    pub(crate) least_grants: usize,
+    /// Fewer grants, or whatever the kind counts, than this prove nothing.
+    pub(crate) least: usize,
     pub(crate) reckoning: Reckoning,
     pub(crate) mutation: Option<Mutation>,
 }
-
-/// The simulated time of each seed.
-pub(crate) const LENGTH: Duration = Duration::from_secs(600);
 
 impl Scenario {
     /// The usual crowd: many short waits, everything goes wrong.
@@ -69,7 +81,9 @@ impl Scenario {
         };
         Self {
             seed,
+            play: HOLDS,
             primitive: Primitive::Lock,
+            tickets: false,
             weather: if seed.is_multiple_of(4) {
                 Weather::Forgetful
             } else {
@@ -93,8 +107,9 @@ impl Scenario {
             linger: millis(&[10, 300, 3_000], &mut rng),
             response_timeout: millis(&[300, 1_000], &mut rng),
             busy_for: Duration::from_secs(560),
+            length: Duration::from_secs(600),
             prompt: Duration::from_secs(1),
-            least_grants: 500,
+            least: 500,
             reckoning: Reckoning::ByGuard,
             mutation: None,
         }
@@ -105,7 +120,7 @@ impl Scenario {
         Self {
             primitive: Primitive::FairLock,
             prompt: Duration::from_millis(3_500),
-            least_grants: 300,
+            least: 300,
             ..Self::crowd(seed)
         }
     }
@@ -138,6 +153,94 @@ impl Scenario {
         }
     }
 
+    /// A shorter crowd at something else: two storms and two calms.
+    fn short(play: Play, least: usize, seed: u64) -> Self {
+        Self {
+            play,
+            weather: Weather::Stormy,
+            names: &["orders"],
+            leases: vec![Duration::from_millis(2_000)],
+            busy_for: Duration::from_secs(200),
+            length: Duration::from_secs(240),
+            least,
+            ..Self::crowd(seed)
+        }
+    }
+
+    /// Candidates that campaign, lead, proclaim, hand over and resign, and observers.
+    pub(crate) fn election(seed: u64) -> Self {
+        let crowd = Self::crowd(seed);
+        Self {
+            primitive: Primitive::Election,
+            weather: crowd.weather,
+            leases: crowd.leases,
+            unrenewed: 1,
+            // A vacancy is kept for half a second for each candidate of higher priority that died, and a rest lasts up to 1.5 s.
+            prompt: Duration::from_secs(5),
+            ..Self::short(ELECTION, 80, seed)
+        }
+    }
+
+    /// Holds that become tickets, of locks and of fair locks in turns.
+    pub(crate) fn tickets(seed: u64) -> Self {
+        let crowd = Self::crowd(seed);
+        Self {
+            primitive: if seed.is_multiple_of(2) {
+                Primitive::FairLock
+            } else {
+                Primitive::Lock
+            },
+            tickets: true,
+            leases: crowd.leases,
+            names: &["orders", "stock"],
+            prompt: Duration::from_millis(3_500),
+            ..Self::short(TICKETS, 40, seed)
+        }
+    }
+
+    /// Machines with wrong clocks and one job.
+    pub(crate) fn job(seed: u64) -> Self {
+        Self {
+            tasks: 1,
+            clients: 4,
+            ..Self::short(JOB, 40, seed)
+        }
+    }
+
+    /// More who want permits of a rate limiter than there are.
+    pub(crate) fn limiter(seed: u64) -> Self {
+        Self::short(LIMITER, 400, seed)
+    }
+
+    /// The same at a token bucket.
+    pub(crate) fn bucket(seed: u64) -> Self {
+        Self::short(BUCKET, 400, seed)
+    }
+
+    /// More parties than places at a cyclic barrier.
+    pub(crate) fn barrier(seed: u64) -> Self {
+        Self {
+            tasks: 3,
+            ..Self::short(BARRIER, 200, seed)
+        }
+    }
+
+    /// More parties than places at a double barrier.
+    pub(crate) fn double(seed: u64) -> Self {
+        Self {
+            tasks: 3,
+            ..Self::short(DOUBLE, 100, seed)
+        }
+    }
+
+    /// Latches that end when nobody uses them.
+    pub(crate) fn latch(seed: u64) -> Self {
+        Self {
+            tasks: 3,
+            ..Self::short(LATCH, 30, seed)
+        }
+    }
+
     /// Two clients that meet now and then, with long leases and a longer poll: only messages, and asking again after
     /// every subscription, get a waiter its lock soon.
     pub(crate) fn encounters(seed: u64) -> Self {
@@ -153,7 +256,7 @@ impl Scenario {
             linger: Duration::from_millis(10),
             response_timeout: Duration::from_secs(1),
             prompt: Duration::from_millis(250),
-            least_grants: 300,
+            least: 300,
             ..Self::crowd(seed)
         }
     }
@@ -168,7 +271,7 @@ impl Scenario {
             unrenewed: 4,
             poll_interval: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
-            least_grants: 300,
+            least: 300,
             ..Self::crowd(seed)
         }
     }

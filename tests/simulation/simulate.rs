@@ -11,9 +11,10 @@ use stanchion::embedded::{Engine, Reply};
 use crate::chaos::{Chaos, LATENCY};
 use crate::client::{self, Life, host_name};
 use crate::family::Primitive;
+use crate::kinds::LOOK;
 use crate::ledger::Ledger;
 use crate::network::{self, SERVER};
-use crate::scenario::{LENGTH, Scenario};
+use crate::scenario::Scenario;
 
 /// The time between two deliveries of messages. Timers are finer.
 const TICK: Duration = Duration::from_millis(5);
@@ -28,7 +29,7 @@ pub(crate) struct Finished {
     pub(crate) commands: u64,
 }
 
-/// Simulates [`LENGTH`].
+/// Simulates one scenario to its end.
 pub(crate) fn simulate(scenario: Scenario) -> Finished {
     count_panics();
     let scenario = Arc::new(scenario);
@@ -61,7 +62,8 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
         });
     }
     let mut chaos = Chaos::new(&ledger, engine.clone(), &scenario, lives);
-    while sim.elapsed() < LENGTH {
+    let mut next_look = LOOK;
+    while sim.elapsed() < scenario.length {
         ledger.time.step_to(sim.elapsed());
         ledger
             .ending
@@ -70,6 +72,13 @@ pub(crate) fn simulate(scenario: Scenario) -> Finished {
         if let Err(error) = sim.step() {
             ledger.complain(format!("a host failed: {error}"));
             break;
+        }
+        if let Some(look) = scenario.play.look
+            && sim.elapsed() >= next_look
+        {
+            ledger.time.step_to(sim.elapsed());
+            look(&engine, &scenario, &ledger);
+            next_look += LOOK;
         }
     }
     ledger.time.step_to(sim.elapsed());

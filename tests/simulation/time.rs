@@ -42,6 +42,11 @@ impl Time {
         EPOCH + self.now()
     }
 
+    /// The time at which the server shows `date`.
+    pub(crate) fn of_date(date: Duration) -> Duration {
+        date.saturating_sub(EPOCH)
+    }
+
     /// The fencing token that a grant at `now` gets, when nothing pushes it up.
     pub(crate) fn as_token(now: Duration) -> u64 {
         u64::try_from((EPOCH + now).as_micros()).unwrap_or(u64::MAX)

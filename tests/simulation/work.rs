@@ -3,21 +3,26 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stanchion::{AcquireError, AcquireOptions, Lease, Renewal};
+use stanchion::{AcquireError, AcquireOptions, Client, Lease, Renewal};
 use stanchion_testkit::Kind;
 use tokio::time::{sleep, timeout};
 
-use crate::family::{Contested, Guard};
+use crate::family::{Contested, Guard, Primitive};
 use crate::held::{End, Held, OPERATION, Step};
+use crate::kinds::ticket;
 use crate::ledger::{Ledger, Scribe};
 use crate::scenario::{Scenario, Weather};
 use crate::time::SkewedClock;
+
+/// The longest for which a ticket is good.
+const TICKET: Duration = Duration::from_secs(4);
 
 /// One task.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) scenario: Arc<Scenario>,
+    pub(crate) client: Client,
     pub(crate) clock: SkewedClock,
     pub(crate) process: u32,
     pub(crate) task: u32,
@@ -26,7 +31,7 @@ pub(crate) struct Worker {
 
 /// A way to ask for the lock.
 #[derive(Clone, Copy, Debug)]
-enum Ask {
+pub(crate) enum Ask {
     Patiently,
     Within(Duration),
     Once,
@@ -35,8 +40,8 @@ enum Ask {
 }
 
 impl Worker {
-    /// Works until the simulation ends.
-    pub(crate) async fn work(mut self, locks: Vec<Contested>) {
+    /// Acquires, holds and gives back, until the simulation ends.
+    pub(crate) async fn hold_until_the_end(mut self, locks: Vec<Contested>) {
         while !self.ledger.is_ending() {
             sleep(self.millis(0, self.scenario.think)).await;
             let chosen = self.rng.usize(..locks.len());
@@ -48,6 +53,7 @@ impl Worker {
     async fn hold_once(&mut self, lock: &Contested, name: &str) {
         let lease = self.scenario.leases[self.rng.usize(..self.scenario.leases.len())];
         let ask = self.ask();
+        let lock = &lock.for_one_ask(&mut self.rng);
         let mut options = AcquireOptions::new();
         // OK: the scenarios' leases are between 10 ms and 30 days.
         if let Ok(lease) = Lease::new(lease) {
@@ -70,11 +76,20 @@ impl Worker {
             name,
             mode: lock.choose(&mut self.rng),
         };
-        let Some(guard) = self.acquire(lock, options, ask, lease, scribe).await else {
+        let posted = match self.scenario.tickets {
+            true => ticket::take(&mut self.rng, &ledger, name),
+            false => None,
+        };
+        let granted = match &posted {
+            Some(posted) => ticket::adopt(lock, posted, options, ask, lease, scribe).await,
+            None => self.acquire(lock, options, ask, lease, scribe).await,
+        };
+        let Some(guard) = granted else {
             return;
         };
         let hold = Held {
             guard,
+            lock,
             lease,
             clock: &self.clock,
             reckoning: self.scenario.reckoning,
@@ -159,7 +174,7 @@ impl Worker {
         self.scenario.weather == Weather::Fair
     }
 
-    fn millis(&mut self, from: u64, to: Duration) -> Duration {
+    pub(crate) fn millis(&mut self, from: u64, to: Duration) -> Duration {
         let to = u64::try_from(to.as_millis()).unwrap_or(u64::MAX).max(from);
         Duration::from_millis(self.rng.u64(from..=to))
     }
@@ -206,6 +221,13 @@ impl Worker {
     fn end(&mut self) -> End {
         if self.is_gentle() {
             return End::Release;
+        }
+        if self.scenario.tickets && self.rng.bool() {
+            // OK: between 10 ms and 30 days.
+            return End::Detach(Lease::new(self.millis(800, TICKET)).unwrap_or_default());
+        }
+        if self.scenario.primitive == Primitive::Election && self.rng.u8(..3) == 0 {
+            return End::HandOver;
         }
         match self.rng.u8(..10) {
             0..6 => End::Release,

@@ -2,7 +2,7 @@
 -- Take a place in the present round. The n-th place trips it.
 --
 -- KEYS[1]  barrier    hash    n, gen (the present round), first (that at creation), policy (f: places are given back; b: who leaves breaks the round), next (n from the next round on), broken; an hour from the last sign of life
--- KEYS[2]  places     zset    owner -> server ms until which its place is good; as KEYS[1]
+-- KEYS[2]  places     zset    owner -> server ms until which its place is good, below zero: see round.lua; as KEYS[1]
 -- KEYS[3]  once       string  the answer of this arrival: a resend may come after its round
 -- KEYS[4]  answered   string  that of another arrival, which has got it: removed; KEYS[3] for none
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one arrival only (R1)
@@ -15,7 +15,7 @@
 -- ARGV[8]  channel
 --
 -- Returns  { 0, now in us, first, round, arrival, 1 if it tripped the round, 1 if who leaves breaks it, ms after which to look: -1 never }; -1 late; { -3, now, n } another number of parties
--- Replay   gives the answer of the first run, and takes no place (P6)
+-- Replay   gives the answer of the first run, and takes no place (P6), unless the first was lost
 -- Wakes    all who wait in the round, when it trips, or breaks because one of them is dead: one message
 -- Cost     O(log n), and the dead places
 local call = redis.call
@@ -23,7 +23,8 @@ local barrier, places, once = KEYS[1], KEYS[2], KEYS[3]
 local publish, channel = ARGV[7], ARGV[8]
 -- Every type is read before the first write: a foreign key is an error, and stays (R16).
 -- @round.lua
-local standing = call('ZCARD', places)
+local standing = call('ZCOUNT', places, 0, '+inf')
+local ends = call('ZSCORE', places, ARGV[1])
 local answer = call('GET', once)
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -32,14 +33,24 @@ local function answered(text, look)
   local f, g, arrival, last, breaks = string.match(text, '^(%d+) (%d+) (%d+) (%d) (%d)$')
   return { 0, now, f + 0, g + 0, arrival + 0, last + 0, breaks + 0, look }
 end
-if answer then
+local lost = ends and ends + 0 < ms
+local breaks = answer and string.sub(answer, -1) == '1'
+if answer and (breaks or not lost) then
   -- Another resend may follow.
   call('PEXPIRE', once, ARGV[6])
+  if lost and ends + 0 >= 0 then
+    -- Its own death breaks its round.
+    over('d')
+  elseif ends and not lost then
+    -- The caller counts its lease from this request.
+    call('ZADD', places, 'XX', 'GT', string.format('%.0f', ms + ARGV[2]), ARGV[1])
+  end
   return answered(answer, -1)
 end
+-- P5: a place that was lost counts for nothing; from here on this request takes another.
 -- P3: a request that outlived its caller takes no place.
 if now > ARGV[3] + 0 then return -1 end
-local dead = standing > 0 and call('ZCOUNT', places, '-inf', ms - 1) or 0
+local dead = standing > 0 and call('ZCOUNT', places, 0, ms - 1) or 0
 if dead > 0 and policy == 'b' then
   over('d')
   standing, dead = 0, 0
@@ -64,7 +75,7 @@ if created then
   call('HSET', barrier, 'n', n, 'gen', gen, 'first', first)
 end
 if arrival == 1 then call('HSET', barrier, 'policy', policy) end
-if dead > 0 then call('ZREMRANGEBYSCORE', places, '-inf', ms - 1) end
+if dead > 0 then bury(ms) end
 local hour = math.max(3600000, ARGV[2] + 0)
 if call('PTTL', barrier) < hour then call('PEXPIRE', barrier, hour) end
 if last then
@@ -75,5 +86,5 @@ call('ZADD', places, string.format('%.0f', ms + ARGV[2]), ARGV[1])
 if call('PTTL', places) < hour then call('PEXPIRE', places, hour) end
 local look = -1
 -- Nobody tells that a party has died: who waits looks when the first lease ends.
-if policy == 'b' then look = math.max(0, call('ZRANGE', places, 0, 0, 'WITHSCORES')[2] - ms) end
+if policy == 'b' then look = math.max(0, call('ZRANGE', places, 0, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] - ms) end
 return answered(answer, look)

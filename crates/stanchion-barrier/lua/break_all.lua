@@ -13,6 +13,6 @@
 local call = redis.call
 local barrier, places, publish, channel = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 -- @round.lua
-local standing = call('ZCARD', places)
+local standing = call('ZCOUNT', places, 0, '+inf')
 if gen and standing > 0 then over('f') end
 return gen and standing or 0

@@ -21,7 +21,7 @@ local now = time[1] * 1000000 + time[2]
 local ms = math.floor(now / 1000)
 local code = -3
 if gen == ARGV[2] and policy == 'b' then
-  local earliest = call('ZRANGE', places, 0, 0, 'WITHSCORES')[2]
+  local earliest = call('ZRANGE', places, 0, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
   if earliest and earliest + 0 < ms then
     over('d')
   elseif earliest then

@@ -22,7 +22,10 @@ local result = {}
 for i = 1, #KEYS / 2 do
   local barrier, places, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[3 * i - 1], ARGV[3 * i]
   local ends = redis.pcall('ZSCORE', places, owner)
-  if type(ends) == 'string' then
+  if type(ends) == 'string' and ends + 0 < ms then
+    -- P5: it was lost, and the round may go on without it, or be over.
+    result[i] = 0
+  elseif type(ends) == 'string' then
     -- P10, R3: GT, so that a late duplicate never shortens.
     local set = redis.pcall('ZADD', places, 'XX', 'GT', string.format('%.0f', ms + lease), owner)
     result[i] = type(set) == 'number' and 1 or -1

@@ -14,7 +14,7 @@
 local call = redis.call
 local barrier, places, publish, channel = KEYS[1], KEYS[2], ARGV[2], ARGV[3]
 -- @round.lua
-local standing = call('ZCARD', places)
+local standing = call('ZCOUNT', places, 0, '+inf')
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 if not gen then
@@ -24,7 +24,7 @@ if not gen then
   call('DEL', places)
   return 1
 end
-local dead = call('ZCOUNT', places, '-inf', math.floor(now / 1000) - 1)
+local dead = call('ZCOUNT', places, 0, math.floor(now / 1000) - 1)
 if dead > 0 and policy == 'b' then
   over('d')
   standing, dead = 0, 0

@@ -8,7 +8,7 @@
 -- ARGV[3]  publish  PUBLISH or SPUBLISH
 -- ARGV[4]  channel
 --
--- Returns  { 1 given back, -2 there is no such place; now in us, fact: empty where there is no barrier }
+-- Returns  { 1 given back, or lost before: nobody counts it, -2 there is no such place; now in us, fact: empty where there is no barrier }
 -- Replay   finds no place (P6)
 -- Wakes    all who wait in the round, when it breaks; a place less trips no round
 -- Cost     O(log n)
@@ -17,8 +17,11 @@ local barrier, places, publish, channel = KEYS[1], KEYS[2], ARGV[3], ARGV[4]
 -- @round.lua
 local time = call('TIME')
 local code = -2
-if call('ZREM', places, ARGV[1]) == 1 then
+local ends = call('ZSCORE', places, ARGV[1])
+if ends then
+  call('ZREM', places, ARGV[1])
   code = 1
-  if gen and policy == 'b' then over(ARGV[2]) end
+  -- One that was lost before is none of this round.
+  if gen and policy == 'b' and ends + 0 >= 0 then over(ARGV[2]) end
 end
 return { code, time[1] * 1000000 + time[2], gen and fact() or '' }

@@ -45,10 +45,14 @@ impl Meeting<'_> {
             ended = standby.wait(self.left(), false) => Ok(ended),
             lost = place.lost() => Err(lost),
         };
-        if round.end().is_some() {
-            return self.ended(round.end(), place, arrived);
+        // P5: a round that was complete after the place was lost is not its own. Of one that was lost by now, only the server knows.
+        match round.end() {
+            Some(End::Complete) if !place.is_held() => {}
+            Some(end) => return self.ended(Some(end), place, arrived),
+            None => {}
         }
         let why = match ended {
+            Ok(Ok(())) if round.end().is_some() => BrokenBy::Died,
             Ok(Err(AcquireError::TimedOut { .. })) => BrokenBy::TimedOut,
             Ok(Err(error)) if is_deleted(&error) => return self.ended(None, place, arrived),
             // P3: dropped, the place is given back.

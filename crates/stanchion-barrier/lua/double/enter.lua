@@ -14,7 +14,7 @@
 -- ARGV[7]  channel
 --
 -- Returns  { 0, now in us, first, half round, arrival, 1 if it is the last }; -1 late; { -4 - ms after which to ask again, now } a round is under way; { -3, now, n } another number of parties
--- Replay   gives the answer of the first run, and takes no place (P6)
+-- Replay   gives the answer of the first run, and takes no place (P6), unless the first was lost
 -- Wakes    all who wait to get in, when the round begins
 -- Cost     O(log n), and the dead places
 local call = redis.call
@@ -22,7 +22,8 @@ local barrier, places, once = KEYS[1], KEYS[2], KEYS[3]
 local publish, channel = ARGV[6], ARGV[7]
 -- Every type is read before the first write: a foreign key is an error, and stays (R16).
 -- @half.lua
-local standing = call('ZCARD', places)
+local standing = call('ZCOUNT', places, 0, '+inf')
+local ends = call('ZSCORE', places, ARGV[1])
 local answer = call('GET', once)
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -31,9 +32,12 @@ local function answered(text)
   local f, g, arrival, last = string.match(text, '^(%d+) (%d+) (%d+) (%d)$')
   return { 0, now, f + 0, g + 0, arrival + 0, last + 0 }
 end
-if answer then
+-- P5: a place that was lost counts for nothing; then this request takes another.
+if answer and not (ends and ends + 0 < ms) then
   -- Another resend may follow.
   call('PEXPIRE', once, ARGV[5])
+  -- The caller counts its lease from this request.
+  if ends then call('ZADD', places, 'XX', 'GT', string.format('%.0f', ms + ARGV[2]), ARGV[1]) end
   return answered(answer)
 end
 -- P3: a request that outlived its caller takes no place.
@@ -45,7 +49,7 @@ if created then
 elseif n ~= ARGV[4] then
   return { -3, now, n + 0 }
 end
-local dead = standing > 0 and call('ZCOUNT', places, '-inf', ms - 1) or 0
+local dead = standing > 0 and call('ZCOUNT', places, 0, ms - 1) or 0
 local live = standing - dead
 if inside() and live > 0 then
   -- Somebody is inside: the next round begins when the last has left, or has been dead for its lease.
@@ -64,7 +68,7 @@ if created then
   call('DEL', places)
   call('HSET', barrier, 'n', n, 'gen', gen, 'first', first)
 end
-if dead > 0 then call('ZREMRANGEBYSCORE', places, '-inf', ms - 1) end
+if dead > 0 then bury(ms) end
 -- All that were inside are dead.
 if inside() then over() end
 call('ZADD', places, string.format('%.0f', ms + ARGV[2]), ARGV[1])

@@ -17,10 +17,12 @@ local barrier, places, publish, channel = KEYS[1], KEYS[2], ARGV[3], ARGV[4]
 -- @half.lua
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-if gen and gen + 0 > ARGV[2] + 0 and call('ZSCORE', places, ARGV[1]) then return { 0, now, fact() } end
+local ends = call('ZSCORE', places, ARGV[1])
+-- Below zero it was lost before.
+if gen and gen + 0 > ARGV[2] + 0 and ends and ends + 0 >= 0 then return { 0, now, fact() } end
 local code = call('ZREM', places, ARGV[1]) == 1 and 1 or -2
 if gen and inside() then
-  call('ZREMRANGEBYSCORE', places, '-inf', math.floor(now / 1000) - 1)
-  if call('EXISTS', places) == 0 then over() end
+  bury(math.floor(now / 1000))
+  if call('ZCOUNT', places, 0, '+inf') == 0 then over() end
 end
 return { code, now, gen and fact() or '' }

@@ -21,8 +21,8 @@ local now = time[1] * 1000000 + time[2]
 local code = -3
 if gen == ARGV[2] and inside() then
   local ms = math.floor(now / 1000)
-  call('ZREMRANGEBYSCORE', places, '-inf', ms - 1)
-  local earliest = call('ZRANGE', places, 0, 0, 'WITHSCORES')[2]
+  bury(ms)
+  local earliest = call('ZRANGE', places, 0, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
   if earliest then
     code = -4 - (earliest - ms)
   else
