@@ -394,3 +394,32 @@ async fn one_name_is_two_barriers() {
     of(&client, 2).wait().await.unwrap();
     passed(waiting).await;
 }
+
+/// P3: an answer that is slower than its lease leaves no second member behind, neither of the one that fills the round.
+#[tokio::test(start_paused = true)]
+async fn a_task_is_one_member_also_when_its_answer_is_slower_than_its_lease() {
+    for by_last in [false, true] {
+        let world = World::slow_engine();
+        let (slow, other) = (world.client().await, world.client().await);
+        for inside in all_in(vec![enter(&double(&slow, 2)), enter(&double(&other, 2))]).await {
+            drop(inside);
+        }
+        members(&world, 0).await;
+        let first = by_last.then(|| enter(&double(&other, 2)));
+        world.quiet().await;
+        world.as_engine().faults().hold_requests("EVALSHA", 1);
+        let lease = stanchion::Lease::new(ms(600)).unwrap();
+        let late = enter(&double(&slow, 2).with_lease(lease));
+        sleep(ms(650)).await;
+        world.as_engine().faults().deliver();
+        sleep(ms(500)).await;
+        assert!(!late.is_finished(), "{by_last}");
+        // Where it was the last, it has been in that round, and has left: it waits for the next.
+        if let Some(first) = first {
+            let first = tokio::time::timeout(POLL * 2, first).await.unwrap();
+            first.unwrap().unwrap().leave().await.unwrap();
+        }
+        members(&world, 1).await;
+        all_in(vec![late, enter(&double(&other, 2))]).await;
+    }
+}

@@ -1,6 +1,6 @@
 //! Replies and messages that are lost, late requests, data that is lost.
 
-use stanchion::Rejection;
+use stanchion::{Lease, Rejection};
 use stanchion_tests::LostReply;
 use tokio::time::{Instant, sleep};
 
@@ -198,4 +198,47 @@ async fn a_renewal_that_crosses_the_end_of_its_round_is_no_loss() {
         let last = other.wait().await.unwrap();
         assert_eq!(passed(first).await.generation(), last.generation());
     }
+}
+
+/// An answer that is slower than its lease: the place is there, and the task that has it must not be counted twice.
+async fn answered_late(world: &World, wait: Waiting) -> Waiting {
+    sleep(ms(650)).await;
+    world.as_engine().faults().deliver();
+    wait
+}
+
+fn short(barrier: CyclicBarrier) -> CyclicBarrier {
+    barrier.with_lease(Lease::new(ms(600)).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_has_one_place_also_when_its_answer_is_slower_than_its_lease() {
+    let world = World::slow_engine();
+    let (slow, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+    let before = the_next_round_works(&world, 2).await;
+    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    let alone = answered_late(&world, wait(&short(slow))).await;
+    sleep(ms(500)).await;
+    assert!(!alone.is_finished(), "{:?}", alone.await);
+    taken(&world, 1).await;
+    let last = other.wait().await.unwrap();
+    assert_eq!(last.generation(), before + 1);
+    assert_eq!(passed(alone).await.generation(), last.generation());
+}
+
+/// Nor does it take part in two rounds.
+#[tokio::test(start_paused = true)]
+async fn a_round_that_an_arrival_has_completed_is_its_own_however_late_it_learns_that() {
+    let world = World::slow_engine();
+    let (slow, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+    the_next_round_works(&world, 2).await;
+    let first = wait(&other);
+    settled(&world, 1).await;
+    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    let late = answered_late(&world, wait(&short(slow))).await;
+    let first = passed(first).await;
+    let late = tokio::time::timeout(POLL * 2, passed(late)).await.unwrap();
+    assert_eq!(late.generation(), first.generation());
+    assert!(late.is_last() && !first.is_last());
+    the_next_round_works(&world, 2).await;
 }
