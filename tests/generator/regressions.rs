@@ -8,7 +8,7 @@ use crate::program::What::{
 };
 use crate::program::{Ask, Hears, Hears::Messages, Manage, Program, Seat, Step, What, World, ask};
 use crate::run::run;
-use crate::weather::Weather::{Delayed, Delivered, Frozen};
+use crate::weather::Weather::{Delayed, Delivered, Frozen, RepliesSilent};
 
 fn keeps_the_promises(world: World, steps: Vec<Step>) {
     let report = run(&Program { world, steps }, &[]);
@@ -352,6 +352,23 @@ fn an_answer_slower_than_its_lease_gives_one_place() {
             ],
         );
     }
+}
+
+/// The last question has taken some of the time that P9 allows, and giving the place back takes no more than the rest.
+#[test]
+fn a_wait_of_20_ms_ends_in_time_when_nothing_is_answered() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 1,
+            clients: vec![seat(), seat()],
+        },
+        vec![
+            take(2, 1, Meet("y", 2, false), ask().timeout(20)),
+            Weather(0, RepliesSilent(2)),
+            Pass(0),
+        ],
+    );
 }
 
 /// The round that it completed is the one that it took part in.
