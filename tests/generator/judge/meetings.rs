@@ -370,11 +370,42 @@ pub(crate) fn look(state: &mut State) {
             continue;
         }
         rounds(state, spot).looked = Some(Instant::now());
+        all_told(state, spot);
         if let Some(standing) = standing(state, spot) {
             adds_up(state, spot, &standing);
         }
     }
     idle(state);
+}
+
+/// A round that somebody was told of is told to all of it, if nobody has gone: then one of them was last.
+fn all_told(state: &mut State, spot: Spot) {
+    let calm = state.calm_over(spot.server);
+    let parked = |op: &Op| op.was_parked && here(&op.uses, spot);
+    if calm < POLL + SETTLED || state.ops.values().any(parked) {
+        return;
+    }
+    let missed = |told: &Told, rounds: &Rounds| {
+        let began = told.arrivals.iter().map(|(_, began)| *began).min()?;
+        // One that was lost inside has been in the round, and enters the next.
+        let settled = spot.family == Family::Barrier || calm > began.elapsed() + SETTLED * 3;
+        let left = rounds.gone.iter().any(|gone| gone.at >= began);
+        let old = told.at.elapsed() > POLL + SETTLED;
+        let few = told.arrivals.len() < told.parties as usize && told.broken.is_none();
+        (few && settled && old && !left).then_some(told.arrivals.len())
+    };
+    let Some(rounds) = state.books.rounds.get(&spot) else {
+        return;
+    };
+    let found = rounds.told.iter().rev().take(20);
+    let mut found = found.filter_map(|(round, told)| Some((round, missed(told, rounds)?, told)));
+    if let Some((round, there, told)) = found.next() {
+        let text = format!(
+            "round {round} of {} at {spot:?} is complete; {there} were told, and nobody has gone",
+            told.parties
+        );
+        state.report("TooFew", text);
+    }
 }
 
 /// What one process has at a barrier.
