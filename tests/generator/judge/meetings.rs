@@ -389,7 +389,12 @@ fn all_told(state: &mut State, spot: Spot) {
         let began = told.arrivals.iter().map(|(_, began)| *began).min()?;
         // One that was lost inside has been in the round, and enters the next.
         let settled = spot.family == Family::Barrier || calm > began.elapsed() + SETTLED * 3;
-        let left = rounds.gone.iter().any(|gone| gone.at >= began);
+        // The place of one who went before may have counted.
+        let stays = |gone: &Gone| gone.lease + calls::OPERATION * 2;
+        let left = rounds
+            .gone
+            .iter()
+            .any(|gone| gone.at + stays(gone) >= began);
         let old = told.at.elapsed() > POLL + SETTLED;
         let few = told.arrivals.len() < told.parties as usize && told.broken.is_none();
         (few && settled && old && !left).then_some(told.arrivals.len())
