@@ -4,6 +4,7 @@ pub(crate) mod deadlocks;
 pub(crate) mod holders;
 pub(crate) mod latch;
 pub(crate) mod meetings;
+pub(crate) mod places;
 pub(crate) mod rates;
 pub(crate) mod rest;
 pub(crate) mod rests;
@@ -38,5 +39,5 @@ pub(crate) fn look(state: &mut State) {
     rates::look(state);
     terms::look(state);
     deadlocks::look(state);
-    meetings::look(state);
+    places::look(state);
 }
