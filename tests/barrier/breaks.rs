@@ -32,7 +32,7 @@ async fn all_are_told(waits: Vec<Waiting>, why: BrokenBy) -> u64 {
 /// Within a round trip, by one message.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_wait_breaks_the_round_for_the_others() {
-    let world = World::engine();
+    let world = engine();
     let mut waits = three_wait(&world, breaking()).await;
     let began = Instant::now();
     waits.remove(1).abort();
@@ -44,7 +44,7 @@ async fn a_dropped_wait_breaks_the_round_for_the_others() {
 /// Case 14.
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_told_that_one_has_timed_out() {
-    let world = World::engine();
+    let world = engine();
     let patient = wait_with(&barrier(&world, 3).await, breaking());
     settled(&world, 1).await;
     let began = Instant::now();
@@ -58,7 +58,7 @@ async fn those_who_wait_are_told_that_one_has_timed_out() {
 /// The first of a round says what its rule is.
 #[tokio::test(start_paused = true)]
 async fn the_first_of_a_round_sets_its_rule() {
-    let world = World::engine();
+    let world = engine();
     let first = wait(&barrier(&world, 3).await);
     settled(&world, 1).await;
     let second = wait_with(&barrier(&world, 3).await, breaking());
@@ -82,7 +82,7 @@ async fn the_first_of_a_round_sets_its_rule() {
 /// Case 12, without real processes: what a frozen client has is renewed by nobody, and the others look when its lease ends.
 #[tokio::test(start_paused = true)]
 async fn the_death_of_a_party_breaks_the_round_when_its_lease_has_passed() {
-    let world = World::engine();
+    let world = engine();
     let dying = wait_with(&of(&world.named("dying").await, 4), breaking());
     settled(&world, 1).await;
     sleep(ms(1_700)).await;
@@ -106,7 +106,7 @@ async fn the_death_of_a_party_breaks_the_round_when_its_lease_has_passed() {
 /// Nobody else has looked: by its own absence it has broken the round, and is told so.
 #[tokio::test(start_paused = true)]
 async fn a_party_that_was_away_for_its_lease_has_broken_the_round() {
-    let world = World::engine();
+    let world = engine();
     let away = wait_with(&of(&world.named("away").await, 2), breaking());
     settled(&world, 1).await;
     world.as_engine().faults().freeze(Some("away"));
@@ -119,7 +119,7 @@ async fn a_party_that_was_away_for_its_lease_has_broken_the_round() {
 /// Case 11, without real processes: its place is free when its lease has passed, and only a living one completes the round.
 #[tokio::test(start_paused = true)]
 async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
-    let world = World::engine();
+    let world = engine();
     let dying = wait(&of(&world.named("dying").await, 3));
     let alive = wait(&barrier(&world, 3).await);
     settled(&world, 2).await;
@@ -146,7 +146,7 @@ async fn the_place_of_a_dead_party_is_free_when_its_lease_has_passed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_breaks_a_round_whatever_its_rule() {
-    let world = World::engine();
+    let world = engine();
     let looking = barrier(&world, 4).await;
     assert_eq!(looking.danger().break_all().await.unwrap(), 0);
     for options in [WaitOptions::new(), breaking()] {
@@ -161,7 +161,7 @@ async fn an_operator_breaks_a_round_whatever_its_rule() {
 /// Its message is lost, and the next rounds break as well: each finds what has become of its own.
 #[tokio::test(start_paused = true)]
 async fn a_break_that_nobody_was_told_of_is_found_after_others() {
-    let world = World::engine();
+    let world = engine();
     let deaf = wait(&of(&world.named("deaf").await, 2));
     settled(&world, 1).await;
     world.as_engine().faults().freeze(Some("deaf"));
@@ -180,7 +180,7 @@ async fn a_break_that_nobody_was_told_of_is_found_after_others() {
 /// The number for the next round counts after a round that broke, too.
 #[tokio::test(start_paused = true)]
 async fn a_new_number_of_parties_counts_after_a_broken_round() {
-    let world = World::engine();
+    let world = engine();
     let pair = barrier(&world, 2).await;
     let first = wait_with(&pair, breaking());
     settled(&world, 1).await;

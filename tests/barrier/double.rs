@@ -49,7 +49,7 @@ async fn all_in(entering: Vec<Entering>) -> Vec<Inside> {
 /// Case 17: nobody works before all are in, nobody goes on before all are out, and there is no fifth inside.
 #[tokio::test(start_paused = true)]
 async fn all_are_in_before_one_works_and_out_before_one_goes_on() {
-    let world = World::engine();
+    let world = engine();
     let inside = Arc::new(AtomicUsize::new(0));
     let mut parties = Vec::new();
     for (seed, client) in world.fleet(4).await.into_iter().enumerate() {
@@ -82,7 +82,7 @@ async fn all_are_in_before_one_works_and_out_before_one_goes_on() {
 /// Case 17: a fifth enters the next round; no `leave` returns before all have left.
 #[tokio::test(start_paused = true)]
 async fn a_fifth_enters_the_next_round() {
-    let world = World::engine();
+    let world = engine();
     let clients = world.fleet(5).await;
     let entering: Vec<_> = clients[..4]
         .iter()
@@ -117,7 +117,7 @@ async fn a_fifth_enters_the_next_round() {
 /// A round is n arrivals, n − 1 looks, n departures and two messages; nothing is asked twice.
 #[tokio::test(start_paused = true)]
 async fn a_round_costs_three_scripts_for_each_party() {
-    let world = World::engine();
+    let world = engine();
     let clients = world.fleet(4).await;
     let round = async || {
         let entering: Vec<_> = clients.iter().map(|it| enter(&double(it, 4))).collect();
@@ -148,7 +148,7 @@ async fn a_round_costs_three_scripts_for_each_party() {
 /// Case 18, without real processes: the others leave when its lease has passed, and it knows before.
 #[tokio::test(start_paused = true)]
 async fn a_dead_member_is_waited_for_until_its_lease_has_passed() {
-    let world = World::engine();
+    let world = engine();
     let mut clients = world.fleet(2).await;
     clients.push(world.named("dying").await);
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 3))).collect()).await;
@@ -179,7 +179,7 @@ async fn a_dead_member_is_waited_for_until_its_lease_has_passed() {
 /// Case 19: the readiness of a round does not outlive those who were in it.
 #[tokio::test(start_paused = true)]
 async fn when_all_have_died_inside_the_next_round_needs_all_anew() {
-    let world = World::engine();
+    let world = engine();
     let mut dying = Vec::new();
     for _ in 0..2 {
         dying.push(world.named("dying").await);
@@ -206,7 +206,7 @@ async fn when_all_have_died_inside_the_next_round_needs_all_anew() {
 /// Case 20.
 #[tokio::test(start_paused = true)]
 async fn leaving_times_out_and_has_left() {
-    let world = World::engine();
+    let world = engine();
     let clients = world.fleet(2).await;
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 2))).collect()).await;
     let before = world.scripts_run();
@@ -225,7 +225,7 @@ async fn leaving_times_out_and_has_left() {
 /// P9, with a server that says nothing: it leaves in the background.
 #[tokio::test(start_paused = true)]
 async fn leaving_does_not_outlive_its_deadline() {
-    let world = World::engine();
+    let world = engine();
     let client = world.client().await;
     let alone = double(&client, 1).enter().await.unwrap();
     world.as_engine().faults().freeze(None);
@@ -239,7 +239,7 @@ async fn leaving_does_not_outlive_its_deadline() {
 /// Dropped, a party leaves, and the others go on.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_party_has_left() {
-    let world = World::engine();
+    let world = engine();
     let clients = world.fleet(3).await;
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 3))).collect()).await;
     drop(all.pop());
@@ -251,7 +251,7 @@ async fn a_dropped_party_has_left() {
 /// P3: an entry that is dropped anywhere leaves nobody inside.
 #[tokio::test(start_paused = true)]
 async fn an_entry_that_is_dropped_anywhere_leaves_nobody_inside() {
-    let world = World::slow_engine();
+    let world = slow_engine();
     let clients = world.fleet(2).await;
     let (ours, theirs) = (double(&clients[0], 2), double(&clients[1], 2));
     let polls = for_each_await_point(async |polls| {
@@ -280,7 +280,7 @@ async fn an_entry_that_is_dropped_anywhere_leaves_nobody_inside() {
 /// P6: an arrival, and a departure, whose answer is lost.
 #[tokio::test(start_paused = true)]
 async fn lost_answers_change_nothing() {
-    let world = World::engine();
+    let world = engine();
     let clients = world.fleet(2).await;
     let round = async |lost: usize| {
         let lose = |n| {
@@ -315,7 +315,7 @@ async fn lost_answers_change_nothing() {
 /// P4: nobody is told that all are in, or that all are out.
 #[tokio::test(start_paused = true)]
 async fn lost_messages_cost_a_poll() {
-    let world = World::engine();
+    let world = engine();
     let clients = world.fleet(2).await;
     let first = enter(&double(&clients[0], 2));
     members(&world, 1).await;
@@ -340,7 +340,7 @@ async fn lost_messages_cost_a_poll() {
 async fn who_waits_to_enter_times_out_or_is_inside() {
     let (mut inside, mut outside) = (0, 0);
     for offset in 0..30 {
-        let world = World::slow_engine();
+        let world = slow_engine();
         let clients = world.fleet(2).await;
         let (ours, theirs) = (double(&clients[0], 2), double(&clients[1], 2));
         let hasty = tokio::spawn(async move { ours.enter_timeout(ms(100)).await });
@@ -363,7 +363,7 @@ async fn who_waits_to_enter_times_out_or_is_inside() {
 
 #[tokio::test(start_paused = true)]
 async fn a_double_barrier_that_is_lost_by_the_server_is_lost_to_its_members() {
-    let world = World::engine();
+    let world = engine();
     let clients = world.fleet(2).await;
     let mut all = all_in(clients.iter().map(|it| enter(&double(it, 2))).collect()).await;
     let leaving = tokio::spawn(all.pop().unwrap().leave());
@@ -384,7 +384,7 @@ async fn a_double_barrier_that_is_lost_by_the_server_is_lost_to_its_members() {
 /// A cyclic and a double barrier of one name have nothing in common.
 #[tokio::test(start_paused = true)]
 async fn one_name_is_two_barriers() {
-    let world = World::engine();
+    let world = engine();
     let client = world.client().await;
     let inside = double(&client, 1).enter().await.unwrap();
     let waiting = wait(&of(&client, 2));
@@ -430,5 +430,34 @@ async fn a_resend_after_the_place_was_lost_enters_no_round_of_others() {
         let next = enter(&one);
         let all = all_in(vec![unanswered, next]).await;
         assert_eq!(all[0].generation(), generation + 1);
+    }
+}
+
+/// P3: an answer that is slower than its lease leaves no second member behind, neither of the one that fills the round.
+#[tokio::test(start_paused = true)]
+async fn a_task_is_one_member_also_when_its_answer_is_slower_than_its_lease() {
+    for by_last in [false, true] {
+        let world = slow_engine();
+        let (slow, other) = (world.client().await, world.client().await);
+        for inside in all_in(vec![enter(&double(&slow, 2)), enter(&double(&other, 2))]).await {
+            drop(inside);
+        }
+        members(&world, 0).await;
+        let first = by_last.then(|| enter(&double(&other, 2)));
+        world.quiet().await;
+        world.as_engine().faults().hold_requests("EVALSHA", 1);
+        let lease = stanchion::Lease::new(ms(600)).unwrap();
+        let late = enter(&double(&slow, 2).with_lease(lease));
+        sleep(ms(650)).await;
+        world.as_engine().faults().deliver();
+        sleep(ms(500)).await;
+        assert!(!late.is_finished(), "{by_last}");
+        // Where it was the last, it has been in that round, and has left: it waits for the next.
+        if let Some(first) = first {
+            let first = tokio::time::timeout(POLL * 2, first).await.unwrap();
+            first.unwrap().unwrap().leave().await.unwrap();
+        }
+        members(&world, 1).await;
+        all_in(vec![late, enter(&double(&other, 2))]).await;
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_dropped_anywhere_leaves_no_place() {
     for options in [WaitOptions::new(), breaking()] {
-        let world = World::slow_engine();
+        let world = slow_engine();
         let (pair, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
         let polls = for_each_await_point(async |polls| {
             let began = Instant::now();
@@ -40,7 +40,7 @@ async fn a_wait_that_is_dropped_anywhere_leaves_no_place() {
 async fn a_wait_that_is_dropped_when_the_round_is_complete_is_counted_once() {
     let mut counted = 0;
     for offset in 0..12 {
-        let world = World::slow_engine();
+        let world = slow_engine();
         let (pair, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
         let first = wait(&pair);
         settled(&world, 1).await;
@@ -65,7 +65,7 @@ async fn a_wait_that_is_dropped_when_the_round_is_complete_is_counted_once() {
 /// The same by a thousand tasks of one process, half of which are dropped.
 #[tokio::test(start_paused = true)]
 async fn half_of_a_thousand_waits_are_dropped_and_replaced() {
-    let world = World::engine();
+    let world = engine();
     let all = of(&world.client().await, 1000);
     let waits: Vec<_> = (0..999).map(|_| wait(&all)).collect();
     taken(&world, 999).await;
@@ -87,7 +87,7 @@ async fn half_of_a_thousand_waits_are_dropped_and_replaced() {
 /// A party that stands by and is never polled again holds up nobody.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_nobody_polls_holds_up_nobody() {
-    let world = World::engine();
+    let world = engine();
     let client = world.client().await;
     let (three, other) = (of(&client, 3), barrier(&world, 3).await);
     let mut forgotten = Box::pin(three.wait());

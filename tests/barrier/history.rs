@@ -26,7 +26,7 @@ struct Plan {
 }
 
 async fn play(seed: u64, plan: &Plan) -> (Vec<Seen>, usize) {
-    let world = World::engine();
+    let world = engine();
     let mut random = fastrand::Rng::with_seed(seed);
     let clients = world.fleet(3).await;
     let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();

@@ -1,6 +1,6 @@
 //! Replies and messages that are lost, late requests, data that is lost.
 
-use stanchion::Rejection;
+use stanchion::{Lease, Rejection};
 use stanchion_tests::LostReply;
 use tokio::time::{Instant, sleep};
 
@@ -11,7 +11,7 @@ use super::*;
 async fn an_arrival_whose_answer_is_lost_counts_once() {
     for way in LostReply::WAYS {
         for by_last in [false, true] {
-            let world = World::engine();
+            let world = engine();
             let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
             // The scripts are known to the server, so that the reply that is lost is that of the arrival.
             the_next_round_works(&world, 2).await;
@@ -39,7 +39,7 @@ async fn an_arrival_whose_answer_is_lost_counts_once() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_found_after_another_round_has_passed() {
     for by_last in [false, true] {
-        let world = World::engine();
+        let world = engine();
         let slow = of(&world.named("slow").await, 2);
         let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
         let before = the_next_round_works(&world, 2).await;
@@ -75,7 +75,7 @@ async fn an_answer_is_found_after_another_round_has_passed() {
 /// A request that arrives when its caller has gone takes no place (P3).
 #[tokio::test(start_paused = true)]
 async fn a_request_that_outlived_its_caller_takes_no_place() {
-    let world = World::engine();
+    let world = engine();
     let pair = barrier(&world, 2).await;
     the_next_round_works(&world, 2).await;
     world.as_engine().faults().hold_requests("EVALSHA", 1);
@@ -90,7 +90,7 @@ async fn a_request_that_outlived_its_caller_takes_no_place() {
 /// Case 10 (P4): nobody is told, and everybody finds out.
 #[tokio::test(start_paused = true)]
 async fn a_lost_message_costs_a_poll() {
-    let world = World::engine();
+    let world = engine();
     let clients = world.fleet(3).await;
     let waits: Vec<_> = clients.iter().map(|client| wait(&of(client, 4))).collect();
     settled(&world, 3).await;
@@ -108,7 +108,7 @@ async fn a_lost_message_costs_a_poll() {
 /// P4: the connection that hears goes down while the round is completed.
 #[tokio::test(start_paused = true)]
 async fn a_lost_subscription_is_noticed() {
-    let world = World::engine();
+    let world = engine();
     let waits: Vec<_> = world
         .fleet(2)
         .await
@@ -133,7 +133,7 @@ async fn a_lost_subscription_is_noticed() {
 #[tokio::test(start_paused = true)]
 async fn a_server_without_its_data_has_a_round_of_all_or_none() {
     for (broken, options) in [(false, WaitOptions::new()), (true, breaking())] {
-        let world = World::engine();
+        let world = engine();
         let before = the_next_round_works(&world, 4).await;
         let clients = world.fleet(3).await;
         let waits: Vec<_> = clients
@@ -170,7 +170,7 @@ async fn a_server_without_its_data_has_a_round_of_all_or_none() {
 /// A place that somebody removes is taken again, once; then the wait fails, and nothing is left.
 #[tokio::test(start_paused = true)]
 async fn a_place_that_is_lost_is_taken_once_more() {
-    let world = World::engine();
+    let world = engine();
     let waiting = wait(&barrier(&world, 2).await);
     settled(&world, 1).await;
     for _ in 0..2 {
@@ -187,7 +187,7 @@ async fn a_place_that_is_lost_is_taken_once_more() {
 /// A renewal that crosses the end of its round is no loss: no wait fails, whenever the round is completed.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_crosses_the_end_of_its_round_is_no_loss() {
-    let world = World::engine();
+    let world = engine();
     world.as_engine().faults().delay(None, ms(20));
     let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
     for offset in 0..60 {
@@ -273,4 +273,47 @@ async fn a_resend_after_the_place_was_lost_takes_another() {
         assert!(one.wait().await.unwrap().is_last());
         assert_eq!(passed(unanswered).await.generation(), before + 2);
     }
+}
+
+/// An answer that is slower than its lease: the place is there, and the task that has it must not be counted twice.
+async fn answered_late(world: &World, wait: Waiting) -> Waiting {
+    sleep(ms(650)).await;
+    world.as_engine().faults().deliver();
+    wait
+}
+
+fn short(barrier: CyclicBarrier) -> CyclicBarrier {
+    barrier.with_lease(Lease::new(ms(600)).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_has_one_place_also_when_its_answer_is_slower_than_its_lease() {
+    let world = slow_engine();
+    let (slow, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+    let before = the_next_round_works(&world, 2).await;
+    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    let alone = answered_late(&world, wait(&short(slow))).await;
+    sleep(ms(500)).await;
+    assert!(!alone.is_finished(), "{:?}", alone.await);
+    taken(&world, 1).await;
+    let last = other.wait().await.unwrap();
+    assert_eq!(last.generation(), before + 1);
+    assert_eq!(passed(alone).await.generation(), last.generation());
+}
+
+/// Nor does it take part in two rounds.
+#[tokio::test(start_paused = true)]
+async fn a_round_that_an_arrival_has_completed_is_its_own_however_late_it_learns_that() {
+    let world = slow_engine();
+    let (slow, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
+    the_next_round_works(&world, 2).await;
+    let first = wait(&other);
+    settled(&world, 1).await;
+    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    let late = answered_late(&world, wait(&short(slow))).await;
+    let first = passed(first).await;
+    let late = tokio::time::timeout(POLL * 2, passed(late)).await.unwrap();
+    assert_eq!(late.generation(), first.generation());
+    assert!(late.is_last() && !first.is_last());
+    the_next_round_works(&world, 2).await;
 }

@@ -34,6 +34,19 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
+/// Longer than any test but those that say so.
+const END: Duration = Duration::from_secs(1_800);
+
+const HOURS: Duration = Duration::from_secs(3 * 3_600);
+
+fn engine() -> World {
+    World::engine().ends_after(END)
+}
+
+fn slow_engine() -> World {
+    World::slow_engine().ends_after(END)
+}
+
 type Waiting = JoinHandle<Result<Passed, BarrierError>>;
 
 /// The barrier `b`, of a client as another process has one.

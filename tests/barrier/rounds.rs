@@ -12,7 +12,7 @@ use super::*;
 /// Case 1.
 #[tokio::test(start_paused = true)]
 async fn alone_every_wait_completes_its_round() {
-    let world = World::engine();
+    let world = engine();
     let alone = barrier(&world, 1).await;
     let first = alone.wait().await.unwrap();
     for n in 1..20 {
@@ -27,7 +27,7 @@ async fn alone_every_wait_completes_its_round() {
 #[tokio::test(start_paused = true)]
 async fn parties_of_four_processes_meet_in_every_round() {
     const ROUNDS: usize = 1000;
-    let world = World::engine();
+    let world = engine();
     let mut parties = Vec::new();
     for (seed, client) in world.fleet(4).await.into_iter().enumerate() {
         let barrier = of(&client, 4);
@@ -63,7 +63,7 @@ async fn parties_of_four_processes_meet_in_every_round() {
 /// Case 3: with one task more than parties nobody has two places in a round, and no round has another.
 #[tokio::test(start_paused = true)]
 async fn a_task_more_than_parties_waits_for_the_next_round() {
-    let world = World::engine();
+    let world = engine();
     let client = world.client().await;
     let mut tasks = Vec::new();
     for task in 0..5_u64 {
@@ -102,7 +102,7 @@ fn scripts(engine: &Engine) -> u64 {
 
 /// P11: a round of n parties is n scripts and one message. Nobody asks after it, once the processes listen.
 async fn a_round_costs(clients: usize, parties: u32) {
-    let world = World::engine();
+    let world = engine();
     let engine = world.as_engine();
     let clients = world.fleet(clients).await;
     let round = async || {
@@ -150,7 +150,7 @@ async fn a_round_of_a_thousand_tasks_is_a_thousand_scripts() {
 /// The first round of a process costs one subscription and one question more.
 #[tokio::test(start_paused = true)]
 async fn the_first_round_of_a_thousand_tasks_asks_once_more() {
-    let world = World::engine();
+    let world = engine();
     // The server knows the scripts.
     the_next_round_works(&world, 2).await;
     let client = world.client().await;
@@ -168,7 +168,7 @@ async fn the_first_round_of_a_thousand_tasks_asks_once_more() {
 /// The answers that are kept for resends go as they come: a long run leaves no more of them than parties.
 #[tokio::test(start_paused = true)]
 async fn many_rounds_leave_no_more_answers_than_parties() {
-    let world = World::engine();
+    let world = engine();
     let clients = world.fleet(3).await;
     let mut parties = Vec::new();
     for client in &clients {
@@ -193,7 +193,7 @@ async fn many_rounds_leave_no_more_answers_than_parties() {
 /// Case 15.
 #[tokio::test(start_paused = true)]
 async fn another_number_of_parties_is_refused_and_changes_nothing() {
-    let world = World::engine();
+    let world = engine();
     let first = wait(&barrier(&world, 2).await);
     settled(&world, 1).await;
     let before = world.dump();
@@ -221,7 +221,7 @@ async fn another_number_of_parties_is_refused_and_changes_nothing() {
 /// Case 15: between rounds at once, otherwise from the next on.
 #[tokio::test(start_paused = true)]
 async fn the_number_of_parties_changes_between_rounds() {
-    let world = World::engine();
+    let world = engine();
     let pair = barrier(&world, 2).await;
     let first = wait(&pair);
     settled(&world, 1).await;
@@ -250,7 +250,7 @@ async fn the_number_of_parties_changes_between_rounds() {
 /// A place is renewed as long as its waiter lives: far beyond its lease, and the life of the keys.
 #[tokio::test(start_paused = true)]
 async fn a_living_waiter_keeps_its_place_for_hours() {
-    let world = World::engine();
+    let world = World::engine().ends_after(HOURS);
     let first = wait(&barrier(&world, 2).await);
     settled(&world, 1).await;
     sleep(Duration::from_secs(7_300)).await;
@@ -262,7 +262,7 @@ async fn a_living_waiter_keeps_its_place_for_hours() {
 /// A barrier that is forgotten never has a round of a number it had.
 #[tokio::test(start_paused = true)]
 async fn a_forgotten_barrier_goes_on_with_larger_numbers() {
-    let world = World::engine();
+    let world = World::engine().ends_after(HOURS);
     let alone = barrier(&world, 1).await;
     let before = alone.wait().await.unwrap().generation();
     sleep(Duration::from_secs(3_601)).await;
@@ -272,7 +272,7 @@ async fn a_forgotten_barrier_goes_on_with_larger_numbers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_foreign_key_is_refused_and_stays() {
-    let world = World::engine();
+    let world = engine();
     let pair = barrier(&world, 2).await;
     let wrong = |error: &BarrierError| {
         matches!(
@@ -312,7 +312,7 @@ async fn a_foreign_key_is_refused_and_stays() {
 /// Two names that Redisson's rule gives the same keys are two barriers.
 #[tokio::test(start_paused = true)]
 async fn a_name_in_braces_is_another_barrier() {
-    let world = World::engine();
+    let world = engine();
     let client = world.client().await;
     let braced = CyclicBarrier::new(&client, "{b}", 2).unwrap();
     let plain = wait(&of(&client, 2));
@@ -331,7 +331,7 @@ async fn a_name_in_braces_is_another_barrier() {
 async fn a_wait_times_out_or_passes_and_never_both() {
     let (mut timed_out, mut met) = (0, 0);
     for offset in 0..40_u64 {
-        let world = World::slow_engine();
+        let world = slow_engine();
         let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
         let hasty = wait_with(&one, WaitOptions::new().timeout(ms(100)));
         sleep(ms(80 + offset)).await;
@@ -354,7 +354,7 @@ async fn a_wait_times_out_or_passes_and_never_both() {
 /// P9: zero asks once.
 #[tokio::test(start_paused = true)]
 async fn without_any_time_it_asks_once() {
-    let world = World::engine();
+    let world = engine();
     let pair = barrier(&world, 2).await;
     assert_uncounted(&pair.wait_timeout(Duration::ZERO).await);
     taken(&world, 0).await;
@@ -367,7 +367,7 @@ async fn without_any_time_it_asks_once() {
 /// P9: with a server that says nothing.
 #[tokio::test(start_paused = true)]
 async fn no_wait_outlives_its_deadline() {
-    let world = World::engine();
+    let world = engine();
     let pair = barrier(&world, 2).await;
     let began = Instant::now();
     let waiting = wait_with(&pair, WaitOptions::new().timeout(ms(1000)));
@@ -427,7 +427,7 @@ async fn parties_meet_on_a_real_server_under_odd_names() {
 /// A shutdown of the client ends its waits, and leaves no place.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_gives_the_places_back() {
-    let world = World::engine();
+    let world = engine();
     let client = world.client().await;
     let waiting = wait(&of(&client, 2));
     settled(&world, 1).await;
@@ -442,4 +442,21 @@ async fn a_shutdown_gives_the_places_back() {
         world.admin(&["ZCOUNT", PLACES, "0", "+inf"]) == "0"
     })
     .await;
+}
+
+/// P11: who polls asks less and less often, at last about ten times a second; and passes.
+#[tokio::test(start_paused = true)]
+async fn who_polls_asks_less_and_less_often() {
+    let world = engine();
+    let config = world.config("polls").wake(stanchion::Wake::Poll);
+    let polls = Client::connect_with(config).await.unwrap();
+    let first = wait(&of(&polls, 2));
+    taken(&world, 1).await;
+    let asked = || world.as_engine().stats().count("EVALSHA");
+    let before = asked();
+    sleep(Duration::from_secs(10)).await;
+    let asked = asked() - before;
+    assert!((70..180).contains(&asked), "{asked} scripts in 10 s");
+    let last = barrier(&world, 2).await.wait().await.unwrap();
+    assert_eq!(passed(first).await.generation(), last.generation());
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stanchion::{HoldTicket, Moment};
+use stanchion::{BrokenBy, HoldTicket, Moment};
 use tokio::time::Instant;
 
 use crate::program::What;
@@ -24,8 +24,51 @@ pub(crate) struct Books {
     pub(crate) valid: BTreeMap<u64, Moment>,
     /// The number of the last value that a leader was given.
     pub(crate) values: u64,
+    pub(crate) rounds: BTreeMap<Spot, Rounds>,
+    /// Latches that end without use, and how long they live at least.
+    pub(crate) idle: BTreeMap<Spot, Instant>,
+    /// Another program armed a latch.
+    pub(crate) armed: bool,
     /// Actors that wait for each other, since then.
     pub(crate) tangled: BTreeMap<BTreeSet<Actor>, Instant>,
+}
+
+/// The rounds of one barrier.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    /// The numbers of parties that anybody asked for, or set.
+    pub(crate) parties: BTreeSet<u32>,
+    /// Somebody asked to break the round when one leaves.
+    pub(crate) breaks: bool,
+    /// Somebody broke it by force.
+    pub(crate) forced: bool,
+    pub(crate) told: BTreeMap<u64, Told>,
+    pub(crate) gone: Vec<Gone>,
+    /// What does not add up, by client, since then.
+    pub(crate) odd: BTreeMap<(&'static str, u8), Instant>,
+    /// Places of before may count until then, although nobody knows of them.
+    pub(crate) unsure: Option<Instant>,
+    pub(crate) looked: Option<Instant>,
+    /// Calls that leave, with their rounds.
+    pub(crate) leaving: BTreeMap<u64, u64>,
+    /// The server has lost it since then.
+    pub(crate) lost: Option<Instant>,
+}
+
+/// What parties were told of a round.
+pub(crate) struct Told {
+    pub(crate) at: Instant,
+    pub(crate) parties: u32,
+    /// The numbers of those who arrived, and when their calls began.
+    pub(crate) arrivals: Vec<(u32, Instant)>,
+    pub(crate) broken: Option<BrokenBy>,
+}
+
+/// A wait that ended otherwise than with its round.
+pub(crate) struct Gone {
+    pub(crate) at: Instant,
+    pub(crate) client: u8,
+    pub(crate) lease: Duration,
 }
 
 /// The permits of one limiter.
@@ -133,6 +176,10 @@ impl Books {
         for lookout in self.lookouts.iter_mut().filter(|it| here(&it.spot)) {
             lookout.last = None;
         }
+        for (_, rounds) in self.rounds.iter_mut().filter(|(spot, _)| here(spot)) {
+            // A clock that is stepped back by 20 s lets a place last longer by as much.
+            rounds.unsure = Some(Instant::now() + Duration::from_secs(45));
+        }
         self.taint(here);
     }
 
@@ -140,5 +187,9 @@ impl Books {
     pub(crate) fn lost(&mut self, server: u8) {
         self.leapt(server);
         self.ticks.retain(|spot, _| spot.server != server);
+        let here = |spot: &Spot| spot.server == server;
+        for (_, rounds) in self.rounds.iter_mut().filter(|(spot, _)| here(spot)) {
+            rounds.lost = Some(Instant::now());
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! The calls of a program: put on the books, run, and judged when they end.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::judge;
 use crate::program::{Ask, What};
+use crate::run::Work;
 use crate::span;
 use crate::spot::{Side, Spot, Use, uses};
 use crate::state::{Actor, Held, Op, OpKind, Shared, Ticket};
@@ -79,7 +79,7 @@ impl Shared {
         let call = call(&clients, client, &nodes, what, ask, owner.as_ref())?;
         // A latch is waited for, and a job is not.
         let tries = match what {
-            What::Latch(_) | What::Free(_) => false,
+            What::Latch(_) | What::Free(_) | What::Meet(..) | What::Inside(..) => false,
             What::Job(..) => true,
             _ => ask.tries,
         };
@@ -92,6 +92,7 @@ impl Shared {
             patience
         };
         let shut_out = judge::latch::is_shut(&self.lock(), what, &uses);
+        judge::meetings::asked(&mut self.lock(), what, &uses);
         if let What::Leader(..) = what {
             self.lock()
                 .campaigns
@@ -146,11 +147,16 @@ impl Shared {
         let mut state = self.lock();
         let op = state.ops.remove(&ticket.id())?;
         judge::truth::acquired(&mut state, &op, &outcome);
+        judge::meetings::ended(&mut state, &op, &what, &outcome);
         state.ended(&op.uses);
         match outcome {
             Ok(Some(Thing::Passed)) => {
                 state.tell(format!("{}: passed", op.label));
                 judge::latch::passed(&mut state, &op);
+                None
+            }
+            Ok(Some(Thing::Met(met))) => {
+                judge::meetings::met(&mut state, &op, &what, &met);
                 None
             }
             Ok(Some(Thing::Ran(tick))) => {
@@ -194,6 +200,7 @@ impl Shared {
                 }
                 judge::ticks::begun(&mut state, &op, &what, is_held);
                 judge::terms::elected(&mut state, &op, &what);
+                judge::meetings::entered(&mut state, &op, id);
                 if is_held && !tainted {
                     judge::rests::granted(&mut state, &op, by);
                 }
@@ -245,11 +252,14 @@ impl Shared {
     }
 
     /// Releases a guard, and judges the answer.
-    pub(crate) fn releasing(&self, id: u64) -> Option<impl Future<Output = ()> + Send + 'static> {
-        let held = self.let_go(id)?;
-        let Ok(thing) = Arc::try_unwrap(held.thing) else {
+    pub(crate) fn releasing(&self, id: u64) -> Option<Work> {
+        let mut held = self.let_go(id)?;
+        let thing = std::mem::replace(&mut held.thing, Arc::new(Thing::Passed));
+        let thing = match Arc::try_unwrap(thing) {
+            Ok(Thing::Inside(inside)) => return Some(self.leaving(held, inside, id)),
+            Ok(thing) => thing,
             // Another call still uses it: that drops it.
-            return None;
+            Err(_) => return None,
         };
         let was_held = thing.is_held() && !held.tainted;
         let label = format!("release of guard {id}, {:?}", held.what);
@@ -263,10 +273,10 @@ impl Shared {
             }
         }
         let release = thing.release();
-        Some(async move {
+        Some(Box::pin(async move {
             let outcome = release.await;
             shared.released(&ticket, &outcome, was_held);
-        })
+        }))
     }
 
     fn released(&self, ticket: &Ticket, outcome: &Result<(), ReleaseError>, was_held: bool) {

@@ -223,6 +223,8 @@ pub(crate) fn manages(kind: Kind, what: BoxedStrategy<What>) -> BoxedStrategy<Ma
         Kind::Permits => plain("s"),
         Kind::Leased => leased("p"),
         Kind::Latches => prop_oneof![3 => latch("l"), 1 => latch("m")].boxed(),
+        Kind::Meetings => prop_oneof![4 => barriers(), 1 => locks].boxed(),
+        Kind::Idle => idle(),
         Kind::All => {
             prop_oneof![1 => locks, 2 => plain("s"), 2 => leased("p"), 2 => latch("l")].boxed()
         }
@@ -252,7 +254,8 @@ pub(crate) fn javas(kind: Kind) -> BoxedStrategy<Java> {
     ]
     .boxed();
     match kind {
-        Kind::Locks | Kind::Newer | Kind::Tangles | Kind::Limiters => locks,
+        Kind::Locks | Kind::Newer | Kind::Tangles | Kind::Limiters | Kind::Meetings => locks,
+        Kind::Idle => latch,
         Kind::Permits => permits("s"),
         Kind::Leased => permits("p"),
         Kind::Latches => latch,
@@ -356,6 +359,46 @@ pub(crate) fn quotas() -> BoxedStrategy<Manage> {
             .prop_map(|(name, permits, millis, forgets)| Manage::SetQuota(name, permits, millis, forgets)),
         1 => name().prop_map(Manage::DeleteLimiter),
         2 => name().prop_map(|name| Manage::Look(What::Rate(name, 1)))
+    ]
+    .boxed()
+}
+
+/// Barriers of both kinds, under names that they share with each other and with locks.
+pub(crate) fn gathered() -> BoxedStrategy<What> {
+    let various = (1..4_u32, any::<bool>()).prop_map(|(n, breaks)| What::Meet("y", n, breaks));
+    prop_oneof![
+        5 => Just(What::Meet("x", 2, false)),
+        2 => any::<bool>().prop_map(|breaks| What::Meet("{x}", 3, breaks)),
+        4 => Just(What::Meet("y", 2, true)),
+        1 => various,
+        5 => Just(What::Inside("x", 2)),
+        2 => Just(What::Inside("{x}", 3)),
+        1 => Just(What::Lock("x"))
+    ]
+    .boxed()
+}
+
+fn barriers() -> BoxedStrategy<Manage> {
+    let name = || proptest::sample::select(vec!["x", "{x}", "y"]);
+    prop_oneof![
+        2 => name().prop_map(Manage::BreakAll),
+        2 => (name(), 1..4_u32).prop_map(|(name, n)| Manage::SetParties(name, n)),
+        1 => name().prop_map(|name| Manage::Look(What::Meet(name, 1, false))),
+        1 => Just(Manage::Look(What::Inside("x", 1)))
+    ]
+    .boxed()
+}
+
+/// What is done with latches that end.
+fn idle() -> BoxedStrategy<Manage> {
+    let name = || proptest::sample::select(vec!["l", "l", "m"]);
+    let count = || 1..3_u64;
+    prop_oneof![
+        6 => (name(), count(), 1_000..20_000_u16).prop_map(|(n, k, millis)| Manage::ArmFor(n, k, millis)),
+        1 => (name(), count()).prop_map(|(n, k)| Manage::Arm(n, k)),
+        2 => (name(), count()).prop_map(|(n, k)| Manage::CountDown(n, k)),
+        1 => name().prop_map(Manage::DeleteLatch),
+        2 => name().prop_map(|n| Manage::Look(What::Latch(n)))
     ]
     .boxed()
 }

@@ -88,6 +88,7 @@ pub(crate) fn happens(state: &mut State, server: u8, java: Java) {
         }
         Java::Unlock(_) => unlock(&engine, name),
         Java::SetCount(_, n) if absent => {
+            state.books.armed = true;
             ask(&["SET", name, &n.to_string()]);
             let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
             ask(&["PUBLISH", &channel, "1"]);

@@ -71,18 +71,21 @@ impl Seen {
 }
 
 pub(crate) fn look(engine: &Engine, spot: Spot) -> Seen {
+    if spot.family.is_barrier() {
+        return Seen::default();
+    }
     let ask = |command: &[&str]| run(engine, spot.database, command);
     let kind = match ask(&["TYPE", spot.name]) {
         Reply::Status(kind) => kind,
         other => text(&other),
     };
     let mut seen = Seen {
-        exists: kind != "none" && spot.family != Family::Bucket,
+        exists: kind != "none" && !spot.family.is_apart(),
         ..Seen::default()
     };
     let wanted = match spot.family {
         Family::Hash | Family::Rate => "hash",
-        Family::Permits | Family::Leased | Family::Latch | Family::Bucket => "string",
+        _ => "string",
     };
     if seen.exists && kind != wanted {
         seen.foreign = true;
@@ -97,7 +100,7 @@ pub(crate) fn look(engine: &Engine, spot: Spot) -> Seen {
     };
     match spot.family {
         Family::Hash if seen.exists => seen.holders = counts(ask(&["HGETALL", spot.name])),
-        Family::Hash | Family::Rate | Family::Bucket => {}
+        Family::Hash | Family::Rate | Family::Bucket | Family::Barrier | Family::Double => {}
         Family::Permits | Family::Leased | Family::Latch => {
             if seen.exists {
                 seen.number = text(&ask(&["GET", spot.name])).parse().unwrap_or(i64::MIN);
@@ -113,6 +116,66 @@ pub(crate) fn look(engine: &Engine, spot: Spot) -> Seen {
         }
     }
     seen
+}
+
+/// A barrier as its server has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub(crate) parties: u32,
+    /// Of a double barrier: the half round.
+    pub(crate) present: u64,
+    pub(crate) breaks: bool,
+    /// Owners, and for how many milliseconds their places are good.
+    pub(crate) places: Vec<(String, i64)>,
+}
+
+impl Standing {
+    /// The places of this process that are good.
+    pub(crate) fn of(&self, process: &str) -> usize {
+        let own = |(who, left): &&(String, i64)| *left >= 0 && who.starts_with(process);
+        self.places.iter().filter(own).count()
+    }
+}
+
+/// The keys of a barrier: it, and its places.
+pub(crate) fn barrier_keys(spot: Spot) -> [String; 2] {
+    let kind = match spot.family {
+        Family::Double => "double",
+        _ => "barrier",
+    };
+    let keys = [format!("stanchion_{kind}"), format!("stanchion_{kind}_in")];
+    keys.map(|key| beside(&key, spot.name))
+}
+
+pub(crate) fn standing(engine: &Engine, spot: Spot) -> Option<Standing> {
+    let [barrier, places] = barrier_keys(spot);
+    let list = |reply: Reply| match reply {
+        Reply::Array(items) => Some(items),
+        _ => None,
+    };
+    let fields = run(
+        engine,
+        spot.database,
+        &["HMGET", &barrier, "n", "gen", "policy"],
+    );
+    let fields = list(fields)?;
+    let field = |at: usize| fields.get(at).map(text).unwrap_or_default();
+    let (parties, present) = (field(0).parse().ok()?, field(1).parse().ok()?);
+    let time = list(engine.execute(&["TIME"]))?;
+    let part = |at: usize| text(&time[at]).parse::<i64>().unwrap_or_default();
+    let now = part(0) * 1_000 + part(1) / 1_000;
+    let scores = list(engine.execute(&["ZRANGE", &places, "0", "-1", "WITHSCORES"]))?;
+    let left = |entry: Reply| match list(entry)?.as_slice() {
+        // Whole milliseconds, far below 2⁵³.
+        [owner, Reply::Double(ends)] => Some((text(owner), *ends as i64 - now)),
+        _ => None,
+    };
+    Some(Standing {
+        parties,
+        present,
+        breaks: field(2) == "b",
+        places: scores.into_iter().filter_map(left).collect(),
+    })
 }
 
 /// All keys of a database.

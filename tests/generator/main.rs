@@ -18,6 +18,7 @@ mod java;
 mod judge;
 mod keys;
 mod manage;
+mod meetings;
 mod newer;
 mod offices;
 mod process;

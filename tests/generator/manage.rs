@@ -3,20 +3,24 @@
 use std::time::Duration;
 
 use stanchion::{
-    CountDownLatch, FairLock, LeasedSemaphore, Lock, PermitId, QueryError, RwLock, Semaphore, Usage,
+    CountDownLatch, FairLock, IdleExpiry, LeasedSemaphore, Lock, PermitId, QueryError, RwLock,
+    Semaphore, Usage,
 };
 
 use crate::calls::{OPERATION, masked};
 use crate::judge;
+use crate::meetings;
 use crate::program::{Manage, What};
 use crate::roles;
 use crate::run::Runner;
 use crate::spot::{Spot, Use};
-use crate::state::{OpKind, Shared, State};
+use crate::state::{Op, OpKind, Shared, State};
 
 /// The change that a management call makes, if it succeeds.
 enum Change {
     Nothing,
+    /// A latch lives for so long at least, if nobody counts it down.
+    Lives(Duration),
     /// There are so many permits, if it was done.
     Total(Option<i64>),
     By(i64),
@@ -43,7 +47,11 @@ impl Runner {
             | Manage::AddLeased(n, _)
             | Manage::DrainLeased(n)
             | Manage::ReclaimLeased(n) => What::Leased(n, 0),
-            Manage::Arm(n, _) | Manage::CountDown(n, _) | Manage::DeleteLatch(n) => What::Latch(n),
+            Manage::Arm(n, _)
+            | Manage::ArmFor(n, ..)
+            | Manage::CountDown(n, _)
+            | Manage::DeleteLatch(n) => What::Latch(n),
+            Manage::SetParties(n, _) | Manage::BreakAll(n) => What::Meet(n, 0, false),
             Manage::ForceRelease(what) | Manage::Look(what) => what.clone(),
             Manage::SetQuota(n, ..) | Manage::DeleteLimiter(n) => What::Rate(n, 0),
         };
@@ -56,6 +64,7 @@ impl Runner {
         self.shared
             .lock()
             .latches_may_open(|spot| uses.iter().any(|used| used.spot == *spot));
+        judge::meetings::managed(&mut self.shared.lock(), manage, &uses);
         if matches!(manage, Manage::ForceRelease(_)) {
             // Done or not: from here on nobody can tell.
             self.shared.lock().forced(&uses);
@@ -106,11 +115,22 @@ impl Shared {
         state.latches_may_open(|spot| uses.iter().any(|used| used.spot == *spot));
         for used in uses {
             let now = tokio::time::Instant::now();
+            let others = |op: &Op| {
+                op.kind == OpKind::Manage && op.uses.iter().any(|it| it.spot == used.spot)
+            };
+            let others = state.ops.values().any(others);
+            let struck = state.skies[usize::from(used.spot.server)].last > op.started;
             let place = state.place(used.spot);
+            let alone = !others && !struck && place.stirred <= op.started;
             place.released = now;
             place.stirred = now;
             match change {
                 Change::Nothing => {}
+                Change::Lives(idle) if alone => {
+                    let until = op.started + idle;
+                    state.books.idle.insert(used.spot, until);
+                }
+                Change::Lives(_) => {}
                 Change::Total(total) => {
                     place.total = total;
                     place.reduced = true;
@@ -196,6 +216,25 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
             with!(latch(name)).arm(*n).await?;
             Change::Nothing
         }
+        Manage::ArmFor(name, n, millis) => {
+            let idle = with!(IdleExpiry::after(crate::span(*millis)).ok());
+            let armed = with!(latch(name)).ephemeral(idle).arm(*n).await?;
+            match armed {
+                true => Change::Lives(crate::span(*millis)),
+                false => Change::Nothing,
+            }
+        }
+        Manage::SetParties(name, n) => {
+            with!(meetings::cyclic(client, name, 1))
+                .set_parties(*n)
+                .await?;
+            Change::Nothing
+        }
+        Manage::BreakAll(name) => {
+            let barrier = with!(meetings::cyclic(client, name, 1));
+            barrier.danger().break_all().await?;
+            Change::Nothing
+        }
         Manage::CountDown(name, n) => {
             with!(latch(name)).count_down_by(*n).await?;
             Change::Nothing
@@ -269,6 +308,12 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
                 }
                 What::Rate(n, _) => {
                     with!(roles::limiter(client, n)).status().await?;
+                }
+                What::Meet(n, ..) => {
+                    drop(with!(meetings::cyclic(client, n, 1)).status().await?);
+                }
+                What::Inside(n, _) => {
+                    drop(with!(meetings::double(client, n, 1)).status().await?);
                 }
                 What::Multi(_) | What::Red(_) | What::Free(_) | What::Bucket(..) => {
                     tokio::time::sleep(Duration::ZERO).await;

@@ -6,7 +6,7 @@ use crate::draws::{campaigns, handed_on, jobs, limiters, locks, select, weather}
 use crate::profiles::{FAIR_WEATHER, Kind, Profile, Weights};
 use crate::program::What;
 
-const QUIET: Profile = Profile {
+pub(crate) const QUIET: Profile = Profile {
     name: "elections",
     servers: (1, 1),
     databases: 1,

@@ -9,6 +9,7 @@ use crate::draws::{
     HANDS, asks, entangled, javas, leased, locks, manages, multi, newer_verbs, passes, permits,
     polled, readers, resting, select, several, verbs, weather,
 };
+use crate::meetings::{MEETINGS, attended};
 use crate::newer::NEWER;
 use crate::program::{Ask, Hears, Seat, Step, What, World};
 use crate::weather::Weather;
@@ -90,6 +91,10 @@ pub(crate) enum Kind {
     Limiters,
     /// Owners that wait for each other.
     Tangles,
+    /// Barriers.
+    Meetings,
+    /// Latches that end.
+    Idle,
 }
 
 pub(crate) const PROFILES: &[Profile] = &[
@@ -467,6 +472,9 @@ pub(crate) const PROFILES: &[Profile] = &[
     NEWER[3],
     NEWER[4],
     NEWER[5],
+    MEETINGS[0],
+    MEETINGS[1],
+    MEETINGS[2],
 ];
 
 impl Profile {
@@ -529,7 +537,10 @@ impl Profile {
                     Kind::Tangles => entangled(),
                     _ => asks(self.owners),
                 },
-                polled(self.left),
+                match self.kind {
+                    Kind::Meetings => attended(self.left),
+                    _ => polled(self.left),
+                },
             )
                 .prop_map(move |(hand, client, what, ask, polled)| Step::Take {
                     hand,

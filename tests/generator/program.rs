@@ -68,6 +68,10 @@ pub(crate) enum What {
     Bucket(Named, u32),
     /// A lock that somebody waits for without taking it.
     Free(Named),
+    /// A wait at a cyclic barrier of so many; true: who leaves breaks the round.
+    Meet(Named, u32, bool),
+    /// A place inside a double barrier of so many.
+    Inside(Named, u32),
 }
 
 impl fmt::Debug for What {
@@ -91,6 +95,8 @@ impl fmt::Debug for What {
             Self::Rate(n, k) => write!(f, "Rate({n:?}, {k})"),
             Self::Bucket(n, k) => write!(f, "Bucket({n:?}, {k})"),
             Self::Free(n) => write!(f, "Free({n:?})"),
+            Self::Meet(n, k, breaks) => write!(f, "Meet({n:?}, {k}, {breaks})"),
+            Self::Inside(n, k) => write!(f, "Inside({n:?}, {k})"),
         }
     }
 }
@@ -225,6 +231,11 @@ pub(crate) enum Manage {
     Arm(Named, u64),
     CountDown(Named, u64),
     DeleteLatch(Named),
+    /// Armed with that count, to end without use for so many milliseconds.
+    ArmFor(Named, u64, u16),
+    /// The number of parties of a cyclic barrier, and the end of its round by force.
+    SetParties(Named, u32),
+    BreakAll(Named),
     ForceRelease(What),
     Look(What),
     /// The permits, the milliseconds, and whether what is taken is forgotten.

@@ -3,10 +3,12 @@
 use crate::program::Polled::{Always, Once};
 use crate::program::Step::{Pass, Shutdown, Take, Use, Weather, Worker};
 use crate::program::Verb::{Let, Reenter, Release};
-use crate::program::What::{Fair, Free, Leader, Lock, PoliteRead, PoliteWrite, Read, Write};
-use crate::program::{Ask, Hears::Messages, Manage, Program, Seat, Step, What, World, ask};
+use crate::program::What::{
+    Fair, Free, Inside, Leader, Lock, Meet, PoliteRead, PoliteWrite, Read, Write,
+};
+use crate::program::{Ask, Hears, Hears::Messages, Manage, Program, Seat, Step, What, World, ask};
 use crate::run::run;
-use crate::weather::Weather::Frozen;
+use crate::weather::Weather::{Delayed, Delivered, Frozen, RepliesSilent};
 
 fn keeps_the_promises(world: World, steps: Vec<Step>) {
     let report = run(&Program { world, steps }, &[]);
@@ -269,6 +271,88 @@ fn one_of_a_deadlock_gives_up() {
             take(3, 1, Lock("x"), ask().owner(1).fails()),
             Pass(30_000),
             Pass(30_000),
+        ],
+    );
+}
+
+/// Every answer is a fact, and none of them is news: who polls asks less and less often all the same.
+#[test]
+fn who_polls_at_a_barrier_asks_less_and_less_often() {
+    let polls = Seat {
+        hears: Hears::Polls,
+        ..seat()
+    };
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 1,
+            clients: vec![polls],
+        },
+        vec![take(0, 0, Meet("x", 2, false), ask())],
+    );
+}
+
+/// Two of two: a second place, for the time in which the first is given back, would be the other party.
+#[test]
+fn an_answer_slower_than_its_lease_gives_one_place() {
+    for what in [Meet("x", 2, false), Inside("x", 2)] {
+        keeps_the_promises(
+            World {
+                servers: 1,
+                latency: 5,
+                clients: vec![seat(), seat()],
+            },
+            vec![
+                take(0, 0, what.clone(), ask()),
+                take(1, 1, what.clone(), ask()),
+                Pass(50),
+                Use(0, Release),
+                Use(1, Release),
+                Pass(50),
+                Weather(0, Delayed(1)),
+                take(0, 0, what, ask().lease(600)),
+                Pass(640),
+                Weather(0, Delivered),
+                Pass(500),
+            ],
+        );
+    }
+}
+
+/// The last question has taken some of the time that P9 allows, and giving the place back takes no more than the rest.
+#[test]
+fn a_wait_of_20_ms_ends_in_time_when_nothing_is_answered() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 1,
+            clients: vec![seat(), seat()],
+        },
+        vec![
+            take(2, 1, Meet("y", 2, false), ask().timeout(20)),
+            Weather(0, RepliesSilent(2)),
+            Pass(0),
+        ],
+    );
+}
+
+/// The round that it completed is the one that it took part in.
+#[test]
+fn who_completed_a_round_learns_so_however_late() {
+    keeps_the_promises(
+        World {
+            servers: 1,
+            latency: 5,
+            clients: vec![seat(), seat()],
+        },
+        vec![
+            take(0, 0, Meet("x", 2, true), ask()),
+            Pass(50),
+            Weather(0, Delayed(1)),
+            take(1, 1, Meet("x", 2, true), ask().lease(600)),
+            Pass(640),
+            Weather(0, Delivered),
+            Pass(500),
         ],
     );
 }

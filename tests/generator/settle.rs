@@ -22,7 +22,11 @@ pub(crate) async fn settle(runner: &mut Runner) {
         let stirred = state.skies.iter().any(|sky| sky.last > state.began);
         stirred && !state.held.is_empty() || state.ops.values().any(waits)
     };
+    let before = scripts(runner);
     runner.pass(seconds(if restless { 12 } else { 2 })).await;
+    if restless && runner.tasks.is_empty() && runner.lookers.is_empty() {
+        spins(runner, scripts(runner) - before);
+    }
     // Who would give up in a deadlock has the time to.
     let gives_up = |op: &crate::state::Op| op.kind == OpKind::Wait && op.ask.fails && !op.parked;
     let entangled = runner.shared.lock().ops.values().any(gives_up);
@@ -64,6 +68,25 @@ pub(crate) async fn settle(runner: &mut Runner) {
     }
 }
 
+/// The number of scripts that have run.
+fn scripts(runner: &Runner) -> u64 {
+    let state = runner.shared.lock();
+    let stats = state.engines.iter().map(stanchion::embedded::Engine::stats);
+    stats.map(|it| it.count("EVALSHA") + it.count("EVAL")).sum()
+}
+
+/// P11: who holds renews, and who waits looks now and then, in the 12 s in which nothing else happened.
+fn spins(runner: &Runner, ran: u64) {
+    let mut state = runner.shared.lock();
+    let there = state.ops.len() + state.held.len() + 2 * state.processes.len();
+    // Who polls asks sixteen times a second, at last; a lease of 600 ms is renewed five times a second.
+    if ran > 12 * 24 * u64::try_from(there).unwrap_or(u64::MAX) {
+        let text =
+            format!("P11: {ran} scripts ran in 12 s for {there} calls, guards and processes");
+        state.report("Spins", text);
+    }
+}
+
 /// Those who wait get what they wait for, one after the other, for as long as anybody gets anything.
 async fn drain(runner: &mut Runner, at_most: Duration) {
     let began = tokio::time::Instant::now();
@@ -71,7 +94,12 @@ async fn drain(runner: &mut Runner, at_most: Duration) {
     while began.elapsed() < at_most + stuck && !runner.is_over() {
         let waits = {
             let state = runner.shared.lock();
-            let waiting = |op: &crate::state::Op| op.kind == OpKind::Wait && !op.parked;
+            let meets =
+                |op: &crate::state::Op| op.uses.iter().any(|it| it.spot.family.is_barrier());
+            // Others than those who are here may never come.
+            let alone = |op: &crate::state::Op| meets(op) && began.elapsed() > seconds(10);
+            let waiting =
+                |op: &crate::state::Op| op.kind == OpKind::Wait && !op.parked && !alone(op);
             state.ops.values().any(waiting) || state.held.values().any(|held| !held.forgotten)
         };
         if !waits {
@@ -115,14 +143,9 @@ async fn nobody_asks(runner: &mut Runner) {
     }
     // The records of what clients hold and wait for end within this.
     runner.pass(seconds(20)).await;
-    let ran = |runner: &Runner| -> u64 {
-        let state = runner.shared.lock();
-        let stats = state.engines.iter().map(stanchion::embedded::Engine::stats);
-        stats.map(|it| it.count("EVALSHA") + it.count("EVAL")).sum()
-    };
-    let before = ran(runner);
+    let before = scripts(runner);
     runner.pass(seconds(15)).await;
-    let more = ran(runner) - before;
+    let more = scripts(runner) - before;
     if more > 0 {
         let text = format!("{more} scripts ran in 15 s in which nobody held or waited");
         runner.shared.lock().report("Restless", text);
@@ -224,6 +247,9 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
     if ends && limiters.any(|one| one == key) {
         return true;
     }
+    if ends && is_of_a_barrier(state, key) {
+        return true;
+    }
     let some_died = state.deaths || state.left;
     // Without a release of a lock after them nobody says that the line has ended; the end of a term is none.
     let led = |spot: &&crate::spot::Spot| key.ends_with(&keys::beside("", spot.name));
@@ -241,6 +267,16 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
     if some_died && of_the_dead.iter().any(|prefix| key.starts_with(prefix)) {
         return true;
     }
+    // A latch that ends has an end.
+    let idle = keys::beside("stanchion_latch_idle", key);
+    let engine = &state.engines[server];
+    let ends_unused = !state.books.armed && keys::all(engine, database).contains(&idle);
+    if !ends && ends_unused {
+        return false;
+    }
+    if ends && key.starts_with("stanchion_latch_idle") {
+        return true;
+    }
     // Numbers that another program set.
     if ["s", "p", "l", "m"].contains(&key) {
         return true;
@@ -254,5 +290,15 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
                 || spot.family == Family::Permits
                     && keys::ledger_of(spot.name) == key
                     && (place.forgotten || place.total.is_none()))
+    })
+}
+
+/// A barrier stays for an hour, with places that have ended; the answers to arrivals for two minutes.
+fn is_of_a_barrier(state: &crate::state::State, key: &str) -> bool {
+    let spots = state.places.keys();
+    let mut spots = spots.filter(|spot| spot.family.is_barrier());
+    spots.any(|spot| {
+        keys::barrier_keys(*spot).contains(&key.to_owned())
+            || key.starts_with(&keys::beside("stanchion_once", spot.name))
     })
 }

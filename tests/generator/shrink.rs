@@ -190,6 +190,7 @@ fn simpler_what(what: &What) -> Vec<What> {
             })
             .collect(),
         What::Bare(n) | What::Own(n) => vec![What::Lock(n)],
+        What::Meet(n, parties, true) => vec![What::Meet(n, *parties, false)],
         _ => Vec::new(),
     }
 }

@@ -11,8 +11,21 @@ pub(crate) enum Family {
     Leased,
     Latch,
     Rate,
-    /// Its key is none of the others'.
+    /// Their keys are none of the others'.
     Bucket,
+    Barrier,
+    Double,
+}
+
+impl Family {
+    /// Returns whether its keys are none of the others'.
+    pub(crate) const fn is_apart(self) -> bool {
+        matches!(self, Self::Bucket | Self::Barrier | Self::Double)
+    }
+
+    pub(crate) const fn is_barrier(self) -> bool {
+        matches!(self, Self::Barrier | Self::Double)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,6 +122,14 @@ pub(crate) fn uses(what: &What, client: u8, seats: &[Seat], nodes: &[u8]) -> Vec
         What::Free(n) => one(Family::Hash, n, Side::Absent, Tokens::None, Queue::Open),
         What::Rate(n, k) => one(Family::Rate, n, Side::Of(*k), Tokens::None, Queue::Open),
         What::Bucket(n, k) => one(Family::Bucket, n, Side::Of(*k), Tokens::None, Queue::Open),
+        What::Meet(n, ..) => one(
+            Family::Barrier,
+            n,
+            Side::Together,
+            Tokens::None,
+            Queue::Open,
+        ),
+        What::Inside(n, _) => one(Family::Double, n, Side::Together, Tokens::None, Queue::Open),
         What::Multi(members) => members
             .iter()
             .flat_map(|(client, what)| uses(what, *client, seats, nodes))

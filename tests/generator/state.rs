@@ -484,6 +484,7 @@ impl State {
     }
 
     pub(crate) fn latches_may_open(&mut self, which: impl Fn(&Spot) -> bool) {
+        self.books.idle.retain(|spot, _| !which(spot));
         for op in self.ops.values_mut() {
             if op.uses.iter().any(|used| which(&used.spot)) {
                 op.shut_out = false;
@@ -548,6 +549,7 @@ impl Drop for Ticket {
         if let Some(op) = state.ops.remove(&self.id) {
             state.ended(&op.uses);
             state.tell(format!("{} is dropped", op.label));
+            crate::judge::meetings::gone(&mut state, &op);
         }
     }
 }

@@ -391,7 +391,7 @@ impl Runner {
         let Some(held) = self.of_guard(id) else {
             return;
         };
-        if held.thing.valid_until().is_none() {
+        if !held.thing.runs() {
             return;
         }
         let shared = self.shared.clone();

@@ -7,12 +7,13 @@ use std::pin::Pin;
 
 use stanchion::{
     AcquireError, AcquireOptions, Client, CountDownLatch, FairLock, FairLockGuard, Fencing, Grant,
-    JobGuard, JobRun, Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard, Lockable,
-    LostReason, Moment, MultiGuard, MultiLock, OnDeadlock, Owner, Permit, Preference, ReadGuard,
-    RedGuard, RedLock, ReleaseError, RenewError, Renewal, RwLock, Semaphore, Term, Tick,
+    Inside, JobGuard, JobRun, Leadership, Lease, LeasedPermit, LeasedSemaphore, Lock, LockGuard,
+    Lockable, LostReason, Moment, MultiGuard, MultiLock, OnDeadlock, Owner, Permit, Preference,
+    ReadGuard, RedGuard, RedLock, ReleaseError, RenewError, Renewal, RwLock, Semaphore, Term, Tick,
     WriteGuard,
 };
 
+use crate::meetings::{self, Met};
 use crate::program::{Ask, What};
 use crate::{roles, span};
 
@@ -39,6 +40,9 @@ pub(crate) enum Thing {
     /// The views that work has of what somebody else holds.
     Reign(Term),
     Run(JobRun),
+    Inside(Inside),
+    /// The end of a wait at a barrier, which leaves nothing in the hand.
+    Met(Met),
     /// A latch leaves nothing in the hand.
     Passed,
     /// A job that did not begin: the last tick that has run, or somebody runs.
@@ -69,6 +73,7 @@ impl Thing {
         match self {
             Self::Reign(term) => term.is_held(),
             Self::Run(run) => run.is_held(),
+            Self::Inside(inside) => inside.is_held(),
             _ => each!(self, guard => guard.is_held(), else true),
         }
     }
@@ -78,6 +83,9 @@ impl Thing {
     }
 
     pub(crate) fn lost(&self) -> Option<Later<LostReason>> {
+        if let Self::Inside(inside) = self {
+            return Some(Box::pin(inside.lost()));
+        }
         each!(self, guard => Some(Box::pin(guard.lost())), else None)
     }
 
@@ -90,7 +98,15 @@ impl Thing {
         each!(self, guard => guard.renew_for(lease).await, else Ok(()))
     }
 
+    /// Returns whether work can run under it.
+    pub(crate) fn runs(&self) -> bool {
+        self.valid_until().is_some() || matches!(self, Self::Inside(_))
+    }
+
     pub(crate) async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
+        if let Self::Inside(inside) = self {
+            return inside.run(work).await.ok();
+        }
         each!(self, guard => guard.run(work).await.ok(), else None)
     }
 
@@ -275,6 +291,8 @@ pub(crate) fn call(
                 Ok(Some(Thing::Passed))
             })
         }
+        What::Meet(name, parties, breaks) => meetings::meet(&it, name, *parties, *breaks, ask)?,
+        What::Inside(name, parties) => meetings::enter(&it, name, *parties, ask)?,
         What::Leader(name, priority) => roles::campaign(&it, name, *priority, options, tries)?,
         What::Job(name, tick, least) => roles::begin(&it, name, *tick, *least, ask)?,
         What::Rate(name, permits) => roles::rated(&it, name, *permits, ask)?,

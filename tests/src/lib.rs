@@ -11,9 +11,11 @@ pub mod permits;
 pub mod rights;
 pub mod scripts;
 
+use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion::embedded::{Engine, Reply};
+use stanchion::embedded::{Engine, Reply, Switch};
 use stanchion::{AcquireError, Client, ClientConfig, Lease};
 use stanchion_testkit::{RedisServer, Value, eventually, eventually_async};
 use tokio::task::JoinHandle;
@@ -88,6 +90,37 @@ impl World {
         let faults = world.as_engine().faults();
         faults.delay(None, Duration::from_millis(5));
         world
+    }
+
+    /// The same world with an end, so that a test that waits for what never comes fails: after `life` of virtual time the network goes, and
+    /// with it every wait. Where virtual time stands still, or that does not end the test, the process goes after 100 s.
+    #[must_use]
+    pub fn ends_after(self, life: Duration) -> Self {
+        if let Self::Engine(engine) = &self {
+            let faults = engine.faults();
+            let running = Arc::new(());
+            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            let watched = Arc::downgrade(&running);
+            std::thread::spawn(move || {
+                for _ in 0..1_000 {
+                    std::thread::sleep(Duration::from_millis(100));
+                    if watched.strong_count() == 0 {
+                        return;
+                    }
+                }
+                // Not to the output that is kept until the end of the test.
+                writeln!(std::io::stderr(), "{test} waits for what never comes").ok();
+                std::process::exit(101);
+            });
+            tokio::spawn(async move {
+                tokio::time::sleep(life).await;
+                faults.refuse_connections(Switch::On);
+                faults.kill_connections();
+                std::future::pending::<()>().await;
+                drop(running);
+            });
+        }
+        self
     }
 
     /// A real server; `None`, said loudly, where none is installed.

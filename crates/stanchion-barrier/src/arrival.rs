@@ -35,7 +35,6 @@ pub(crate) struct Arrival {
 
 #[derive(Debug, Default)]
 struct Answer {
-    /// The last: of a fresh owner, when the place of the first had ended before its answer came.
     arrived: Option<Arrived>,
     /// The number of parties that the server has instead.
     theirs: Option<u32>,
@@ -100,6 +99,12 @@ impl Synchronizer for Arrival {
 
     fn sharing(&self) -> Sharing {
         Sharing::Together
+    }
+
+    // One place for each wait at a time: a round must not be complete with the second while the first is given back. And who has
+    // completed a round has been in it, however late it learns that.
+    fn keeps_late_grants(&self) -> bool {
+        true
     }
 
     fn acquire(&self, request: &Request<'_>) -> Call {

@@ -177,7 +177,7 @@ impl Meeting<'_> {
     async fn enter_once(&self) -> Result<Result<Inside, Place>, BarrierError> {
         let (place, arrived) = self.arrive().await?;
         if arrived.last {
-            return Ok(Ok(self.inside(place, arrived)));
+            return self.entered(End::Complete, place, arrived);
         }
         let round = Arc::new(Round::new(&self.site.keys));
         round.is(arrived.place);

@@ -15,7 +15,7 @@ use crate::keys::{Family, Keys, Policy};
 use crate::options::OnLeave;
 use crate::round::Round;
 
-/// The time in which a call that has timed out learns whether its round is over: below the 50 ms of P9.
+/// The time after its deadline in which a call that has timed out learns whether its round is over: below the 50 ms of P9.
 const LAST_WORD: Duration = Duration::from_millis(45);
 
 /// The time in which a wait without a deadline learns what became of a place that was lost.
@@ -148,12 +148,17 @@ impl Meeting<'_> {
     ) -> Result<Settled, BarrierError> {
         let Site { handle, keys, .. } = self.site;
         let call = keys.give_back(place.wire_owner(), why, arrived.place.round);
-        let left = self.left();
-        let within = left.map_or(LOOK, |left| left.max(LAST_WORD));
+        // P9: after the deadline, not after now. The last question before may have taken some of that time.
+        let within = match self.timeout {
+            Some(timeout) => (timeout.saturating_add(LAST_WORD)).saturating_sub(self.waited()),
+            None => LOOK,
+        };
         let reply = match handle.query_within(&call, within).await {
             Some(Ok(reply)) => reply,
             // Its drop gives it back (P3).
-            _ if left.is_some() => return Err(self.timed_out(Some(self.site.lease.length()))),
+            _ if self.timeout.is_some() => {
+                return Err(self.timed_out(Some(self.site.lease.length())));
+            }
             _ => {
                 let detail = "what became of the place at the barrier".into();
                 return Err(AcquireError::Ambiguous {

@@ -229,6 +229,13 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         Tenure::Leased
     }
 
+    /// Returns whether a grant is the caller's also when its answer took longer than the lease. For what a grant tells that lasts, as an
+    /// arrival that has completed a round; the caller finds the hold lost, and gives it back before it asks again. Elsewhere the core does
+    /// both, at the same time, with a fresh owner.
+    fn keeps_late_grants(&self) -> bool {
+        false
+    }
+
     /// Returns whether a hold is several entries on the server, of which some may exist when others are gone.
     fn in_parts(&self) -> bool {
         matches!(self.sharing(), Sharing::Permits(2..))

@@ -3,6 +3,8 @@
 pub(crate) mod deadlocks;
 pub(crate) mod holders;
 pub(crate) mod latch;
+pub(crate) mod meetings;
+pub(crate) mod places;
 pub(crate) mod rates;
 pub(crate) mod rest;
 pub(crate) mod rests;
@@ -37,4 +39,5 @@ pub(crate) fn look(state: &mut State) {
     rates::look(state);
     terms::look(state);
     deadlocks::look(state);
+    places::look(state);
 }

@@ -20,7 +20,7 @@ pub(crate) fn look(state: &mut State, seen: &BTreeMap<Spot, Seen>) {
         match spot.family {
             Family::Hash => counts(state, *spot, seen),
             Family::Permits | Family::Leased => sums(state, *spot, seen),
-            Family::Latch | Family::Rate | Family::Bucket => {}
+            _ => {}
         }
     }
     after_shutdowns(state);
@@ -209,7 +209,7 @@ fn after_shutdowns(state: &mut State) {
         }
         let alive = state.held.iter().find(|(_, held)| {
             held.thing.is_held()
-                && held.thing.valid_until().is_some()
+                && held.thing.runs()
                 && held.uses.iter().all(|used| used.client == client)
         });
         if let Some((id, held)) = alive {

@@ -74,7 +74,8 @@ fn left_something(state: &State, op: &Op) -> bool {
     let recent = state.ended.iter().any(|(client, base, at)| {
         *client == used.client && *base == spot.base() && at.elapsed() < Duration::from_secs(12)
     });
-    if spot.family != Family::Hash
+    let known = spot.family == Family::Hash || spot.family.is_barrier();
+    if !known
         || op.ask.owner.is_some()
         || recent
         || state.ops.values().any(|other| ours(&other.uses))
@@ -82,8 +83,12 @@ fn left_something(state: &State, op: &Op) -> bool {
     {
         return false;
     }
-    let seen = keys::look(&state.engines[usize::from(spot.server)], spot);
-    seen.has(&state.processes[usize::from(used.client)].id)
+    let engine = &state.engines[usize::from(spot.server)];
+    let id = &state.processes[usize::from(used.client)].id;
+    if spot.family.is_barrier() {
+        return keys::standing(engine, spot).is_some_and(|standing| standing.of(id) > 0);
+    }
+    keys::look(engine, spot).has(id)
 }
 
 pub(crate) fn released(

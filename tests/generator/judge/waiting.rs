@@ -73,7 +73,8 @@ fn late(state: &mut State) {
             // Who did not run meanwhile could not notice the silence.
             let stalls = state.stalls.iter().filter(|(end, _)| *end > began);
             let stalled: Duration = stalls.map(|(_, length)| *length).sum();
-            if since > TOLERANCE + Duration::from_secs(4) + stalled {
+            let settles = super::meetings::settles(op);
+            if since > TOLERANCE + Duration::from_secs(4) + stalled + settles {
                 broken = Some((
                     "OutageTolerance",
                     format!(
@@ -129,12 +130,14 @@ fn starved(state: &mut State) {
                     .iter()
                     .any(|used| used.side == Side::Together && op.uses[0].spot == used.spot)
             });
+        // A round is for those who are first: nobody says that the next one is for who was not.
+        let meets = op.uses.iter().any(|used| used.spot.family.is_barrier());
         // Fair locks and others exclude, and do not wake, each other.
         let mixed = op.uses.iter().any(|used| {
             let place = state.places.get(&used.spot);
             place.is_some_and(|place| place.mixed)
         });
-        if documented || mixed || op.uses.iter().any(|used| is_kept(state, *used)) {
+        if documented || meets || mixed || op.uses.iter().any(|used| is_kept(state, *used)) {
             counted.push((*id, None));
             continue;
         }
@@ -257,7 +260,7 @@ fn asleep(state: &mut State, spot: Spot, seen: &Seen) {
             !seen.foreign && most.is_some_and(|most| seen.number >= most)
         }
         // By their own rule: what is free is not to be seen in one number.
-        Family::Rate | Family::Bucket => false,
+        Family::Rate | Family::Bucket | Family::Barrier | Family::Double => false,
     };
     let sleeper = waiting
         .iter()
@@ -341,7 +344,7 @@ fn blocked(state: &mut State, spot: Spot, seen: &Seen) {
         Family::Leased => place
             .total
             .is_some_and(|total| total - place.java_permits - counted >= want),
-        Family::Latch | Family::Rate | Family::Bucket => false,
+        _ => false,
     };
     let now = Instant::now();
     let there = withheld && !busy && !several && !place.forgotten && now >= place.dead_until;

@@ -297,7 +297,7 @@ async fn ask(
                     gathered();
                 }
                 let hold = Hold::begin(core, sync, entry, grant);
-                if hold.is_held() {
+                if hold.is_held() || sync.keeps_late_grants() {
                     Attempt::Granted(hold, left)
                 } else {
                     // P1: its lease has ended before the answer came. Dropped here, it is released.

@@ -35,11 +35,14 @@ impl LockEntry {
                 _ => {}
             }
         }
+        // Who polls asks less and less often until something happens; every answer is a fact.
+        if !told.is_empty() {
+            queue.refused = 0;
+        }
         for (place, turn) in told {
             queue.tell(place, turn, &mut wakers);
         }
         // A fact is as good as an answer.
-        queue.refused = 0;
         queue.outage_since = None;
         drop(queue);
         wakers.call();
