@@ -251,7 +251,7 @@ async fn who_was_counted_has_passed_however_late_it_hears() {
 async fn a_resend_after_the_place_was_lost_takes_another() {
     for way in LostReply::WAYS {
         let world = World::engine();
-        let short = stanchion::Lease::new(ms(500)).unwrap();
+        let short = Lease::new(ms(500)).unwrap();
         let slow = of(&world.named("slow").await, 2).with_lease(short);
         let (one, other) = (barrier(&world, 2).await, barrier(&world, 2).await);
         let before = the_next_round_works(&world, 2).await;

@@ -101,7 +101,7 @@ fn millis(server: &RedisServer) -> i64 {
 async fn dead(server: &RedisServer, count: i64) {
     eventually_async("leases end", async || {
         let now = millis(server).to_string();
-        let dead = ["ZCOUNT", PLACES, "-inf", &format!("({now}")];
+        let dead = ["ZCOUNT", PLACES, "0", &format!("({now}")];
         server.cli(&dead).as_int() == count
     })
     .await;

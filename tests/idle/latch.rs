@@ -155,8 +155,10 @@ async fn who_waited_for_one_that_has_ended_does_not_take_it_for_opened(world: &W
     let idle = world.admin(&["GET", IDLE]);
     let ends: u64 = idle.split(' ').next_back().unwrap().parse().unwrap();
     let asked = ends - 1_000_000;
-    let _ = world.admin(&["SET", IDLE, &format!("1000000 {asked}")]);
-    let _ = world.admin(&["DEL", "job"]);
+    // In one step: a question in between would keep it.
+    let both = "redis.call('SET', KEYS[2], ARGV[1]) return redis.call('DEL', KEYS[1])";
+    let past = format!("1000000 {asked}");
+    let _ = world.admin(&["EVAL", both, "2", "job", IDLE, &past]);
     let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
     let told = waiter.await.unwrap();
     let deleted = matches!(

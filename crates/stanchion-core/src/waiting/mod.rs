@@ -1,8 +1,9 @@
 //! Waiting inside one process: one queue for each subject, and the messages that wake it.
 //!
-//! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `ticket` is one waiter's place,
-//! `facts` tells them what ends their waits, `successor` hands a hold to one of them, `line` is the place of this process in a line that the server keeps, `server_queue` sends
-//! heartbeats for queues that the server keeps, `subscriptions` turns messages into wakes, and `survey` looks at all that wait.
+//! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `permits` which of those for permits,
+//! `ticket` is one waiter's place, `facts` tells them what ends their waits, `successor` hands a hold to one of them, `line` is the place of
+//! this process in a line that the server keeps, `server_queue` sends heartbeats for queues that the server keeps, `subscriptions` turns
+//! messages into wakes, and `survey` looks at all that wait.
 //!
 //! # Lock order
 //! The blocking mutexes of the core, each with those that may be locked while it is held. None is held across an await.
@@ -30,6 +31,7 @@ mod census;
 mod facts;
 mod line;
 mod lock_entry;
+mod permits;
 mod queue;
 mod server_queue;
 mod subscriptions;

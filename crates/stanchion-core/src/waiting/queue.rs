@@ -14,13 +14,14 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
+use super::permits::PASSED;
 use super::ticket::Stay;
 use crate::description::{Sharing, Synchronizer};
 use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::{Debt, Gathered};
-use crate::line::{Reason, Sign};
+use crate::line::Reason;
 use crate::options::HoldTerms;
 use crate::survey::DeadlockEdge;
 use crate::timetable::Slot;
@@ -70,14 +71,8 @@ pub(super) enum Room {
     Unknown,
 }
 
-/// The first place of waiters for permits that the server has passed over. They come after all others.
-const PASSED: u64 = 1 << 63;
-
 /// The first place that a newcomer gets. Lower ones are for waiters that return to the front.
-const FIRST: u64 = 1 << 62;
-
-/// The number of passed-over waiters that a message is offered to.
-const OFFERED: usize = 16;
+pub(super) const FIRST: u64 = 1 << 62;
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -93,7 +88,7 @@ pub(super) struct Queue {
     /// The number of parked waiters, kept so that a newcomer need not count them.
     pub(super) parked: usize,
     /// The number of parked waiters that were passed over.
-    aside: usize,
+    pub(super) aside: usize,
     /// The number of exclusive waiters, so that a newcomer need not look for a writer among them.
     pub(super) exclusives: usize,
     /// The number of waiters that ask the server.
@@ -180,34 +175,6 @@ impl Waiter {
     pub(super) fn is_parked(&self) -> bool {
         self.turn.is_none() && !self.asking
     }
-
-    /// Returns whether it asks, or is about to, for permits that this process was told of.
-    fn was_told(&self) -> bool {
-        self.reason == Reason::Told && !self.is_parked()
-    }
-
-    /// Returns whether its next request can be for permits that this process is told of now.
-    fn can_be_told(&self) -> bool {
-        self.is_parked()
-            || matches!(self.turn, Some(Turn::Try)) && !self.asking && self.reason == Reason::Anew
-    }
-
-    fn has_hold(&self) -> bool {
-        self.turn.as_ref().and_then(Turn::hold).is_some()
-    }
-
-    fn wanted(&self) -> u32 {
-        match self.sync.sharing() {
-            Sharing::Permits(wanted) => wanted,
-            _ => 0,
-        }
-    }
-
-    /// Returns whether it must ask as soon as it is the first, however few permits are free: without a place in line on the
-    /// server it would be overtaken for ever.
-    fn wants_a_place(&self) -> bool {
-        matches!(self.sync.sharing(), Sharing::Permits(2..)) && !self.asked_first
-    }
 }
 
 /// Wakers to call once the queue is unlocked (invariant 4).
@@ -263,14 +230,6 @@ impl Queue {
         place
     }
 
-    /// Returns whether a newcomer that wants permits must wait behind another waiter of this process.
-    pub(super) fn permits_wanted(&self) -> bool {
-        // Waiters that were passed over are no reason to wait: they come after every newcomer (decision 0017).
-        let refused = |(place, first): (u64, &Waiter)| place < PASSED && first.refused;
-        // A newcomer must not overtake a waiter that was refused, also while that one asks again and so is not parked.
-        self.parked > self.aside || self.first().is_some_and(refused)
-    }
-
     pub(super) fn count_parked(&mut self, place: u64, by: isize) {
         // Saturating: a miscount only delays a newcomer until the next poll, an overflow would panic in the middle of a change.
         self.parked = self.parked.saturating_add_signed(by);
@@ -299,7 +258,7 @@ impl Queue {
         self.tell_for(place, turn, Reason::Anew, wakers);
     }
 
-    fn tell_for(&mut self, place: u64, turn: Turn, reason: Reason, wakers: &mut Wakers) {
+    pub(super) fn tell_for(&mut self, place: u64, turn: Turn, reason: Reason, wakers: &mut Wakers) {
         let Some(waiter) = self.waiters.get_mut(&place) else {
             return;
         };
@@ -341,118 +300,6 @@ impl Queue {
         } else if self.asking > 0 || self.handing.is_some() {
             // Invariant 2.
             self.again = self.again.max(1);
-        }
-        wakers
-    }
-
-    /// As [`Queue::admit`], after a message to this process alone. Somebody asks, also where `room` is too little: the message has ended
-    /// this process's place on the server, and only a request restores it (invariant 3).
-    pub(super) fn admit_told(&mut self, room: u32) -> Wakers {
-        if !matches!(self.first_sharing(), Some(Sharing::Permits(_))) {
-            return self.admit(Room::For(room));
-        }
-        self.surplus = self.surplus.saturating_add(room);
-        let mut wakers = self.share_out();
-        if let Some((first, waiter)) = self.first()
-            && self.asking == 0
-            && waiter.is_parked()
-            && !self.waiters.values().any(Waiter::was_told)
-        {
-            self.surplus = 0;
-            wakers.0.extend(self.nudge_for(first, Reason::Told).0);
-        }
-        wakers
-    }
-
-    /// Tells waiters to ask for the permits that are nobody's here.
-    fn share_out(&mut self) -> Wakers {
-        if self.surplus == 0 {
-            return Wakers::default();
-        }
-        let wakers = self.admit_permits(self.surplus, Reason::Told);
-        if self.asking == 0 && !self.waiters.values().any(Waiter::was_told) {
-            // Nobody will say it: the server lets others have them in a moment.
-            self.surplus = 0;
-        }
-        wakers
-    }
-
-    /// Lets others ask for what `waiter`, which has left, was told of and did not ask for.
-    pub(super) fn told_in_vain(&mut self, waiter: &Waiter) -> Wakers {
-        if waiter.was_told() && !waiter.asking {
-            self.surplus = self.surplus.saturating_add(waiter.wanted());
-        }
-        self.share_out()
-    }
-
-    /// Takes the number of permits that this process was told of and has no use for, whatever the requests under way are answered.
-    pub(super) fn useless(&mut self) -> u32 {
-        if self.surplus == 0 {
-            return 0;
-        }
-        // These may be older than the message, and come back.
-        let anew = |waiter: &&Waiter| waiter.asking && !waiter.was_told();
-        let kept: u32 = self.waiters.values().filter(anew).map(Waiter::wanted).sum();
-        let useless = self.surplus.saturating_sub(kept);
-        self.surplus -= useless;
-        useless
-    }
-
-    /// Tells the waiters to ask for which `room` permits are enough. A waiter that asks, or is about to, counts as having what
-    /// it wants; not if they were told of `room` by message, which is for nobody else. Waiters behind one that does not fit wait for it,
-    /// so that a large request is not starved by small ones.
-    fn admit_permits(&mut self, room: u32, reason: Reason) -> Wakers {
-        let mut wakers = Wakers::default();
-        let mut left = room;
-        let mut called = Vec::new();
-        let mut aside = 0;
-        let mut wants_more = false;
-        let told = reason == Reason::Told;
-        for (place, waiter) in &self.waiters {
-            let Sharing::Permits(wanted) = waiter.sync.sharing() else {
-                break;
-            };
-            // One that was handed its permits wants none of these.
-            if waiter.has_hold() || told && !waiter.can_be_told() {
-                continue;
-            }
-            if *place >= PASSED {
-                aside += 1;
-                if aside > OFFERED {
-                    wants_more = true;
-                    break;
-                }
-                // The server passed it over, so it delays nobody here either.
-                if wanted > left {
-                    continue;
-                }
-            } else if wanted > left {
-                wants_more = true;
-                break;
-            }
-            left -= wanted;
-            if waiter.is_parked() || told {
-                called.push(*place);
-            }
-        }
-        if let Some((first, waiter)) = self.first()
-            && waiter.is_parked()
-            && waiter.wants_a_place()
-            && !called.contains(&first)
-        {
-            // Invariant 6.
-            called.push(first);
-        }
-        if told {
-            // Those that wait for more ask for it themselves.
-            self.surplus = if wants_more && self.asking == 0 {
-                0
-            } else {
-                left
-            };
-        }
-        for place in called {
-            self.tell_for(place, Turn::Try, reason, &mut wakers);
         }
         wakers
     }
@@ -551,40 +398,6 @@ impl Queue {
         Some(waiter)
     }
 
-    /// Lets waiters ask for what was announced while one of them asked, whose answer may be older (invariant 2).
-    pub(super) fn admit_again(&mut self, again: u32) -> Wakers {
-        if !matches!(self.first_sharing(), Some(Sharing::Permits(_))) {
-            return if again > 0 {
-                self.admit(Room::For(again))
-            } else {
-                Wakers::default()
-            };
-        }
-        let mut wakers = self.share_out();
-        if wakers.0.is_empty() && again > 0 {
-            wakers = self.admit(Room::For(again));
-        }
-        wakers
-    }
-
-    /// The first waiter for permits that does not ask, among those that were not passed over.
-    pub(super) fn first_parked(&self) -> Option<(u64, &Waiter)> {
-        let mut waiters = self.waiters.range(..PASSED);
-        let (place, waiter) = waiters.find(|(_, waiter)| waiter.is_parked())?;
-        Some((*place, waiter))
-    }
-
-    /// Counts a parked waiter as asking: a holder asks for it, by handing over its hold.
-    pub(super) fn asks(&mut self, place: u64) {
-        if let Some(waiter) = self.waiters.get_mut(&place) {
-            waiter.asking = true;
-            waiter.reason = Reason::Anew;
-            waiter.parted = self.parted;
-            self.asking += 1;
-            self.count_parked(place, -1);
-        }
-    }
-
     /// Ends the hand-off to `place`, which gets `hold` if there is one. `parted`: the server was told that after this grant nobody of this
     /// process waits for permits.
     pub(super) fn end_handing(&mut self, place: u64, hold: Option<Hold>, parted: bool) -> Handed {
@@ -650,12 +463,6 @@ impl Queue {
         }
     }
 
-    /// Returns whether a grant may have taken this process out of the crowd on the server while the waiter at `place` asked.
-    pub(super) fn overtaken(&self, place: u64) -> bool {
-        let waiter = self.waiters.get(&place);
-        waiter.is_some_and(|it| it.wanted() > 0 && it.parted != self.parted)
-    }
-
     /// Removes the waiter that was given `hold` and did not take it (invariant 5).
     pub(super) fn forsake(&mut self, hold: &HoldState) -> Option<Waiter> {
         // A hold granted by message is found by its owner. One that was handed over is looked for while nobody has taken it.
@@ -717,54 +524,6 @@ impl Queue {
         (is_over, wakers)
     }
 
-    /// Moves a refused waiter for permits to the place that the server's hint implies. Returns that place, and tells the first
-    /// waiter to ask if it may go on now.
-    pub(super) fn refused_permits(&mut self, place: u64, sign: Sign) -> (u64, Wakers) {
-        // A waiter that was passed over before delayed nobody.
-        let passed = sign == Sign::Passed;
-        // Only one in front of the others, and not yet passed over, was waited for.
-        let kept_others =
-            passed && place < PASSED && self.first().is_some_and(|(first, _)| first == place);
-        let to = match (place >= PASSED, sign) {
-            // Behind those that were passed over before, so that each of them is offered its turn.
-            (_, Sign::Passed) => PASSED | self.last_place(),
-            (false, _) => place,
-            // It has a place in line on the server, ahead of all that joined here since.
-            (true, Sign::InLine) => self.first().map_or(FIRST, |(first, _)| first.min(FIRST)) - 1,
-            // It can be served again, behind the others.
-            (true, _) => self.last_place(),
-        };
-        if to != place
-            && let Some(mut waiter) = self.remove(place)
-        {
-            let parked = waiter.is_parked();
-            // Invariant 6: with a place in line, or with none to be had, it need not ask again when it becomes the first.
-            waiter.asked_first = passed || sign == Sign::InLine;
-            self.waiters.insert(to, waiter);
-            if parked {
-                self.count_parked(to, 1);
-            }
-        }
-        let wakers = match self.first() {
-            // Those that it delayed go on; or the new first one takes its place in line (invariant 6).
-            Some((first, waiter))
-                if waiter.is_parked() && (kept_others && first != to || waiter.wants_a_place()) =>
-            {
-                self.nudge(first)
-            }
-            _ => Wakers::default(),
-        };
-        (to, wakers)
-    }
-
-    /// Lets the first passed-over waiter ask. Each gets its turn, because one that is passed over again moves behind the others.
-    pub(super) fn offer_passed(&mut self) -> Wakers {
-        match self.waiters.range(PASSED..).next() {
-            Some((place, waiter)) if waiter.is_parked() => self.nudge(*place),
-            _ => Wakers::default(),
-        }
-    }
-
     /// Makes an idle queue as good as new. Places go on, and the memory for waiters is kept.
     pub(super) fn reset(&mut self) {
         *self = Self {
@@ -806,7 +565,7 @@ impl Queue {
         self.nudge_for(place, Reason::Anew)
     }
 
-    fn nudge_for(&mut self, place: u64, reason: Reason) -> Wakers {
+    pub(super) fn nudge_for(&mut self, place: u64, reason: Reason) -> Wakers {
         let mut wakers = Wakers::default();
         if self
             .waiters

@@ -1,0 +1,255 @@
+//! Waiters for permits in a local queue: which of them ask, for what a message, a reply or a release announces.
+//!
+//! A message tells this process of so many permits, which are kept for it on the server for a moment: they are for waiters that ask because of
+//! it, not for those who asked before it (invariant 2 of [`super::lock_entry`]).
+
+use super::queue::{FIRST, Queue, Room, Turn, Waiter, Wakers};
+use crate::description::Sharing;
+use crate::line::{Reason, Sign};
+
+/// The first place of waiters for permits that the server has passed over. They come after all others.
+pub(super) const PASSED: u64 = 1 << 63;
+
+/// The number of passed-over waiters that a message is offered to.
+const OFFERED: usize = 16;
+
+impl Waiter {
+    /// Returns whether it asks, or is about to, for permits that this process was told of.
+    fn was_told(&self) -> bool {
+        self.reason == Reason::Told && !self.is_parked()
+    }
+
+    /// Returns whether its next request can be for permits that this process is told of now.
+    fn can_be_told(&self) -> bool {
+        self.is_parked()
+            || matches!(self.turn, Some(Turn::Try)) && !self.asking && self.reason == Reason::Anew
+    }
+
+    pub(super) fn has_hold(&self) -> bool {
+        self.turn.as_ref().and_then(Turn::hold).is_some()
+    }
+
+    fn wanted(&self) -> u32 {
+        match self.sync.sharing() {
+            Sharing::Permits(wanted) => wanted,
+            _ => 0,
+        }
+    }
+
+    /// Returns whether it must ask as soon as it is the first, however few permits are free: without a place in line on the
+    /// server it would be overtaken for ever.
+    fn wants_a_place(&self) -> bool {
+        matches!(self.sync.sharing(), Sharing::Permits(2..)) && !self.asked_first
+    }
+}
+
+impl Queue {
+    /// Returns whether a newcomer that wants permits must wait behind another waiter of this process.
+    pub(super) fn permits_wanted(&self) -> bool {
+        // Waiters that were passed over are no reason to wait: they come after every newcomer (decision 0017).
+        let refused = |(place, first): (u64, &Waiter)| place < PASSED && first.refused;
+        // A newcomer must not overtake a waiter that was refused, also while that one asks again and so is not parked.
+        self.parked > self.aside || self.first().is_some_and(refused)
+    }
+
+    /// As [`Queue::admit`], after a message to this process alone. Somebody asks, also where `room` is too little: the message has ended
+    /// this process's place on the server, and only a request restores it (invariant 3).
+    pub(super) fn admit_told(&mut self, room: u32) -> Wakers {
+        if !matches!(self.first_sharing(), Some(Sharing::Permits(_))) {
+            return self.admit(Room::For(room));
+        }
+        self.surplus = self.surplus.saturating_add(room);
+        let mut wakers = self.share_out();
+        if let Some((first, waiter)) = self.first()
+            && self.asking == 0
+            && waiter.is_parked()
+            && !self.waiters.values().any(Waiter::was_told)
+        {
+            self.surplus = 0;
+            wakers.0.extend(self.nudge_for(first, Reason::Told).0);
+        }
+        wakers
+    }
+
+    /// Tells the waiters to ask for which `room` permits are enough. A waiter that asks, or is about to, counts as having what
+    /// it wants; not if they were told of `room` by message, which is for nobody else. Waiters behind one that does not fit wait for it,
+    /// so that a large request is not starved by small ones.
+    pub(super) fn admit_permits(&mut self, room: u32, reason: Reason) -> Wakers {
+        let mut wakers = Wakers::default();
+        let mut left = room;
+        let mut called = Vec::new();
+        let mut aside = 0;
+        let mut wants_more = false;
+        let told = reason == Reason::Told;
+        for (place, waiter) in &self.waiters {
+            let Sharing::Permits(wanted) = waiter.sync.sharing() else {
+                break;
+            };
+            // One that was handed its permits wants none of these.
+            if waiter.has_hold() || told && !waiter.can_be_told() {
+                continue;
+            }
+            if *place >= PASSED {
+                aside += 1;
+                if aside > OFFERED {
+                    wants_more = true;
+                    break;
+                }
+                // The server passed it over, so it delays nobody here either.
+                if wanted > left {
+                    continue;
+                }
+            } else if wanted > left {
+                wants_more = true;
+                break;
+            }
+            left -= wanted;
+            if waiter.is_parked() || told {
+                called.push(*place);
+            }
+        }
+        if let Some((first, waiter)) = self.first()
+            && waiter.is_parked()
+            && waiter.wants_a_place()
+            && !called.contains(&first)
+        {
+            // Invariant 6.
+            called.push(first);
+        }
+        if told {
+            // Those that wait for more ask for it themselves.
+            self.surplus = if wants_more && self.asking == 0 {
+                0
+            } else {
+                left
+            };
+        }
+        for place in called {
+            self.tell_for(place, Turn::Try, reason, &mut wakers);
+        }
+        wakers
+    }
+
+    /// Tells waiters to ask for the permits that are nobody's here.
+    pub(super) fn share_out(&mut self) -> Wakers {
+        if self.surplus == 0 {
+            return Wakers::default();
+        }
+        let wakers = self.admit_permits(self.surplus, Reason::Told);
+        if self.asking == 0 && !self.waiters.values().any(Waiter::was_told) {
+            // Nobody will say it: the server lets others have them in a moment.
+            self.surplus = 0;
+        }
+        wakers
+    }
+
+    /// Lets others ask for what `waiter`, which has left, was told of and did not ask for.
+    pub(super) fn told_in_vain(&mut self, waiter: &Waiter) -> Wakers {
+        if waiter.was_told() && !waiter.asking {
+            self.surplus = self.surplus.saturating_add(waiter.wanted());
+        }
+        self.share_out()
+    }
+
+    /// Takes the number of permits that this process was told of and has no use for, whatever the requests under way are answered.
+    pub(super) fn useless(&mut self) -> u32 {
+        if self.surplus == 0 {
+            return 0;
+        }
+        // These may be older than the message, and come back.
+        let anew = |waiter: &&Waiter| waiter.asking && !waiter.was_told();
+        let waiting = self.waiters.values().filter(anew).map(Waiter::wanted);
+        let kept = waiting.fold(0, u32::saturating_add);
+        let useless = self.surplus.saturating_sub(kept);
+        self.surplus -= useless;
+        useless
+    }
+
+    /// Lets waiters ask for what was announced while one of them asked, whose answer may be older (invariant 2).
+    pub(super) fn admit_again(&mut self, again: u32) -> Wakers {
+        if !matches!(self.first_sharing(), Some(Sharing::Permits(_))) {
+            return if again > 0 {
+                self.admit(Room::For(again))
+            } else {
+                Wakers::default()
+            };
+        }
+        let mut wakers = self.share_out();
+        if wakers.0.is_empty() && again > 0 {
+            wakers = self.admit(Room::For(again));
+        }
+        wakers
+    }
+
+    /// Moves a refused waiter for permits to the place that the server's hint implies. Returns that place, and tells the first
+    /// waiter to ask if it may go on now.
+    pub(super) fn refused_permits(&mut self, place: u64, sign: Sign) -> (u64, Wakers) {
+        // A waiter that was passed over before delayed nobody.
+        let passed = sign == Sign::Passed;
+        // Only one in front of the others, and not yet passed over, was waited for.
+        let kept_others =
+            passed && place < PASSED && self.first().is_some_and(|(first, _)| first == place);
+        let to = match (place >= PASSED, sign) {
+            // Behind those that were passed over before, so that each of them is offered its turn.
+            (_, Sign::Passed) => PASSED | self.last_place(),
+            (false, _) => place,
+            // It has a place in line on the server, ahead of all that joined here since.
+            (true, Sign::InLine) => self.first().map_or(FIRST, |(first, _)| first.min(FIRST)) - 1,
+            // It can be served again, behind the others.
+            (true, _) => self.last_place(),
+        };
+        if to != place
+            && let Some(mut waiter) = self.remove(place)
+        {
+            let parked = waiter.is_parked();
+            // Invariant 6: with a place in line, or with none to be had, it need not ask again when it becomes the first.
+            waiter.asked_first = passed || sign == Sign::InLine;
+            self.waiters.insert(to, waiter);
+            if parked {
+                self.count_parked(to, 1);
+            }
+        }
+        let wakers = match self.first() {
+            // Those that it delayed go on; or the new first one takes its place in line (invariant 6).
+            Some((first, waiter))
+                if waiter.is_parked() && (kept_others && first != to || waiter.wants_a_place()) =>
+            {
+                self.nudge(first)
+            }
+            _ => Wakers::default(),
+        };
+        (to, wakers)
+    }
+
+    /// Lets the first passed-over waiter ask. Each gets its turn, because one that is passed over again moves behind the others.
+    pub(super) fn offer_passed(&mut self) -> Wakers {
+        match self.waiters.range(PASSED..).next() {
+            Some((place, waiter)) if waiter.is_parked() => self.nudge(*place),
+            _ => Wakers::default(),
+        }
+    }
+
+    /// Returns whether a grant may have taken this process out of the crowd on the server while the waiter at `place` asked.
+    pub(super) fn overtaken(&self, place: u64) -> bool {
+        let waiter = self.waiters.get(&place);
+        waiter.is_some_and(|it| it.wanted() > 0 && it.parted != self.parted)
+    }
+
+    /// The first waiter for permits that does not ask, among those that were not passed over.
+    pub(super) fn first_parked(&self) -> Option<(u64, &Waiter)> {
+        let mut waiters = self.waiters.range(..PASSED);
+        let (place, waiter) = waiters.find(|(_, waiter)| waiter.is_parked())?;
+        Some((*place, waiter))
+    }
+
+    /// Counts a parked waiter as asking: a holder asks for it, by handing over its hold.
+    pub(super) fn asks(&mut self, place: u64) {
+        if let Some(waiter) = self.waiters.get_mut(&place) {
+            waiter.asking = true;
+            waiter.reason = Reason::Anew;
+            waiter.parted = self.parted;
+            self.asking += 1;
+            self.count_parked(place, -1);
+        }
+    }
+}
