@@ -165,3 +165,28 @@ async fn the_bookings_of_a_process_that_died_cost_others_one_horizon() {
     assert!(started.elapsed() <= ms(2_010), "{:?}", started.elapsed());
     world.as_engine().faults().thaw(None);
 }
+
+/// Requests for one permit of other processes, always at the horizon, do not starve one for several.
+#[tokio::test(start_paused = true)]
+async fn a_request_for_several_permits_of_a_bucket_is_not_starved() {
+    let world = World::slow_engine();
+    for client in world.fleet(6).await {
+        let api = stanchion::TokenBucket::new(&client, NAME, quota("6/s")).unwrap();
+        for _ in 0..3 {
+            let api = api.clone();
+            tokio::spawn(async move {
+                loop {
+                    api.acquire().await.unwrap();
+                }
+            });
+        }
+    }
+    let api = stanchion::TokenBucket::new(&world.client().await, NAME, quota("6/s")).unwrap();
+    tokio::time::sleep(ms(3_000)).await;
+    for _ in 0..10 {
+        let started = Instant::now();
+        api.acquire_many(3).await.unwrap();
+        let took = started.elapsed();
+        assert!(took < ms(4_000), "{took:?}");
+    }
+}

@@ -6,7 +6,7 @@
 -- ARGV[2]  wanted     permits; 0 only looks
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
 -- ARGV[4]  until      server time in microseconds at which they must count at the latest; 0: now
--- ARGV[5]  horizon    how far ahead can be booked, in ms
+-- ARGV[5]  horizon    how far ahead one permit can be booked, in ms
 -- ARGV[6]  limits     `<interval in microseconds>/<permits>/<burst>`, separated by spaces
 --
 -- Returns  as limiter/acquire, the least burst instead of the rate
@@ -44,9 +44,14 @@ if wanted == 0 or id == ARGV[1] then return granted(wait(0)) end
 if us > ARGV[3] + 0 then return -1 end
 local due = wait(wanted)
 local never = due > 0 and us + due > ARGV[4] + 0
-if never or due > horizon then
+-- One for several permits may book behind all of those for one, or these would starve it. No further than `filled` believes.
+local reach = horizon
+if horizon > 0 and wanted > 1 then
+  for _, limit in ipairs(limits) do reach = math.max(reach, horizon + math.min(wanted * limit[1], FURTHEST / 2)) end
+end
+if never or due > reach then
   local free, reset = left(full, limits, now)
-  return { -4 - math.max(math.ceil((due - horizon) / 1000), 0), us, never and 1 or 0, math.ceil(due / 1000), free, reset, burst }
+  return { -4 - math.max(math.ceil((due - reach) / 1000), 0), us, never and 1 or 0, math.ceil(due / 1000), free, reset, burst }
 end
 -- Where another limit makes it wait, this one's permits are taken at that moment.
 for i, limit in ipairs(limits) do full[i] = math.max(full[i], now + due) + wanted * limit[1] end
