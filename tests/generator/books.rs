@@ -49,6 +49,8 @@ pub(crate) struct Rounds {
     /// Places of before may count until then, although nobody knows of them.
     pub(crate) unsure: Option<Instant>,
     pub(crate) looked: Option<Instant>,
+    /// Rounds that somebody left then who breaks them so: the client, and the round.
+    pub(crate) breaking: Vec<(Instant, u8, u64)>,
     /// Calls that leave, with their rounds.
     pub(crate) leaving: BTreeMap<u64, u64>,
     /// The server has lost it since then.

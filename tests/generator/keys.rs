@@ -167,7 +167,9 @@ pub(crate) fn standing(engine: &Engine, spot: Spot) -> Option<Standing> {
     let scores = list(engine.execute(&["ZRANGE", &places, "0", "-1", "WITHSCORES"]))?;
     let left = |entry: Reply| match list(entry)?.as_slice() {
         // Whole milliseconds, far below 2⁵³.
-        [owner, Reply::Double(ends)] => Some((text(owner), *ends as i64 - now)),
+        [owner, Reply::Double(ends)] => {
+            Some((text(owner), format!("{ends:.0}").parse::<i64>().ok()? - now))
+        }
         _ => None,
     };
     Some(Standing {

@@ -310,10 +310,10 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
                     with!(roles::limiter(client, n)).status().await?;
                 }
                 What::Meet(n, ..) => {
-                    drop(with!(meetings::cyclic(client, n, 1)).status().await?);
+                    with!(meetings::cyclic(client, n, 1)).status().await?;
                 }
                 What::Inside(n, _) => {
-                    drop(with!(meetings::double(client, n, 1)).status().await?);
+                    with!(meetings::double(client, n, 1)).status().await?;
                 }
                 What::Multi(_) | What::Red(_) | What::Free(_) | What::Bucket(..) => {
                     tokio::time::sleep(Duration::ZERO).await;

@@ -59,7 +59,6 @@ pub(crate) const MEETINGS: [Profile; 3] = [
         name: "idle",
         weights: Weights {
             manage: 24,
-            worker: 1,
             kill: 1,
             weather: 2,
             java: 1,

@@ -12,7 +12,7 @@ pub mod rights;
 pub mod scripts;
 
 use std::io::Write as _;
-use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use stanchion::embedded::{Engine, Reply, Switch};
@@ -98,15 +98,12 @@ impl World {
     pub fn ends_after(self, life: Duration) -> Self {
         if let Self::Engine(engine) = &self {
             let faults = engine.faults();
-            let running = Arc::new(());
+            let (running, watched) = mpsc::channel::<()>();
             let test = std::thread::current().name().unwrap_or_default().to_owned();
-            let watched = Arc::downgrade(&running);
             std::thread::spawn(move || {
-                for _ in 0..1_000 {
-                    std::thread::sleep(Duration::from_millis(100));
-                    if watched.strong_count() == 0 {
-                        return;
-                    }
+                if watched.recv_timeout(Duration::from_secs(100)) != Err(RecvTimeoutError::Timeout)
+                {
+                    return;
                 }
                 // Not to the output that is kept until the end of the test.
                 writeln!(std::io::stderr(), "{test} waits for what never comes").ok();

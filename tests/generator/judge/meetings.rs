@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireError, BrokenBy, Passed, Rejection};
+use stanchion::{AcquireError, BrokenBy, Rejection};
 use tokio::time::Instant;
 
 use crate::books::{Gone, Rounds, Told};
@@ -72,6 +72,10 @@ pub(crate) fn managed(state: &mut State, manage: &Manage, uses: &[Use]) {
 /// A call went that had not ended, or ended without its round: its place may count for a while.
 pub(crate) fn gone(state: &mut State, op: &Op) {
     let Some(spot) = barrier_of(op) else { return };
+    if let Some(round) = super::places::breaks(state, op, spot) {
+        let left = (Instant::now(), op.client, round);
+        rounds(state, spot).breaking.push(left);
+    }
     let gone = Gone {
         at: Instant::now(),
         client: op.client,
@@ -119,7 +123,7 @@ fn was_deleted(state: &mut State, op: &Op, what: &What) {
         What::Meet(..) | What::Inside(..) => {
             let spot = op.uses[0].spot;
             let lost = rounds(state, spot).lost;
-            !lost.is_some_and(|at| at + POLL >= op.started)
+            lost.is_none_or(|at| at + POLL < op.started)
         }
         _ => false,
     };
@@ -137,7 +141,6 @@ pub(crate) fn met(state: &mut State, op: &Op, what: &What, met: &Met) {
     match met {
         Met::Passed(passed) => {
             state.tell(format!("{}: {passed:?}", op.label));
-            let Passed { .. } = passed;
             let told = (passed.generation(), passed.arrival(), passed.is_last());
             took_part(state, op, *parties, told);
         }
@@ -221,7 +224,7 @@ fn took_part(state: &mut State, op: &Op, parties: u32, told: (u64, u32, bool)) {
     }
     told.arrivals.push((arrival, op.started));
     let there = told.arrivals.len();
-    let sure = !rounds.unsure.is_some_and(|until| now < until);
+    let sure = rounds.unsure.is_none_or(|until| now >= until);
     if there > parties as usize {
         let text = format!("{there} were in round {round} of {parties} at {spot:?}");
         broken = Some(("Crowded", text));

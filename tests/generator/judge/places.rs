@@ -32,10 +32,44 @@ pub(crate) fn look(state: &mut State) {
         rounds(state, spot).looked = Some(Instant::now());
         all_told(state, spot);
         if let Some(standing) = standing(state, spot) {
+            unbroken(state, spot, &standing);
             adds_up(state, spot, &standing);
         }
     }
     idle(state);
+}
+
+/// The round that breaks because this call, which has just gone, had a place in it.
+pub(super) fn breaks(state: &State, op: &Op, spot: Spot) -> Option<u64> {
+    let calm = state.calm(&op.uses) > op.started.elapsed() + SETTLED;
+    let settled = op.started.elapsed() > SETTLED && !op.was_parked && calm;
+    if spot.family != Family::Barrier || !settled {
+        return None;
+    }
+    let standing = standing(state, spot)?;
+    let share = share(state, spot, op.client, &standing);
+    // Otherwise its round is over already.
+    let counts = share.places == share.waits + 1;
+    (standing.breaks && counts).then_some(standing.present)
+}
+
+/// Who leaves has broken the round a round trip later.
+fn unbroken(state: &mut State, spot: Spot, standing: &Standing) {
+    let calm = state.calm_over(spot.server);
+    let processes = &state.processes;
+    let Some(rounds) = state.books.rounds.get_mut(&spot) else {
+        return;
+    };
+    rounds.breaking.retain(|(at, client, round)| {
+        let process = &processes[usize::from(*client)];
+        let alive = !process.killed && !process.closing;
+        alive && *round == standing.present && calm > at.elapsed() + SETTLED
+    });
+    let old = |(at, ..): &&(Instant, u8, u64)| at.elapsed() > SETTLED;
+    if let Some((_, client, round)) = rounds.breaking.iter().find(old).copied() {
+        let text = format!("client {client} has left round {round} of {spot:?}: {standing:?}");
+        state.report("Unbroken", text);
+    }
 }
 
 /// A round that somebody was told of is told to all of it, if nobody has gone: then one of them was last.
