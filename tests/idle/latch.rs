@@ -151,14 +151,12 @@ async fn who_waited_for_one_that_has_ended_does_not_take_it_for_opened(world: &W
     let waiter = waiting(&ours);
     world.subscribed(CHANNEL).await;
     world.quiet().await;
-    // Its time has passed since, and the key has gone with it.
-    let idle = world.admin(&["GET", IDLE]);
-    let ends: u64 = idle.split(' ').next_back().unwrap().parse().unwrap();
-    let asked = ends - 1_000_000;
-    // In one step: a question in between would keep it.
-    let both = "redis.call('SET', KEYS[2], ARGV[1]) return redis.call('DEL', KEYS[1])";
-    let past = format!("1000000 {asked}");
-    let _ = world.admin(&["EVAL", both, "2", "job", IDLE, &past]);
+    // Its time is over now, and the key has gone with it. In one step: a question in between would keep it.
+    let end = "local time = redis.call('TIME')
+        local ends = string.format('%.0f', math.floor((time[1] * 1000000 + time[2]) / 1000))
+        redis.call('SET', KEYS[2], '1000000 ' .. ends)
+        return redis.call('DEL', KEYS[1])";
+    let _ = world.admin(&["EVAL", end, "2", "job", IDLE]);
     let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
     let told = waiter.await.unwrap();
     let deleted = matches!(
