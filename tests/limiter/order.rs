@@ -184,9 +184,7 @@ async fn a_request_for_several_permits_of_a_bucket_is_not_starved() {
     let api = stanchion::TokenBucket::new(&world.client().await, NAME, quota("6/s")).unwrap();
     tokio::time::sleep(ms(3_000)).await;
     for _ in 0..10 {
-        let started = Instant::now();
-        api.acquire_many(3).await.unwrap();
-        let took = started.elapsed();
-        assert!(took < ms(4_000), "{took:?}");
+        let served = tokio::time::timeout(ms(4_000), api.acquire_many(3)).await;
+        assert!(matches!(served, Ok(Ok(_))), "{served:?}");
     }
 }

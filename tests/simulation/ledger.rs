@@ -110,7 +110,8 @@ impl Ledger {
     /// A call that should have ended `within` a time since `started`.
     pub(crate) fn check_bound(&self, call: &str, started: Duration, within: Duration) {
         let took = self.time.now().saturating_sub(started);
-        if took > within + GRACE {
+        // Deadlines are on the client's clock, which may be slow by 0.4 %.
+        if took > within + within / 250 + GRACE {
             self.complain(format!("P9: {call} took {took:?}, {within:?} allowed"));
         }
     }

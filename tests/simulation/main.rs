@@ -179,6 +179,24 @@ fn the_same_seed_gives_the_same_history() {
     assert_eq!(first.len(), second.len());
 }
 
+#[test]
+fn the_same_seed_gives_the_same_calls() {
+    let deeds = || {
+        let run = simulate(Scenario::double(number("STANCHION_SEED").unwrap_or(2)));
+        let mut deeds = run.ledger.deeds().clone();
+        // In the end all give up at one moment, and the runtime drops their calls in an order of its own.
+        let busy_until = time::Time::at(run.scenario.busy_for);
+        deeds.retain(|deed| deed.ended() < busy_until);
+        deeds
+    };
+    let (first, second) = (deeds(), deeds());
+    let differs = first.iter().zip(&second).position(|(a, b)| a != b);
+    if let Some(at) = differs {
+        panic!("call {at} differs: {:?} and {:?}", first[at], second[at]);
+    }
+    assert_eq!(first.len(), second.len());
+}
+
 /// Simulates seeds with a planted bug until the checker finds it, by one of these rules.
 fn is_caught(bug: &str, first: u64, scenario: impl Fn(u64) -> Scenario, rules: &[&str]) {
     let mut others = Vec::new();

@@ -78,8 +78,8 @@ pub(crate) fn take(rng: &mut fastrand::Rng, ledger: &Ledger, name: &str) -> Opti
     let now = ledger.time.now();
     // Long after its end nobody is interested.
     notes.post.retain(|posted| posted.until + OPERATION > now);
-    let of_name = notes.post.iter().filter(|posted| posted.name == name);
-    let posted = of_name.last()?.clone();
+    let mut of_name = notes.post.iter().filter(|posted| posted.name == name);
+    let posted = of_name.next_back()?.clone();
     if rng.u8(..3) > 0 {
         notes.post.retain(|other| other.number != posted.number);
     }
