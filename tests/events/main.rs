@@ -11,7 +11,7 @@ macro_rules! suite {
         mod engine {
             $(#[tokio::test(start_paused = true)]
             async fn $name() {
-                super::$name(&stanchion_tests::World::engine()).await;
+                super::$name(&$crate::support::engine()).await;
             })+
         }
 
