@@ -27,6 +27,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(15);
 ///   place of a process that died counts, and a round may be complete with it.
 /// * P4: all who wait are told by one message; a lost one delays them until the next poll (5 s).
 /// * A place that is lost (its process stood still for longer than its lease) counts for nothing; the wait takes another, once.
+///   If its round is complete without it before it notices, it cannot tell that from being counted, and returns with that round.
 ///
 /// # On the wire
 /// `stanchion_barrier:{name}` and `stanchion_barrier_in:{name}`, for an hour after the last sign of life, and a channel with the name of
