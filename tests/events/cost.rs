@@ -16,7 +16,7 @@ fn commands(world: &World) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_listens_and_nothing_is_sent() {
-    let world = World::engine();
+    let world = engine();
     let ours = world.client().await;
     sleep(LONG).await;
     let before = commands(&world);
@@ -43,7 +43,7 @@ async fn nobody_listens_and_nothing_is_sent() {
 /// The figures of `docs/events.md`.
 #[tokio::test(start_paused = true)]
 async fn a_change_costs_two_commands_however_many_listen() {
-    let world = World::engine();
+    let world = engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     // The server knows the scripts from here on.
     drop(lock(&theirs).acquire().await.unwrap().release().await);
@@ -88,7 +88,7 @@ async fn a_change_costs_two_commands_however_many_listen() {
 
 #[tokio::test(start_paused = true)]
 async fn the_looks_end_with_the_last_listener_and_begin_again() {
-    let world = World::engine();
+    let world = engine();
     let ours = world.client().await;
     let scripts = async || {
         let before = world.scripts_run();
@@ -112,7 +112,7 @@ async fn the_looks_end_with_the_last_listener_and_begin_again() {
 /// A look for it, and not at the next poll.
 #[tokio::test(start_paused = true)]
 async fn a_second_listener_is_told_the_state_at_once() {
-    let world = World::engine();
+    let world = engine();
     let ours = world.client().await;
     let mut one = lock(&ours).events();
     now(&mut one).await;
@@ -126,7 +126,7 @@ async fn a_second_listener_is_told_the_state_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_taken_all_the_time_costs_at_most_a_hundred_looks_a_second() {
-    let world = World::engine();
+    let world = engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut events = lock(&ours).events();
     now(&mut events).await;
@@ -159,7 +159,7 @@ async fn a_lock_that_is_taken_all_the_time_costs_at_most_a_hundred_looks_a_secon
 /// A listener that lags gets what has changed, and no more.
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_lags_is_told_the_difference() {
-    let world = World::engine();
+    let world = engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut lags = lock(&ours).events();
     let mut other = lock(&ours).events();
@@ -190,7 +190,7 @@ async fn a_listener_that_lags_is_told_the_difference() {
 
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_lags_is_told_of_the_end_of_a_lease() {
-    let world = World::engine();
+    let world = engine();
     let ours = world.client().await;
     let mut events = lock(&ours).events();
     now(&mut events).await;
@@ -204,7 +204,7 @@ async fn a_listener_that_lags_is_told_of_the_end_of_a_lease() {
 /// As many names as a process may know: each is told of its own.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_names_do_not_wake_each_other() {
-    let world = World::engine();
+    let world = engine();
     let ours: Client = world.client().await;
     let named = |n: usize| stanchion::Lock::new(&ours, format!("order:{n}")).unwrap();
     let mut all: Vec<_> = (0..1000).map(|n| named(n).events()).collect();

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use stanchion::embedded::{Data, Switch};
 use stanchion::{Client, Event, QueryError, Wake};
-use stanchion_tests::World;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
 async fn where_the_server_does_not_tell_polls_find_it() {
-    let world = World::engine();
+    let world = engine();
     let theirs = world.named("theirs").await;
     let ours = world.named("ours").await;
     let refusal = "NOPERM this user has no permissions to run the 'client|tracking' command";
@@ -33,7 +32,7 @@ async fn where_the_server_does_not_tell_polls_find_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_polls_asks_for_no_messages() {
-    let world = World::engine();
+    let world = engine();
     let config = world.config("ours").wake(Wake::Poll);
     let ours = Client::connect_with(config).await.unwrap();
     let mut events = lock(&ours).events();
@@ -47,7 +46,7 @@ async fn a_client_that_polls_asks_for_no_messages() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_told_and_the_state_after_it() {
-    let world = World::engine();
+    let world = engine();
     let ours = world.client().await;
     let mut events = lock(&ours).events();
     now(&mut events).await;
@@ -71,7 +70,7 @@ async fn an_outage_is_told_and_the_state_after_it() {
 /// Nobody tells of a write while the connection for messages is away.
 #[tokio::test(start_paused = true)]
 async fn a_new_connection_for_messages_is_a_gap() {
-    let world = World::engine();
+    let world = engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut events = lock(&ours).events();
     now(&mut events).await;
@@ -91,7 +90,7 @@ async fn a_new_connection_for_messages_is_a_gap() {
 
 #[tokio::test(start_paused = true)]
 async fn a_flush_is_told() {
-    let world = World::engine();
+    let world = engine();
     let ours = world.client().await;
     let guard = lock(&ours).acquire().await.unwrap();
     let mut events = lock(&ours).events();
@@ -105,7 +104,7 @@ async fn a_flush_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_belongs_to_something_else_ends_the_stream() {
-    let world = World::engine();
+    let world = engine();
     let ours = world.client().await;
     drop(world.admin(&["SET", "orders", "x"]));
     let mut events = lock(&ours).events();
@@ -121,7 +120,7 @@ async fn a_name_that_belongs_to_something_else_ends_the_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_the_stream() {
-    let world = World::engine();
+    let world = engine();
     let ours = world.client().await;
     let (mut events, mut unpolled) = (lock(&ours).events(), lock(&ours).events());
     now(&mut events).await;
@@ -138,7 +137,7 @@ async fn a_shutdown_ends_the_stream() {
 /// At every await of a listener: what was not told is told by the next call.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_loses_no_event() {
-    let world = World::slow_engine();
+    let world = slow_engine();
     let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
     let mut events = lock(&ours).events();
     let mut told = Vec::new();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use stanchion::{Client, Event, Events, Lock, NameState};
+use stanchion_tests::World;
 use tokio::time::timeout;
 
 /// More than anything takes.
@@ -11,6 +12,15 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 pub(crate) const POLL: Duration = Duration::from_secs(5);
 /// The time within which a change that a message tells of is an event, in virtual time.
 pub(crate) const SOON: Duration = Duration::from_millis(50);
+
+/// Ends long after every test.
+pub(crate) fn engine() -> World {
+    World::engine().ends_after(LONG * 120)
+}
+
+pub(crate) fn slow_engine() -> World {
+    World::slow_engine().ends_after(LONG * 120)
+}
 
 pub(crate) async fn next(events: &mut Events) -> Event {
     timeout(LONG, events.next())

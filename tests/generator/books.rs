@@ -42,6 +42,8 @@ pub(crate) struct Rounds {
     pub(crate) breaks: bool,
     /// Somebody broke it by force.
     pub(crate) forced: bool,
+    /// The present round when somebody last began to.
+    pub(crate) force: u64,
     pub(crate) told: BTreeMap<u64, Told>,
     pub(crate) gone: Vec<Gone>,
     /// What does not add up, by client, since then.

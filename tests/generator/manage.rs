@@ -19,6 +19,8 @@ use crate::state::{Op, OpKind, Shared, State};
 /// The change that a management call makes, if it succeeds.
 enum Change {
     Nothing,
+    /// The waits of so many have ended.
+    Ended(u64),
     /// A latch lives for so long at least, if nobody counts it down.
     Lives(Duration),
     /// There are so many permits, if it was done.
@@ -130,6 +132,7 @@ impl Shared {
                     let until = op.started + idle;
                     state.books.idle.insert(used.spot, until);
                 }
+                Change::Ended(count) => judge::meetings::forced(&mut state, used.spot, count),
                 Change::Lives(_) => {}
                 Change::Total(total) => {
                     place.total = total;
@@ -232,8 +235,7 @@ async fn do_it(client: &stanchion::Client, manage: &Manage) -> Result<Change, Qu
         }
         Manage::BreakAll(name) => {
             let barrier = with!(meetings::cyclic(client, name, 1));
-            barrier.danger().break_all().await?;
-            Change::Nothing
+            Change::Ended(barrier.danger().break_all().await?)
         }
         Manage::CountDown(name, n) => {
             with!(latch(name)).count_down_by(*n).await?;

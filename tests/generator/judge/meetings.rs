@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::books::{Gone, Rounds, Told};
 use crate::meetings::Met;
 use crate::program::{Hears, Manage, What};
-use crate::spot::{Spot, Use};
+use crate::spot::{Family, Spot, Use};
 use crate::state::{Held, Op, OpKind, State};
 use crate::things::{LEASE, Thing};
 use crate::{calls, span};
@@ -63,9 +63,23 @@ pub(crate) fn managed(state: &mut State, manage: &Manage, uses: &[Use]) {
     for used in uses {
         match manage {
             Manage::SetParties(_, n) => drop(rounds(state, used.spot).parties.insert(*n)),
-            Manage::BreakAll(_) => rounds(state, used.spot).forced = true,
+            Manage::BreakAll(_) => {
+                let present = super::places::present(state, used.spot);
+                let rounds = rounds(state, used.spot);
+                (rounds.forced, rounds.force) = (true, present);
+            }
             _ => {}
         }
+    }
+}
+
+/// P8: a round of so many was broken by force, and another one has begun.
+pub(crate) fn forced(state: &mut State, spot: Spot, count: u64) {
+    let present = super::places::present(state, spot);
+    if count > 0 && present == rounds(state, spot).force {
+        let text =
+            format!("P8: {count} waits at {spot:?} were ended, it says; round {present} goes on");
+        state.report("Untrue", text);
     }
 }
 
@@ -188,6 +202,7 @@ fn took_part(state: &mut State, op: &Op, parties: u32, told: (u64, u32, bool)) {
     let at_once = calm && !deaf && !op.was_parked && seat.hears == Hears::Messages;
     // The round ended in between.
     let lately = Instant::now() - SETTLED;
+    let calm_all = state.calm_over(spot.server);
     let present = counted(state, spot, if at_once { lately } else { op.started });
     let rounds = rounds(state, spot);
     let now = Instant::now();

@@ -39,6 +39,11 @@ pub(crate) fn look(state: &mut State) {
     idle(state);
 }
 
+/// The present round; 0 without a barrier.
+pub(super) fn present(state: &State, spot: Spot) -> u64 {
+    standing(state, spot).map_or(0, |standing| standing.present)
+}
+
 /// The round that breaks because this call, which has just gone, had a place in it.
 pub(super) fn breaks(state: &State, op: &Op, spot: Spot) -> Option<u64> {
     let calm = state.calm(&op.uses) > op.started.elapsed() + SETTLED;
