@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::support::*;
 
 suite! {
+    in crate::support::engine;
     a_lock_tells_who_takes_it_and_gives_it_back,
     a_hand_off_inside_a_process_is_told,
     the_end_of_a_lease_is_told_when_it_ends,

@@ -22,14 +22,18 @@ use tokio::task::JoinHandle;
 
 pub use listener::Listener;
 
-/// Instantiates each test once for each world: as `engine::NAME`, in virtual time, and as `server::NAME`.
+/// Instantiates each test once for each world: as `engine::NAME`, in virtual time, and as `server::NAME`. `in PATH;` before the names: the
+/// function that makes the engine's world.
 #[macro_export]
 macro_rules! suite {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        $crate::suite! { in $crate::World::engine; $($name),+ }
+    };
+    (in $engine:path; $($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         mod engine {
             $(#[tokio::test(start_paused = true)]
             async fn $name() {
-                super::$name(&$crate::World::engine()).await;
+                super::$name(&$engine()).await;
             })+
         }
 

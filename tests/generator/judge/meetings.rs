@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::books::{Gone, Rounds, Told};
 use crate::meetings::Met;
 use crate::program::{Hears, Manage, What};
-use crate::spot::{Family, Spot, Use};
+use crate::spot::{Spot, Use};
 use crate::state::{Held, Op, OpKind, State};
 use crate::things::{LEASE, Thing};
 use crate::{calls, span};
@@ -202,7 +202,6 @@ fn took_part(state: &mut State, op: &Op, parties: u32, told: (u64, u32, bool)) {
     let at_once = calm && !deaf && !op.was_parked && seat.hears == Hears::Messages;
     // The round ended in between.
     let lately = Instant::now() - SETTLED;
-    let calm_all = state.calm_over(spot.server);
     let present = counted(state, spot, if at_once { lately } else { op.started });
     let rounds = rounds(state, spot);
     let now = Instant::now();
