@@ -130,6 +130,33 @@ async fn those_who_wait_behind_a_hand_off_are_known_to_the_server() {
     }
 }
 
+/// Whoever was handed a permit and is not polled asks no more, so a newcomer does not wait behind it.
+#[tokio::test(start_paused = true)]
+async fn who_comes_after_a_hand_off_makes_itself_known() {
+    for kind in KINDS {
+        let world = World::engine();
+        let client = world.named("only").await;
+        let (held, _) = waited(&world, kind, &client, 0).await;
+        let seats = kind.on(&client);
+        let handed = left(&world, &seats).await;
+        held.release().await.unwrap();
+        assert_eq!(world.admin(&["ZCARD", CROWD]), "0", "{kind:?}");
+        let came = Instant::now();
+        let newcomer = taking(kind, &client, 1);
+        eventually("it is known", || world.admin(&["ZCARD", CROWD]) == "1").await;
+        assert!(came.elapsed() < ms(100), "{kind:?}: {:?}", came.elapsed());
+        let released = Instant::now();
+        handed.await.unwrap().release().await.unwrap();
+        newcomer.await.unwrap().release().await.unwrap();
+        assert!(
+            released.elapsed() < ms(20),
+            "{kind:?}: {:?}",
+            released.elapsed()
+        );
+        kind.at_rest(&world, 1).await;
+    }
+}
+
 /// Invariant 2 of the queue: what becomes free meanwhile is for the next.
 #[tokio::test(start_paused = true)]
 async fn a_wake_during_a_hand_off_is_for_another_waiter() {

@@ -46,10 +46,12 @@ impl Waiter {
 impl Queue {
     /// Returns whether a newcomer that wants permits must wait behind another waiter of this process.
     pub(super) fn permits_wanted(&self) -> bool {
-        // Waiters that were passed over are no reason to wait: they come after every newcomer (decision 0017).
-        let refused = |(place, first): (u64, &Waiter)| place < PASSED && first.refused;
+        // Waiters that were passed over are no reason to wait: they come after every newcomer (decision 0017). Nor are those that were
+        // handed their permits: they ask no more, and nothing would make who waits behind them ask (invariant 3).
+        let mut others = self.waiters.range(..PASSED);
+        let first = others.find(|(_, waiter)| !waiter.has_hold());
         // A newcomer must not overtake a waiter that was refused, also while that one asks again and so is not parked.
-        self.parked > self.aside || self.first().is_some_and(refused)
+        self.parked > self.aside || first.is_some_and(|(_, first)| first.refused)
     }
 
     /// As [`Queue::admit`], after a message to this process alone. Somebody asks, also where `room` is too little: the message has ended
@@ -233,6 +235,29 @@ impl Queue {
     pub(super) fn overtaken(&self, place: u64) -> bool {
         let waiter = self.waiters.get(&place);
         waiter.is_some_and(|it| it.wanted() > 0 && it.parted != self.parted)
+    }
+
+    /// Notes what a grant to one that asked tells of the crowd: `out`, that it has taken this process out of it, or else that it has kept it
+    /// there. `asked`: `Queue::parted` when it asked.
+    pub(super) fn note_crowd(&mut self, out: bool, asked: u64) {
+        if out {
+            self.parted += 1;
+            self.unknown = true;
+        } else if asked == self.parted {
+            self.unknown = false;
+        }
+    }
+
+    /// Lets a waiter ask if the server may not know that this process waits, and no request under way tells it (invariant 3). `told`: waiters
+    /// that are to ask anyway.
+    pub(super) fn make_known(&mut self, told: &mut Wakers) {
+        if self.unknown
+            && self.asking == 0
+            && told.0.is_empty()
+            && let Some((first, _)) = self.first_parked()
+        {
+            told.0.extend(self.nudge(first).0);
+        }
     }
 
     /// The first waiter for permits that does not ask, among those that were not passed over.

@@ -124,6 +124,8 @@ pub(super) struct Queue {
     pub(super) surplus: u32,
     /// For permits: the number of grants that may have taken this process out of the crowd on the server.
     pub(super) parted: u64,
+    /// For permits: true after such a grant, until an answer says that this process is in the crowd.
+    pub(super) unknown: bool,
     /// The reason of the next request of the first waiter.
     pub(super) reason: Reason,
     /// The moment at which this process must look as the head of the line.
@@ -411,27 +413,23 @@ impl Queue {
                 wakers,
             };
         }
+        let asked = self.waiters.get(&place).map_or(0, |waiter| waiter.parted);
         self.came_back(place);
         if hold.is_none() && self.overtaken(place) {
             // Invariant 3: a grant to another has taken this process out of the crowd.
             wakers.0.extend(self.nudge(place).0);
         }
         let parted = parted && hold.is_some();
+        if hold.is_some() {
+            self.note_crowd(parted, asked);
+        }
         let hold = hold.and_then(|hold| self.give(place, hold, &mut wakers));
         let gathered = parted.then(|| self.gathered.take()).flatten();
-        self.parted += u64::from(parted);
-        let parked = self.parked;
         // Invariant 2: a wake during the hand-off was for others.
         let again = std::mem::take(&mut self.again);
-        wakers.0.extend(self.admit_again(again).0);
-        if parted
-            && self.parked == parked
-            && self.asking == 0
-            && let Some((next, _)) = self.first_parked()
-        {
-            // Invariant 3: who came meanwhile is not known to the server.
-            wakers.0.extend(self.nudge(next).0);
-        }
+        let mut told = self.admit_again(again);
+        self.make_known(&mut told);
+        wakers.0.extend(told.0);
         Handed {
             hold,
             gathered,

@@ -220,6 +220,8 @@ impl Ticket {
             }
             _ => Wakers::default(),
         };
+        // Else the refusal has put this process into the crowd.
+        queue.unknown &= overtaken;
         if overtaken {
             // Invariant 3: its refusal put this process into the crowd, and a later grant to another has taken it out.
             wakers.0.extend(queue.nudge(self.place.unwrap_or(place)).0);
@@ -333,15 +335,9 @@ impl Ticket {
         // Invariant 3: who came during the attempt, and waits, is not known to the server yet.
         let unknown = removed.as_ref().is_some_and(|it| !it.asked_with_others);
         let gathered = unknown.then(|| queue.gathered.take()).flatten();
-        queue.parted += u64::from(unknown);
-        if matches!(sharing, Sharing::Permits(_))
-            && unknown
-            && queue.asking == 0
-            && wakers.0.is_empty()
-            && let Some((first, waiter)) = queue.first()
-            && waiter.is_parked()
-        {
-            wakers = queue.nudge(first);
+        if let (Sharing::Permits(_), Some(removed)) = (sharing, &removed) {
+            queue.note_crowd(unknown, removed.parted);
+            queue.make_known(&mut wakers);
         }
         if let Some(next) = hold.next()
             && !queue.waiters.is_empty()
