@@ -5,7 +5,7 @@ use std::time::Duration;
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, LeasedSemaphore};
 use stanchion_testkit::eventually;
-use stanchion_tests::permits::{KINDS, Kind, NAME, Seat, free};
+use stanchion_tests::permits::{KINDS, Kind, LEASES, NAME, Seat, Seats, free};
 use stanchion_tests::{LostReply, World};
 use tokio::time::{Instant, sleep};
 
@@ -52,6 +52,43 @@ async fn one_that_is_held_does_not_end() {
         held.release().await.unwrap();
         assert_eq!(free(&world), 3);
         sleep(Duration::from_secs(32)).await;
+        world.at_rest().await;
+    }
+}
+
+/// From task to task of a process, before any lease is renewed.
+#[tokio::test(start_paused = true)]
+async fn one_whose_permit_is_handed_on_does_not_end() {
+    for kind in KINDS {
+        let world = World::engine();
+        let ours = world.client().await;
+        let seats = match kind.on(&ours).ephemeral(1, after(1000)) {
+            // Longer than a waiter keeps it.
+            Seats::Leased(seats) => {
+                Seats::Leased(seats.with_lease(Duration::from_secs(600).try_into().unwrap()))
+            }
+            plain @ Seats::Plain(_) => plain,
+        };
+        let mut held = seats.acquire(1).await.unwrap();
+        let waiters: Vec<_> = (0..6).map(|_| waiting(&seats, 1)).collect();
+        eventually("all wait", || ours.waiters() == 6).await;
+        for waiter in waiters {
+            sleep(Duration::from_secs(3)).await;
+            let next = tokio::spawn(held.release());
+            held = waiter.await.unwrap().unwrap();
+            next.await.unwrap().unwrap();
+            assert_eq!((free(&world), kind.held(&world)), (0, 1), "{kind:?}");
+            if kind == Kind::Leased {
+                // P1: no lease outlasts it.
+                let beyond = "local time = redis.call('TIME')
+                    local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+                    return redis.call('PTTL', KEYS[1]) - (last - math.floor((time[1] * 1000000 + time[2]) / 1000))";
+                let beyond = world.admin(&["EVAL", beyond, "2", NAME, LEASES]);
+                assert!(beyond.parse::<i64>().unwrap() >= 1000, "{beyond}");
+            }
+        }
+        held.release().await.unwrap();
+        sleep(Duration::from_secs(602)).await;
         world.at_rest().await;
     }
 }
