@@ -254,7 +254,8 @@ impl Queue {
         if self.unknown
             && self.asking == 0
             && told.0.is_empty()
-            && let Some((first, _)) = self.first_parked()
+            // Also one that was passed over: the server tells it as the others.
+            && let Some((&first, _)) = self.waiters.iter().find(|(_, it)| it.is_parked())
         {
             told.0.extend(self.nudge(first).0);
         }
