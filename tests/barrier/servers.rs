@@ -198,8 +198,9 @@ async fn a_stopped_party_learns_that_its_place_has_gone() {
     for task in ["free", "break"] {
         hear(&server, 0).await;
         let mut stopped = start_worker(task, &server.url());
+        in_places(&server, 1).await;
         // It knows that it has its place: otherwise it would only arrive when it goes on.
-        hear(&server, 1).await;
+        renewed(&server, PLACES, SHORT).await;
         stopped.signal(Signal::Stop);
         dead(&server, 1).await;
         // Whoever comes purges what is dead.

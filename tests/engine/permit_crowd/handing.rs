@@ -130,6 +130,30 @@ async fn those_who_wait_behind_a_hand_off_are_known_to_the_server() {
     }
 }
 
+/// The hand-off says that nobody else of the process waits, and somebody comes before its answer.
+#[tokio::test(start_paused = true)]
+async fn who_comes_during_a_hand_off_makes_itself_known() {
+    for kind in KINDS {
+        let world = World::engine();
+        let client = world.named("only").await;
+        let (held, mut waiters) = waited(&world, kind, &client, 1).await;
+        let faults = world.as_engine().faults();
+        faults.delay(None, ms(10));
+        let release = tokio::spawn(held.release());
+        eventually("it is passed on", || world.admin(&["ZCARD", CROWD]) == "0").await;
+        let newcomer = taking(kind, &client, 1);
+        let held = waiters.pop().unwrap().await.unwrap();
+        release.await.unwrap().unwrap();
+        let came = Instant::now();
+        eventually("it is known", || world.admin(&["ZCARD", CROWD]) == "1").await;
+        assert!(came.elapsed() < ms(100), "{kind:?}: {:?}", came.elapsed());
+        faults.delay(None, Duration::ZERO);
+        held.release().await.unwrap();
+        newcomer.await.unwrap().release().await.unwrap();
+        kind.at_rest(&world, 1).await;
+    }
+}
+
 /// Whoever was handed a permit and is not polled asks no more, so a newcomer does not wait behind it.
 #[tokio::test(start_paused = true)]
 async fn who_comes_after_a_hand_off_makes_itself_known() {

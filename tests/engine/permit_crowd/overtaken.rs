@@ -6,11 +6,14 @@ use futures_util::poll;
 
 use super::*;
 
-/// Lets one task of a process wait that is not polled any more after it has asked, and `beside` others. Releases all permits, which
-/// the others get at once; then one of these, which the first gets at once.
+/// Lets one task of a process wait that is not polled any more after it has asked, and `beside` others. Another process releases so many
+/// permits, which these get at once; and then one more, which the first gets at once.
 async fn left_alone(kind: Kind, permits: u32, beside: usize) {
     let world = World::engine();
-    let (_holder, held, _) = waited_for(&world, kind, permits, 0).await;
+    let (holder, held, _) = waited_for(&world, kind, permits, 0).await;
+    let other = kind.on(&holder[0]);
+    other.add(1).await.unwrap();
+    let last = other.acquire(1).await.unwrap();
     let client = world.named("p").await;
     let seats = kind.on(&client);
     let mut first = pin!(seats.acquire(1));
@@ -39,7 +42,7 @@ async fn left_alone(kind: Kind, permits: u32, beside: usize) {
     assert!(poll!(first.as_mut()).is_pending());
     world.quiet().await;
     let given_back = Instant::now();
-    taken.pop().unwrap().release().await.unwrap();
+    last.release().await.unwrap();
     let first = tokio::time::timeout(ms(20), first).await;
     let first = first.unwrap().unwrap();
     assert!(
@@ -51,7 +54,7 @@ async fn left_alone(kind: Kind, permits: u32, beside: usize) {
     for other in taken {
         other.release().await.unwrap();
     }
-    at_rest(&world, permits.into()).await;
+    at_rest(&world, i64::from(permits) + 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,5 +69,84 @@ async fn a_call_that_is_left_alone_while_it_asks_delays_nobody() {
 async fn a_message_is_not_for_those_who_asked_before_it() {
     for kind in KINDS {
         left_alone(kind, 2, 2).await;
+    }
+}
+
+/// A refusal that was executed before a grant to another of its process, and is heard after it: the grant has said that nobody waits.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_is_heard_after_a_grant_is_made_good() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (holder, held, _) = waited_for(&world, kind, 2, 0).await;
+        let other = kind.on(&holder[0]);
+        other.add(1).await.unwrap();
+        let last = other.acquire(1).await.unwrap();
+        // It listens from here on, so no confirmation makes it ask.
+        let client = world.named("p").await;
+        let before = taking(kind, &client, 1);
+        gathered(&world, 1).await;
+        last.release().await.unwrap();
+        before.await.unwrap().release().await.unwrap();
+        let last = other.acquire(1).await.unwrap();
+        // It hears Redisson's releases, so the other process hears what it is told alone.
+        let sentry = world.named("sentry").await;
+        let early = taking(kind, &sentry, 1);
+        gathered(&world, 1).await;
+        let seats = kind.on(&client);
+        let mut first = pin!(seats.acquire(1));
+        assert!(poll!(first.as_mut()).is_pending());
+        gathered(&world, 2).await;
+        let beside = taking(kind, &client, 1);
+        eventually("it waits", || client.waiters() == 2).await;
+        world.quiet().await;
+        held.release().await.unwrap();
+        let taken = [early.await.unwrap(), beside.await.unwrap()];
+        assert!(poll!(first.as_mut()).is_pending());
+        world.quiet().await;
+        let given_back = Instant::now();
+        last.release().await.unwrap();
+        let first = first.await.unwrap();
+        assert!(
+            given_back.elapsed() < ms(20),
+            "{kind:?}: {:?}",
+            given_back.elapsed()
+        );
+        first.release().await.unwrap();
+        for seat in taken {
+            seat.release().await.unwrap();
+        }
+        at_rest(&world, 3).await;
+    }
+}
+
+/// What a waiter was told of goes to the next if it leaves before it has asked.
+#[tokio::test(start_paused = true)]
+async fn what_a_waiter_was_told_of_is_for_the_next_if_it_leaves() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_holder, held, _) = waited_for(&world, kind, 1, 0).await;
+        let client = world.named("p").await;
+        let seats = kind.on(&client);
+        let mut first = Box::pin(seats.acquire(1));
+        while world.admin(&["ZCARD", CROWD]) == "0" {
+            let waits = tokio::time::timeout(ms(5), &mut first).await;
+            assert!(waits.is_err());
+        }
+        let next = taking(kind, &client, 1);
+        eventually("it waits", || client.waiters() == 2).await;
+        world.quiet().await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        // The message has come.
+        tokio::time::sleep(ms(2)).await;
+        drop(first);
+        let next = next.await.unwrap();
+        assert!(
+            released.elapsed() < ms(20),
+            "{kind:?}: {:?}",
+            released.elapsed()
+        );
+        next.release().await.unwrap();
+        at_rest(&world, 1).await;
     }
 }
