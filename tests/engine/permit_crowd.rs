@@ -394,7 +394,8 @@ async fn one_process_asks_when_a_lease_ends() {
         })
         .await;
         let late = Instant::now().saturating_duration_since(ends);
-        assert!(late < ms(400), "{size}: {late:?}");
+        // By its own clock the holder's lease ends 300 ms before the server's. The others are told, and none waits for its next poll.
+        assert!(late < ms(320), "{size}: {late:?}");
         let scripts = world.scripts_run() - before;
         // Each asks every five seconds as well, so that a lost message costs no more.
         assert!(scripts < 6 * size as u64 + 6, "{size}: {scripts} scripts");

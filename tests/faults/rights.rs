@@ -235,7 +235,7 @@ async fn renewed_permit(permit: &LeasedPermit) {
     eventually("it is renewed", || permit.valid_until() > before).await;
 }
 
-/// What keeps a semaphore is refused: then nothing is taken, nothing lost that is held, and no lease outlasts the semaphore.
+/// The key that keeps a semaphore is refused: then nothing is taken, nothing lost that is held, and no lease outlasts the semaphore.
 #[tokio::test]
 async fn a_semaphore_that_cannot_be_kept_gives_no_permits() {
     let Some(server) = server() else { return };

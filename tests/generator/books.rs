@@ -46,7 +46,7 @@ pub(crate) struct Rounds {
     pub(crate) force: u64,
     pub(crate) told: BTreeMap<u64, Told>,
     pub(crate) gone: Vec<Gone>,
-    /// What does not add up, by client, since then.
+    /// Sums that do not add up, by client, since then.
     pub(crate) odd: BTreeMap<(&'static str, u8), Instant>,
     /// Places of before may count until then, although nobody knows of them.
     pub(crate) unsure: Option<Instant>,

@@ -186,7 +186,7 @@ async fn what_java_sets_and_gives_back_is_understood() {
     assert_eq!(java.done("available").await.int(), 0);
 }
 
-/// What a script did to the log: `(when in ms, command, its arguments after the key)`.
+/// The changes that a script made to the log: `(when in ms, command, its arguments after the key)`.
 fn write(line: &str) -> Option<(i64, String, Vec<&str>)> {
     let (time, rest) = line.split_once(" [")?;
     let (_, rest) = rest.split_once("] \"")?;

@@ -9,8 +9,19 @@ use stanchion_core::{Lease, Name, WireOwner};
 use crate::error::BrokenBy;
 use crate::fact::Place;
 
-const ROUND: LuaPart = LuaPart::new("-- @round.lua\n", include_str!("../lua/round.lua"));
-const HALF: LuaPart = LuaPart::new("-- @half.lua\n", include_str!("../lua/double/half.lua"));
+/// A part that all scripts of a kind of barrier begin with.
+macro_rules! part {
+    ($mark:literal, $file:literal) => {
+        LuaPart::new(
+            $mark,
+            stanchion_core::woven!(include_str!(concat!("../lua/", $file)), BURY),
+        )
+    };
+}
+
+const BURY: LuaPart = LuaPart::new("-- @bury.lua\n", include_str!("../lua/bury.lua"));
+const ROUND: LuaPart = part!("-- @round.lua\n", "round.lua");
+const HALF: LuaPart = part!("-- @half.lua\n", "double/half.lua");
 
 /// Declares a script of the cyclic barrier, with what all of them begin with.
 macro_rules! script {

@@ -150,9 +150,10 @@ impl<F> LimitLayer<F> {
     /// Returns the same layer with requests that go on, unlimited, while the server is out of reach. Default: they end with
     /// [`LayerError::Acquire`].
     ///
-    /// A request goes on when the server has not answered it within the operation timeout, or within [`wait`](Self::wait) if that is less; at
-    /// once if the connection is known to be lost. What it took, should the server have decided, is given back (P3). All other requests end
-    /// with their error: one whose name is none, one that the server refuses, one that timed out behind other calls of its process.
+    /// A request goes on when the server has not answered it within the operation timeout, and at once if the connection is known to be lost.
+    /// One that may [`wait`](Self::wait) goes on when that time, or the outage tolerance if it is less, has passed without an answer. What it
+    /// took, should the server have decided, is given back (P3). All other requests end with their error: one whose name is none, one that the
+    /// server refuses, one that timed out behind other calls of its process.
     #[must_use]
     pub fn fail_open(mut self) -> Self {
         self.fails_open = true;

@@ -23,7 +23,7 @@ pub(crate) struct Keys {
     pub(crate) idle: Vec<u8>,
     /// For how long each question of a waiter keeps such a semaphore, in ms.
     pub(crate) kept: u64,
-    /// What a handle makes of a missing semaphore; `None`: nothing.
+    /// The semaphore that a handle makes where there is none.
     pub(crate) ephemeral: Option<Ephemeral>,
 }
 
@@ -101,12 +101,12 @@ impl Keys {
         [name, &self.held, name, name, name]
     }
 
-    /// What a script is to make of a missing semaphore; empty: nothing.
+    /// The argument of a script that makes a missing semaphore; empty: it makes none.
     pub(crate) fn made(&self) -> String {
         self.ephemeral.map(Ephemeral::text).unwrap_or_default()
     }
 
-    /// Whether its permits have leases.
+    /// Returns whether its permits have leases.
     fn is_leased(&self) -> bool {
         self.total == self.name.as_bytes()
     }

@@ -154,7 +154,7 @@ async fn who_comes_during_a_hand_off_makes_itself_known() {
     }
 }
 
-/// Whoever was handed a permit and is not polled asks no more, so a newcomer does not wait behind it.
+/// A waiter that was handed a permit and is not polled asks no more, so a newcomer does not wait behind it.
 #[tokio::test(start_paused = true)]
 async fn who_comes_after_a_hand_off_makes_itself_known() {
     for kind in KINDS {

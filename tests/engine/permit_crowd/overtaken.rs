@@ -119,7 +119,83 @@ async fn a_refusal_that_is_heard_after_a_grant_is_made_good() {
     }
 }
 
-/// What a waiter was told of goes to the next if it leaves before it has asked.
+/// Waits until it is refused, asks again by the poll, and is then left alone.
+macro_rules! asks_again {
+    ($world:ident, $waiter:ident) => {
+        let before = $world.scripts_run();
+        while $world.scripts_run() < before + 2 {
+            assert!(poll!($waiter.as_mut()).is_pending());
+            tokio::time::sleep(ms(100)).await;
+        }
+        $world.quiet().await;
+    };
+}
+
+/// It has been refused before, so newcomers wait behind it; and a grant has said that nobody does.
+#[tokio::test(start_paused = true)]
+async fn nobody_sleeps_behind_a_call_that_is_left_alone() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (holder, held, _) = waited_for(&world, kind, 1, 0).await;
+        let other = kind.on(&holder[0]);
+        other.add(1).await.unwrap();
+        let last = other.acquire(1).await.unwrap();
+        let client = world.named("p").await;
+        let seats = kind.on(&client);
+        let mut first = pin!(seats.acquire(1));
+        asks_again!(world, first);
+        let beside = taking(kind, &client, 1);
+        eventually("it waits", || client.waiters() == 2).await;
+        held.release().await.unwrap();
+        let beside = beside.await.unwrap();
+        let newcomer = taking(kind, &client, 1);
+        world.quiet().await;
+        let released = Instant::now();
+        last.release().await.unwrap();
+        let newcomer = newcomer.await.unwrap();
+        assert!(
+            released.elapsed() < ms(20),
+            "{kind:?}: {:?}",
+            released.elapsed()
+        );
+        beside.release().await.unwrap();
+        newcomer.release().await.unwrap();
+        first.await.unwrap().release().await.unwrap();
+        at_rest(&world, 2).await;
+    }
+}
+
+/// P4, invariant 3: the poll lets others ask.
+#[tokio::test(start_paused = true)]
+async fn a_lost_message_is_made_good_behind_a_call_that_is_left_alone() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_holder, held, _) = waited_for(&world, kind, 1, 0).await;
+        let client = world.named("p").await;
+        let seats = kind.on(&client);
+        let mut first = pin!(seats.acquire(1));
+        asks_again!(world, first);
+        let next = taking(kind, &client, 1);
+        eventually("it waits", || client.waiters() == 2).await;
+        world.quiet().await;
+        world.as_engine().faults().lose_messages(10);
+        let released = Instant::now();
+        held.release().await.unwrap();
+        let next = tokio::time::timeout(Duration::from_secs(60), next).await;
+        let next = next.unwrap().unwrap();
+        assert!(
+            released.elapsed() < Duration::from_secs(6),
+            "{:?}",
+            released.elapsed()
+        );
+        world.as_engine().faults().lose_messages(0);
+        next.release().await.unwrap();
+        first.await.unwrap().release().await.unwrap();
+        at_rest(&world, 1).await;
+    }
+}
+
+/// A permit that a waiter was told of goes to the next if it leaves before it has asked.
 #[tokio::test(start_paused = true)]
 async fn what_a_waiter_was_told_of_is_for_the_next_if_it_leaves() {
     for kind in KINDS {

@@ -459,9 +459,9 @@ impl LockEntry {
             }
             // Also while others ask: several ask at once here, and the first may have a place to keep on the server.
             Some(Sharing::Permits(_)) => {
-                let mut wakers = queue.admit(Room::Unknown);
-                wakers.0.extend(queue.offer_passed().0);
-                wakers
+                // Invariant 3: those who ask now may never take their answers, which would plan the next.
+                self.schedule_poll(&mut queue, now + core.poll_interval());
+                queue.admit_by_poll()
             }
             // A place ends unless its process asks now and then; where the next waiter is handed the hold, it is not needed.
             Some(_) if queue.asking == 0 && queue.handing.is_none() && queue.needs_its_place() => {

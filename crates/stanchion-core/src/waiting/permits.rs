@@ -51,7 +51,8 @@ impl Queue {
         let mut others = self.waiters.range(..PASSED);
         let first = others.find(|(_, waiter)| !waiter.has_hold());
         // A newcomer must not overtake a waiter that was refused, also while that one asks again and so is not parked.
-        self.parked > self.aside || first.is_some_and(|(_, first)| first.refused)
+        self.is_known()
+            && (self.parked > self.aside || first.is_some_and(|(_, first)| first.refused))
     }
 
     /// As [`Queue::admit`], after a message to this process alone. Somebody asks, also where `room` is too little: the message has ended
@@ -224,7 +225,7 @@ impl Queue {
     }
 
     /// Lets the first passed-over waiter ask. Each gets its turn, because one that is passed over again moves behind the others.
-    pub(super) fn offer_passed(&mut self) -> Wakers {
+    fn offer_passed(&mut self) -> Wakers {
         match self.waiters.range(PASSED..).next() {
             Some((place, waiter)) if waiter.is_parked() => self.nudge(*place),
             _ => Wakers::default(),
@@ -248,17 +249,38 @@ impl Queue {
         }
     }
 
-    /// Lets a waiter ask if the server may not know that this process waits, and no request under way tells it (invariant 3). `told`: waiters
-    /// that are to ask anyway.
+    /// Returns whether the server knows that this process waits, or learns it from a request that follows the grant after which it did not.
+    /// Not from an earlier one, of which nobody may ever take the answer.
+    fn is_known(&self) -> bool {
+        let asks = |it: &Waiter| {
+            it.asking && it.parted == self.parted || matches!(it.turn, Some(Turn::Try))
+        };
+        !self.unknown || self.waiters.values().any(asks)
+    }
+
+    /// Lets a waiter ask if the server may not know that this process waits (invariant 3). `told`: waiters that are to ask anyway.
     pub(super) fn make_known(&mut self, told: &mut Wakers) {
-        if self.unknown
-            && self.asking == 0
-            && told.0.is_empty()
+        if told.0.is_empty()
+            && !self.is_known()
             // Also one that was passed over: the server tells it as the others.
             && let Some((&first, _)) = self.waiters.iter().find(|(_, it)| it.is_parked())
         {
             told.0.extend(self.nudge(first).0);
         }
+    }
+
+    /// Lets waiters ask because the poll timer has fired: the first, also while others ask, and one that was passed over.
+    pub(super) fn admit_by_poll(&mut self) -> Wakers {
+        let parked = self.parked;
+        let mut wakers = self.admit(Room::Unknown);
+        if self.parked == parked
+            && let Some((first, _)) = self.first_parked()
+        {
+            // Nobody may ever take the answer to the request under way.
+            wakers.0.extend(self.nudge(first).0);
+        }
+        wakers.0.extend(self.offer_passed().0);
+        wakers
     }
 
     /// The first waiter for permits that does not ask, among those that were not passed over.

@@ -134,6 +134,5 @@ end
 
 local left, taken = take()
 if not taken then return left end
-if found > 0 then announce(to, free) end
 if first and leave(KEYS[3], place, first) == 1 then first = first_in(KEYS[3]) end
-return granted(to, client, now, hears, more, left, kept_back(first, place, ms))
+return granted(to, client, now, hears, more, left, kept_back(first, place, ms), found)

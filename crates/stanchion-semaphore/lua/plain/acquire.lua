@@ -97,4 +97,4 @@ if not taken then
   return left
 end
 if first and leave(KEYS[3], place, first) == 1 then first = first_in(KEYS[3]) end
-return granted(to, client, now, hears, more, left, kept_back(first, place, ms))
+return granted(to, client, now, hears, more, left, kept_back(first, place, ms), 0)

@@ -238,10 +238,13 @@ local function leftover(to, client, left, us, reserved)
   return 0
 end
 
--- Ends an acquire that has taken its permits. Returns the number of permits that others can still have. Errors do not undo it.
-local function granted(to, client, us, hears, more, left, reserved)
+-- Ends an acquire that has taken its permits. `found`: how many it made free itself. Returns the number of permits that others can still
+-- have. Errors do not undo it.
+local function granted(to, client, us, hears, more, left, reserved, found)
   local done, others = pcall(function()
     stay(to, client, us, hears, more)
+    -- Its own process has left by now if it has no use for them.
+    if found > 0 then announce(to, left) end
     return leftover(to, client, left, us, reserved)
   end)
   return done and others or 0
