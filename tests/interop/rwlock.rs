@@ -402,7 +402,8 @@ async fn a_dead_java_reader_does_not_outlive_our_release() {
     let lock = book(&fleet.rust().await);
     let reader = fleet.java("reader", Kind::Read, "book");
     let owner = fleet.java.owner(&reader.done("lock").await);
-    let ours = lock.read().await.unwrap();
+    // No longer than Redisson's own: its renewal cuts a longer lease of ours, and the lock could end with its reader.
+    let ours = lock.with_lease(lease(ms(TTL))).read().await.unwrap();
     let waiter = writing(&book(&fleet.rust().await));
     fleet.waiting(CHANNEL, 1).await;
     jvm.kill();
