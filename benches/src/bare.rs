@@ -32,7 +32,6 @@ pub(crate) const MINIMAL_RELEASE: &str = include_str!("../lua/minimal_release.lu
 pub(crate) const REDISSON_ACQUIRE: &str = include_str!("../lua/redisson_acquire.lua");
 pub(crate) const REDISSON_RELEASE: &str = include_str!("../lua/redisson_release.lua");
 
-pub(crate) const UUID: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11";
 const OWNER: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:1234567";
 /// Another waiter of the same process.
 const NEXT: &str = "6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:1234568";

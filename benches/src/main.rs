@@ -13,7 +13,6 @@
 
 mod bare;
 mod barrier;
-mod careful;
 mod chart;
 mod contended;
 mod contender;

@@ -5,7 +5,6 @@ use stanchion::{Client, Lock};
 use stanchion_testkit::RedisServer;
 
 use crate::bare::{Bare, Pair, connect};
-use crate::careful::Careful;
 use crate::contender::{Rslock, rate};
 use crate::measure::{Compared, Flavor, Plan, compare};
 use crate::report::{Report, Target, per_second};
@@ -56,22 +55,6 @@ pub(crate) fn bare(server: &RedisServer, plan: Plan, report: &mut Report) -> Res
             &compared,
             Target::AtLeast(0.95),
         );
-        let limit = flavor.runtime()?.block_on(async {
-            let connection = connect(&server.url()).await?;
-            let names = (0..TASKS).map(|i| format!("bench:careful:{i}"));
-            let (careful, bare) = (Careful::of(&connection, names).await?, bares(server).await?);
-            compare(
-                plan,
-                async |block| rate(&careful, block).await,
-                async |block| rate(&bare, block).await,
-            )
-            .await
-        })?;
-        let what = format!(
-            "{TASKS} names: bare cycles with deadlines and tables / bare, {}",
-            flavor.name()
-        );
-        row(report, "parallel", what, &limit, Target::None);
     }
     Ok(())
 }
@@ -89,7 +72,7 @@ pub(crate) fn peer(server: &RedisServer, plan: Plan, report: &mut Report) -> Res
         })?;
         let what = format!("{TASKS} names: cycles / rslock, {}", flavor.name());
         row(report, "peer", what, &compared, Target::AtLeast(1.0));
-        // For comparison: the same scripts without the library. Not a bound: its connection does not gather writes.
+        // For comparison: the same scripts without the library. Not a bound: its connection reads all replies at once.
         let ceiling = flavor.runtime()?.block_on(async {
             let (bare, peer) = (bares(server).await?, rslocks(server));
             compare(

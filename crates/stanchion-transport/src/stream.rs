@@ -99,8 +99,8 @@ impl Tcp {
     pub(crate) async fn open(&self) -> io::Result<TcpStream> {
         // Names are resolved again for every connection: addresses change.
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        // `Corked` joins small writes already. Nagle's algorithm would hold one back until the one before it is
-        // acknowledged.
+        // The redis crate joins the requests that are there already. Nagle's algorithm would hold one back until the one
+        // before it is acknowledged.
         stream.set_nodelay(true)?;
         // The probe of the supervisor usually notices a dead peer first. Keepalive does not depend on it, nor on a
         // response timeout that may be an hour. No number of probes is set: on Linux the user timeout below overrides it.

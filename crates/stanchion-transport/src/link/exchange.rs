@@ -33,7 +33,20 @@ struct Counts {
     answered: AtomicU64,
 }
 
+/// A look at the number of replies that are owed.
+pub(crate) struct Owed(Arc<Counts>);
+
+impl Owed {
+    pub(crate) fn replies(&self) -> usize {
+        self.0.owed.load(Ordering::Relaxed)
+    }
+}
+
 impl Books {
+    pub(crate) fn owed(&self) -> Owed {
+        Owed(Arc::clone(&self.counts))
+    }
+
     /// Returns whether a reply is owed.
     pub(crate) fn owes(&self) -> bool {
         self.counts.owed.load(Ordering::Relaxed) > 0

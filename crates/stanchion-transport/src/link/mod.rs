@@ -16,15 +16,15 @@
 //!
 //! Long: the phases of one connection and the calls that depend on them.
 
-mod cork;
 mod exchange;
 pub(crate) mod health;
 pub(crate) mod login;
+mod pace;
 mod supervise;
 
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -164,8 +164,6 @@ pub(crate) struct Inner {
     /// Changed by the supervisor and by [`Link::end`]. It follows `current`: [`Phase::Up`] after a connection is set,
     /// [`Phase::Down`] after it is cleared.
     phase: watch::Sender<Phase>,
-    /// The number of calls that are sent or about to be, read by [`Corked`](cork::Corked).
-    pub(crate) in_flight: Arc<AtomicUsize>,
 }
 
 /// One open connection. Calls that began on it keep it until they end, also after the link has dropped it.
@@ -261,23 +259,6 @@ impl Live {
     }
 }
 
-/// Counts a call in [`Inner::in_flight`] for as long as its future lives.
-struct Flight<'a>(&'a Inner);
-
-impl<'a> Flight<'a> {
-    fn take_off(inner: &'a Inner) -> Self {
-        // `Relaxed`: it is a hint for `Corked` and orders nothing.
-        inner.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(inner)
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Link {
     /// Returns a link that is not connected yet; [`Link::supervise`] connects it.
     pub(crate) fn new(config: &ClientConfig, plan: Plan) -> Self {
@@ -292,7 +273,6 @@ impl Link {
             seed: config.seams.seed,
             current: RwLock::new(None),
             phase: watch::Sender::new(Phase::Starting),
-            in_flight: Arc::default(),
         }))
     }
 
@@ -384,8 +364,6 @@ impl Link {
             // Not queued for the next connection: nothing has been sent, and the caller decides if and when to try again.
             return Err(Failure::NotNow(self.outage()));
         };
-        // From before the write, so that `Corked` knows of the calls that it can wait for.
-        let _flight = Flight::take_off(&self.0);
         let answer = match judge(live.send(&call.cmd).await) {
             // Boxed: rare, and every request carries this future.
             // Nothing has run, so EVAL cannot run it twice (P6). The script is unknown after a restart, `SCRIPT FLUSH` or
@@ -421,7 +399,6 @@ impl Link {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
-        let _flight = Flight::take_off(&self.0);
         let answer = match judge(live.send_asking(&call.cmd).await) {
             // `ASKING` is good for one command, so EVAL needs its own.
             Err((code, _)) if code == NO_SCRIPT => judge(live.send_asking(&call.with_text()).await),
@@ -438,7 +415,6 @@ impl Link {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
-        let _flight = Flight::take_off(&self.0);
         plain(&live, parts).await
     }
 
@@ -469,7 +445,6 @@ impl Link {
                 "SUNSUBSCRIBE"
             }
         };
-        let _flight = Flight::take_off(&self.0);
         let mut cmd = Cmd::new();
         cmd.arg(command).arg(channel);
         let answer = judge(live.send(&cmd).await);

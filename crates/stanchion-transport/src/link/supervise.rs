@@ -31,9 +31,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::ConnectError;
-use crate::link::cork::Corked;
 use crate::link::exchange::Books;
 use crate::link::login::{broken, refused};
+use crate::link::pace::Paced;
 use crate::link::{Link, Live, OnceConnected, Peer, Phase, Stops, WRITTEN, plain};
 use crate::{Failure, Reply};
 
@@ -250,7 +250,7 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<oneshot::Receiver<()>, ConnectError> {
-        let (inner, plan) = (&*self.0, &self.0.plan);
+        let plan = &self.0.plan;
         // First the stream: while a server is out of reach, the provider of credentials is not asked at every attempt,
         // and what it gives is fresh.
         let stream = plan.connector.connect().await;
@@ -297,9 +297,10 @@ impl Link {
                 Ok::<(), std::convert::Infallible>(())
             });
         }
+        let books = Books::default();
         let (connection, driver) = MultiplexedConnection::new_with_config(
             &plan.login.handshake(credentials, protocol),
-            Corked::new(stream, Arc::clone(&inner.in_flight)),
+            Paced::new(stream, books.owed()),
             config,
         )
         .await
@@ -315,7 +316,7 @@ impl Link {
             driver: driver.abort_handle(),
             over: CancellationToken::new(),
             stops,
-            books: Books::default(),
+            books,
             served: AtomicBool::new(false),
             login_ends: credentials.and_then(|c| c.valid_for),
         };
