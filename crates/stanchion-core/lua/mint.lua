@@ -1,8 +1,10 @@
 local token = 0
 if fence ~= KEYS[1] then
-  -- P2: max(last + 1, now), compared as numbers (R5). Text, because Lua writes a large number slowly.
+  -- P2: max(last + 1, now), compared as numbers (R5). Text, because Lua writes a large number slowly; nine times of ten the
+  -- microseconds need no zeros.
   token = now
-  local last = call('SET', fence, time[1] .. string.sub('00000' .. time[2], -6), 'GET')
+  local micros = #time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6)
+  local last = call('SET', fence, time[1] .. micros, 'GET')
   if last then
     local n = tonumber(last)
     -- R17: the value is put back, as if nothing had been asked.
