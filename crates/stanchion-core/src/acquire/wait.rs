@@ -50,28 +50,27 @@ pub(super) async fn wait(
     started: Moment,
     deadline: Moment,
     seat: Option<&Seat>,
-    wishes: Wishes<'_>,
+    Wishes {
+        mut on_queued,
+        mut watch,
+        begun,
+    }: Wishes<'_>,
 ) -> Result<Hold, AcquireError> {
     let mut in_line = None;
-    let manner = Manner {
-        terms: *terms,
-        began: started,
-        // With no time left it asks as a try, which leaves no place in a queue.
-        waits: deadline > started,
-        other: None,
-    };
     // Even with no time left it asks once, unless a local holder is known.
     let patience = deadline.max(started + FIRST_ASK);
     // A first request that is sent at once follows no wake.
     let mut waited = false;
-    let Wishes {
-        mut on_queued,
-        mut watch,
-        begun,
-    } = wishes;
     let (mut asking, mut ticket) = match begun {
         Some(begun) => (begun.asking, begun.ticket),
         None => {
+            let manner = Manner {
+                terms: *terms,
+                began: started,
+                // With no time left it asks as a try, which leaves no place in a queue.
+                waits: deadline > started,
+                other: None,
+            };
             let asking = Asking::new(core, sync, manner);
             let stay = asking.stay(deadline);
             let ticket = LockEntries::join(core, asking.applicant(), stay, terms);
