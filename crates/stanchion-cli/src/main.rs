@@ -49,8 +49,9 @@ mod wording;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::prelude::*;
 
 use crate::exit::Failure;
 
@@ -177,7 +178,7 @@ fn log_to_stderr(command: &Command) -> Result<(), Failure> {
     };
     let asked = std::env::var_os("STANCHION_LOG").filter(|asked| !asked.is_empty());
     let (filter, spans) = match &asked {
-        None => (EnvFilter::new(default), FmtSpan::NONE),
+        None => (default.parse().unwrap_or_default(), FmtSpan::NONE),
         Some(asked) => {
             let filter = parse_filter(&asked.to_string_lossy()).map_err(|rule| {
                 let asked = asked.display();
@@ -187,21 +188,24 @@ fn log_to_stderr(command: &Command) -> Result<(), Failure> {
             (filter, FmtSpan::CLOSE)
         }
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_span_events(spans)
         .with_writer(std::io::stderr)
         .with_ansi(output::may_colour(&std::io::stderr()))
-        .without_time()
+        .without_time();
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
         .init();
     Ok(())
 }
 
-/// Parses a log filter. Refuses a single word that is no level: the library would take it for a target and log nothing.
-fn parse_filter(text: &str) -> Result<EnvFilter, String> {
+/// Parses a log filter. Refuses what the library would take for a target and log nothing: a single word that is no level, and targets that
+/// are no paths of modules.
+fn parse_filter(text: &str) -> Result<Targets, String> {
     let levels = [
         "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",
     ];
+    let in_path = |it: char| it.is_alphanumeric() || "_:-".contains(it);
     for word in text.split(',').map(str::trim) {
         let is_word = word.chars().all(char::is_alphanumeric);
         if is_word && !levels.contains(&word.to_ascii_lowercase().as_str()) {
@@ -209,8 +213,14 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
                 "{word:?} is no level: use off, error, warn, info, debug or trace, or target=level"
             ));
         }
+        let target = word.split_once('=').map_or(word, |(target, _)| target);
+        if target.is_empty() || !target.chars().all(in_path) {
+            return Err(format!(
+                "{word:?} is no target=level: a target is the path of a module, as stanchion_core::hold"
+            ));
+        }
     }
-    EnvFilter::try_new(text).map_err(|error| error.to_string())
+    text.parse::<Targets>().map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -234,6 +244,8 @@ mod tests {
             "warn,nonsense",
             "stanchion_core=loud",
             "=,=",
+            "=debug",
+            "stanchion_core[acquire]=debug",
         ] {
             assert!(parse_filter(bad).is_err(), "{bad}");
         }
