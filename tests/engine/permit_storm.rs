@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use stanchion::{AcquireError, Client, Lease};
+use stanchion::{AcquireError, Client, Lease, LeasedPermit};
 use stanchion_testkit::{Event, History, Kind as What, Mode, Rules, check, eventually};
 use stanchion_tests::World;
 use stanchion_tests::permits::{KINDS, Kind, NAME, Seat, Seats, at_rest};
@@ -74,6 +74,21 @@ impl Sailor {
         }
     }
 
+    /// Holds for so long, and records what the watchdog adds before the lease would have ended: that of a grant by message is short.
+    /// Returns whether the permit was lost.
+    async fn hold(&self, permit: &LeasedPermit, permits: u32, hold: Duration) -> bool {
+        let end = Instant::now() + hold;
+        while Instant::now() < end {
+            let part = (permit.remaining() / 2).max(Duration::from_millis(1));
+            let part = tokio::time::sleep_until(end.min(Instant::now() + part));
+            if permit.run(part).await.is_err() {
+                return true;
+            }
+            self.record(What::Renewed, permits, Some(permit.remaining()));
+        }
+        false
+    }
+
     async fn sail(mut self) {
         while !self.storm.over.load(Ordering::Relaxed) {
             let think = Duration::from_millis(self.rng.u64(0..300));
@@ -99,14 +114,7 @@ impl Sailor {
                     tokio::time::sleep(hold).await;
                     false
                 }
-                Seat::Leased(permit) => {
-                    let lost = permit.run(tokio::time::sleep(hold)).await.is_err();
-                    // What the watchdog has added.
-                    if !lost {
-                        self.record(What::Renewed, permits, Some(permit.remaining()));
-                    }
-                    lost
-                }
+                Seat::Leased(permit) => self.hold(permit, permits, hold).await,
             };
             if lost {
                 self.record(What::Lost, permits, None);

@@ -395,6 +395,21 @@ pub trait ServerQueue {
     fn tend(&self) -> Call;
 }
 
+/// A grant by message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted<'a> {
+    /// The owner that was granted.
+    pub owner: &'a str,
+    /// The fencing token of the grant.
+    pub token: Option<FencingToken>,
+    /// The server time of the grant, in µs.
+    pub now: u64,
+    /// The lease of the grant. It is short, and must be renewed soon.
+    pub lease: Duration,
+    /// The counter that the token comes from, `-` for none; `None` where the message does not say.
+    pub fence: Option<&'a str>,
+}
+
 /// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -402,18 +417,7 @@ pub enum Heard<'a> {
     /// A hint to try: up to this number of permits may be free.
     Free(u32),
     /// A grant to a waiter of this process.
-    Granted {
-        /// The owner that was granted.
-        owner: &'a str,
-        /// The fencing token of the grant.
-        token: Option<FencingToken>,
-        /// The server time of the grant, in µs.
-        now: u64,
-        /// The lease of the grant. It is short, and must be renewed soon.
-        lease: Duration,
-        /// The counter that the token comes from, `-` for none; `None` where the message does not say.
-        fence: Option<&'a str>,
-    },
+    Granted(Granted<'a>),
     /// This process is the head of the line: look when this time has passed.
     Head(Duration),
     /// Ask when this time has passed: others have a head start.

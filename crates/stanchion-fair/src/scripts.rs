@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use stanchion_core::primitive::{
-    Arg, Call, Handle, Heard, Hint, Holders, Kind, Reply, Request, Script, ServerQueue, Sharing,
-    Synchronizer, Visible, adopt_field, whole_millis,
+    Arg, Call, Granted, Handle, Heard, Hint, Holders, Kind, Reply, Request, Script, ServerQueue,
+    Sharing, Synchronizer, Visible, adopt_field, whole_millis,
 };
 use stanchion_core::{
     Fencing, FencingToken, Lease, Name, NameState, QueryError, WireOwner, mint_function, minting,
@@ -289,14 +289,14 @@ impl ServerQueue for Description {
 
 fn read_grant(payload: &[u8]) -> Option<Heard<'_>> {
     let mut parts = std::str::from_utf8(payload).ok()?.split(' ');
-    let granted = Heard::Granted {
+    let granted = Granted {
         owner: parts.next()?,
         token: FencingToken::new(parts.next()?.parse().ok()?),
         now: parts.next()?.parse().ok()?,
         lease: Duration::from_millis(parts.next()?.parse().ok()?),
         fence: None,
     };
-    parts.next().is_none().then_some(granted)
+    parts.next().is_none().then_some(Heard::Granted(granted))
 }
 
 #[cfg(test)]
@@ -306,16 +306,16 @@ mod tests {
     #[test]
     fn a_grant_is_read_and_anything_else_wakes_one() {
         let granted = read_grant(b"u:7 1700000000000001 1700000000000000 1500");
-        let expected = Heard::Granted {
+        let expected = Granted {
             owner: "u:7",
             token: FencingToken::new(1_700_000_000_000_001),
             now: 1_700_000_000_000_000,
             lease: Duration::from_millis(1500),
             fence: None,
         };
-        assert_eq!(granted, Some(expected));
+        assert_eq!(granted, Some(Heard::Granted(expected)));
         let untold = read_grant(b"u:7 0 5 1500");
-        assert!(matches!(untold, Some(Heard::Granted { token: None, .. })));
+        assert!(matches!(untold, Some(Heard::Granted(it)) if it.token.is_none()));
         for odd in [
             &b"0"[..],
             b"",

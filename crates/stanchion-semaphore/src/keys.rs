@@ -87,7 +87,7 @@ impl Keys {
         }
     }
 
-    /// The keys of the scripts that give permits back.
+    /// The keys of the scripts that make permits free.
     pub(crate) fn releasing(&self) -> [&[u8]; 5] {
         let Line {
             line: crowd, wake, ..
@@ -95,10 +95,16 @@ impl Keys {
         [self.name.as_bytes(), &self.held, &self.line, crowd, wake]
     }
 
+    /// The keys of the scripts that end a hold.
+    pub(crate) fn returning(&self) -> [&[u8]; 6] {
+        let [free, held, line, crowd, wake] = self.releasing();
+        [free, held, line, crowd, wake, &self.idle]
+    }
+
     /// The same for a release that touches those of the hold alone.
-    pub(crate) fn alone(&self) -> [&[u8]; 5] {
+    pub(crate) fn alone(&self) -> [&[u8]; 6] {
         let name = self.name.as_bytes();
-        [name, &self.held, name, name, name]
+        [name, &self.held, name, name, name, name]
     }
 
     /// The argument of a script that makes a missing semaphore; empty: it makes none.

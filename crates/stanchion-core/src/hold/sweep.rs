@@ -190,6 +190,11 @@ impl Gathered {
         }
     }
 
+    /// The description of the request that it was recorded by.
+    pub(crate) const fn sync(&self) -> &Arc<dyn Synchronizer> {
+        &self.sync
+    }
+
     /// Drops it without a command, because the server has ended it.
     pub(crate) fn ended(mut self) {
         self.ended = true;

@@ -21,7 +21,8 @@ pub use self::line::Line;
 pub use self::standby::Standby;
 pub use crate::dated::Dated;
 pub use crate::description::{
-    HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, Verdict,
+    Granted, HandOff, Heard, Kind, Request, ServerLine, ServerQueue, Sharing, Synchronizer, Tenure,
+    Verdict,
 };
 pub use crate::events::Visible;
 pub use crate::fact::{Facts, Told};

@@ -10,7 +10,7 @@ use super::lock_entry::LockEntry;
 use super::queue::{Queue, Room, Turn, Wakers};
 use super::subscriptions::Ear;
 use super::ticket::{Ticket, after_expiry};
-use crate::description::{Heard, ServerLine, Synchronizer};
+use crate::description::{Granted, Heard, ServerLine, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
 use crate::hold::sweep::{Debt, tend_later};
@@ -23,15 +23,6 @@ use stanchion_transport::{Moment, Path};
 /// Returns whether this is a release of Redisson's. What stanchion says to its clients has a zero in front, which they read as the same.
 fn is_redissons(payload: &[u8]) -> bool {
     payload.len() < 2 || !payload.starts_with(b"0")
-}
-
-/// A grant by message: see [`Heard::Granted`](crate::primitive::Heard::Granted).
-pub(super) struct Granted<'a> {
-    pub(super) owner: &'a str,
-    pub(super) token: Option<FencingToken>,
-    pub(super) now: u64,
-    pub(super) lease: Duration,
-    pub(super) fence: Option<&'a str>,
 }
 
 impl Ticket {
@@ -95,7 +86,7 @@ impl LockEntry {
             // Who hears keeps hearing while it waits: its subscription may be one that lingers, and the server counts on it.
             Role::Keep if !core.subscriptions.hears(channel) => {}
             Role::Keep | Role::Take => drop(core.subscriptions.want_for(self, &Ear::Line, channel)),
-            Role::Leave => core.subscriptions.forget_for(self, &Ear::Line, channel),
+            Role::Leave => core.subscriptions.leave_for(self, &Ear::Line, channel),
         }
     }
 
@@ -265,13 +256,13 @@ fn read(payload: &[u8]) -> Option<Heard<'_>> {
     let mut parts = std::str::from_utf8(payload).ok()?.splitn(6, ' ');
     let number = |text: Option<&str>| text?.parse::<u64>().ok();
     let heard = match parts.next()? {
-        "G" => Heard::Granted {
+        "G" => Heard::Granted(Granted {
             owner: parts.next()?,
             token: FencingToken::new(number(parts.next())?),
             now: number(parts.next())?,
             lease: Duration::from_millis(number(parts.next())?),
             fence: Some(parts.next()?),
-        },
+        }),
         "N" => Heard::Head(Duration::from_millis(number(parts.next())?)),
         "P" => Heard::Open(Duration::from_millis(number(parts.next())?)),
         _ => return None,
@@ -285,13 +276,13 @@ mod tests {
 
     #[test]
     fn a_message_that_is_not_understood_wakes_the_first() {
-        let granted = Heard::Granted {
+        let granted = Heard::Granted(Granted {
             owner: "u:7",
             token: FencingToken::new(9),
             now: 5,
             lease: Duration::from_millis(1500),
             fence: Some("the counter"),
-        };
+        });
         assert_eq!(hear(b"G u:7 9 5 1500 the counter"), granted);
         assert_eq!(hear(b"N 30000"), Heard::Head(Duration::from_secs(30)));
         assert_eq!(hear(b"P 0"), Heard::Open(Duration::ZERO));

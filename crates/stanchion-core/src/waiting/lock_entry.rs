@@ -34,7 +34,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 use dashmap::mapref::multiple::RefMulti;
 
-use super::line::{self, Granted};
+use super::line;
 use super::queue::{Queue, Room, Turn, Waiter, Wakers};
 use super::subscriptions::Ear;
 use super::ticket::{Applicant, Stay, Ticket, Visit};
@@ -332,6 +332,7 @@ impl LockEntry {
                 stay,
                 turn: asks.then_some(Turn::Try),
                 asking: false,
+                handed: false,
                 asked: false,
                 reason: Reason::Anew,
                 asked_with_others: false,
@@ -370,11 +371,13 @@ impl LockEntry {
     }
 
     fn heard(&self, mut queue: MutexGuard<'_, Queue>, now: Moment, whom: &Ear, payload: &[u8]) {
-        let Some((_, first)) = queue.first() else {
+        // The first waiter stands for all: where the server keeps a queue, the family has one kind only.
+        let Some(sync) = queue.first().map(|(_, first)| Arc::clone(&first.sync)) else {
+            if let (Ear::Queue, Heard::Granted(granted)) = (whom, line::hear(payload)) {
+                self.granted_permit(queue, &granted);
+            }
             return;
         };
-        // The first waiter stands for all: where the server keeps a queue, the family has one kind only.
-        let sync = Arc::clone(&first.sync);
         let mut wakers = Wakers::default();
         if *whom == Ear::Line {
             drop(queue);
@@ -388,22 +391,10 @@ impl LockEntry {
             None => line::hear(payload),
         };
         let room = match heard {
-            Heard::Granted {
-                owner,
-                token,
-                now,
-                lease,
-                fence,
-            } => {
-                let granted = Granted {
-                    owner,
-                    token,
-                    now,
-                    lease,
-                    fence,
-                };
-                return self.granted(queue, &granted);
+            Heard::Granted(granted) if matches!(sync.sharing(), Sharing::Permits(_)) => {
+                return self.granted_permit(queue, &granted);
             }
+            Heard::Granted(granted) => return self.granted(queue, &granted),
             Heard::Head(pause) => {
                 return self.head(&mut queue, now + pause + Duration::from_millis(1));
             }
@@ -637,6 +628,10 @@ impl LockEntry {
     /// Records that the server has this process in its crowd. Called by the request, because its caller may have gone.
     pub(crate) fn gathered(&self, place: Gathered) {
         let mut queue = self.queue();
+        // A grant is of one permit.
+        if place.sync().sharing() == Sharing::Permits(1) && queue.waited.is_none() {
+            queue.waited = Some(Arc::clone(place.sync()));
+        }
         // Without a waiter nobody is left here who would take what is announced: it is dropped, outside the mutex.
         if !queue.waiters.is_empty()
             && let Some(former) = queue.gathered.replace(place)

@@ -3,9 +3,18 @@
 //! A message tells this process of so many permits, which are kept for it on the server for a moment: they are for waiters that ask because of
 //! it, not for those who asked before it (invariant 2 of [`super::lock_entry`]).
 
+use std::sync::MutexGuard;
+
+use super::lock_entry::LockEntry;
 use super::queue::{FIRST, Queue, Room, Turn, Waiter, Wakers};
-use crate::description::Sharing;
+use crate::description::{Granted, Sharing};
+use crate::hold::handle::Hold;
+use crate::hold::state::Grant;
+use crate::hold::sweep::Leftover;
+use crate::lease::Lease;
 use crate::line::{Reason, Sign};
+use crate::wire_owner::WireOwner;
+use stanchion_transport::Moment;
 
 /// The first place of waiters for permits that the server has passed over. They come after all others.
 pub(super) const PASSED: u64 = 1 << 63;
@@ -290,14 +299,85 @@ impl Queue {
         Some((*place, waiter))
     }
 
+    /// The waiter for a permit that the server has granted to this process: the first that is not being handed one, nor was promised one. Also
+    /// one that asks, and is most likely refused: it came before the others. `None` where it wants more: those behind it wait for it.
+    fn first_for_grant(&self) -> Option<u64> {
+        let free =
+            |it: &Waiter| matches!(it.turn, None | Some(Turn::Try)) && !it.was_told() && !it.handed;
+        let (place, waiter) = self.waiters.range(..PASSED).find(|(_, it)| free(it))?;
+        (waiter.wanted() == 1).then_some(*place)
+    }
+
     /// Counts a parked waiter as asking: a holder asks for it, by handing over its hold.
     pub(super) fn asks(&mut self, place: u64) {
         if let Some(waiter) = self.waiters.get_mut(&place) {
             waiter.asking = true;
+            waiter.handed = true;
             waiter.reason = Reason::Anew;
             waiter.parted = self.parted;
             self.asking += 1;
             self.count_parked(place, -1);
+        }
+    }
+}
+
+impl LockEntry {
+    /// Handles a grant of one permit by message. The server has made its owner, for whoever waits here first; it has taken this process out
+    /// of the crowd.
+    ///
+    /// A grant that nobody here can take is given back (P3). One that nobody hears ends with its lease.
+    pub(super) fn granted_permit(&self, mut queue: MutexGuard<'_, Queue>, granted: &Granted<'_>) {
+        let (Some(core), Some(entry)) = (self.core.upgrade(), self.this.upgrade()) else {
+            return;
+        };
+        let mut wakers = Wakers::default();
+        let gathered = queue.gathered.take();
+        let parted = queue.parted;
+        queue.note_crowd(true, parted);
+        queue.refused = 0;
+        // Won on the server, so this process has its whole turn of hand-offs again.
+        queue.handed = 0;
+        let owner = WireOwner::stored(granted.owner);
+        let place = queue.first_for_grant();
+        let waiter = place.and_then(|place| queue.waiters.get(&place));
+        let (mut late, mut spare) = (None, None);
+        if let (Some(place), Some(waiter)) = (place, waiter) {
+            let grant = Grant {
+                owner,
+                token: None,
+                terms: waiter.terms,
+                // P1: the lease runs since the server's decision. `when` errs to the early side.
+                sent: core.when(waiter.sync.name(), granted.now),
+                first: Some(granted.lease),
+                unanswered_until: Moment::ZERO,
+                due: Moment::ZERO,
+                next: None,
+            };
+            let hold = Hold::begin(&core, &waiter.sync, &entry, grant);
+            if hold.is_held() {
+                queue.tell(place, Turn::Take(hold.unclaimed()), &mut wakers);
+            } else {
+                late = Some(hold);
+            }
+        } else if let Some(sync) = queue.waited.clone() {
+            let leftover = Leftover {
+                owner,
+                lease: Lease::new(granted.lease).unwrap_or_default(),
+                unanswered_until: Moment::ZERO,
+                queued: false,
+            };
+            spare = Some((sync, leftover));
+        }
+        // Invariant 3: the server does not know of the others.
+        queue.make_known(&mut wakers);
+        drop(queue);
+        wakers.call();
+        if let Some(gathered) = gathered {
+            gathered.ended();
+        }
+        drop(late);
+        if let Some((sync, leftover)) = spare {
+            leftover.sweep(&core, &sync);
         }
     }
 }

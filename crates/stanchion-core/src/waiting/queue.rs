@@ -119,6 +119,8 @@ pub(super) struct Queue {
     pub(super) poll_reason: Reason,
     /// For permits: the place of this process in the crowd on the server, as far as is known.
     pub(super) gathered: Option<Gathered>,
+    /// For permits: one that waited for a permit here, by which a grant is given back that comes when nobody waits any more.
+    pub(super) waited: Option<Arc<dyn Synchronizer>>,
     /// For permits: how many of those that messages told this process of are nobody's here. A waiter that comes back refused asks for
     /// them, because its request may be older than the message; the next that was told says how many the others have no use for.
     pub(super) surplus: u32,
@@ -155,6 +157,8 @@ pub(super) struct Waiter {
     pub(super) turn: Option<Turn>,
     /// True from the moment its ticket takes [`Turn::Try`] until the attempt has ended.
     pub(super) asking: bool,
+    /// For permits: true while a holder asks for it, by handing over its hold.
+    pub(super) handed: bool,
     /// True once it has asked.
     pub(super) asked: bool,
     /// For permits: the reason of its next request.
@@ -452,6 +456,7 @@ impl Queue {
             && waiter.asking
         {
             waiter.asking = false;
+            waiter.handed = false;
             waiter.refused = true;
             self.asking -= 1;
             // A grant by message, or a nudge, may have come during the attempt: then it is told, not parked.

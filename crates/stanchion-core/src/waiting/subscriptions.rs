@@ -119,6 +119,9 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 /// The number of topics handled before the task yields (P10): the same thread also sends renewals.
 const AT_ONCE: usize = 64;
 
+/// The `Topic::idle_since` of a subscription that is to end without a linger.
+const AT_ONCE_SINCE: Moment = Moment::ZERO;
+
 impl Topic {
     /// Adds `entry` as a listener. Returns whether the subscription is confirmed, and whether `entry` has received every message
     /// since its last waiter asked.
@@ -296,6 +299,17 @@ impl Subscriptions {
 
     /// As [`Subscriptions::forget`], for a channel of `whom` in `entry`.
     pub(crate) fn forget_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8]) {
+        let now = self.clock.now();
+        self.end_for(entry, whom, channel, now, now + self.linger);
+    }
+
+    /// As [`Subscriptions::forget_for`], without a linger: the server takes those who listen there for clients of another kind.
+    pub(crate) fn leave_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8]) {
+        self.end_for(entry, whom, channel, AT_ONCE_SINCE, self.clock.now());
+    }
+
+    /// Lets the subscription end at `end`, idle `since` then, unless others listen.
+    fn end_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8], since: Moment, end: Moment) {
         let mut guard = self.topics();
         let topics = &mut *guard;
         let Some((name, _)) = topics.by_channel.get_key_value(channel) else {
@@ -308,14 +322,14 @@ impl Subscriptions {
         if let Some(listener) = topic.listener(entry, whom) {
             listener.idle = true;
         }
-        if topic.idle_since.is_some() || topic.listeners.iter().any(|listener| !listener.idle) {
+        // One that lingers already keeps its moment, unless this one is earlier.
+        let ends = topic.idle_since.is_some_and(|known| known <= since);
+        if ends || topic.listeners.iter().any(|listener| !listener.idle) {
             return;
         }
-        let now = self.clock.now();
-        topic.idle_since = Some(now);
+        topic.idle_since = Some(since);
         // Once in the heap: a lock that is taken often would add an entry with every release.
-        if !std::mem::replace(&mut topic.lingers, true) {
-            let end = now + self.linger;
+        if !std::mem::replace(&mut topic.lingers, true) || since == AT_ONCE_SINCE {
             // All queues linger for the same time, so a timer that runs for one of them is early enough; those of holders end later.
             let next = topics.lingering.peek();
             let first = next.is_none_or(|Reverse((next, _))| end < *next);
@@ -575,7 +589,10 @@ impl Subscriptions {
             };
             // A later waiter may have restarted the linger. And a subscription is ended only after its confirmation: until then
             // it is not known whether there is one.
-            let end = since + self.linger;
+            let end = match since {
+                AT_ONCE_SINCE => now,
+                _ => since + self.linger,
+            };
             let end = match topic.state {
                 // The answer has no timer here, so look again soon.
                 State::Asked(_) => end.max(now + Duration::from_millis(10)),

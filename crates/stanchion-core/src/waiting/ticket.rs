@@ -349,9 +349,12 @@ impl Ticket {
         if let Some(gathered) = gathered {
             gathered.ended();
         }
-        // The grant's message crossed this answer. Both holds are of one owner, and releasing the one would free the other.
-        if let Some(Turn::Take(same)) = removed.and_then(|waiter| waiter.turn) {
-            same.disown();
+        // A grant by message crossed this answer. Where both are of one owner, releasing the one would free the other; a second permit is
+        // released.
+        if let Some(Turn::Take(other)) = removed.and_then(|waiter| waiter.turn)
+            && other.wire_owner() == hold.wire_owner()
+        {
+            other.disown();
         }
     }
 

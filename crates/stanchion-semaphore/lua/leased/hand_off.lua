@@ -40,7 +40,7 @@ if removed == 0 then return -2 end
 local time = redis.call('TIME')
 local us = time[1] * 1000000 + time[2]
 local late = us > ARGV[3] + 0
-local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[5], publish = ARGV[6] }
+local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[5], publish = ARGV[6], free = KEYS[1], leases = KEYS[2] }
 -- Below zero: the total was lowered, and what comes back is nobody's.
 if not late and removed == #from and free >= 0 and is_nobody_else(to, ARGV[7], us) then
   local ends, scored = string.format('%.0f', math.floor(us / 1000) + ARGV[2]), {}
@@ -59,6 +59,8 @@ if not late and removed == #from and free >= 0 and is_nobody_else(to, ARGV[7], u
   end
 end
 free = redis.call('INCRBY', KEYS[1], removed)
+-- A semaphore that ends must first be kept for the lease: who asks does that.
+if not idle then to.grant = grant end
 announce(to, free)
 if removed < #from then return -2 end
 return late and -1 or -3

@@ -6,14 +6,19 @@
 -- `base` alone; their releases are heard by one process for all. The hash `wake` has notes: that process, when permits were
 -- announced last and how many of these are not asked for yet, and when a client polled.
 --
+-- A "=" behind the uuid: the waiter that was refused wants one permit. Where `to.grant` is set, such a process is not told but granted: see
+-- leased/grant.lua. Not beside clients of Redisson that wait: they would never find a free permit. Nor where it may have more than one: it asks
+-- for as many as it has waiters.
+--
 -- Milliseconds: of a crowd in which nobody asks; of the notes; in which those who were told ask, and nobody who comes anew takes what is theirs;
--- until the next in the crowd asks. Clients that poll hear nothing: one of them is let to ask again after POLLS, and finds a permit
+-- until the next in the crowd asks; of a grant by message, until its holder renews it. Clients that poll hear nothing: one of them is let to ask again after POLLS, and finds a permit
 -- that became free since KEPT; each PERIOD one. A process that cannot be told asks again after POLL. And the most that are told in
 -- one run (P11).
 local GATHERED = 20000
 local NOTED = 10000
 local PROMISED = 25
 local WATCH = 200
+local GRANTED = 1500
 local KEPT = 10
 local POLLS = 20
 local PERIOD = 200
@@ -45,7 +50,14 @@ local function note(to, ...)
   if type(redis.pcall('HSET', to.wake, ...)) == 'number' and redis.pcall('PEXPIRE', to.wake, NOTED) ~= 1 then redis.call('DEL', to.wake) end
 end
 
-local function head(to) return redis.call('ZRANGE', to.crowd, 0, 0)[1] end
+-- Returns the first process in the crowd, and its member there.
+local function head(to)
+  local member = redis.call('ZRANGE', to.crowd, 0, 0)[1]
+  if member then return string.sub(member, 1, 36), member end
+end
+
+-- Returns how many were there.
+local function remove(to, client) return redis.call('ZREM', to.crowd, client, client .. '=') end
 
 -- Lets the first in the crowd ask when nobody else may have done so.
 local function watch(to, ms)
@@ -71,8 +83,9 @@ local function tell_crowd(to, free)
   if redis.call('EXISTS', to.crowd, to.wake) == 0 then return say(to, nil, free) end
   local time = redis.call('TIME')
   local us, heard = time[1] * 1000000 + time[2], 0
+  local foreign = outside(to) > 0
   -- Redisson reads it as a number; the client that hears for the crowd knows by the zero that it is none of Redisson's.
-  if outside(to) > 0 then heard = math.max(0, say(to, nil, '0' .. string.format('%.0f', free))) end
+  if foreign then heard = math.max(0, say(to, nil, '0' .. string.format('%.0f', free))) end
   -- Some of what is free was announced a moment ago, to others that are about to ask.
   local due, recent, polled = promised(to, us)
   if not head(to) then
@@ -91,29 +104,36 @@ local function tell_crowd(to, free)
       return heard
     end
     local client = string.sub(first.place, 1, 36)
-    redis.call('ZREM', to.crowd, client)
+    remove(to, client)
     heard = heard + math.max(0, say(to, client, string.format('%.0f', first.permits)))
     free = free - first.permits
   end
-  local had = free
+  local had, granted = free, 0
   for _ = 1, TOLD do
-    local client = free > 0 and head(to)
-    if not client then break end
-    local share = math.ceil(free / redis.call('ZCARD', to.crowd))
-    redis.call('ZREM', to.crowd, client)
-    local told = say(to, client, string.format('%.0f', share))
+    local client, member = head(to)
+    if free <= 0 or not client then break end
+    redis.call('ZREM', to.crowd, member)
+    local share = math.ceil(free / (redis.call('ZCARD', to.crowd) + 1))
+    local told = share == 1 and member ~= client and to.grant and not foreign and to.grant(to, client, us)
+    if told then
+      if told > 0 then granted = granted + 1 end
+    else
+      told = say(to, client, string.format('%.0f', share))
+    end
     if told < 0 then return -1 end
     if told > 0 then heard, free = heard + told, free - share end
   end
-  if free < had then note(to, 'told', recent or string.format('%.0f', us), 'due', string.format('%.0f', due + had - free)) end
-  watch(to, WATCH)
+  local announced = had - free - granted
+  if announced > 0 then note(to, 'told', recent or string.format('%.0f', us), 'due', string.format('%.0f', due + announced)) end
+  -- Those who were granted one may be dead, too, and that one has an end.
+  watch(to, granted > 0 and announced == 0 and GRANTED or WATCH)
   return heard
 end
 
 -- Takes a process out of the crowd. Returns 1 if it was there.
 local function part(to, client)
   local first = head(to)
-  local gone = redis.call('ZREM', to.crowd, client)
+  local gone = remove(to, client)
   if redis.call('EXISTS', to.crowd) == 0 then
     redis.call('DEL', to.wake)
   elseif first == client then
@@ -160,10 +180,20 @@ end
 local function gather(to, client, us, hears, told)
   local first = told and redis.call('ZRANGE', to.crowd, 0, 0, 'WITHSCORES')[2]
   local arrived = first and math.min(us, first - 1) or us
-  local added = redis.pcall('ZADD', to.crowd, 'NX', string.format('%.0f', arrived), client)
+  local member, other = client, client .. '='
+  if to.single then
+    member, other = other, member
+  end
+  -- Its first waiter may be another by now; its arrival stays.
+  local former = redis.pcall('ZSCORE', to.crowd, other)
+  if type(former) == 'string' then
+    redis.call('ZREM', to.crowd, other)
+    arrived = math.min(arrived, former + 0)
+  end
+  local added = redis.pcall('ZADD', to.crowd, 'NX', string.format('%.0f', arrived), member)
   if type(added) ~= 'number' then return nil end
   if redis.pcall('PEXPIRE', to.crowd, GATHERED) ~= 1 then
-    redis.call('ZREM', to.crowd, client)
+    redis.call('ZREM', to.crowd, member)
     return nil
   end
   local sentry = redis.call('HGET', to.wake, 'sentry')
@@ -185,6 +215,7 @@ end
 -- After a grant: keeps the process in the crowd if others of it wait, and takes it out if not.
 local function stay(to, client, us, hears, more)
   if more then
+    to.single = false
     gather(to, client, us, hears)
     -- Nobody was there to look after what others were told of.
     if head(to) == client and promised(to, us) > 0 then watch(to, PROMISED) end

@@ -17,13 +17,13 @@ static ACQUIRE: Script<7, 12> = script!(
     "leased/acquire",
     "pool/free.lua" "leased/acquire.lua" => crowded with "pool/refused.lua" with "pool/idle.lua"
 );
-static RELEASE: Script<5, 4> = script!(
+static RELEASE: Script<6, 4> = script!(
     "leased/release",
-    "pool/free.lua" "leased/release.lua" => crowded
+    "pool/free.lua" "leased/release.lua" => crowded with "leased/grant.lua"
 );
 static HAND_OFF: Script<6, 8> = script!(
     "leased/hand_off",
-    "pool/free.lua" "leased/hand_off.lua" => crowded with "pool/idle.lua"
+    "pool/free.lua" "leased/hand_off.lua" => crowded with "pool/idle.lua" with "leased/grant.lua"
 );
 static ABANDON: Script<5, 4> = script!(
     "leased/abandon",
@@ -124,7 +124,7 @@ impl Synchronizer for Description {
         let ids = PermitId::joined(owner, self.permits);
         let [base, publish] = self.keys.common();
         Some(RELEASE.call(
-            self.keys.releasing(),
+            self.keys.returning(),
             [ids.as_slice().into(), base, publish, owner.client().into()],
         ))
     }
@@ -188,10 +188,9 @@ impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
         let [given, got] = [from, to.owner].map(|owner| PermitId::joined(owner, self.permits));
         let keys = &*self.keys;
-        let [free, leases, line, crowd, wake] = keys.releasing();
         let [base, publish] = keys.common();
         HAND_OFF.call(
-            [free, leases, line, crowd, wake, &keys.idle],
+            keys.returning(),
             [
                 got.as_slice().into(),
                 to.lease.millis().into(),

@@ -119,23 +119,15 @@ impl Synchronizer for Description {
     }
 
     fn release(&self, owner: &WireOwner, _count: u32, _lease: Lease) -> Option<Call> {
-        let keys = &*self.keys;
-        let [free, ledger, line, crowd, wake] = keys.releasing();
-        let keys = [free, ledger, line, crowd, wake, &keys.idle];
-        Some(RELEASE.call(keys, self.returned(owner)))
+        Some(RELEASE.call(self.keys.returning(), self.returned(owner)))
     }
 
     fn release_alone(&self, owner: &WireOwner) -> Option<Call> {
-        let [free, ledger, ..] = self.keys.releasing();
-        let keys = [free, ledger, free, free, free, free];
-        Some(RELEASE.call(keys, self.returned(owner)))
+        Some(RELEASE.call(self.keys.alone(), self.returned(owner)))
     }
 
     fn abandon(&self, owner: &WireOwner, _lease: Lease) -> Option<Call> {
-        let keys = &*self.keys;
-        let [free, ledger, line, crowd, wake] = keys.releasing();
-        let keys = [free, ledger, line, crowd, wake, &keys.idle];
-        Some(ABANDON.call(keys, self.returned(owner)))
+        Some(ABANDON.call(self.keys.returning(), self.returned(owner)))
     }
 
     fn renewals(&self, _owner: &WireOwner, _lease: Lease) -> Vec<Item> {
@@ -158,11 +150,9 @@ impl Synchronizer for Description {
 
 impl HandOff for Description {
     fn hand_off(&self, from: &WireOwner, to: &Request<'_>) -> Call {
-        let keys = &*self.keys;
-        let [free, ledger, line, crowd, wake] = keys.releasing();
         let [owner, permits, base, publish] = self.returned(from);
         HAND_OFF.call(
-            [free, ledger, line, crowd, wake, &keys.idle],
+            self.keys.returning(),
             [
                 to.owner.as_str().into(),
                 to.not_after.into(),
