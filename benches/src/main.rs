@@ -30,6 +30,7 @@ mod names;
 mod page;
 mod parallel;
 mod peers;
+mod pin;
 mod processes;
 mod recipes;
 mod redisson;

@@ -112,3 +112,42 @@ async fn names_that_cross_never_stand_still() {
         assert!(scripts < 8.0, "{scripts} scripts for each grant");
     }
 }
+
+/// P4: the message that lets a process try takes its place off the line. If the waiter is handed the locks before it has asked, the
+/// process has no place when it releases them, and nobody tells the next.
+#[tokio::test(start_paused = true)]
+async fn who_was_told_and_is_handed_the_locks_instead_leaves_the_next_a_request() {
+    let world = World::engine();
+    let clients = world.fleet(2).await;
+    let multi = |names: [&str; 2]| {
+        let locks = names.map(|name| Lock::new(&clients[0], name).unwrap());
+        MultiLock::new(locks.iter().map(|lock| lock as &dyn Lockable)).unwrap()
+    };
+    let both = multi(["a", "b"]);
+    let theirs = Lock::new(&clients[1], "a")
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap();
+    // Waits in line, and is not polled again until it is handed the locks.
+    let mut first = Box::pin(both.acquire());
+    while world.admin(&["ZCARD", "stanchion_line:{a}"]) != "1" {
+        let once = tokio::time::timeout(Duration::from_millis(1), &mut first).await;
+        assert!(once.is_err());
+    }
+    let waiting = multi(["a", "c"]);
+    let next = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+    eventually("it waits", || clients[0].waiters() == 2).await;
+    // Tells the first to try.
+    theirs.release().await.unwrap();
+    world.quiet().await;
+    assert_eq!(world.admin(&["EXISTS", "stanchion_line:{a}"]), "0");
+    let guard = both.try_acquire().await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    let guard = first.await.unwrap();
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_millis(100), next).await;
+    let next = next.expect("a free lock, and nobody was told").unwrap();
+    next.release().await.unwrap();
+    world.at_rest().await;
+}

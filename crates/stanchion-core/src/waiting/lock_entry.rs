@@ -570,7 +570,10 @@ impl LockEntry {
                     return;
                 }
                 queue.handed = 0;
-                let stands = queue.standing.is_some() || queue.asking > 0;
+                // P4: a message that lets a process try takes its place off the line, and who was told has not asked, but was handed
+                // the hold. Who asks is at work on it.
+                let told = queue.reason == Reason::Told;
+                let stands = queue.standing.is_some() && !told || queue.asking > 0;
                 if hold.sync.line().is_some() && stands && end == End::Released {
                     // The release has granted to the head of the line, where this process has its place. Nothing is missed by
                     // message alone (invariant 3).
