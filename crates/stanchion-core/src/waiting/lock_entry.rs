@@ -570,10 +570,14 @@ impl LockEntry {
                     return;
                 }
                 queue.handed = 0;
-                // P4: a message that lets a process try takes its place off the line, and who was told has not asked, but was handed
-                // the hold. Who asks is at work on it.
+                // P4: a message that lets a process try takes a place for several names off the line, and who was told has not asked, but
+                // was handed the hold. Who asks is at work on it.
                 let told = queue.reason == Reason::Told;
-                let stands = queue.standing.is_some() && !told || queue.asking > 0;
+                let is_off = |debt: &Arc<Debt>| {
+                    told && debt.sync.line().is_some_and(|line| !line.is_common())
+                };
+                let stands =
+                    queue.standing.as_ref().is_some_and(|it| !is_off(it)) || queue.asking > 0;
                 if hold.sync.line().is_some() && stands && end == End::Released {
                     // The release has granted to the head of the line, where this process has its place. Nothing is missed by
                     // message alone (invariant 3).
