@@ -48,14 +48,16 @@ impl Trace {
         });
     }
 
-    /// Leaves out on which channel a process of ours hears of free permits: one of its own below Redisson's.
+    /// Leaves out on which channel a process of ours hears of free permits: one of its own below Redisson's. A grant by message is one.
     fn leave_out_the_crowd(&mut self) {
         let redissons = self.subscribed[0].clone();
         let own = redissons.trim_end_matches('"').to_owned() + ":";
         self.subscribed.retain(|text| !text.starts_with(&own));
         for text in &mut self.published {
             if text.starts_with(&own) {
-                *text = redissons.clone() + &text[own.len() + 37..];
+                let (_, said) = text.split_once("\" \"").unwrap();
+                let said = if said.starts_with("G ") { "1\"" } else { said };
+                *text = format!("{redissons} \"{said}");
             }
         }
         self.published.dedup();

@@ -216,7 +216,7 @@ fn parse_filter(text: &str) -> Result<Targets, String> {
         let target = word.split_once('=').map_or(word, |(target, _)| target);
         if target.is_empty() || !target.chars().all(in_path) {
             return Err(format!(
-                "{word:?} is no target=level: a target is the path of a module, as stanchion_core::hold"
+                "{word:?} is no target=level: a target is the path of a module, and is followed by its level"
             ));
         }
     }
