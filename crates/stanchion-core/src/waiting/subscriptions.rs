@@ -26,7 +26,8 @@ use super::LockEntry;
 use crate::description::Subject;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    Clock, ConnectionId, Failure, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, slot_of,
+    Clock, ConnectionId, Failure, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, micros,
+    slot_of,
 };
 
 pub(crate) struct Subscriptions {
@@ -119,8 +120,9 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 /// The number of topics handled before the task yields (P10): the same thread also sends renewals.
 const AT_ONCE: usize = 64;
 
-/// The `Topic::idle_since` of a subscription that is to end without a linger.
-const AT_ONCE_SINCE: Moment = Moment::ZERO;
+/// The linger of a subscription that others mistake for a client of Redisson's. Long enough for those who come and go within a few ms, and are
+/// asked to hear Redisson's releases again: without it a fleet of 16 paid half a command a grant for subscribing.
+const SHORT_LINGER: Duration = Duration::from_millis(100);
 
 impl Topic {
     /// Adds `entry` as a listener. Returns whether the subscription is confirmed, and whether `entry` has received every message
@@ -299,17 +301,16 @@ impl Subscriptions {
 
     /// As [`Subscriptions::forget`], for a channel of `whom` in `entry`.
     pub(crate) fn forget_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8]) {
-        let now = self.clock.now();
-        self.end_for(entry, whom, channel, now, now + self.linger);
+        self.end_for(entry, whom, channel, self.linger);
     }
 
-    /// As [`Subscriptions::forget_for`], without a linger: the server takes those who listen there for clients of another kind.
+    /// As [`Subscriptions::forget_for`], with a short linger: the server takes those who listen there for clients of another kind.
     pub(crate) fn leave_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8]) {
-        self.end_for(entry, whom, channel, AT_ONCE_SINCE, self.clock.now());
+        self.end_for(entry, whom, channel, self.linger.min(SHORT_LINGER));
     }
 
-    /// Lets the subscription end at `end`, idle `since` then, unless others listen.
-    fn end_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8], since: Moment, end: Moment) {
+    /// Lets the subscription end after `linger`, at most the usual one, unless others listen or it ends sooner.
+    fn end_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8], linger: Duration) {
         let mut guard = self.topics();
         let topics = &mut *guard;
         let Some((name, _)) = topics.by_channel.get_key_value(channel) else {
@@ -322,15 +323,18 @@ impl Subscriptions {
         if let Some(listener) = topic.listener(entry, whom) {
             listener.idle = true;
         }
-        // One that lingers already keeps its moment, unless this one is earlier.
+        let now = self.clock.now();
+        // As if it had been idle for longer.
+        let since = micros(self.linger - linger).saturating_mul(1000);
+        let since = Moment::from_nanos(now.nanos().saturating_sub(since));
         let ends = topic.idle_since.is_some_and(|known| known <= since);
         if ends || topic.listeners.iter().any(|listener| !listener.idle) {
             return;
         }
         topic.idle_since = Some(since);
-        // Once in the heap: a lock that is taken often would add an entry with every release.
-        if !std::mem::replace(&mut topic.lingers, true) || since == AT_ONCE_SINCE {
-            // All queues linger for the same time, so a timer that runs for one of them is early enough; those of holders end later.
+        // Once in the heap, but for one that is to end sooner: a lock that is taken often would add an entry with every release.
+        if !std::mem::replace(&mut topic.lingers, true) || linger < self.linger {
+            let end = now + linger;
             let next = topics.lingering.peek();
             let first = next.is_none_or(|Reverse((next, _))| end < *next);
             topics.lingering.push(Reverse((end, name)));
@@ -589,10 +593,7 @@ impl Subscriptions {
             };
             // A later waiter may have restarted the linger. And a subscription is ended only after its confirmation: until then
             // it is not known whether there is one.
-            let end = match since {
-                AT_ONCE_SINCE => now,
-                _ => since + self.linger,
-            };
+            let end = since + self.linger;
             let end = match topic.state {
                 // The answer has no timer here, so look again soon.
                 State::Asked(_) => end.max(now + Duration::from_millis(10)),
