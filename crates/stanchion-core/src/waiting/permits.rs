@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 
 use super::lock_entry::LockEntry;
 use super::queue::{FIRST, Queue, Room, Turn, Waiter, Wakers};
-use crate::description::{Granted, Sharing};
+use crate::description::{Granted, Sharing, Synchronizer, Tenure};
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
 use crate::hold::sweep::Leftover;
@@ -330,6 +330,18 @@ impl LockEntry {
         let (Some(core), Some(entry)) = (self.core.upgrade(), self.this.upgrade()) else {
             return;
         };
+        // P1: other kinds, and names that differ by braces, share the channel.
+        let of_this = |sync: &dyn Synchronizer| {
+            sync.tenure() == Tenure::Leased
+                && granted.fence.map(str::as_bytes) == Some(sync.name().as_bytes())
+        };
+        let first = queue.first().map(|(_, first)| &first.sync);
+        if !first
+            .or(queue.waited.as_ref())
+            .is_some_and(|sync| of_this(&**sync))
+        {
+            return;
+        }
         let mut wakers = Wakers::default();
         let gathered = queue.gathered.take();
         let parted = queue.parted;
