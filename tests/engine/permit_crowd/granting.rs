@@ -222,3 +222,20 @@ async fn a_grant_beside_a_hand_off_leaves_a_queue_that_works() {
         at_rest(&world, 2).await;
     }
 }
+
+/// P1: names that differ by braces, and both kinds, share the channel of a process.
+#[tokio::test(start_paused = true)]
+async fn a_grant_is_for_its_own_semaphore() {
+    let world = World::engine();
+    let (clients, held, waiters) = waited_for(&world, LEASED, 1, 1).await;
+    let braced = LEASED.named(&clients[0], "{seats}");
+    braced.init(0).await.unwrap();
+    let other = tokio::spawn(async move { braced.acquire(1).await });
+    eventually("both wait", || clients[0].waiters() == 2).await;
+    world.quiet().await;
+    held.release().await.unwrap();
+    serve(waiters).await;
+    tokio::time::sleep(ms(100)).await;
+    assert!(!other.is_finished());
+    other.abort();
+}
