@@ -157,7 +157,8 @@ impl fmt::Debug for Grant {
 /// What an answer says of the limiter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    refused: bool,
+    /// How often this request was refused in a row.
+    refusals: u8,
     retry_after: Duration,
     limit: u32,
     remaining: u32,
@@ -175,7 +176,12 @@ impl Answer {
 
     /// Returns whether there was an answer, and the last one was a refusal.
     pub(crate) fn was_refused(&self) -> bool {
-        self.last().is_some_and(|facts| facts.refused)
+        self.refusals() > 0
+    }
+
+    /// Returns how often it was refused in a row, at most 255 times.
+    pub(crate) fn refusals(&self) -> u8 {
+        self.last().map_or(0, |facts| facts.refusals)
     }
 
     /// What the last answer said; `None` before the first.
@@ -189,7 +195,7 @@ impl Answer {
             return Hint::default();
         };
         self.set(Facts {
-            refused: true,
+            refusals: self.refusals().saturating_add(1),
             retry_after: time(retry),
             ..facts(rest)
         });
@@ -239,7 +245,7 @@ fn facts(rest: &[Reply]) -> Facts {
         u32::try_from(number).unwrap_or(u32::MAX)
     };
     Facts {
-        refused: false,
+        refusals: 0,
         retry_after: Duration::ZERO,
         limit: number(limit),
         remaining: number(free),

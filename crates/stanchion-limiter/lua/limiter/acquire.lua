@@ -15,6 +15,7 @@
 -- ARGV[7]  interval   ms
 -- ARGV[8]  type       0 for all clients, 1 for each
 -- ARGV[9]  keep       ms, 0 for ever
+-- ARGV[10] refused    how often this request has been refused already
 --
 -- Returns  { n >= 0 granted: as many more can be booked, server time in microseconds, ms until it counts, ms after which the next can be
 --          booked or -1, free permits, ms until all are free, rate }; -1 late;
@@ -65,8 +66,9 @@ if keeps > 0 then horizon = math.max(math.min(horizon, keeps - 2 * interval), 0)
 local reach = horizon > 0 and wanted > 1 and horizon + interval or horizon
 
 -- Redisson's clients ask 3 ms after the moment, and their timer ends up to 100 ms later. Where nothing is booked, this one does the same,
--- or they would always come too late.
-local late = 2 + us % 100
+-- or they would always come too late. That timer ends every 100 ms: once permits come back at such moments, as they do where the interval is
+-- a multiple, Redisson's clients find them at once, and would have them for ever. So who was refused often asks sooner.
+local late = math.floor((2 + us % 100) / 2 ^ math.max(0, ARGV[10] - 6))
 
 -- Returns when `more` permits can be had, in ms of the server's time. `account`: the counter, as the log has it.
 local function date(more, account, single)

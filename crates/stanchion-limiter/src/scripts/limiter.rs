@@ -27,7 +27,7 @@ macro_rules! script {
     };
 }
 
-static ACQUIRE: Script<5, 9> = script!("limiter/acquire", "acquire.lua");
+static ACQUIRE: Script<5, 10> = script!("limiter/acquire", "acquire.lua");
 static REFUND: Script<5, 2> = script!("limiter/refund", "refund.lua");
 static CONFIRM: Script<2, 1> = Script::new(
     "limiter/confirm",
@@ -105,6 +105,7 @@ impl Synchronizer for Description {
                 interval,
                 scope,
                 keep,
+                u64::from(self.answer.refusals()).into(),
             ],
         )
     }
