@@ -104,6 +104,30 @@ async fn other_processes_have_their_turns() {
     world.at_rest().await;
 }
 
+/// One that wants the same is served before one that waits for locks which cross these, but not a second time.
+#[tokio::test(start_paused = true)]
+async fn one_hand_off_goes_past_others() {
+    let world = World::engine();
+    let client = warm(&world).await;
+    let guard = multi(&client, &["a", "b"]).acquire().await.unwrap();
+    let crossing = waiting(&world, &client, &["a", "c"]).await;
+    let same = waiting(&world, &client, &["a", "b"]).await;
+    let last = waiting(&world, &client, &["a", "b"]).await;
+    let scripts = world.scripts_run();
+    guard.release().await.unwrap();
+    let same = same.await.unwrap();
+    assert_eq!(world.scripts_run() - scripts, 1);
+    assert_held(&world, &same, &["a", "b"]);
+    same.release().await.unwrap();
+    let crossing = timeout(Duration::from_millis(100), crossing).await;
+    let crossing = crossing.expect("passed over twice").unwrap();
+    assert_held(&world, &crossing, &["a", "c"]);
+    assert!(!last.is_finished());
+    crossing.release().await.unwrap();
+    last.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_is_handed_other_locks_than_it_wants() {
     for names in [&["a", "b", "c"] as &[&str], &["a"], &["a", "c"]] {

@@ -1,13 +1,13 @@
 //! The hand-off of a hold to a waiter of the same process: who gets it, and what that does to the queues.
 //!
-//! The hold of one name goes to the first waiter for that name. One of several names goes to the first waiter for the same names,
-//! which may stand in the queue of any of them; the hold then belongs to that queue. A permit goes to the first waiter for one that does
+//! The hold of one name goes to the first waiter for that name. One of several names goes to the first waiter for the same names, once
+//! also past others; it may stand in the queue of any of them, and the hold then belongs to that queue. A permit goes to the first waiter for one that does
 //! not ask: until the script is answered that waiter counts as asking, as it would with a request of its own.
 
 use std::sync::{Arc, MutexGuard};
 
 use super::lock_entry::{End, LockEntry};
-use super::queue::{Queue, Room, Turn};
+use super::queue::{Queue, Room, Turn, Waiter};
 use crate::description::{ServerLine, Sharing, Subject, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
@@ -18,6 +18,9 @@ use stanchion_transport::Wake;
 
 /// Hand-offs in a row before a process joins the end of the line. If nobody else stands there it goes on in the same script.
 const TURN: u32 = 8;
+
+/// The waiters among which one is looked for that wants the same locks.
+const LOOKED_AT: usize = 16;
 
 /// The waiter a hold is about to be passed to.
 #[derive(Clone, Debug)]
@@ -47,6 +50,22 @@ fn is_same(holder: &dyn Synchronizer, waiter: &dyn Synchronizer) -> bool {
     holder.kind() == waiter.kind() && (!several || holder.names() == waiter.names())
 }
 
+impl Queue {
+    /// The waiter that is handed a hold of `sync`: the first, or `past` it the first that wants the same. A turn other than `Try` has already
+    /// ended its wait.
+    fn first_for(&self, sync: &dyn Synchronizer, past: bool) -> Option<(u64, &Waiter)> {
+        let (place, first) = self.first()?;
+        if is_same(sync, &*first.sync) {
+            return matches!(first.turn, None | Some(Turn::Try)).then_some((place, first));
+        }
+        let fits = |it: &Waiter| it.is_parked() && is_same(sync, &*it.sync);
+        let mut others = self.waiters.iter().take(LOOKED_AT).skip(1);
+        let (place, waiter) =
+            (past && first.is_parked()).then(|| others.find(|(_, it)| fits(it)))??;
+        Some((*place, waiter))
+    }
+}
+
 impl LockEntry {
     /// Reserves the waiter to hand `hold` to, if a hand-off is allowed now: the first of this queue, or of that of another name of the
     /// hold. That waiter does not ask until [`LockEntry::hand_over`] or [`LockEntry::not_handed`].
@@ -65,32 +84,37 @@ impl LockEntry {
         if handed >= TURN && !joins {
             return None;
         }
-        let own = self.reserve(sync, handed);
+        let own = self.reserve(sync, handed, false);
         if own.is_some() || !sync.in_parts() {
             return own;
         }
-        sync.names().into_iter().find_map(|name| {
-            let entry = core.entries.table.get(&Subject::named(sync, name));
-            // Outside the shard, which stays unlocked while synchronizers are called.
-            let entry = entry.map(|entry| Arc::clone(&entry))?;
-            let is_other = !std::ptr::eq(&*entry, self);
-            is_other.then(|| entry.reserve(sync, handed)).flatten()
+        let names = sync.names();
+        let others = |past| {
+            names.iter().find_map(|name| {
+                let entry = core.entries.table.get(&Subject::named(sync, name));
+                // Outside the shard, which stays unlocked while synchronizers are called.
+                let entry = entry.map(|entry| Arc::clone(&entry))?;
+                let is_other = !std::ptr::eq(&*entry, self);
+                is_other
+                    .then(|| entry.reserve(sync, handed, past))
+                    .flatten()
+            })
+        };
+        others(false).or_else(|| {
+            // Locks that cross are asked for in vain so often that one hand-off past others is worth more than the order.
+            let may_pass = handed == 0;
+            may_pass.then(|| self.reserve(sync, handed, true).or_else(|| others(true)))?
         })
     }
 
-    /// Reserves the first waiter for a hold of `sync`, after `handed` hand-offs in a row.
-    fn reserve(&self, sync: &dyn Synchronizer, handed: u32) -> Option<Successor> {
+    /// Reserves the first waiter for a hold of `sync`, after `handed` hand-offs in a row. `past`: it may stand behind others.
+    fn reserve(&self, sync: &dyn Synchronizer, handed: u32, past: bool) -> Option<Successor> {
         let mut queue = self.queue();
         // Invariant 1: a waiter that asks may be granted by the server at any moment, and has one owner for one hold.
         if queue.asking > 0 || queue.handing.is_some() || queue.has_live_holder() {
             return None;
         }
-        let (place, waiter) = queue.first()?;
-        let is_free = matches!(waiter.turn, None | Some(Turn::Try));
-        // Nobody is handed a hold past the first waiter. A turn other than `Try` has already ended the wait.
-        if !is_free || !is_same(sync, &*waiter.sync) {
-            return None;
-        }
+        let (place, waiter) = queue.first_for(sync, past)?;
         let successor = Successor {
             entry: self.this.upgrade()?,
             place,
