@@ -223,19 +223,90 @@ async fn a_grant_beside_a_hand_off_leaves_a_queue_that_works() {
     }
 }
 
-/// P1: names that differ by braces, and both kinds, share the channel of a process.
+/// Two processes share a semaphore of one permit, which the first holds, and the second waits for.
+async fn one_waits(world: &World, name: &str) -> (Vec<Client>, Seat, JoinHandle<Seat>) {
+    let clients = world.fleet(2).await;
+    let seats = LEASED.named(&clients[0], name);
+    seats.init(1).await.unwrap();
+    let held = seats.acquire(1).await.unwrap();
+    let seats = LEASED.named(&clients[1], name);
+    let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+    eventually("it waits", || clients[1].waiters() == 1).await;
+    world.quiet().await;
+    (clients, held, waiter)
+}
+
+/// Messages are text, and Lua's formats end with a zero: where the name is none, who waits is told to ask.
+#[tokio::test(start_paused = true)]
+async fn a_name_of_any_bytes_is_served_at_once() {
+    for name in [
+        "two words",
+        "%s %d",
+        "a{b}",
+        "{b}",
+        "pl\u{e4}tze",
+        "se\0ats",
+    ] {
+        let world = World::engine();
+        let (_clients, held, waiter) = one_waits(&world, name).await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+        let elapsed = released.elapsed();
+        assert!(elapsed < ms(50), "{name:?}: {elapsed:?}");
+    }
+}
+
+/// P1: names that differ by braces share the channel of a process, and its place in the crowd.
 #[tokio::test(start_paused = true)]
 async fn a_grant_is_for_its_own_semaphore() {
-    let world = World::engine();
-    let (clients, held, waiters) = waited_for(&world, LEASED, 1, 1).await;
-    let braced = LEASED.named(&clients[0], "{seats}");
-    braced.init(0).await.unwrap();
-    let other = tokio::spawn(async move { braced.acquire(1).await });
-    eventually("both wait", || clients[0].waiters() == 2).await;
-    world.quiet().await;
-    held.release().await.unwrap();
-    serve(waiters).await;
-    tokio::time::sleep(ms(100)).await;
-    assert!(!other.is_finished());
-    other.abort();
+    for (name, other) in [("seats", "{seats}"), ("{seats}", "seats")] {
+        let world = World::engine();
+        let (clients, held, waiter) = one_waits(&world, name).await;
+        let others = [&clients[0], &clients[1]].map(|client| LEASED.named(client, other));
+        others[0].init(1).await.unwrap();
+        let other_held = others[0].acquire(1).await.unwrap();
+        let [_, seats] = others;
+        let other = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+        eventually("both wait", || clients[1].waiters() == 2).await;
+        world.quiet().await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+        tokio::time::sleep(ms(10)).await;
+        assert!(!other.is_finished(), "{name}");
+        other_held.release().await.unwrap();
+        other.await.unwrap().release().await.unwrap();
+        let elapsed = released.elapsed();
+        assert!(elapsed < ms(60), "{name}: {elapsed:?}");
+    }
+}
+
+/// P1: both kinds of one name have the same permits, one channel of a process, and one place of it in the crowd.
+#[tokio::test(start_paused = true)]
+async fn a_grant_of_a_lease_is_not_for_a_plain_waiter() {
+    for plain_first in [true, false] {
+        let world = World::engine();
+        let clients = world.fleet(2).await;
+        let seats = LEASED.on(&clients[0]);
+        seats.init(1).await.unwrap();
+        let held = seats.acquire(1).await.unwrap();
+        let kinds = if plain_first {
+            KINDS
+        } else {
+            [Kind::Leased, Kind::Plain]
+        };
+        let mut waiters = Vec::new();
+        for kind in kinds {
+            waiters.push(taking(kind, &clients[1], 1));
+            eventually("they wait", || clients[1].waiters() == waiters.len()).await;
+            world.quiet().await;
+        }
+        let released = Instant::now();
+        held.release().await.unwrap();
+        serve(waiters).await;
+        let elapsed = released.elapsed();
+        assert!(elapsed < ms(60), "{plain_first}: {elapsed:?}");
+        assert_eq!(free(&world), 1);
+    }
 }

@@ -35,6 +35,7 @@ use dashmap::DashMap;
 use dashmap::mapref::multiple::RefMulti;
 
 use super::line;
+use super::permits;
 use super::queue::{Queue, Room, Turn, Waiter, Wakers};
 use super::subscriptions::Ear;
 use super::ticket::{Applicant, Stay, Ticket, Visit};
@@ -373,7 +374,10 @@ impl LockEntry {
     fn heard(&self, mut queue: MutexGuard<'_, Queue>, now: Moment, whom: &Ear, payload: &[u8]) {
         // The first waiter stands for all: where the server keeps a queue, the family has one kind only.
         let Some(sync) = queue.first().map(|(_, first)| Arc::clone(&first.sync)) else {
-            if let (Ear::Queue, Heard::Granted(granted)) = (whom, line::hear(payload)) {
+            if let (Ear::Queue, Heard::Granted(granted)) = (whom, line::hear(payload))
+                && let Some(sync) = &queue.waited
+                && permits::is_for(&granted, &**sync)
+            {
                 self.granted_permit(queue, &granted);
             }
             return;
@@ -392,7 +396,11 @@ impl LockEntry {
         };
         let room = match heard {
             Heard::Granted(granted) if matches!(sync.sharing(), Sharing::Permits(_)) => {
-                return self.granted_permit(queue, &granted);
+                if permits::is_for(&granted, &*sync) {
+                    return self.granted_permit(queue, &granted);
+                }
+                // It has taken this process out of a crowd that others share with these waiters (invariant 3).
+                1
             }
             Heard::Granted(granted) => return self.granted(queue, &granted),
             Heard::Head(pause) => {
@@ -533,12 +541,22 @@ impl LockEntry {
                 .table
                 .get(&self.subject)
                 .map(|it| Arc::clone(&it));
-            if let Some(current) = current {
-                current.freed_in(current.queue(), core, hold, end);
+            match current {
+                Some(current) => current.freed_in(current.queue(), core, hold, end),
+                None => self.left_to_others(core, end),
             }
             return;
         }
         self.freed_in(queue, core, hold, end);
+    }
+
+    /// Passes on what a release left to the waiters of this process, none of whom is here: the other kind of semaphore has the same permits,
+    /// and hears the same messages.
+    fn left_to_others(&self, core: &Core, end: End) {
+        if let End::Left(free) = end {
+            core.subscriptions
+                .message(&self.channel, free.to_string().as_bytes());
+        }
     }
 
     pub(super) fn freed_in(
@@ -596,8 +614,12 @@ impl LockEntry {
             // Nobody holds an event, and where the server keeps the queue the release itself grants to the next.
             _ => Wakers::default(),
         };
+        let is_empty = queue.waiters.is_empty();
         self.rest_if_idle(core, queue);
         wakers.call();
+        if is_empty {
+            self.left_to_others(core, end);
+        }
         // Invariant 4.
         drop(forsaken);
     }

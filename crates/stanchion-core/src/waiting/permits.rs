@@ -321,6 +321,12 @@ impl Queue {
     }
 }
 
+/// Returns whether a grant by message is of a permit of this semaphore. P1: the other kind, and names that differ by braces, share the channel.
+pub(super) fn is_for(granted: &Granted<'_>, sync: &dyn Synchronizer) -> bool {
+    sync.tenure() == Tenure::Leased
+        && granted.fence.map(str::as_bytes) == Some(sync.name().as_bytes())
+}
+
 impl LockEntry {
     /// Handles a grant of one permit by message. The server has made its owner, for whoever waits here first; it has taken this process out
     /// of the crowd.
@@ -330,18 +336,6 @@ impl LockEntry {
         let (Some(core), Some(entry)) = (self.core.upgrade(), self.this.upgrade()) else {
             return;
         };
-        // P1: other kinds, and names that differ by braces, share the channel.
-        let of_this = |sync: &dyn Synchronizer| {
-            sync.tenure() == Tenure::Leased
-                && granted.fence.map(str::as_bytes) == Some(sync.name().as_bytes())
-        };
-        let first = queue.first().map(|(_, first)| &first.sync);
-        if !first
-            .or(queue.waited.as_ref())
-            .is_some_and(|sync| of_this(&**sync))
-        {
-            return;
-        }
         let mut wakers = Wakers::default();
         let gathered = queue.gathered.take();
         let parted = queue.parted;

@@ -368,7 +368,8 @@ impl Subscriptions {
         Arc::new(move |channel: &[u8], payload: &[u8]| this.message(channel, payload))
     }
 
-    fn message(&self, channel: &[u8], payload: &[u8]) {
+    /// Hands a message to those who wait for one on `channel`.
+    pub(super) fn message(&self, channel: &[u8], payload: &[u8]) {
         let mut topics = self.topics();
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;

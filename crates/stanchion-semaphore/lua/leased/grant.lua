@@ -4,8 +4,6 @@
 -- unless it is renewed. The number of the owner is the server's time: clients count theirs from 1, so no two are the same (R1).
 -- Returns how many heard it: if nobody did, nothing is granted; nil: it must be told to ask instead.
 local function grant(to, client, us)
-  -- The message is text.
-  if string.find(to.free, '[\128-\255]') then return nil end
   local owner = string.format('%s:%.0f', client, us)
   -- The id that the client derives from this owner.
   local id = string.gsub(string.sub(redis.sha1hex(owner .. ':0'), 1, 32), '%x%x', function(byte) return string.char(tonumber(byte, 16)) end)

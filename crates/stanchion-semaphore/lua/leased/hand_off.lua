@@ -60,7 +60,7 @@ if not late and removed == #from and free >= 0 and is_nobody_else(to, ARGV[7], u
 end
 free = redis.call('INCRBY', KEYS[1], removed)
 -- A semaphore that ends must first be kept for the lease: who asks does that.
-if not idle then to.grant = grant end
+if not idle and can_be_granted(KEYS[1]) then to.grant = grant end
 announce(to, free)
 if removed < #from then return -2 end
 return late and -1 or -3

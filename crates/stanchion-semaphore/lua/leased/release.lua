@@ -35,7 +35,7 @@ if free > 0 then
     -- @crowd.lua
     local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[2], publish = ARGV[3], free = KEYS[1], leases = KEYS[2] }
     -- A semaphore that ends must first be kept for the lease: who asks does that.
-    if redis.call('EXISTS', KEYS[6]) == 0 then to.grant = grant end
+    if can_be_granted(KEYS[1]) and redis.call('EXISTS', KEYS[6]) == 0 then to.grant = grant end
     told = give_back(to, free, ARGV[4])
   end
 end

@@ -6,7 +6,7 @@
 -- `base` alone; their releases are heard by one process for all. The hash `wake` has notes: that process, when permits were
 -- announced last and how many of these are not asked for yet, and when a client polled.
 --
--- A "=" behind the uuid: the waiter that was refused wants one permit. Where `to.grant` is set, such a process is not told but granted: see
+-- A "=" behind the uuid: the waiter that was refused wants one permit and can be granted it. Where `to.grant` is set, such a process is not told but granted: see
 -- leased/grant.lua. Not beside clients of Redisson that wait: they would never find a free permit. Nor where it may have more than one: it asks
 -- for as many as it has waiters.
 --
@@ -58,6 +58,10 @@ end
 
 -- Returns how many were there.
 local function remove(to, client) return redis.call('ZREM', to.crowd, client, client .. '=') end
+
+-- Returns whether permits of this name are granted by message, which is text. Those of "{x}" are not: it has the crowd and the channels of "x",
+-- whose permits its waiters would be granted.
+local function can_be_granted(name) return not string.find(name, '[%z\128-\255]') and not string.find(name, '^{.*}$') end
 
 -- Lets the first in the crowd ask when nobody else may have done so.
 local function watch(to, ms)
