@@ -3,6 +3,7 @@
 mod alone;
 mod granting;
 mod handing;
+mod hearing;
 mod leaving;
 mod overtaken;
 
@@ -14,7 +15,7 @@ use stanchion::embedded::Switch;
 use stanchion::{AcquireError, Client, Wake};
 use stanchion_testkit::eventually;
 use stanchion_tests::World;
-use stanchion_tests::permits::{CHANNEL, CROWD, KINDS, Kind, NAME, Seat, WAKE, at_rest};
+use stanchion_tests::permits::{CHANNEL, CROWD, KINDS, Kind, NAME, Seat, WAKE, at_rest, free};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -150,8 +151,10 @@ async fn processes_whose_connections_are_gone_are_passed_over_at_once() {
         }
         let released = Instant::now();
         held.release().await.unwrap();
-        drop(waiters.pop().unwrap().await.unwrap());
+        let last = waiters.pop().unwrap().await.unwrap();
         assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
+        assert_eq!((kind.held(&world), free(&world)), (1, 0), "{kind:?}");
+        drop(last);
     }
 }
 
@@ -177,62 +180,6 @@ async fn silent_processes_delay_the_living_by_little() {
             "{kind:?}: {:?}",
             released.elapsed()
         );
-    }
-}
-
-/// A release of Redisson's is heard by one process for all.
-#[tokio::test(start_paused = true)]
-async fn a_release_of_redissons_reaches_as_many_as_it_frees() {
-    for kind in KINDS {
-        let world = World::engine();
-        let clients = world.fleet(6).await;
-        kind.on(&clients[0]).init(3).await.unwrap();
-        // Redisson has them all.
-        let _ = world.admin(&["SET", NAME, "0"]);
-        let mut waiters = Vec::new();
-        for (n, client) in clients.iter().enumerate() {
-            waiters.push(taking(kind, client, 1));
-            gathered(&world, n + 1).await;
-        }
-        // All have asked again meanwhile, and one still hears for the others.
-        tokio::time::sleep(Duration::from_secs(9)).await;
-        assert_eq!(world.admin(&["HEXISTS", WAKE, "sentry"]), "1", "{kind:?}");
-        let before = world.scripts_run();
-        let _ = world.admin(&["SET", NAME, "3"]);
-        let released = Instant::now();
-        let _ = world.admin(&["PUBLISH", CHANNEL, "3"]);
-        eventually("three have theirs", || {
-            waiters.iter().filter(|waiter| waiter.is_finished()).count() == 3
-        })
-        .await;
-        assert!(released.elapsed() < ms(30), "{:?}", released.elapsed());
-        let scripts = world.scripts_run() - before;
-        assert!(scripts <= 6, "{kind:?}: {scripts} scripts");
-        for waiter in waiters {
-            waiter.await.unwrap().release().await.unwrap();
-        }
-    }
-}
-
-/// The server counts on the process that hears for the others: a subscription that lingers is kept by who waits again.
-#[tokio::test(start_paused = true)]
-async fn who_waits_again_goes_on_hearing_redissons_releases() {
-    for kind in KINDS {
-        let world = World::engine();
-        let client = world.named("only").await;
-        kind.on(&client).init(1).await.unwrap();
-        for waits in [0, 3, 15] {
-            let _ = world.admin(&["SET", NAME, "0"]);
-            let waiter = taking(kind, &client, 1);
-            gathered(&world, 1).await;
-            tokio::time::sleep(Duration::from_secs(waits)).await;
-            let _ = world.admin(&["SET", NAME, "1"]);
-            let _ = world.admin(&["PUBLISH", CHANNEL, "1"]);
-            let released = Instant::now();
-            waiter.await.unwrap().release().await.unwrap();
-            let elapsed = released.elapsed();
-            assert!(elapsed < ms(50), "{kind:?}, {waits}: {elapsed:?}");
-        }
     }
 }
 

@@ -117,16 +117,16 @@ local function serve(us, me, lease)
   return 0, nil, 0
 end
 
--- The clients that wait outside the line: Redisson's, which hear only `base`, and stanchion's that poll. The client that hears
--- Redisson's releases for the line has both its channels on one connection, so that its own says whether it is in the count (L7).
+-- The clients that wait outside the line: Redisson's, which hear only `base`, and stanchion's that poll. A client of stanchion's that hears
+-- `base` hears a second channel as well (L7).
 local function others(us)
-  local found = call('HMGET', wake, 'sentry', 'polled')
+  local polled = call('HGET', wake, 'polled')
   local numsub = publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
-  local counted = redis.pcall('PUBSUB', numsub, base, base .. ':' .. (found[1] or ''))
-  local polled = found[2] and us - found[2] < 1000000 and 1 or 0
+  local counted = redis.pcall('PUBSUB', numsub, base, base .. ':stanchion')
+  polled = polled and us - polled < 1000000 and 1 or 0
   -- Without the right to count it is one: they must not be starved.
   if counted.err then return 1 + polled end
-  return counted[2] - (found[1] and math.min(1, counted[4]) or 0) + polled
+  return counted[2] - counted[4] + polled
 end
 
 -- Notes that a client outside the line polls: it hears no grant, so it is left a turn now and then.

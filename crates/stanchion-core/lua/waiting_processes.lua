@@ -3,7 +3,6 @@
 --
 -- KEYS[1]  line   sorted set  places of the processes that wait
 -- KEYS[2]  crowd  sorted set  where those who wait to read share one place in the line, their own; the line's key again: none
--- KEYS[3]  wake   hash        `sentry`: the process of the line that hears Redisson's releases
 -- ARGV[1]  base     channel of Redisson
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 --
@@ -11,12 +10,11 @@
 -- Replay   harmless
 -- Wakes    nobody
 -- Cost     O(1)
-local base, sentry = ARGV[1], redis.call('HGET', KEYS[3], 'sentry')
 local numsub = ARGV[2] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
-local counted = redis.pcall('PUBSUB', numsub, base, base .. ':' .. (sentry or ''))
+local counted = redis.pcall('PUBSUB', numsub, ARGV[1], ARGV[1] .. ':stanchion')
 if counted.err then return -1 end
--- Redisson's clients listen to the base channel, and the sentry does so for the line: its own channel says whether it is there.
-local others = math.max(0, counted[2] - (sentry and math.min(1, counted[4]) or 0))
+-- Redisson's clients listen to the base channel; the process of the line that hears it for the others hears the second as well.
+local others = math.max(0, counted[2] - counted[4])
 local ours = redis.call('ZCARD', KEYS[1])
 if KEYS[2] ~= KEYS[1] then
   if redis.call('ZSCORE', KEYS[1], 'readers+') then ours = ours - 1 end

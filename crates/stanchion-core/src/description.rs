@@ -422,6 +422,8 @@ pub enum Heard<'a> {
     Head(Duration),
     /// Ask when this time has passed: others have a head start.
     Open(Duration),
+    /// Hear Redisson's releases for all that wait.
+    Hear,
 }
 
 impl Heard<'_> {

@@ -1,7 +1,7 @@
 //! A release grants a leased permit to the first process that waits, by message, for a short time.
 
 use stanchion::{IdleExpiry, LeasedPermit};
-use stanchion_tests::permits::{LEASES, free};
+use stanchion_tests::permits::LEASES;
 
 use super::*;
 
@@ -257,7 +257,7 @@ async fn a_name_of_any_bytes_is_served_at_once() {
     }
 }
 
-/// P1: names that differ by braces share the channel of a process, and its place in the crowd.
+/// P1: names that differ by braces share the channel of a process.
 #[tokio::test(start_paused = true)]
 async fn a_grant_is_for_its_own_semaphore() {
     for (name, other) in [("seats", "{seats}"), ("{seats}", "seats")] {

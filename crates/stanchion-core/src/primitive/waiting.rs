@@ -5,7 +5,7 @@ use crate::error::QueryError;
 use crate::reading::natural;
 use stanchion_transport::{Path, slot_of};
 
-static WAITING_PROCESSES: Script<3, 2> = Script::new(
+static WAITING_PROCESSES: Script<2, 2> = Script::new(
     "core/waiting_processes",
     include_str!("../../lua/waiting_processes.lua"),
 );
@@ -32,7 +32,7 @@ impl Handle {
     }
 
     async fn waiting_processes(&self, line: &Line, crowd: Option<&[u8]>) -> Option<u64> {
-        let keys = [&line.line, crowd.unwrap_or(&line.line), &line.wake];
+        let keys = [&line.line, crowd.unwrap_or(&line.line)];
         let call = WAITING_PROCESSES.call(keys, [line.base.as_slice().into(), line.publish.into()]);
         self.soon(self.core().call(Path::Direct, &call)).await
     }

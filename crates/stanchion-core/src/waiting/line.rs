@@ -86,7 +86,14 @@ impl LockEntry {
             // Who hears keeps hearing while it waits: its subscription may be one that lingers, and the server counts on it.
             Role::Keep if !core.subscriptions.hears(channel) => {}
             Role::Keep | Role::Take => drop(core.subscriptions.want_for(self, &Ear::Line, channel)),
-            Role::Leave => core.subscriptions.leave_for(self, &Ear::Line, channel),
+            Role::Leave => core.subscriptions.forget_for(self, &Ear::Line, channel),
+        }
+    }
+
+    /// Hears the releases of Redisson's clients: who did so for the others was served.
+    pub(super) fn stand_sentry(&self, sync: &dyn Synchronizer) {
+        if let (Some(core), Some(entry)) = (self.core.upgrade(), self.this.upgrade()) {
+            entry.play(&core, sync, Role::Take);
         }
     }
 
@@ -265,6 +272,7 @@ fn read(payload: &[u8]) -> Option<Heard<'_>> {
         }),
         "N" => Heard::Head(Duration::from_millis(number(parts.next())?)),
         "P" => Heard::Open(Duration::from_millis(number(parts.next())?)),
+        "H" => Heard::Hear,
         _ => return None,
     };
     parts.next().is_none().then_some(heard)
@@ -286,6 +294,7 @@ mod tests {
         assert_eq!(hear(b"G u:7 9 5 1500 the counter"), granted);
         assert_eq!(hear(b"N 30000"), Heard::Head(Duration::from_secs(30)));
         assert_eq!(hear(b"P 0"), Heard::Open(Duration::ZERO));
+        assert_eq!(hear(b"H"), Heard::Hear);
         for odd in [
             &b"A"[..],
             b"",

@@ -41,7 +41,7 @@ use super::subscriptions::Ear;
 use super::ticket::{Applicant, Stay, Ticket, Visit};
 use crate::actor::ActorId;
 use crate::agenda::{Agenda, Item};
-use crate::description::{Heard, Sharing, Subject, Synchronizer};
+use crate::description::{Heard, Sharing, Subject, Synchronizer, Tenure};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
 use crate::hold::sweep::{Debt, Gathered, Leftover};
@@ -376,7 +376,8 @@ impl LockEntry {
         let Some(sync) = queue.first().map(|(_, first)| Arc::clone(&first.sync)) else {
             if let (Ear::Queue, Heard::Granted(granted)) = (whom, line::hear(payload))
                 && let Some(sync) = &queue.waited
-                && permits::is_for(&granted, &**sync)
+                && sync.tenure() == Tenure::Leased
+                && permits::is_of(&granted, sync.name())
             {
                 self.granted_permit(queue, &granted);
             }
@@ -396,10 +397,13 @@ impl LockEntry {
         };
         let room = match heard {
             Heard::Granted(granted) if matches!(sync.sharing(), Sharing::Permits(_)) => {
-                if permits::is_for(&granted, &*sync) {
+                if !permits::is_of(&granted, sync.name()) {
+                    return;
+                }
+                if sync.tenure() == Tenure::Leased {
                     return self.granted_permit(queue, &granted);
                 }
-                // It has taken this process out of a crowd that others share with these waiters (invariant 3).
+                // It has taken this process out of the crowd in which it stood for these waiters, too (invariant 3).
                 1
             }
             Heard::Granted(granted) => return self.granted(queue, &granted),
@@ -415,6 +419,10 @@ impl LockEntry {
                 return self.schedule_poll(&mut queue, now + pause);
             }
             Heard::Open(_) => 1,
+            Heard::Hear => {
+                drop(queue);
+                return self.stand_sentry(&*sync);
+            }
             Heard::Free(room) => room,
         };
         // Redisson's release on a waiter's own channel is for that waiter, wherever it stands in this queue.

@@ -7,12 +7,13 @@ use std::sync::MutexGuard;
 
 use super::lock_entry::LockEntry;
 use super::queue::{FIRST, Queue, Room, Turn, Waiter, Wakers};
-use crate::description::{Granted, Sharing, Synchronizer, Tenure};
+use crate::description::{Granted, Sharing};
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
 use crate::hold::sweep::Leftover;
 use crate::lease::Lease;
 use crate::line::{Reason, Sign};
+use crate::name::Name;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
@@ -299,12 +300,16 @@ impl Queue {
         Some((*place, waiter))
     }
 
-    /// The waiter for a permit that the server has granted to this process: the first that is not being handed one, nor was promised one. Also
-    /// one that asks, and is most likely refused: it came before the others. `None` where it wants more: those behind it wait for it.
+    /// The waiter for a permit that the server has granted to this process: the first that is not being handed one, nor was promised one. One that
+    /// asks only if no other waits: it asked before the grant, as with a hint, and nobody may ever take its answer. `None` where it wants more:
+    /// those behind it wait for it.
     fn first_for_grant(&self) -> Option<u64> {
         let free =
             |it: &Waiter| matches!(it.turn, None | Some(Turn::Try)) && !it.was_told() && !it.handed;
-        let (place, waiter) = self.waiters.range(..PASSED).find(|(_, it)| free(it))?;
+        let free = || self.waiters.range(..PASSED).filter(|(_, it)| free(it));
+        let (place, waiter) = free()
+            .find(|(_, it)| !it.asking)
+            .or_else(|| free().next())?;
         (waiter.wanted() == 1).then_some(*place)
     }
 
@@ -321,10 +326,9 @@ impl Queue {
     }
 }
 
-/// Returns whether a grant by message is of a permit of this semaphore. P1: the other kind, and names that differ by braces, share the channel.
-pub(super) fn is_for(granted: &Granted<'_>, sync: &dyn Synchronizer) -> bool {
-    sync.tenure() == Tenure::Leased
-        && granted.fence.map(str::as_bytes) == Some(sync.name().as_bytes())
+/// Returns whether a grant by message is of a permit of this name. P1: names that differ by braces share the channel.
+pub(super) fn is_of(granted: &Granted<'_>, name: &Name) -> bool {
+    granted.fence.map(str::as_bytes) == Some(name.as_bytes())
 }
 
 impl LockEntry {

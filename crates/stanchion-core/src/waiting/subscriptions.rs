@@ -26,8 +26,7 @@ use super::LockEntry;
 use crate::description::Subject;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    Clock, ConnectionId, Failure, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, micros,
-    slot_of,
+    Clock, ConnectionId, Failure, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, slot_of,
 };
 
 pub(crate) struct Subscriptions {
@@ -61,6 +60,8 @@ struct Topics {
 }
 
 struct Topic {
+    /// The second channel that this client hears beside one of Redisson's.
+    mark: Option<Channel>,
     /// The queues and single waiters that ever listened. They leave with the topic.
     listeners: Vec<Listener>,
     slot: u16,
@@ -120,9 +121,10 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 /// The number of topics handled before the task yields (P10): the same thread also sends renewals.
 const AT_ONCE: usize = 64;
 
-/// The linger of a subscription that others mistake for a client of Redisson's. Long enough for those who come and go within a few ms, and are
-/// asked to hear Redisson's releases again: without it a fleet of 16 paid half a command a grant for subscribing.
-const SHORT_LINGER: Duration = Duration::from_millis(100);
+/// The channel that a client hears as long as it hears `channel`, one of Redisson's: whoever hears only that is a client of Redisson's.
+fn mark_of(channel: &[u8]) -> Channel {
+    [channel, b":stanchion"].concat().into()
+}
 
 impl Topic {
     /// Adds `entry` as a listener. Returns whether the subscription is confirmed, and whether `entry` has received every message
@@ -217,6 +219,7 @@ impl Subscriptions {
         topics.by_channel.insert(
             Arc::clone(&name),
             Topic {
+                mark: (*whom == Ear::Line).then(|| mark_of(channel)),
                 listeners: vec![Listener::new(entry, whom)],
                 slot: slot_of(channel),
                 notices: false,
@@ -262,6 +265,7 @@ impl Subscriptions {
         topics.by_channel.insert(
             Arc::clone(&name),
             Topic {
+                mark: None,
                 listeners: Vec::new(),
                 slot: slot_of(channel),
                 notices: true,
@@ -301,16 +305,6 @@ impl Subscriptions {
 
     /// As [`Subscriptions::forget`], for a channel of `whom` in `entry`.
     pub(crate) fn forget_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8]) {
-        self.end_for(entry, whom, channel, self.linger);
-    }
-
-    /// As [`Subscriptions::forget_for`], with a short linger: the server takes those who listen there for clients of another kind.
-    pub(crate) fn leave_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8]) {
-        self.end_for(entry, whom, channel, self.linger.min(SHORT_LINGER));
-    }
-
-    /// Lets the subscription end after `linger`, at most the usual one, unless others listen or it ends sooner.
-    fn end_for(&self, entry: &LockEntry, whom: &Ear, channel: &[u8], linger: Duration) {
         let mut guard = self.topics();
         let topics = &mut *guard;
         let Some((name, _)) = topics.by_channel.get_key_value(channel) else {
@@ -323,18 +317,15 @@ impl Subscriptions {
         if let Some(listener) = topic.listener(entry, whom) {
             listener.idle = true;
         }
-        let now = self.clock.now();
-        // As if it had been idle for longer.
-        let since = micros(self.linger - linger).saturating_mul(1000);
-        let since = Moment::from_nanos(now.nanos().saturating_sub(since));
-        let ends = topic.idle_since.is_some_and(|known| known <= since);
-        if ends || topic.listeners.iter().any(|listener| !listener.idle) {
+        if topic.idle_since.is_some() || topic.listeners.iter().any(|listener| !listener.idle) {
             return;
         }
-        topic.idle_since = Some(since);
-        // Once in the heap, but for one that is to end sooner: a lock that is taken often would add an entry with every release.
-        if !std::mem::replace(&mut topic.lingers, true) || linger < self.linger {
-            let end = now + linger;
+        let now = self.clock.now();
+        topic.idle_since = Some(now);
+        // Once in the heap: a lock that is taken often would add an entry with every release.
+        if !std::mem::replace(&mut topic.lingers, true) {
+            let end = now + self.linger;
+            // All queues linger for the same time, so a timer that runs for one of them is early enough; those of holders end later.
             let next = topics.lingering.peek();
             let first = next.is_none_or(|Reverse((next, _))| end < *next);
             topics.lingering.push(Reverse((end, name)));
@@ -514,17 +505,22 @@ impl Subscriptions {
             {
                 // Before it is sent: an answer that comes after the connection was replaced is then recognised as old.
                 topic.state = State::Asked(connection);
-                asked.push((channel, link, connection));
+                asked.push((channel, topic.mark.clone(), link, connection));
             }
         }
         let is_all = topics.wanted.is_empty();
         drop(guard);
-        for (channel, link, connection) in asked {
+        for (channel, mark, link, connection) in asked {
             let (this, servers) = (Arc::clone(self), Arc::clone(servers));
             // A task for each, so that a server that is slow to confirm one delays no other.
             tokio::spawn(async move {
                 let outcome = link.subscribe(&channel, Subscribe::Start, kind).await;
                 this.answered(&channel, connection, outcome.is_ok());
+                if outcome.is_ok()
+                    && let Some(mark) = mark
+                {
+                    this.mark(&channel, &mark, &link, kind).await;
+                }
                 if let Err(failure) = outcome {
                     if this.is_refused(&channel, &failure) {
                         // Asked for again with the next connection, when the rights may be others.
@@ -539,6 +535,15 @@ impl Subscriptions {
             });
         }
         is_all
+    }
+
+    /// Tells the server by a second subscription that this client, which hears `channel`, is none of Redisson's. Refused, it is taken for one.
+    async fn mark(&self, channel: &[u8], mark: &[u8], link: &Link, kind: Messages) {
+        drop(link.subscribe(mark, Subscribe::Start, kind).await);
+        // The other way round, a client of Redisson's would not be counted, and so not told: the mark never outlasts what it is for.
+        if !self.hears(channel) {
+            drop(link.subscribe(mark, Subscribe::Stop, kind).await);
+        }
     }
 
     /// Records the server's answer, and lets the listeners ask once it is confirmed.
@@ -606,7 +611,12 @@ impl Subscriptions {
                 continue;
             }
             if let State::Confirmed(connection) = topic.state {
-                over.push((Arc::clone(&channel), topic.slot, connection));
+                over.push((
+                    Arc::clone(&channel),
+                    topic.mark.clone(),
+                    topic.slot,
+                    connection,
+                ));
             }
             // Before the request is sent: a waiter that comes now begins a new topic and subscribes again, see `renew_overtaken`.
             let topic = topics.by_channel.remove(&channel);
@@ -621,7 +631,7 @@ impl Subscriptions {
                 entry.unkept();
             }
         }
-        for (channel, slot, connection) in over {
+        for (channel, mark, slot, connection) in over {
             // A subscription on a lost connection has ended with it.
             let link = servers.subscriber(slot);
             let Some(link) = link.filter(|link| link.connection_id() == Some(connection)) else {
@@ -629,6 +639,9 @@ impl Subscriptions {
             };
             let this = Arc::clone(self);
             tokio::spawn(async move {
+                if let Some(mark) = mark {
+                    drop(link.subscribe(&mark, Subscribe::Stop, kind).await);
+                }
                 // If it fails, messages arrive that nobody listens to, until the connection ends.
                 drop(link.subscribe(&channel, Subscribe::Stop, kind).await);
                 // A new waiter may have subscribed meanwhile, and this request may have ended its subscription, too.

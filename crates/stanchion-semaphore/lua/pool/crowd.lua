@@ -2,7 +2,7 @@
 --
 -- The crowd is a sorted set, client uuid -> arrival in server us: the processes that wait, each once. Permits that become free are announced
 -- to as many of them as there are permits, each on its own channel, "<base>:<uuid>": "n", so many may be free; "P ms", ask in ms, because
--- those that were told may be dead. Who is told leaves the crowd, and is in it again with its next refusal. Redisson's clients hear
+-- those that were told may be dead; "H", hear Redisson's releases from now on. Who is told leaves the crowd, and is in it again with its next refusal. Redisson's clients hear
 -- `base` alone; their releases are heard by one process for all. The hash `wake` has notes: that process, when permits were
 -- announced last and how many of these are not asked for yet, and when a client polled.
 --
@@ -38,11 +38,10 @@ local function subscribers(to, ...)
   return counted[2], counted[4]
 end
 
--- Returns how many clients hear `base` alone. The one that hears it for the crowd has both its channels on one connection.
+-- Returns how many clients of Redisson's hear `base`. Those of stanchion hear a second channel as well.
 local function outside(to)
-  local sentry = redis.call('HGET', to.wake, 'sentry')
-  local all, own = subscribers(to, to.base, to.base .. ':' .. (sentry or ''))
-  return all - (sentry and math.min(1, own) or 0)
+  local all, ours = subscribers(to, to.base, to.base .. ':stanchion')
+  return all - ours
 end
 
 -- R8, R9: without memory or rights there are no notes.
@@ -59,9 +58,20 @@ end
 -- Returns how many were there.
 local function remove(to, client) return redis.call('ZREM', to.crowd, client, client .. '=') end
 
--- Returns whether permits of this name are granted by message, which is text. Those of "{x}" are not: it has the crowd and the channels of "x",
--- whose permits its waiters would be granted.
-local function can_be_granted(name) return not string.find(name, '[%z\128-\255]') and not string.find(name, '^{.*}$') end
+-- Returns whether permits of this name are granted by message, which is text.
+local function can_be_granted(name) return not string.find(name, '[%z\128-\255]') end
+
+-- Lets another of the crowd hear Redisson's releases for all if `client`, which has left it, did.
+local function relieve(to, client)
+  if redis.call('HGET', to.wake, 'sentry') ~= client then return end
+  local next = head(to)
+  if next and say(to, next, 'H') > 0 then
+    note(to, 'sentry', next)
+  else
+    -- The next that is refused will.
+    redis.call('HDEL', to.wake, 'sentry')
+  end
+end
 
 -- Lets the first in the crowd ask when nobody else may have done so.
 local function watch(to, ms)
@@ -120,7 +130,10 @@ local function tell_crowd(to, free)
     local share = math.ceil(free / (redis.call('ZCARD', to.crowd) + 1))
     local told = share == 1 and member ~= client and to.grant and not foreign and to.grant(to, client, us)
     if told then
-      if told > 0 then granted = granted + 1 end
+      if told > 0 then
+        granted = granted + 1
+        relieve(to, client)
+      end
     else
       told = say(to, client, string.format('%.0f', share))
     end
@@ -140,8 +153,9 @@ local function part(to, client)
   local gone = remove(to, client)
   if redis.call('EXISTS', to.crowd) == 0 then
     redis.call('DEL', to.wake)
-  elseif first == client then
-    watch(to, WATCH)
+  else
+    relieve(to, client)
+    if first == client then watch(to, WATCH) end
   end
   return gone
 end

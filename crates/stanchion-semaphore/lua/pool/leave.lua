@@ -11,7 +11,4 @@
 -- Replay   the second run finds nothing
 -- Wakes    the next in the crowd, which asks in a moment: what was announced to this one may be left
 -- Cost     O(log n) for n processes that wait
-
--- The one that hears Redisson's releases for all is another from now on.
-if redis.call('HGET', KEYS[2], 'sentry') == ARGV[1] then redis.call('HDEL', KEYS[2], 'sentry') end
 return part({ crowd = KEYS[1], wake = KEYS[2], base = ARGV[2], publish = ARGV[3] }, ARGV[1])
