@@ -201,7 +201,8 @@ impl World {
         }
     }
 
-    /// The number of connections that listen on `channel`, or on one below it: `channel:<client>`.
+    /// The number of connections that listen on `channel`, or on one below it: `channel:<client>`. Not on `channel:stanchion`, by which a
+    /// listener on `channel` says that it is none of Redisson's.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         match self {
@@ -211,10 +212,11 @@ impl World {
                     panic!("a list of channels");
                 };
                 let mut command = vec!["PUBSUB".to_owned(), "NUMSUB".into(), channel.into()];
-                command.extend(names.iter().map(|name| match name {
+                let names = names.iter().map(|name| match name {
                     Reply::Bulk(name) => String::from_utf8_lossy(name).into_owned(),
                     other => panic!("{other:?}"),
-                }));
+                });
+                command.extend(names.filter(|name| !name.ends_with(":stanchion")));
                 let command: Vec<&str> = command.iter().map(String::as_str).collect();
                 let Reply::Array(items) = engine.execute(&command) else {
                     panic!("channels and numbers");

@@ -71,7 +71,7 @@ impl Kind {
 
     /// A semaphore on a client.
     #[must_use]
-    pub fn named(self, client: &Client, name: &str) -> Seats {
+    pub fn named(self, client: &Client, name: impl AsRef<[u8]>) -> Seats {
         match self {
             Self::Plain => Seats::Plain(Semaphore::new(client, name).unwrap()),
             Self::Leased => Seats::Leased(LeasedSemaphore::new(client, name).unwrap()),

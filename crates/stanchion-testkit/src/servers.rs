@@ -366,14 +366,16 @@ impl RedisServer {
         keys
     }
 
-    /// Returns the number of subscriptions to `channel` and to those below it, as `channel:x`; shard subscriptions included.
+    /// Returns the number of subscriptions to `channel` and to those below it, as `channel:x`; shard subscriptions included. Not those to
+    /// `channel:stanchion`, by which a subscriber to `channel` says that it is none of Redisson's.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         let below = format!("{}:*", literally(channel));
         let count = |list: &str, command: &str| {
             let names = self.done(&["PUBSUB", list, &below]);
             let mut ask = vec!["PUBSUB", command, channel];
-            ask.extend(names.as_array().iter().map(Value::as_text));
+            let names = names.as_array().iter().map(Value::as_text);
+            ask.extend(names.filter(|name| !name.ends_with(":stanchion")));
             let counted = self.done(&ask);
             let counts = counted.as_array().iter().skip(1).step_by(2);
             counts.map(Value::as_int).sum::<i64>()

@@ -224,7 +224,7 @@ async fn a_grant_beside_a_hand_off_leaves_a_queue_that_works() {
 }
 
 /// Two processes share a semaphore of one permit, which the first holds, and the second waits for.
-async fn one_waits(world: &World, name: &str) -> (Vec<Client>, Seat, JoinHandle<Seat>) {
+async fn one_waits(world: &World, name: &[u8]) -> (Vec<Client>, Seat, JoinHandle<Seat>) {
     let clients = world.fleet(2).await;
     let seats = LEASED.named(&clients[0], name);
     seats.init(1).await.unwrap();
@@ -239,14 +239,16 @@ async fn one_waits(world: &World, name: &str) -> (Vec<Client>, Seat, JoinHandle<
 /// Messages are text, and Lua's formats end with a zero: where the name is none, who waits is told to ask.
 #[tokio::test(start_paused = true)]
 async fn a_name_of_any_bytes_is_served_at_once() {
-    for name in [
+    let text = [
         "two words",
         "%s %d",
         "a{b}",
         "{b}",
         "pl\u{e4}tze",
         "se\0ats",
-    ] {
+    ]
+    .map(str::as_bytes);
+    for name in text.into_iter().chain([b"\xff\xfe".as_slice()]) {
         let world = World::engine();
         let (_clients, held, waiter) = one_waits(&world, name).await;
         let released = Instant::now();
@@ -262,7 +264,7 @@ async fn a_name_of_any_bytes_is_served_at_once() {
 async fn a_grant_is_for_its_own_semaphore() {
     for (name, other) in [("seats", "{seats}"), ("{seats}", "seats")] {
         let world = World::engine();
-        let (clients, held, waiter) = one_waits(&world, name).await;
+        let (clients, held, waiter) = one_waits(&world, name.as_bytes()).await;
         let others = [&clients[0], &clients[1]].map(|client| LEASED.named(client, other));
         others[0].init(1).await.unwrap();
         let other_held = others[0].acquire(1).await.unwrap();
