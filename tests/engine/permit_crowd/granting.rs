@@ -176,6 +176,20 @@ async fn one_permit_is_not_kept_for_a_process_that_needs_two() {
     at_rest(&world, 3).await;
 }
 
+/// Nothing is left of a semaphore whose user has set a TTL.
+#[tokio::test(start_paused = true)]
+async fn a_granted_lease_has_the_ttl_of_the_semaphore() {
+    let world = World::engine();
+    let (_clients, held, waiters) = waited_for(&world, LEASED, 1, 1).await;
+    let _ = world.admin(&["PEXPIRE", NAME, "60000"]);
+    world.as_engine().faults().freeze(Some("p0"));
+    held.release().await.unwrap();
+    assert_eq!((LEASED.held(&world), free(&world)), (1, 0));
+    assert_eq!(world.admin(&["PTTL", LEASES]), world.admin(&["PTTL", NAME]));
+    world.as_engine().faults().thaw(None);
+    serve(waiters).await;
+}
+
 /// No lease outlasts a semaphore that ends: who asks keeps it.
 #[tokio::test(start_paused = true)]
 async fn permits_of_a_semaphore_that_ends_are_asked_for() {
