@@ -190,6 +190,31 @@ async fn a_granted_lease_has_the_ttl_of_the_semaphore() {
     serve(waiters).await;
 }
 
+/// P4: a grant has taken the process out of the crowd, and others of it wait.
+#[tokio::test(start_paused = true)]
+async fn the_others_of_a_process_that_was_granted_a_permit_are_served() {
+    let world = World::engine();
+    let (holder, client) = (world.named("holder").await, world.named("p").await);
+    let seats = LEASED.on(&holder);
+    seats.init(2).await.unwrap();
+    let held = seats.acquire(1).await.unwrap();
+    let other = seats.acquire(1).await.unwrap();
+    let first = taking(LEASED, &client, 1);
+    gathered(&world, 1).await;
+    // It does not ask, so the server does not know of it.
+    let second = taking(LEASED, &client, 1);
+    eventually("both wait", || client.waiters() == 2).await;
+    held.release().await.unwrap();
+    let first = first.await.unwrap();
+    world.quiet().await;
+    let released = Instant::now();
+    other.release().await.unwrap();
+    let second = second.await.unwrap();
+    assert!(released.elapsed() < ms(50), "{:?}", released.elapsed());
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+}
+
 /// No lease outlasts a semaphore that ends: who asks keeps it.
 #[tokio::test(start_paused = true)]
 async fn permits_of_a_semaphore_that_ends_are_asked_for() {

@@ -379,7 +379,9 @@ impl LockEntry {
             spare = Some((sync, leftover));
         }
         // Invariant 3: the server does not know of the others.
-        queue.make_known(&mut wakers);
+        let mut others = Wakers::default();
+        queue.make_known(&mut others);
+        wakers.0.extend(others.0);
         drop(queue);
         wakers.call();
         if let Some(gathered) = gathered {

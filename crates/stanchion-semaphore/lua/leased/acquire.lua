@@ -91,7 +91,7 @@ end
 
 local first = first_in(KEYS[3])
 local client, told, hears, more, prompted, surplus = ARGV[9], flags_of(ARGV[10] + 0)
-local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[7], publish = ARGV[8], single = wanted == 1 and can_be_granted(KEYS[1]) }
+local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[7], publish = ARGV[8], single = wanted == 1 and not more and can_be_granted(KEYS[1]) }
 if told then asked(to, wanted + surplus) end
 local reserved = kept_back(first, place, ms)
 

@@ -6,7 +6,7 @@
 -- `base` alone; their releases are heard by one process for all. The hash `wake` has notes: that process, when permits were
 -- announced last and how many of these are not asked for yet, and when a client polled.
 --
--- A "=" behind the uuid: the waiter that was refused wants one permit and can be granted it. Where `to.grant` is set, such a process is not told but granted: see
+-- A "=" behind the uuid: the waiter that was refused wants one permit and can be granted it, and no other of its process waited. Where `to.grant` is set, such a process is not told but granted: see
 -- leased/grant.lua. Not beside clients of Redisson that wait: they would never find a free permit. Nor where it may have more than one: it asks
 -- for as many as it has waiters.
 --
@@ -61,12 +61,13 @@ local function remove(to, client) return redis.call('ZREM', to.crowd, client, cl
 -- Returns whether permits of this name are granted by message, which is text.
 local function can_be_granted(name) return not string.find(name, '[%z\128-\255]') end
 
--- Lets another of the crowd hear Redisson's releases for all if `client`, which has left it, did.
+-- Lets another of the crowd hear Redisson's releases for all if `client`, which has left it, did: the last, which will be in it for longest.
 local function relieve(to, client)
   if redis.call('HGET', to.wake, 'sentry') ~= client then return end
-  local next = head(to)
-  if next and say(to, next, 'H') > 0 then
-    note(to, 'sentry', next)
+  local member = redis.call('ZRANGE', to.crowd, -1, -1)[1]
+  local last = member and string.sub(member, 1, 36)
+  if last and say(to, last, 'H') > 0 then
+    note(to, 'sentry', last)
   else
     -- The next that is refused will.
     redis.call('HDEL', to.wake, 'sentry')
