@@ -120,7 +120,7 @@ async fn rounds(plan: Plan, contenders: &Contenders) -> Result<Vec<Times>> {
     Ok(rounds)
 }
 
-/// What the rounds have in common.
+/// The parts that all rounds share.
 struct Rows<'a> {
     report: &'a mut Report,
     nodes: usize,

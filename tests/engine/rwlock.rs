@@ -6,6 +6,7 @@ mod lost;
 mod model;
 mod refusals;
 mod scripts;
+mod turns;
 
 use std::time::Duration;
 

@@ -68,11 +68,12 @@ impl Request<'_> {
                 Reason::Told => "ask",
                 Reason::Look => "look",
                 Reason::Turn | Reason::Reply if arrived > 0 => "ask",
-                Reason::Turn | Reason::Reply | Reason::Anew => "new",
+                Reason::Reply => "join",
+                Reason::Turn | Reason::Anew => "new",
             };
             let hears = u8::from(hears);
             match arrived {
-                0 if ask == "new" => ask.into(),
+                0 if ask == "new" || ask == "join" => ask.into(),
                 0 => format!("{ask}  {hears}").into(),
                 _ => format!("{ask} {arrived} {hears}").into(),
             }

@@ -34,7 +34,7 @@ pub enum Reason {
     /// Its subscription was confirmed or lost: it may have missed a message, and has no more right to a free lock than one that comes
     /// anew (rule L6). Of a request for permits also: it comes anew, or a moment of its own has come.
     Anew,
-    /// Of a request for permits: the reply to another one of its process said that some are left.
+    /// The reply to another one of its process: some permits are left, or its holder reads, and this one may read as well.
     Reply,
 }
 

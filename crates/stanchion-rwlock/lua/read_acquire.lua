@@ -12,7 +12,8 @@
 -- ARGV[1]  owner      "<client uuid>:<number>", used for one outermost hold only (R1)
 -- ARGV[2]  lease      milliseconds
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
--- ARGV[4]  ask        as for a lock: "try", "poll", "new", "look <arrived> <hears>", "ask <arrived> <hears>"
+-- ARGV[4]  ask        as for a lock: "try", "poll", "new", "look <arrived> <hears>", "ask <arrived> <hears>"; and "join", anew behind another
+--                     reader of its process that was granted
 -- ARGV[5]  publish    PUBLISH or SPUBLISH
 -- ARGV[6]  base       Redisson's channel of the name; with ":<client uuid>" that of one process
 -- ARGV[7]  grace      milliseconds for which its mark as a waiter lasts if it is refused; 0: it leaves none
@@ -43,6 +44,8 @@ local turned = prefers and newcomer and call('GET', turn) or ''
 -- Busy: a writer holds, or one waits and it is not the readers' turn.
 local busy
 local passed = turned == '' or string.sub(turned, 1, 1) == '.'
+-- The turn of the readers is for those that waited: who comes anew would lengthen it for as long as it may last.
+if string.sub(turned, 1, 1) == '+' and (ask == 'new' or ask == 'try') then passed = true end
 if newcomer and mode == 'write' then
   busy = ttl
 elseif newcomer and prefers and passed then
@@ -59,7 +62,7 @@ if us > ARGV[3] + 0 then return -1 end
 local told = ask == 'ask' or ask == 'look'
 local waits = (busy or told or not mode) and call('EXISTS', line, crowd) > 0
 -- L6: who comes anew does not overtake a line. A free lock with a line is left to others for a moment.
-local window = waits and not busy and ask == 'new' and not mode and passed
+local window = waits and not busy and (ask == 'new' or ask == 'join') and not mode and passed
 
 -- @dead.lua
 

@@ -153,7 +153,7 @@ async fn beside_redissons_waiters_nobody_is_granted_a_permit() {
     drop(clients);
 }
 
-/// Who wants several asks for them; one that it cannot use is not kept from the others.
+/// A process that wants several permits asks for them; one that it cannot use is not kept from the others.
 #[tokio::test(start_paused = true)]
 async fn one_permit_is_not_kept_for_a_process_that_needs_two() {
     let world = World::engine();

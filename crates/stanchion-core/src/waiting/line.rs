@@ -10,7 +10,7 @@ use super::lock_entry::LockEntry;
 use super::queue::{Queue, Room, Turn, Wakers};
 use super::subscriptions::Ear;
 use super::ticket::{Ticket, after_expiry};
-use crate::description::{Granted, Heard, ServerLine, Synchronizer};
+use crate::description::{Granted, Heard, ServerLine, Sharing, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
 use crate::hold::sweep::{Debt, tend_later};
@@ -39,10 +39,15 @@ impl Ticket {
         };
         // By the owner that it asks for, a grant which crosses the request finds it.
         let owner = standing.as_ref().unwrap_or(own).owner.clone();
+        let mut reason = std::mem::take(&mut queue.reason);
         if let Some(waiter) = self.place.and_then(|place| queue.waiters.get_mut(&place)) {
             waiter.owner = owner;
+            let joins =
+                waiter.reason == Reason::Reply && waiter.sync.sharing() == Sharing::Together;
+            if joins && reason == Reason::Turn {
+                reason = Reason::Reply;
+            }
         }
-        let reason = std::mem::take(&mut queue.reason);
         drop(queue);
         // A place for another kind of waiter is given up, outside the mutex.
         drop(unfit);

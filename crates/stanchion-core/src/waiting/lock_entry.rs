@@ -561,9 +561,10 @@ impl LockEntry {
     /// Passes on what a release left to the waiters of this process, none of whom is here: the other kind of semaphore has the same permits,
     /// and hears the same messages.
     fn left_to_others(&self, core: &Core, end: End) {
-        if let End::Left(free) = end {
-            core.subscriptions
-                .message(&self.channel, free.to_string().as_bytes());
+        if matches!(end, End::Left(_)) {
+            for entry in core.subscriptions.queues_of(&self.channel) {
+                entry.ask_again(Reason::Told);
+            }
         }
     }
 

@@ -357,7 +357,8 @@ impl Queue {
                     }
                 }
                 for place in group {
-                    self.tell(place, Turn::Try, &mut wakers);
+                    // Those that waited with it have its turn.
+                    self.tell_for(place, Turn::Try, Reason::Reply, &mut wakers);
                 }
             }
             Sharing::Permits(_) => {

@@ -359,8 +359,15 @@ impl Subscriptions {
         Arc::new(move |channel: &[u8], payload: &[u8]| this.message(channel, payload))
     }
 
-    /// Hands a message to those who wait for one on `channel`.
-    pub(super) fn message(&self, channel: &[u8], payload: &[u8]) {
+    /// Returns the queues that listen to `channel`.
+    pub(super) fn queues_of(&self, channel: &[u8]) -> Vec<Arc<LockEntry>> {
+        let topics = self.topics();
+        let audience = topics.by_channel.get(channel).map(Topic::audience);
+        let queues = audience.into_iter().flatten();
+        queues.map(|(entry, _)| entry).collect()
+    }
+
+    fn message(&self, channel: &[u8], payload: &[u8]) {
         let mut topics = self.topics();
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
