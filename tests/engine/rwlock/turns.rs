@@ -68,6 +68,40 @@ async fn readers_that_come_and_go_do_not_keep_writers_waiting() {
     }
 }
 
+/// L5: a writer that is told to ask in a moment, while it asks, does not ask at once: the readers have that moment. All come and go in step here.
+#[tokio::test(start_paused = true)]
+async fn writers_in_step_with_readers_do_not_pass_them() {
+    let world = World::engine();
+    let clients = world.fleet(16).await;
+    let longest = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    for (n, client) in clients.iter().enumerate() {
+        let (lock, longest) = (polite(client), Arc::clone(&longest));
+        tasks.spawn(async move {
+            sleep(Duration::from_micros(u64::try_from(n).unwrap() * 137)).await;
+            loop {
+                let began = Instant::now();
+                if n % 8 == 0 {
+                    let guard = lock.write().await.unwrap();
+                    sleep(ms(1)).await;
+                    guard.release().await.unwrap();
+                } else {
+                    let guard = lock.read().await.unwrap();
+                    let waited = u64::try_from(began.elapsed().as_millis()).unwrap();
+                    longest.fetch_max(waited, Ordering::Relaxed);
+                    sleep(ms(1)).await;
+                    guard.release().await.unwrap();
+                }
+                sleep(ms(1)).await;
+            }
+        });
+    }
+    sleep(ms(3000)).await;
+    tasks.shutdown().await;
+    let longest = longest.load(Ordering::Relaxed);
+    assert!(longest <= 10, "{longest} ms");
+}
+
 /// All that waited are served in one turn, also those of one process, while another writer waits.
 #[tokio::test(start_paused = true)]
 async fn all_readers_that_waited_have_their_turn_together() {

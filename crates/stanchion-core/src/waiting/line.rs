@@ -228,6 +228,10 @@ impl LockEntry {
         } else {
             Reason::Look
         };
+        if let Some(told) = queue.told_at.take_if(|told| *told > now && *told <= at) {
+            at = told;
+            queue.poll_reason = Reason::Told;
+        }
         self.schedule_poll(queue, at);
     }
 

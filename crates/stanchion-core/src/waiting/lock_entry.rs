@@ -414,7 +414,12 @@ impl LockEntry {
             Heard::Open(pause) if matches!(sync.sharing(), Sharing::Permits(_)) => {
                 return self.poll_by(&mut queue, now + pause);
             }
-            Heard::Open(pause) if pause > Duration::ZERO && queue.asking == 0 => {
+            Heard::Open(pause) if pause > Duration::ZERO => {
+                if queue.asking > 0 {
+                    // Others have a head start now, whatever the request under way is answered.
+                    queue.told_at = Some(now + pause);
+                    return;
+                }
                 queue.poll_reason = Reason::Told;
                 return self.schedule_poll(&mut queue, now + pause);
             }

@@ -130,6 +130,8 @@ pub(super) struct Queue {
     pub(super) unknown: bool,
     /// The reason of the next request of the first waiter.
     pub(super) reason: Reason,
+    /// The moment at which this process may ask as one that was told to, if it was told so while it asked.
+    pub(super) told_at: Option<Moment>,
     /// The moment at which this process must look as the head of the line.
     pub(super) head_look: Option<Moment>,
     /// The number of refusals in a row, for the pauses of [`Wake::Poll`](crate::Wake::Poll).
