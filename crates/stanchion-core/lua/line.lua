@@ -126,7 +126,8 @@ local function others(us)
   polled = polled and us - polled < 1000000 and 1 or 0
   -- Without the right to count it is one: they must not be starved.
   if counted.err then return 1 + polled end
-  return counted[2] - counted[4] + polled
+  -- The two are ended one after the other.
+  return math.max(0, counted[2] - counted[4]) + polled
 end
 
 -- Notes that a client outside the line polls: it hears no grant, so it is left a turn now and then.

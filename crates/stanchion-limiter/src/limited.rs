@@ -157,7 +157,7 @@ impl fmt::Debug for Grant {
 /// What an answer says of the limiter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// How often this request was refused in a row.
+    /// The number of refusals of this request in a row.
     refusals: u8,
     retry_after: Duration,
     limit: u32,

@@ -176,7 +176,7 @@ async fn one_permit_is_not_kept_for_a_process_that_needs_two() {
     at_rest(&world, 3).await;
 }
 
-/// Nothing is left of a semaphore whose user has set a TTL.
+/// A granted lease ends with its semaphore, where the user has set a TTL.
 #[tokio::test(start_paused = true)]
 async fn a_granted_lease_has_the_ttl_of_the_semaphore() {
     let world = World::engine();

@@ -36,7 +36,7 @@ async fn a_release_of_redissons_reaches_as_many_as_it_frees() {
     }
 }
 
-/// Who hears for the others, and is served, hears for them no more: one that waits does.
+/// The part of hearing for the others passes to one that waits when its process is served.
 #[tokio::test(start_paused = true)]
 async fn a_release_of_redissons_is_heard_after_its_hearer_was_served() {
     for kind in KINDS {

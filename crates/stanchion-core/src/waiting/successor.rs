@@ -1,8 +1,8 @@
 //! The hand-off of a hold to a waiter of the same process: who gets it, and what that does to the queues.
 //!
 //! The hold of one name goes to the first waiter for that name. One of several names goes to the first waiter for the same names, once
-//! also past others; it may stand in the queue of any of them, and the hold then belongs to that queue. A permit goes to the first waiter for one that does
-//! not ask: until the script is answered that waiter counts as asking, as it would with a request of its own.
+//! also past others; it may stand in the queue of any of them, and the hold then belongs to that queue. A permit goes to the first waiter
+//! for one that does not ask: until the script is answered that waiter counts as asking, as it would with a request of its own.
 
 use std::sync::{Arc, MutexGuard};
 

@@ -2,12 +2,12 @@
 --
 -- The crowd is a sorted set, client uuid -> arrival in server us: the processes that wait, each once. Permits that become free are announced
 -- to as many of them as there are permits, each on its own channel, "<base>:<uuid>": "n", so many may be free; "P ms", ask in ms, because
--- those that were told may be dead; "H", hear Redisson's releases from now on. Who is told leaves the crowd, and is in it again with its next refusal. Redisson's clients hear
--- `base` alone; their releases are heard by one process for all. The hash `wake` has notes: that process, when permits were
+-- those that were told may be dead; "H", hear Redisson's releases from now on. Who is told leaves the crowd, and is in it again with its
+-- next refusal. Redisson's clients hear `base` alone; their releases are heard by one process for all. The hash `wake` has notes: that process, when permits were
 -- announced last and how many of these are not asked for yet, and when a client polled.
 --
--- A "=" behind the uuid: the waiter that was refused wants one permit and can be granted it, and no other of its process waited. Where `to.grant` is set, such a process is not told but granted: see
--- leased/grant.lua. Not beside clients of Redisson that wait: they would never find a free permit. Nor where it may have more than one: it asks
+-- A "=" behind the uuid: the waiter that was refused wants one permit and can be granted it, and no other of its process waited. Where
+-- `to.grant` is set, such a process is not told but granted: see leased/grant.lua. Not beside clients of Redisson that wait: they would never find a free permit. Nor where it may have more than one: it asks
 -- for as many as it has waiters.
 --
 -- Milliseconds: of a crowd in which nobody asks; of the notes; in which those who were told ask, and nobody who comes anew takes what is theirs;
