@@ -94,12 +94,17 @@ pub(crate) fn json(bytes: &[u8]) -> serde_json::Value {
 
 /// Returns whether a process runs. One that has ended and that nobody has waited for does not.
 pub(crate) fn runs(pid: u32) -> bool {
+    let state = ps("state", pid);
+    !state.is_empty() && !state.starts_with('Z')
+}
+
+/// What `ps` says in `column` of a process, empty if there is none.
+pub(crate) fn ps(column: &str, pid: u32) -> String {
     let asked = Command::new("ps")
-        .args(["-o", "state=", "-p", &pid.to_string()])
+        .args(["-o", &format!("{column}="), "-p", &pid.to_string()])
         .output()
         .unwrap();
-    let state = text(&asked.stdout);
-    !state.trim().is_empty() && !state.trim().starts_with('Z')
+    text(&asked.stdout).trim().to_owned()
 }
 
 /// The numbers in the lines `pid N` of the process's output.

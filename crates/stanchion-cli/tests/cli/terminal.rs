@@ -9,7 +9,7 @@ use std::thread;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use stanchion_testkit::{RedisServer, eventually_blocking, machine_clock};
 
-use crate::support::{SOON, is_held, runs};
+use crate::support::{SOON, is_held, ps, runs};
 
 /// An interactive shell on a terminal of its own.
 pub(crate) struct Terminal {
@@ -102,10 +102,14 @@ fn ctrl_c_reaches_the_command_once_and_the_prompt_comes_back_when_all_has_ended(
     terminal.press("$STANCHION run job -- sh -c 'trap \"echo int; n=$((n+1))\" INT; sleep 60 & echo pid $!; echo re''ady; wait; wait; echo count $n' </dev/null\r");
     let sleep = terminal.number_after("pid");
     terminal.wait_for("ready\r\n");
+    // Background jobs of a shell without job control ignore INT, but not before the shell's child has come to say so.
+    eventually_blocking("the background job has begun", || {
+        ps("comm", sleep) == "sleep"
+    });
     terminal.press("\x03");
     terminal.wait_for("int\r\n");
-    // Background jobs of a shell without job control ignore INT.
-    assert!(runs(sleep) && is_held(&server, "job"));
+    assert!(runs(sleep), "the background job goes on");
+    assert!(is_held(&server, "job"), "and the lock is held");
     Command::new("kill")
         .arg(sleep.to_string())
         .status()
@@ -138,15 +142,10 @@ fn ctrl_z_stops_the_job_and_fg_goes_on_with_it() {
     terminal.wait_for("ready\r\n");
     terminal.press("\x1a");
     terminal.wait_for("Stopped");
-    let state = || {
-        let asked = Command::new("ps")
-            .args(["-o", "state=", "-p", &command.to_string()])
-            .output();
-        String::from_utf8(asked.unwrap().stdout).unwrap()
-    };
-    eventually_blocking("the command is stopped", || state().trim().starts_with('T'));
+    let stopped = || ps("state", command).starts_with('T');
+    eventually_blocking("the command is stopped", stopped);
     terminal.press("fg\r");
-    eventually_blocking("the command goes on", || !state().trim().starts_with('T'));
+    eventually_blocking("the command goes on", || !stopped());
     terminal.press("7\r");
     assert_eq!(terminal.number_after("got"), 7);
     terminal.press("echo code $?\r");
