@@ -17,15 +17,15 @@ const HAND_OFF: &str = stanchion_core::in_line!(stanchion_core::minting!(include
 )));
 /// A script of the fair lock, as its crate puts it together.
 macro_rules! of_fair {
-    ($first:literal, $last:literal) => {
+    ($first:literal, $($last:literal),+) => {
         stanchion_core::mint_function!(concat!(
             include_str!(concat!("../../crates/stanchion-fair/lua/", $first, ".lua")),
             include_str!("../../crates/stanchion-fair/lua/queue.lua"),
-            include_str!(concat!("../../crates/stanchion-fair/lua/", $last, ".lua")),
+            $(include_str!(concat!("../../crates/stanchion-fair/lua/", $last, ".lua")),)+
         ))
     };
 }
-const FAIR_ACQUIRE: &str = stanchion_core::minting!(of_fair!("acquire", "acquire_queued"));
+const FAIR_ACQUIRE: &str = stanchion_core::minting!(of_fair!("acquire", "stand", "after_acquire"));
 const FAIR_RELEASE: &str = of_fair!("release", "after_release");
 pub(crate) const MINIMAL_ACQUIRE: &str = include_str!("../lua/minimal_acquire.lua");
 pub(crate) const MINIMAL_RELEASE: &str = include_str!("../lua/minimal_release.lua");

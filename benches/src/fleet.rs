@@ -12,6 +12,7 @@ use stanchion::{
 use stanchion_testkit::RedisServer;
 use tokio::task::JoinSet;
 
+use crate::bare_permits::BarePermits;
 use crate::chart::{Chart, Scale, Series, Shape};
 use crate::handoffs::sent;
 use crate::measure::{Flavor, Plan, Spread};
@@ -111,10 +112,10 @@ impl What {
     }
 }
 
-#[derive(Clone)]
 enum Worker {
     Guarded(Arc<dyn Acquire>),
     Permits(Semaphore),
+    Bare(BarePermits),
 }
 
 /// The figures of one run.
@@ -141,11 +142,12 @@ struct Log {
 enum Held {
     Guard(Guard),
     Permit(Permit),
+    Bare,
 }
 
 impl Worker {
     /// Acquires, holds and releases once.
-    async fn turn(&self, log: &Mutex<Log>) -> Result<()> {
+    async fn turn(&mut self, log: &Mutex<Log>) -> Result<()> {
         let began = Instant::now();
         let granted = || {
             let mut log = locked(log);
@@ -160,6 +162,10 @@ impl Worker {
         let held = match self {
             Self::Guarded(lock) => Held::Guard(lock.acquire().await?),
             Self::Permits(semaphore) => Held::Permit(semaphore.acquire().await?),
+            Self::Bare(permits) => {
+                permits.acquire().await?;
+                Held::Bare
+            }
         };
         granted();
         Delay::new(HOLD).await;
@@ -167,6 +173,11 @@ impl Worker {
         match held {
             Held::Guard(guard) => guard.release().await?,
             Held::Permit(permit) => permit.release().await?,
+            Held::Bare => {
+                if let Self::Bare(permits) = self {
+                    permits.release().await?;
+                }
+            }
         }
         Delay::new(HOLD).await;
         Ok(())
@@ -209,9 +220,23 @@ async fn run(server: &RedisServer, what: What, size: usize, plan: Plan) -> Resul
             }
         }
     }
+    observe(server, workers, plan).await
+}
+
+/// The same for plain permits without the library.
+async fn run_bare(server: &RedisServer, size: usize, plan: Plan) -> Result<Figures> {
+    let mut workers = Vec::new();
+    for nth in 0..size {
+        let bare = BarePermits::new(&server.url(), "bench:fleet:bare", nth, PERMITS).await?;
+        workers.push(Worker::Bare(bare));
+    }
+    observe(server, workers, plan).await
+}
+
+async fn observe(server: &RedisServer, workers: Vec<Worker>, plan: Plan) -> Result<Figures> {
     let log = Arc::new(Mutex::new(Log::default()));
     let mut tasks = JoinSet::new();
-    for worker in workers {
+    for mut worker in workers {
         let log = Arc::clone(&log);
         tasks.spawn(async move {
             loop {
@@ -284,12 +309,19 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
     let class_path = redisson::class_path();
     for what in What::ALL {
         let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); SIZES.len()];
-        let mut theirs = runs.clone();
+        let (mut theirs, mut bare) = (runs.clone(), runs.clone());
         for _ in 0..plan.runs {
             for (size, runs) in SIZES.into_iter().zip(&mut runs) {
                 let runtime = Flavor::MultiThread.runtime()?;
                 runs.push(runtime.block_on(run(server, what, size, plan))?);
                 server.flush();
+            }
+            if what == What::Semaphore {
+                for (size, bare) in SIZES.into_iter().zip(&mut bare) {
+                    let runtime = Flavor::MultiThread.runtime()?;
+                    bare.push(runtime.block_on(run_bare(server, size, plan))?);
+                    server.flush();
+                }
             }
             let redisson = class_path.zip(what.of_redisson());
             // Fewer blocks: each of them warms a process up.
@@ -304,6 +336,9 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
             }
         }
         rows(report, what, &runs);
+        if what == What::Semaphore {
+            beside_bare(report, &runs, &bare);
+        }
         let mut draw = |prefix: &str, runs: &[Vec<Figures>]| {
             let Some(name) = what.in_the_chart() else {
                 return;
@@ -338,23 +373,66 @@ fn spread(runs: &[Figures], of: impl Fn(&Figures) -> f64) -> Spread {
     Spread::of(runs.iter().map(of).collect())
 }
 
+/// The figures of the bare fleet of plain permits, and what ours are to them.
+fn beside_bare(report: &mut Report, ours: &[Vec<Figures>], bare: &[Vec<Figures>]) {
+    for ((size, ours), bare) in SIZES.into_iter().zip(ours).zip(bare) {
+        report.row(
+            "fleet",
+            format!("bare: plain permits, {size}: commands"),
+            spread(bare, |f| f.commands),
+            Target::None,
+            note(bare),
+        );
+        let rates = ours
+            .iter()
+            .zip(bare)
+            .map(|(ours, bare)| ours.rate / bare.rate);
+        report.row(
+            "fleet",
+            format!("Semaphore, 8 permits, {size}: grants/s / bare"),
+            Spread::of(rates.collect()),
+            Target::None,
+            "",
+        );
+    }
+    let pairs = bare[2].iter().zip(&bare[0]);
+    let ratio = Spread::of(pairs.map(|(a, b)| a.commands / b.commands).collect());
+    report.row(
+        "fleet",
+        "bare: plain permits: commands, 64 / 2",
+        ratio,
+        Target::None,
+        "",
+    );
+}
+
+/// The figures beside the commands, in words.
+fn note(runs: &[Figures]) -> String {
+    let of = |f: fn(&Figures) -> f64| spread(runs, f).median;
+    let (rate, gap, longest) = (of(|f| f.rate), of(|f| f.gap), of(|f| f.longest));
+    // Redisson's fleet does not tell.
+    let gap = if gap.is_nan() {
+        String::new()
+    } else {
+        format!("gap {gap:.2} ms, ")
+    };
+    format!(
+        "{rate:.0} grants/s, {gap}longest wait {longest:.0} ms, mean {:.1} ms, {:.0} us of the server",
+        of(|f| f.mean),
+        of(|f| f.server_micros)
+    )
+}
+
 /// The figures of Redisson's fleet, and what ours are to them.
 fn beside(report: &mut Report, what: What, ours: &[Vec<Figures>], theirs: &[Vec<Figures>]) {
     let title = what.title();
     for ((size, ours), theirs) in SIZES.into_iter().zip(ours).zip(theirs) {
-        let of = |f: fn(&Figures) -> f64| spread(theirs, f);
         report.row(
             "fleet",
             format!("Redisson: {title}, {size}: commands"),
-            of(|f| f.commands),
+            spread(theirs, |f| f.commands),
             Target::None,
-            format!(
-                "{:.0} grants/s, longest wait {:.0} ms, mean {:.1} ms, {:.0} us of the server",
-                of(|f| f.rate).median,
-                of(|f| f.longest).median,
-                of(|f| f.mean).median,
-                of(|f| f.server_micros).median
-            ),
+            note(theirs),
         );
         let rates = ours
             .iter()
@@ -378,7 +456,6 @@ fn rows(report: &mut Report, what: What, runs: &[Vec<Figures>]) {
         f64::INFINITY
     };
     for (size, runs) in SIZES.into_iter().zip(runs) {
-        let of = |f: fn(&Figures) -> f64| spread(runs, f);
         let target = if most.is_finite() {
             Target::AtMost(most)
         } else {
@@ -387,16 +464,9 @@ fn rows(report: &mut Report, what: What, runs: &[Vec<Figures>]) {
         report.row(
             "fleet",
             format!("{title}, {size}: commands"),
-            of(|f| f.commands),
+            spread(runs, |f| f.commands),
             target,
-            format!(
-                "{:.0} grants/s, gap {:.2} ms, longest wait {:.0} ms, mean {:.1} ms, {:.0} us of the server",
-                of(|f| f.rate).median,
-                of(|f| f.gap).median,
-                of(|f| f.longest).median,
-                of(|f| f.mean).median,
-                of(|f| f.server_micros).median
-            ),
+            note(runs),
         );
     }
     let ratio = |a: usize, b: usize, of: fn(&Figures) -> f64| {

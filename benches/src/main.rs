@@ -12,6 +12,7 @@
 #![expect(clippy::cast_precision_loss, reason = "counts become rates")]
 
 mod bare;
+mod bare_permits;
 mod barrier;
 mod chart;
 mod contended;

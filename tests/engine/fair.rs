@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use stanchion::embedded::{Data, Reply, Switch};
 use stanchion::{
-    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Lease, Rejection, Renewal, Wake,
+    AcquireError, AcquireOptions, Client, FairLock, FairLockGuard, Lease, Rejection, ReleaseError,
+    Renewal, Wake,
 };
 use stanchion_testkit::{cancel_after, eventually, for_each_await_point};
 use stanchion_tests::World;
@@ -20,6 +21,7 @@ mod model;
 mod silence;
 mod state;
 mod storm;
+mod together;
 
 const BEAT: Duration = Duration::from_millis(500);
 const fn ms(millis: u64) -> Duration {

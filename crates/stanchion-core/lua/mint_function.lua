@@ -1,12 +1,16 @@
 -- P2, R17, as in the common case of an acquire (mint.lua), where no function may be.
 local function mint(us)
   if fence == lock then return 0 end
-  local n = tonumber(call('GET', fence) or 0)
+  local last = call('SET', fence, string.format('%.0f', us), 'GET')
+  if not last then return us end
+  local n = tonumber(last)
+  -- R17: the value is put back, as if nothing had been asked.
   if not n or n % 1 ~= 0 or n >= 9007199254740991 then
+    call('SET', fence, last)
     error(redis.error_reply('WRONGTYPE the fencing counter ' .. fence .. ' is not a whole number below 2^53 - 1'))
   end
-  local token = math.max(n + 1, us)
-  call('SET', fence, string.format('%.0f', token))
-  return token
+  if n < us then return us end
+  call('SET', fence, string.format('%.0f', n + 1))
+  return n + 1
 end
 

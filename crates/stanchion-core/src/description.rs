@@ -97,6 +97,13 @@ pub enum Sharing {
     Queued,
 }
 
+impl Sharing {
+    /// Returns whether there is at most one holder.
+    pub(crate) const fn has_one_holder(self) -> bool {
+        matches!(self, Self::Exclusive | Self::Queued)
+    }
+}
+
 /// The identity of a locked thing, apart from its server: the key of the local queues and of an owner's seats.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
@@ -202,7 +209,7 @@ impl Kind {
 /// | n ≤ −3 | busy, ask again after −4 − n ms (−3: the time is not known) | – |
 ///
 /// The elements from the third on: of a busy reply see [`Synchronizer::hint`], of a grant [`Synchronizer::dated`]; of a release, the ms
-/// after which [`ServerQueue::tend`] is due.
+/// after which [`ServerQueue::tend`] is due, and with a [`ServerQueue`] a grant to a waiter of this client, as its message would be.
 ///
 /// The core may call these methods while it has a local queue locked: they must not block, nor call the client.
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
@@ -391,6 +398,10 @@ pub trait ServerQueue {
     /// The heartbeat of the process, on behalf of its first waiter. Sent from the background, where a stalled executor cannot
     /// delay it. The script answers as if that waiter had asked and been refused.
     fn heartbeat(&self, first: &Request<'_>) -> Call;
+
+    /// The script that releases the last hold of `from`, and acquires for the requester, a newcomer of this client that waits. It replies
+    /// with the two replies; the second is nil where that part failed, and the requester has to ask for itself.
+    fn release_and_acquire(&self, from: &WireOwner, to: &Request<'_>) -> Call;
 
     /// The script to run later, when a release's reply says so. It answers the ms until the next run, or −1.
     fn tend(&self) -> Call;

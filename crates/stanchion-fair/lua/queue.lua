@@ -45,12 +45,19 @@ local function watch()
 end
 
 -- Records a heartbeat. `waited`: the client has sent some before.
-local marked = false
+local marked, last_of = false, {}
 local function mark(client, waited)
-  watch()
-  local before = waited and call('ZSCORE', heard, client)
-  if before and now - before > 2 * beat then note('return') end
+  local before = call('ZSCORE', heard, client)
+  local ago = before and now - before
   marked = true
+  -- Heard a moment ago: nothing that anybody decides by would change.
+  if ago and ago >= 0 and ago < beat / 5 then
+    last_of[client] = before + 0
+    return
+  end
+  last_of[client] = now
+  watch()
+  if waited and ago and ago > 2 * beat then note('return') end
   if note(client) then
     -- A client that has been silent for two graces counts as never heard, alive or not. Its entry is removed, to make room.
     local ended = call('ZRANGEBYSCORE', heard, '-inf', now - 2 * grace, 'LIMIT', 0, 16)
@@ -62,7 +69,7 @@ end
 -- the watch began. A client that returns from a cut shows that others may still be cut off, so the count begins at its
 -- return; but at most one grace later than otherwise, however often clients return.
 local function silence(client)
-  local last = (call('ZSCORE', heard, client) or 0) + 0
+  local last = last_of[client] or (call('ZSCORE', heard, client) or 0) + 0
   if last <= now and now - last < 2 * beat then return now - last, 0 end
   watch()
   if not marked then note('look') end
@@ -78,10 +85,10 @@ local function drop_head(owner)
   call('ZREM', waiters, owner)
 end
 
-local function grant(owner, lease)
+local function grant(owner, lease, queued)
   -- Minting comes first, because it may fail.
   local token = mint(us)
-  drop_head(owner)
+  if queued then drop_head(owner) end
   call('HSET', lock, owner, '1')
   local set = redis.pcall('PEXPIRE', lock, lease)
   if set ~= 1 then
@@ -93,20 +100,28 @@ local function grant(owner, lease)
   return token
 end
 
+-- The client that reads this run's reply, if grants to its waiters may be in that; and such a grant.
+local reader, own = nil, ''
+
 local function send(to, payload)
+  if to == reader then
+    own = payload
+    return 1
+  end
   local told = redis.pcall(publish, channel .. ':' .. to, payload)
   return type(told) == 'number' and told or -1
 end
 
 -- Removes dead waiters from the head of the queue. If the lock is free, grants it to a stanchion waiter at the head, or
 -- wakes a Redisson waiter there. `me` is the owner that asks and `lease` its lease: it needs no message.
--- Returns the ms until a free lock needs another look (-1: it needs none), and the number of subscribers notified.
-local function settle(me, lease)
+-- `free`: the lock is known to be free. Returns the ms until a free lock needs another look (-1: it needs none), and the number of
+-- subscribers notified.
+local function settle(me, lease, free)
   -- A Redisson client that purges a stanchion waiter leaves it in `waiters` (F8).
   local oldest = call('ZRANGE', waiters, 0, 0)[1]
   if oldest and not call('ZSCORE', timeouts, oldest) then call('ZREM', waiters, oldest) end
 
-  left = call('PTTL', lock)
+  left = free and -2 or call('PTTL', lock)
   local dead = {}
   for _ = 1, sweep do
     local head = call('LINDEX', queue, 0)
@@ -114,7 +129,7 @@ local function settle(me, lease)
       call('DEL', timeouts, waiters, heard)
       return -1, 0
     end
-    local free = left == -2
+    free = left == -2
     if call('ZSCORE', waiters, head) then
       local client = process(head)
       if not dead[client] then
@@ -122,10 +137,10 @@ local function settle(me, lease)
         if free and silent < 2 * beat then
           -- F3: its process was heard within half the grace. The grant lasts three quarters of the grace unless renewed (F4).
           if head == me then
-            granted = grant(head, lease)
+            granted = grant(head, lease, true)
             return -1, 0
           end
-          local token = grant(head, grace - beat)
+          local token = grant(head, grace - beat, true)
           return -1, send(client, string.format('%s %.0f %.0f %d', head, token, us, left))
         end
         -- At least beat / 25 later, so that one or two looks find all that died together.
@@ -151,16 +166,22 @@ local function settle(me, lease)
   return left == -2 and 0 or -1, 0
 end
 
--- The reply to a waiter, see fair/acquire.
-local function busy(owner, look, forgotten)
+-- The reply to a waiter, see fair/acquire. `alone`: no Redisson client queues.
+local function busy(owner, look, forgotten, alone)
   local here = holder and process(holder) == process(owner)
   -- Client uuids are of version 8 in stanchion, of version 4 in Redisson.
-  local foreign = holder and string.sub(holder, 15, 15) ~= '8' or call('LLEN', queue) > call('ZCARD', waiters)
+  local foreign = holder and string.sub(holder, 15, 15) ~= '8' or not alone and call('LLEN', queue) > call('ZCARD', waiters)
   return { -4 - math.max(-1, look), us, here and holder or '', forgotten and 1 or 0, foreign and 1 or 0 }
 end
 
--- F6: the reply to an owner that leaves. If the queue needs another look soon, its client is asked for it: there may be no other.
-local function farewell(code, look)
-  if look < 0 or look > beat then return code end
-  return { code, us, look }
+-- Settles for an owner that has left the lock and the queue: an error does not change that (R15). A grant to a waiter of its client
+-- is in the reply. If the queue needs another look soon, its client is asked for it: there may be no other (F6).
+local function farewell(owner, found)
+  reader = process(owner)
+  local settled, look, told = pcall(settle)
+  if not settled then return found and -1 or -2 end
+  local code = found and told or -2
+  if look > beat then look = -1 end
+  if look < 0 and own == '' then return code end
+  return { code, us, look, own }
 end

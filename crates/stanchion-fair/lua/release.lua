@@ -15,9 +15,10 @@
 -- ARGV[6]  lease     milliseconds
 --
 -- Returns  >= 0 done, the number of subscribers reached; -1 done, but no message could be sent; -2 the owner holds nothing;
---          or { that number, now in us, ms until the queue needs another look }
+--          or { that number, now in us, ms until the queue needs another look (-1: it needs none), a grant to a waiter of the same
+--          client, as its message would be, or '' }
 -- Replay   the second run finds nothing to release, or sets the same count (P6)
--- Wakes    the head of the queue: a stanchion waiter is granted the lock, a Redisson waiter is woken to ask for it
+-- Wakes    the head of the queue: a stanchion waiter is granted the lock, by message or in this reply; a Redisson waiter is woken to ask for it
 -- Cost     O(log n) for n waiters
 local call = redis.call
 if ARGV[5] ~= '1' then

@@ -13,22 +13,26 @@ use stanchion_core::{
 
 use crate::status::FairLockStatus;
 
-/// A script in three parts: its header and common case; the functions for the queue, which all share; its own last part.
+/// A script in parts: its header and common case; the functions for the queue, which all share; its own last parts.
 macro_rules! with_queue {
-    ($first:literal, $last:literal) => {
+    ($first:literal, $($last:literal),+) => {
         mint_function!(concat!(
             include_str!(concat!("../lua/", $first, ".lua")),
             include_str!("../lua/queue.lua"),
-            include_str!(concat!("../lua/", $last, ".lua")),
+            $(include_str!(concat!("../lua/", $last, ".lua")),)+
         ))
     };
 }
 
 static ACQUIRE: Script<6, 7> = Script::new(
     "fair/acquire",
-    minting!(with_queue!("acquire", "acquire_queued")),
+    minting!(with_queue!("acquire", "stand", "after_acquire")),
 );
 static RELEASE: Script<6, 6> = Script::new("fair/release", with_queue!("release", "after_release"));
+static RELEASE_AND_ACQUIRE: Script<6, 7> = Script::new(
+    "fair/release_and_acquire",
+    with_queue!("release_and_acquire", "stand", "after_release_and_acquire"),
+);
 static ABANDON: Script<6, 4> = Script::new("fair/abandon", with_queue!("abandon", "after_release"));
 static BEAT: Script<6, 5> = Script::new("fair/beat", with_queue!("beat", "after_beat"));
 static TEND: Script<6, 3> = Script::new("fair/tend", with_queue!("tend", "after_tend"));
@@ -266,6 +270,22 @@ impl ServerQueue for Description {
 
     fn beat(&self) -> Duration {
         GRACE / 4
+    }
+
+    fn release_and_acquire(&self, from: &WireOwner, to: &Request<'_>) -> Call {
+        let [base, publish, wait] = self.common();
+        RELEASE_AND_ACQUIRE.call(
+            self.keys(),
+            [
+                base,
+                publish,
+                wait,
+                from.as_str().into(),
+                to.owner.as_str().into(),
+                to.lease.millis().into(),
+                to.not_after.into(),
+            ],
+        )
     }
 
     fn heartbeat(&self, first: &Request<'_>) -> Call {

@@ -64,6 +64,54 @@ async fn a_release_whose_reply_is_lost_grants_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_grant_in_a_reply_that_is_lost_is_found_at_once() {
+    for way in LostReply::WAYS {
+        let (world, ours, theirs) = warm().await;
+        let held = fair(&ours).acquire().await.unwrap();
+        let first = waiting(&world, &fair(&ours)).await;
+        let second = waiting(&world, &fair(&theirs)).await;
+        sleep(ms(10)).await;
+        world.lose_next_reply(way);
+        held.release().await.unwrap();
+        // The release has been sent again by now, and the next sign of life is far.
+        let released = Instant::now();
+        let guard = granted(first).await;
+        let waited = released.elapsed();
+        assert!(waited < ms(20), "{way:?}: {waited:?}");
+        guard.release().await.unwrap();
+        granted(second).await.release().await.unwrap();
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_inside_a_client_needs_no_message() {
+    let (world, ours, theirs) = warm().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let next = waiting(&world, &fair(&ours)).await;
+    let leaves = waiting(&world, &fair(&ours)).await;
+    let last = waiting(&world, &fair(&ours)).await;
+    let far = waiting(&world, &fair(&theirs)).await;
+    sleep(ms(10)).await;
+    world.as_engine().faults().lose_messages(2);
+    let before = world.scripts_run();
+    held.release().await.unwrap();
+    let guard = granted(next).await;
+    assert_eq!(world.scripts_run() - before, 1, "the release is all");
+    // From the reply of a departure, too: this one was granted and does not take it.
+    leaves.abort();
+    guard.release().await.unwrap();
+    let started = Instant::now();
+    let guard = granted(last).await;
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    // The message to another client is the first that is lost.
+    guard.release().await.unwrap();
+    granted(far).await.release().await.unwrap();
+    assert!(started.elapsed() > ms(100));
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_departure_whose_reply_is_lost_is_final() {
     for way in LostReply::WAYS {
         let (world, ours, theirs) = warm().await;
@@ -105,11 +153,12 @@ async fn a_lost_grant_is_found_by_the_next_sign_of_life() {
     let (world, ours, theirs) = warm().await;
     for _ in 0..5 {
         let held = fair(&ours).acquire().await.unwrap();
-        // The one that asks for its process is not the one whose grant is lost.
         let first = waiting(&world, &fair(&theirs)).await;
+        let between = waiting(&world, &fair(&ours)).await;
         let second = waiting(&world, &fair(&theirs)).await;
         held.release().await.unwrap();
-        let guard = granted(first).await;
+        granted(first).await.release().await.unwrap();
+        let guard = granted(between).await;
         let third = waiting(&world, &fair(&theirs)).await;
         world.as_engine().faults().lose_messages(1);
         let started = Instant::now();

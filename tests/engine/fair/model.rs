@@ -22,7 +22,7 @@ enum Step {
     Leave(usize),
     /// Somebody frees the lock from under its holder.
     Force(usize),
-    /// The next grant's message is lost.
+    /// The holder releases one count; if its client is not that of the next, the message of the grant is lost.
     LoseMessage,
     /// Time passes.
     Pass(u64),
@@ -226,10 +226,12 @@ impl Subject {
                 assert!(released.is_err());
             }
             Step::LoseMessage => {
-                if !model.queue.is_empty() {
-                    self.world.as_engine().faults().lose_messages(1);
-                    self.lost = true;
-                    let Some((id, _)) = model.holder else { return };
+                if let (Some(next), Some((id, _))) = (model.queue.front(), model.holder) {
+                    // In one client the reply to the release is the grant.
+                    if self.client_of[next] != self.client_of[&id] {
+                        self.world.as_engine().faults().lose_messages(1);
+                        self.lost = true;
+                    }
                     self.inner.clear();
                     self.take(id).release().await.unwrap();
                     model.succeed();

@@ -260,7 +260,17 @@ async fn ask(
         from: other.and_then(|it| it.from.as_ref()),
         ..limit.request(&debt.owner, manner.terms.first_asked())
     };
-    let answer = core.call(Path::Direct, &sync.acquire(&request)).await;
+    let with_release =
+        request.waits && !request.queued && manner.other.is_none() && entry.may_release(&**sync);
+    let answered = match with_release {
+        // Boxed: rare.
+        true => Box::pin(entry.ask_with_release(debt, limit, request.lease)).await,
+        false => None,
+    };
+    let answer = match answered {
+        Some(answer) => answer,
+        None => core.call(Path::Direct, &sync.acquire(&request)).await,
+    };
     if let Some(now) = answer.as_ref().ok().and_then(now_of) {
         core.observe(sync.name(), now, sent);
     }

@@ -10,11 +10,11 @@
 use std::sync::Arc;
 
 use super::hand_off::hand_off;
-use super::sweep::{Leftover, is_divided, persist, tend_later, tend_soon};
+use super::sweep::{Leftover, is_divided, persist, served, tend_soon};
 use crate::description::{Sharing, Tenure, code_of};
 use crate::error::{LostReason, ReleaseError};
 use crate::hold::state::HoldState;
-use crate::waiting::End;
+use crate::waiting::{End, Piggyback};
 use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 
 /// The reply to a release whose owner holds nothing.
@@ -70,7 +70,10 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     let outcome = match successor.flatten() {
         // Boxed: large, and most releases have none.
         Some(successor) => Box::pin(hand_off(state, successor, path)).await,
-        None => publicly(state, path, Freed::No).await,
+        None => match passes_on.then(|| state.entry.piggyback(state)).flatten() {
+            Some(asks) => Box::pin(with_request(state, path, asks)).await,
+            None => publicly(state, path, Freed::No).await,
+        },
     };
     sweep_unanswered(state, sent);
     outcome
@@ -121,8 +124,50 @@ pub(super) async fn publicly(
         Err(failure) if is_divided(&failure) => Box::pin(divided(state, path, &call, until)).await,
         done => done,
     };
+    released(state, before, done)
+}
+
+/// Releases, and makes the first request of a waiter of this process, in one script.
+async fn with_request(
+    state: &Arc<HoldState>,
+    path: Path,
+    asks: Piggyback,
+) -> Result<(), ReleaseError> {
+    let core = &state.core;
+    let Some(call) = asks.call(&state.owner) else {
+        asks.answered(None);
+        return publicly(state, path, Freed::No).await;
+    };
+    match core.call(path, &call).await {
+        Ok(Reply::Array(replies)) if replies.len() == 2 => {
+            let mut replies = replies.into_iter();
+            let (first, second) = (replies.next(), replies.next());
+            core.tell(|sink| sink.released(state.sync.kind().name()));
+            // First: a task that is woken last runs next where this one runs, and that should be the next holder.
+            asks.answered(second.filter(|it| *it != Reply::Nil).map(Ok));
+            released(state, Freed::No, Ok((first.unwrap_or(Reply::Nil), false)))
+        }
+        failed => {
+            // R1, P6: a plain release is right whether this one has run or not. Only if it may have run is anything owed to the waiter.
+            let unanswered = match failed {
+                Err(failure @ Failure::Unanswered(_)) => Some(Err(failure)),
+                _ => None,
+            };
+            asks.answered(unanswered);
+            publicly(state, path, Freed::Perhaps).await
+        }
+    }
+}
+
+/// Draws the consequences of the end of a release: its reply, and whether it was sent again.
+fn released(
+    state: &Arc<HoldState>,
+    before: Freed,
+    done: Result<(Reply, bool), Failure>,
+) -> Result<(), ReleaseError> {
+    let core = &state.core;
     if let Ok((reply, _)) = &done {
-        tend_later(core, &state.sync, reply);
+        served(core, &state.sync, reply);
     }
     let takes_permits = matches!(state.sync.sharing(), Sharing::Permits(_));
     let done = done.map(|(reply, resent)| (code_of(&reply), left_in(&reply), resent));

@@ -284,7 +284,7 @@ async fn sweep(
     let sent = core.clock.now();
     let first = persist(&core, Path::Background, &call, hopeless, false).await;
     if let Ok((reply, _)) = &first {
-        tend_later(&core, &sync, reply);
+        served(&core, &sync, reply);
         // Nobody may wait for it any more.
         if sent >= until {
             done.and_then(|done| done.send(()).ok());
@@ -328,6 +328,17 @@ pub(super) async fn persist(
         }
         core.recover(until).await;
     }
+}
+
+/// Draws the consequences of the reply to a release for those who wait in a queue that the server keeps: a grant to one of this process,
+/// and the time at which nobody else may be left to tend it.
+pub(super) fn served(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
+    if let (Some(_), [_, Reply::Bulk(grant), ..]) = (sync.server_queue(), rest_of(reply))
+        && !grant.is_empty()
+    {
+        core.entries.granted(core, &**sync, grant);
+    }
+    tend_later(core, sync, reply);
 }
 
 /// Tends a queue that the server keeps, once `reply` says that this will be due: no waiter of any process may be left to do it.

@@ -166,8 +166,9 @@ impl LockEntry {
                     next: None,
                 };
                 let hold = Hold::begin(&core, sync, &entry, grant);
-                if waiter.sync.line().is_some() {
-                    queue.holder = hold.weak();
+                let in_line = sync.line().is_some();
+                queue.holder = hold.weak();
+                if in_line {
                     queue.handed = 0;
                     queue.again = 0;
                     queue.head_look = None;

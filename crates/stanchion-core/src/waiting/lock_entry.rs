@@ -189,13 +189,24 @@ impl LockEntries {
         places
     }
 
-    /// Lets the first waiter for the name of `sync` ask, if there is one.
-    pub(crate) fn ask_again(&self, sync: &dyn Synchronizer) {
+    /// The queue for the name of `sync`, if there is one.
+    fn of(&self, sync: &dyn Synchronizer) -> Option<Arc<LockEntry>> {
         let entry = self.table.get(&Subject::named(sync, sync.name()));
         // Outside the shard: wakers may run foreign code.
-        let entry = entry.map(|entry| Arc::clone(&entry));
-        if let Some(entry) = entry {
+        entry.map(|entry| Arc::clone(&entry))
+    }
+
+    /// Lets the first waiter for the name of `sync` ask, if there is one.
+    pub(crate) fn ask_again(&self, sync: &dyn Synchronizer) {
+        if let Some(entry) = self.of(sync) {
             entry.ask_again(Reason::Anew);
+        }
+    }
+
+    /// Handles a grant in a reply as one by message. Nobody may wait any more: then its sweep follows (P3).
+    pub(crate) fn granted(&self, core: &Core, sync: &dyn Synchronizer, grant: &[u8]) {
+        if let Some(entry) = self.of(sync) {
+            entry.woken(core.clock.now(), &Ear::Queue, grant);
         }
     }
 
@@ -534,7 +545,7 @@ impl LockEntry {
         let mut queue = self.queue();
         let sharing = hold.sharing();
         // Beside a reader or a permit there may be room, so these keep nobody from asking.
-        if sharing == Sharing::Exclusive {
+        if sharing.has_one_holder() {
             queue.holder = hold.weak();
         }
         // P8: 0, because it is not known who had joined when a visitor asked, so nobody is told what it saw.
@@ -590,13 +601,14 @@ impl LockEntry {
             // The server has told of it, so this process has its whole turn of hand-offs again.
             queue.handed = 0;
         }
+        // By identity: a late end of an old hold must not free the queue of its successor.
+        if std::ptr::eq(queue.holder.as_ptr(), hold) {
+            queue.holder = Weak::new();
+        }
         let wakers = match (hold.sync.sharing(), end) {
             (_, End::Left(free)) => queue.admit(Room::For(free)),
             (Sharing::Exclusive, _) => {
-                // By identity: a late end of an old hold must not free the queue of its successor.
-                if std::ptr::eq(queue.holder.as_ptr(), hold) {
-                    queue.holder = Weak::new();
-                } else if queue.has_live_holder() {
+                if queue.has_live_holder() {
                     // Invariant 4: what was forsaken is dropped after the queue is unlocked.
                     drop(queue);
                     return;
@@ -625,6 +637,8 @@ impl LockEntry {
             {
                 queue.admit(Room::Unknown)
             }
+            // The reply to a release without an answer may have been a grant to one of these (P4).
+            (Sharing::Queued, End::Unknown) => queue.admit(Room::Unknown),
             // Nobody holds an event, and where the server keeps the queue the release itself grants to the next.
             _ => Wakers::default(),
         };

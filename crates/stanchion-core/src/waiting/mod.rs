@@ -2,7 +2,8 @@
 //!
 //! `lock_entry` is a queue with its poll timer, `queue` decides which of its waiters ask the server, `permits` which of those for permits,
 //! `ticket` is one waiter's place, `facts` tells them what ends their waits, `successor` hands a hold to one of them, `line` is the place of
-//! this process in a line that the server keeps, `server_queue` sends heartbeats for queues that the server keeps, `subscriptions` turns
+//! this process in a line that the server keeps, `server_queue` sends heartbeats for queues that the server keeps, `piggyback` lets a
+//! waiter ask in the script that releases, `subscriptions` turns
 //! messages into wakes, and `survey` looks at all that wait.
 //!
 //! # Lock order
@@ -32,6 +33,7 @@ mod facts;
 mod line;
 mod lock_entry;
 mod permits;
+mod piggyback;
 mod queue;
 mod server_queue;
 mod subscriptions;
@@ -40,6 +42,7 @@ mod survey;
 mod ticket;
 
 pub(crate) use lock_entry::{End, LockEntries, LockEntry};
+pub(crate) use piggyback::Piggyback;
 pub(crate) use queue::Turn;
 pub(crate) use subscriptions::Subscriptions;
 pub(crate) use successor::Successor;

@@ -9,12 +9,13 @@
 //!
 //! Long: the rules of one queue, which hold only together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
 use super::permits::PASSED;
+use super::piggyback::Piggyback;
 use super::ticket::Stay;
 use crate::description::{Sharing, Synchronizer};
 use crate::hint::Hint;
@@ -105,8 +106,8 @@ pub(super) struct Queue {
     /// The most permits (1 for locks) that a wake announced while nobody could be told, because a waiter was asking or being
     /// handed a hold (invariant 2). The next refusal takes it and wakes for it.
     pub(super) again: u32,
-    /// The exclusive holder, if it is of this process. Weak: the queue must not keep a hold alive. Waiters do not ask while it
-    /// holds; its end calls `LockEntry::freed`.
+    /// The one holder, if it is of this process. Weak: the queue must not keep a hold alive. Waiters do not ask while it
+    /// holds, unless the server keeps the queue; its end calls `LockEntry::freed`.
     pub(super) holder: Weak<HoldState>,
     /// The number of hand-offs since the last release or grant.
     pub(super) handed: u32,
@@ -138,6 +139,8 @@ pub(super) struct Queue {
     pub(super) refused: u32,
     /// The places of waiters in a queue that the server keeps, to find the one that a grant names.
     pub(super) by_owner: HashMap<WireOwner, u64>,
+    /// The first requests of waiters in a queue that the server keeps, which a release may make. Each is here for one turn of its task.
+    pub(super) piggybacks: VecDeque<Piggyback>,
     /// The time at which all waiters of a queue that the server keeps ask again.
     pub(super) restamp: Moment,
     /// True while a heartbeat is under way. At most one is, so a slow server does not collect them.

@@ -325,7 +325,7 @@ impl Ticket {
         };
         let mut queue = self.entry.queue();
         let sharing = self.applicant.sync.sharing();
-        if sharing == Sharing::Exclusive {
+        if sharing.has_one_holder() {
             queue.holder = hold.weak();
         }
         let removed = queue.remove(place);

@@ -1,0 +1,95 @@
+//! First requests that go with a release: a waiter that comes while its process holds asks in the script that releases.
+//!
+//! Tasks that take turns release and acquire again at the same moment, and where the server keeps the queue each of the two is a
+//! request. So a newcomer lets the tasks that are ready run once before it asks. If the holder is among them and releases, its script asks
+//! for the newcomer, too.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::lock_entry::LockEntry;
+use super::queue::Queue;
+use crate::description::{Request, Synchronizer};
+use crate::hold::state::HoldState;
+use crate::hold::sweep::Debt;
+use crate::lease::Lease;
+use crate::shared::Limit;
+use crate::wire_owner::WireOwner;
+use stanchion_transport::{Call, Failure, Outage, Reply};
+
+/// The first request of a waiter, until it is sent.
+#[derive(Debug)]
+pub(crate) struct Piggyback {
+    sync: Arc<dyn Synchronizer>,
+    owner: WireOwner,
+    lease: Lease,
+    limit: Limit,
+    answer: oneshot::Sender<Option<Result<Reply, Failure>>>,
+}
+
+impl Piggyback {
+    /// The script that releases for `from`, and makes this request. Its reply is the two replies.
+    pub(crate) fn call(&self, from: &WireOwner) -> Option<Call> {
+        let to = Request {
+            waits: true,
+            ..self.limit.request(&self.owner, self.lease)
+        };
+        Some(self.sync.server_queue()?.release_and_acquire(from, &to))
+    }
+
+    /// Ends it. `None`: it was not made, and the waiter asks for itself.
+    pub(crate) fn answered(self, answer: Option<Result<Reply, Failure>>) {
+        // Its waiter is gone with its runtime, and nobody can be told.
+        let _: Result<(), _> = self.answer.send(answer);
+    }
+}
+
+impl LockEntry {
+    /// Returns whether the holder may be of this process, so that its release may make the request of a newcomer for `sync`, which asks.
+    pub(crate) fn may_release(&self, sync: &dyn Synchronizer) -> bool {
+        // Another that asks may have been granted, and not have read its reply.
+        let may = |queue: &Queue| queue.asking > 1 || queue.has_live_holder();
+        sync.server_queue().is_some() && may(&self.queue())
+    }
+
+    /// Makes the first request of `debt` with the release of the holder, if there is one in this turn of the tasks. `None`: it was not made.
+    pub(crate) async fn ask_with_release(
+        &self,
+        debt: &Debt,
+        limit: Limit,
+        lease: Lease,
+    ) -> Option<Result<Reply, Failure>> {
+        let (answer, answered) = oneshot::channel();
+        self.queue().piggybacks.push_back(Piggyback {
+            sync: Arc::clone(&debt.sync),
+            owner: debt.owner.clone(),
+            lease,
+            limit,
+            answer,
+        });
+        tokio::task::yield_now().await;
+        if self.take_piggyback(|it| it.owner == debt.owner).is_some() {
+            return None;
+        }
+        let cut_off = |_| {
+            // P3: the release ended without an answer, so this may have been executed.
+            let detail = "the release that it went with was dropped".into();
+            Some(Err(Failure::Unanswered(Outage::Unanswered { detail })))
+        };
+        answered.await.unwrap_or_else(cut_off)
+    }
+
+    /// Takes a request that can go with the release of `hold`.
+    pub(crate) fn piggyback(&self, hold: &HoldState) -> Option<Piggyback> {
+        hold.sync.server_queue()?;
+        // P2: the tokens of both come from one counter. One whose waiter is gone is not made: nobody would undo it.
+        self.take_piggyback(|it| it.sync.fence() == hold.sync.fence() && !it.answer.is_closed())
+    }
+
+    fn take_piggyback(&self, fits: impl Fn(&Piggyback) -> bool) -> Option<Piggyback> {
+        let mut queue = self.queue();
+        let at = queue.piggybacks.iter().position(fits)?;
+        queue.piggybacks.remove(at)
+    }
+}

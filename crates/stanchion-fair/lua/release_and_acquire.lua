@@ -1,0 +1,24 @@
+-- fair/release_and_acquire
+-- Free the lock for one owner, and acquire as another owner of the same client, which waits: a release and an acquire in one.
+--
+-- KEYS[1]  lock      hash    owner -> hold count
+-- KEYS[2]  queue     list    owners in order of arrival
+-- KEYS[3]  timeouts  zset    owner -> deadline
+-- KEYS[4]  waiters   zset    owner -> arrival, us: those that a script may grant to
+-- KEYS[5]  heard     zset    client uuid -> last heartbeat, server ms
+-- KEYS[6]  fence     string  the last fencing token; the lock's own key again: mint none
+-- ARGV[1]  channel
+-- ARGV[2]  publish   PUBLISH or SPUBLISH
+-- ARGV[3]  wait      milliseconds
+-- ARGV[4]  from      the owner that releases its last hold
+-- ARGV[5]  owner     the owner that acquires for the first time
+-- ARGV[6]  lease     milliseconds
+-- ARGV[7]  not_after server time in microseconds; later the script does not acquire. It releases at any time
+--
+-- Returns  { as a release, as an acquire }; the second is nil where it failed, and the owner has to ask for itself
+-- Replay   as both: the second run finds nothing to release, and grants again or keeps the one place (P6)
+-- Wakes    as both
+-- Cost     O(log n) for n waiters
+local call = redis.call
+-- HDEL tests, decides and deletes in one, and passes at maxmemory (R8).
+local found = call('HDEL', KEYS[1], ARGV[4]) == 1

@@ -1,0 +1,274 @@
+//! A release that acquires for another waiter of its client, in one script.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use futures_util::poll;
+use stanchion::Fencing;
+use stanchion_tests::LostReply;
+
+use super::*;
+
+type Acquire = Pin<Box<dyn Future<Output = Result<FairLockGuard, AcquireError>> + Send>>;
+
+/// An acquire that is about to ask, and lets the holder go first.
+async fn about_to_ask(lock: FairLock) -> Acquire {
+    let mut acquire: Acquire = Box::pin(async move { lock.acquire().await });
+    assert!(poll!(&mut acquire).is_pending());
+    acquire
+}
+
+/// A world whose server knows the script.
+async fn ready() -> (World, Client, Client) {
+    let (world, ours, theirs) = slow().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let next = about_to_ask(fair(&ours)).await;
+    held.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+    (world, ours, theirs)
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_take_turns_cost_a_command_each() {
+    for tasks in [2, 3, 16] {
+        let (world, ours, _theirs) = ready().await;
+        let before = world.scripts_run();
+        let turns: u64 = 40;
+        let running: Vec<_> = (0..tasks)
+            .map(|_| {
+                let lock = fair(&ours);
+                tokio::spawn(async move {
+                    for _ in 0..turns {
+                        lock.acquire().await.unwrap().release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in running {
+            task.await.unwrap();
+        }
+        let (cost, grants) = (world.scripts_run() - before, turns * tasks);
+        // The first acquire of each has nobody who releases, the last release nobody who acquires; and a few signs of life.
+        assert!(cost <= grants + 2 * tasks + 16, "{cost} for {grants}");
+        world.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_stands_behind_those_who_wait() {
+    let (world, ours, theirs) = ready().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let first = waiting(&world, &fair(&theirs)).await;
+    let second = waiting(&world, &fair(&ours)).await;
+    let before = world.scripts_run();
+    let third = about_to_ask(fair(&ours)).await;
+    held.release().await.unwrap();
+    let third = tokio::spawn(third);
+    let guard = granted(first).await;
+    assert_eq!(world.scripts_run() - before, 1);
+    assert_eq!(queued(&world), 2);
+    guard.release().await.unwrap();
+    granted(second).await.release().await.unwrap();
+    third.await.unwrap().unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn alone_it_is_granted_in_the_reply() {
+    let (world, ours, _theirs) = ready().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let before = world.scripts_run();
+    let next = about_to_ask(fair(&ours)).await;
+    let last = held.fencing_token();
+    held.release().await.unwrap();
+    let guard = next.await.unwrap();
+    assert_eq!(world.scripts_run() - before, 1);
+    // A lease of its own, not the short one of a grant by message.
+    assert!(guard.remaining() > Duration::from_secs(29));
+    assert!(guard.fencing_token() > last, "P2");
+    guard.release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_lost_holds_once() {
+    for way in LostReply::WAYS {
+        for others in [0, 1] {
+            let (world, ours, theirs) = ready().await;
+            let held = fair(&ours).acquire().await.unwrap();
+            let mut first = Vec::new();
+            for _ in 0..others {
+                first.push(waiting(&world, &fair(&theirs)).await);
+            }
+            let next = about_to_ask(fair(&ours)).await;
+            world.lose_next_reply(way);
+            let releasing = tokio::spawn(held.release());
+            let next = tokio::spawn(next);
+            for waiter in first {
+                granted(waiter).await.release().await.unwrap();
+            }
+            let guard = next.await.unwrap().unwrap();
+            releasing.await.unwrap().unwrap();
+            assert!(guard.is_held());
+            assert_eq!(queued(&world), 0);
+            guard.release().await.unwrap();
+            world.at_rest().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_anywhere_it_leaves_nothing() {
+    for others in [0, 1] {
+        let (world, ours, theirs) = ready().await;
+        for_each_await_point(async |polls| {
+            let held = fair(&ours).acquire().await.unwrap();
+            let mut waiters = Vec::new();
+            for _ in 0..others {
+                waiters.push(waiting(&world, &fair(&theirs)).await);
+            }
+            let lock = fair(&ours);
+            let doomed =
+                tokio::spawn(async move { cancel_after(lock.acquire(), polls).await.is_some() });
+            tokio::task::yield_now().await;
+            held.release().await.unwrap();
+            all_served(waiters).await;
+            let done = doomed.await.unwrap();
+            world.at_rest().await;
+            let started = Instant::now();
+            let guard = fair(&theirs).acquire().await.unwrap();
+            assert!(started.elapsed() < ms(100), "after {polls} polls");
+            guard.release().await.unwrap();
+            assert_eq!(ours.waiters(), 0, "after {polls} polls");
+            done
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_dropped_anywhere_serves_it() {
+    let (world, ours, theirs) = ready().await;
+    for_each_await_point(async |polls| {
+        let held = fair(&ours).acquire().await.unwrap();
+        let first = waiting(&world, &fair(&theirs)).await;
+        let next = about_to_ask(fair(&ours)).await;
+        let done = cancel_after(held.release(), polls).await.is_some();
+        let next = tokio::spawn(next);
+        granted(first).await.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        world.at_rest().await;
+        done
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_counter_is_left_alone() {
+    let (world, ours, _theirs) = ready().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let minted = held.fencing_token();
+    let before = world.scripts_run();
+    let next = about_to_ask(fair(&ours).with_fencing(Fencing::Off)).await;
+    held.release().await.unwrap();
+    let guard = next.await.unwrap();
+    // P2: it asked for itself, since the script of the holder would have minted for it.
+    assert_eq!(world.scripts_run() - before, 2);
+    assert_eq!(guard.fencing_token(), None);
+    guard.release().await.unwrap();
+    assert_eq!(fair(&ours).status().await.unwrap().last_token, minted);
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_shuts_down_asks_for_nobody() {
+    let (world, ours, theirs) = ready().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let next = about_to_ask(fair(&ours)).await;
+    let mut closing = Box::pin(ours.shutdown(Duration::from_secs(1)));
+    assert!(poll!(&mut closing).is_pending());
+    held.release().await.unwrap();
+    assert_eq!(world.admin(&["EXISTS", "job"]), "0");
+    assert!(matches!(next.await, Err(AcquireError::Shutdown { .. })));
+    let _report = closing.await;
+    fair(&theirs)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_gone_is_told_so() {
+    let (world, ours, _theirs) = ready().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let _ = world.admin(&["DEL", "job"]);
+    let next = about_to_ask(fair(&ours)).await;
+    assert!(matches!(held.release().await, Err(ReleaseError::Lost(_))));
+    next.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_that_may_not_be_queued_hears_the_reason() {
+    let (world, ours, theirs) = ready().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let first = waiting(&world, &fair(&theirs)).await;
+    let next = about_to_ask(fair(&ours)).await;
+    // The queue was overwritten meanwhile.
+    let _ = world.admin(&["SET", QUEUE, "x"]);
+    held.release().await.unwrap();
+    let refused = next.await;
+    assert!(
+        matches!(&refused, Err(AcquireError::Rejected { .. })),
+        "{refused:?}"
+    );
+    let _ = world.admin(&["DEL", QUEUE]);
+    granted(first).await.release().await.unwrap();
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_script_that_runs_late_takes_nothing() {
+    let (world, ours, _theirs) = ready().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let next = about_to_ask(fair(&ours)).await;
+    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    // The release first.
+    let releasing = tokio::spawn(held.release());
+    let guard = tokio::spawn(next).await.unwrap().unwrap();
+    releasing.await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    world.as_engine().faults().deliver();
+    sleep(ms(100)).await;
+    assert_eq!(world.admin(&["EXISTS", "job", QUEUE]), "0");
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_script_without_an_answer_may_do_later_is_undone() {
+    let (world, ours, _theirs) = ready().await;
+    let held = fair(&ours).acquire().await.unwrap();
+    let next = about_to_ask(fair(&ours)).await;
+    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    let releasing = tokio::spawn(held.release());
+    // Both ask again on a new connection. The request may run for twice as long as an answer may take.
+    let guard = tokio::spawn(next).await.unwrap().unwrap();
+    releasing.await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    // After the first sweep, and before the last.
+    sleep(ms(100)).await;
+    world.as_engine().faults().deliver();
+    eventually("it has run in time", || {
+        world.admin(&["EXISTS", "job"]) == "1"
+    })
+    .await;
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.admin(&["EXISTS", "job", QUEUE]), "0", "P3");
+    world.at_rest().await;
+}
