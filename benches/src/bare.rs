@@ -26,7 +26,8 @@ macro_rules! of_fair {
     };
 }
 const FAIR_ACQUIRE: &str = stanchion_core::minting!(of_fair!("acquire", "stand", "after_acquire"));
-const FAIR_RELEASE: &str = of_fair!("release", "after_release");
+const FAIR_RELEASE_AND_ACQUIRE: &str =
+    of_fair!("release_and_acquire", "stand", "after_release_and_acquire");
 pub(crate) const MINIMAL_ACQUIRE: &str = include_str!("../lua/minimal_acquire.lua");
 pub(crate) const MINIMAL_RELEASE: &str = include_str!("../lua/minimal_release.lua");
 pub(crate) const REDISSON_ACQUIRE: &str = include_str!("../lua/redisson_acquire.lua");
@@ -206,17 +207,21 @@ impl Bare {
     }
 }
 
-/// Two owners that pass a fair lock to and fro: each releases, and stands in the queue again at once.
+/// Owners of one process that take turns at a fair lock: each release acquires for the one that released before.
 #[derive(Clone, Debug)]
 pub(crate) struct BareFair {
     connection: MultiplexedConnection,
-    /// Release and acquire of each.
-    owners: [Pair; 2],
+    /// One turn of each.
+    turns: Vec<Invocation>,
 }
 
 impl BareFair {
-    /// The first holds, and the second waits.
-    pub(crate) async fn new(connection: &MultiplexedConnection, name: &str) -> Result<Self> {
+    /// The first holds, the others wait, except the last, which is about to.
+    pub(crate) async fn new(
+        connection: &MultiplexedConnection,
+        name: &str,
+        owners: usize,
+    ) -> Result<Self> {
         let keys = [
             name.to_owned(),
             format!("redisson_lock_queue:{{{name}}}"),
@@ -227,43 +232,41 @@ impl BareFair {
         ];
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let channel = channel(name);
-        let of = |owner| {
-            let common = [&*channel, "PUBLISH", "300000", owner];
-            let acquire = [&common[..], &[LEASE, NOT_AFTER, "new"]].concat();
-            let release = [&common[..], &["1", LEASE]].concat();
-            Pair {
-                acquire: Invocation::new(FAIR_ACQUIRE, &keys, &acquire),
-                release: Invocation::new(FAIR_RELEASE, &keys, &release),
-            }
-        };
+        let common = [&*channel, "PUBLISH", "300000"];
+        let owner = |nth: usize| format!("{}:{nth}", &OWNER[..36]);
         let mut fair = Self {
             connection: connection.clone(),
-            owners: [of(OWNER), of(NEXT)],
+            turns: Vec::new(),
         };
-        for pair in &fair.owners {
-            pair.load(&mut fair.connection).await?;
-            let asked: Value = pair
-                .acquire
-                .command()
-                .query_async(&mut fair.connection)
-                .await?;
+        for nth in 0..owners {
+            let (from, to) = (owner(nth), owner((nth + owners - 1) % owners));
+            let args = [&common[..], &[&from, &to, LEASE, NOT_AFTER]].concat();
+            let turn = Invocation::new(FAIR_RELEASE_AND_ACQUIRE, &keys, &args);
+            turn.load(&mut fair.connection).await?;
+            fair.turns.push(turn);
+        }
+        for nth in 0..owners - 1 {
+            let owner = owner(nth);
+            let args = [&common[..], &[&owner, LEASE, NOT_AFTER, "new"]].concat();
+            let acquire = Invocation::new(FAIR_ACQUIRE, &keys, &args);
+            acquire.load(&mut fair.connection).await?;
+            let asked: Value = acquire.command().query_async(&mut fair.connection).await?;
             drop(asked);
         }
         Ok(fair)
     }
+
+    pub(crate) const fn owners(&self) -> usize {
+        self.turns.len()
+    }
 }
 
 impl Contender for BareFair {
-    /// Two hand-offs.
+    /// A hand-off of each owner.
     async fn cycle(&mut self) -> Result<()> {
-        for pair in &self.owners {
-            let (release, acquire) = (pair.release.command(), pair.acquire.command());
-            let mut other = self.connection.clone();
-            let (released, asked): (Value, Value) = tokio::try_join!(
-                release.query_async(&mut self.connection),
-                acquire.query_async(&mut other)
-            )?;
-            drop((released, asked));
+        for turn in &self.turns {
+            let turn: Value = turn.command().query_async(&mut self.connection).await?;
+            drop(turn);
         }
         Ok(())
     }

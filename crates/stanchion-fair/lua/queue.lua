@@ -117,20 +117,20 @@ end
 -- `free`: the lock is known to be free. Returns the ms until a free lock needs another look (-1: it needs none), and the number of
 -- subscribers notified.
 local function settle(me, lease, free)
+  local head = call('LINDEX', queue, 0)
   -- A Redisson client that purges a stanchion waiter leaves it in `waiters` (F8).
   local oldest = call('ZRANGE', waiters, 0, 0)[1]
-  if oldest and not call('ZSCORE', timeouts, oldest) then call('ZREM', waiters, oldest) end
+  if oldest and oldest ~= head and not call('ZSCORE', timeouts, oldest) then call('ZREM', waiters, oldest) end
 
   left = free and -2 or call('PTTL', lock)
   local dead = {}
   for _ = 1, sweep do
-    local head = call('LINDEX', queue, 0)
     if not head then
       call('DEL', timeouts, waiters, heard)
       return -1, 0
     end
     free = left == -2
-    if call('ZSCORE', waiters, head) then
+    if head == oldest or call('ZSCORE', waiters, head) then
       local client = process(head)
       if not dead[client] then
         local silent, unexcused = silence(client)
@@ -162,6 +162,7 @@ local function settle(me, lease, free)
       end
     end
     drop_head(head)
+    head = call('LINDEX', queue, 0)
   end
   return left == -2 and 0 or -1, 0
 end
