@@ -84,11 +84,14 @@ async fn is_warned_of_once_for_a_name() {
         assert_eq!(warnings.taken(), [""; 0]);
         drop(held);
 
-        // Within a beat where no queue of this process knows the holder.
         let fair = FairLock::new(&client, "tickets").unwrap();
         let _held = fair.acquire().await.unwrap();
-        short(fair.acquire()).await;
+        assert!(fair.acquire_timeout(at_once).await.is_err());
         assert_eq!(warnings.taken().len(), 1);
+        short(fair.acquire()).await;
+        assert_eq!(warnings.taken(), [""; 0]);
+
+        // Within a beat where no queue of this process knows the holder.
         let prices = RwLock::new(&client, "prices").unwrap();
         let _reads = prices.read().await.unwrap();
         short(prices.write()).await;
