@@ -1,7 +1,7 @@
 //! The options of one acquire.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::actor::ActorId;
@@ -106,6 +106,14 @@ impl AcquireOptions {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The defaults, by reference.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn none() -> &'static Self {
+        static NONE: LazyLock<AcquireOptions> = LazyLock::new(AcquireOptions::default);
+        &NONE
     }
 
     /// Acquires as `owner`, and so re-enters what it holds already.

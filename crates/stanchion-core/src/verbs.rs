@@ -41,7 +41,9 @@ macro_rules! define_verbs {
             pub fn acquire(
                 &self,
             ) -> impl ::std::future::Future<Output = Result<$guard, $crate::AcquireError>> + Send + 'static {
-                self.acquire_with($crate::AcquireOptions::new())
+                let part = $crate::Lockable::part(self);
+                // By reference: every waiter would carry the options.
+                async move { part.acquire($crate::AcquireOptions::none()).await.map($guard::new) }
             }
 
             /// Waits for at most `timeout`. Zero asks the server once.

@@ -6,6 +6,7 @@ local function stand(owner, lease, not_after, place)
   read_holder()
   local in_queue = call('LLEN', queue)
   local ours = call('ZCARD', waiters)
+  local queued = call('ZSCORE', timeouts, owner)
   local alone = in_queue <= ours
 
   if holder == owner then
@@ -26,10 +27,10 @@ local function stand(owner, lease, not_after, place)
   end
 
   -- Nobody is ahead: also of a newcomer in whose script another owner has released.
-  if not holder and in_queue == 0 and ours == 0 then return grant(owner, lease) end
+  if not holder and in_queue == 0 and not queued then return grant(owner, lease) end
 
   -- F7: time for every Redisson waiter that may be ahead. Never added to another deadline, and set again by each request.
-  local queued = call('ZADD', timeouts, now + (math.max(0, in_queue - ours) + 2) * wait, owner) == 0
+  call('ZADD', timeouts, now + (math.max(0, in_queue - ours) + 2) * wait, owner)
   if not queued then call('RPUSH', queue, owner) end
   call('ZADD', waiters, 'NX', us, owner)
 

@@ -260,16 +260,13 @@ async fn ask(
         from: other.and_then(|it| it.from.as_ref()),
         ..limit.request(&debt.owner, manner.terms.first_asked())
     };
-    let with_release =
-        request.waits && !request.queued && manner.other.is_none() && entry.may_release(&**sync);
-    let answered = match with_release {
+    let call = sync.acquire(&request);
+    let is_newcomer = request.waits && !request.queued && manner.other.is_none();
+    let answer = if is_newcomer && entry.may_release(&**sync) {
         // Boxed: rare.
-        true => Box::pin(entry.ask_with_release(debt, limit, request.lease)).await,
-        false => None,
-    };
-    let answer = match answered {
-        Some(answer) => answer,
-        None => core.call(Path::Direct, &sync.acquire(&request)).await,
+        Box::pin(entry.ask_with_release(debt, limit, request.lease, &call)).await
+    } else {
+        core.call(Path::Direct, &call).await
     };
     if let Some(now) = answer.as_ref().ok().and_then(now_of) {
         core.observe(sync.name(), now, sent);

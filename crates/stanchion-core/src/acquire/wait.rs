@@ -43,154 +43,165 @@ pub(super) struct Begun {
 }
 
 /// The loop of an acquire that waits.
-pub(super) async fn wait(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async fn keeps its arguments twice, and every waiter carries this future"
+)]
+pub(super) fn wait(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
     terms: &HoldTerms,
     started: Moment,
     deadline: Moment,
     seat: Option<&Seat>,
-    Wishes {
-        mut on_queued,
-        mut watch,
-        begun,
-    }: Wishes<'_>,
-) -> Result<Hold, AcquireError> {
-    let mut in_line = None;
-    // Even with no time left it asks once, unless a local holder is known.
-    let patience = deadline.max(started + FIRST_ASK);
-    // A first request that is sent at once follows no wake.
-    let mut waited = false;
-    let (mut asking, mut ticket) = match begun {
-        Some(begun) => (begun.asking, begun.ticket),
-        None => {
-            let manner = Manner {
-                terms: *terms,
-                began: started,
-                // With no time left it asks as a try, which leaves no place in a queue.
-                waits: deadline > started,
-                other: None,
-            };
-            let asking = Asking::new(core, sync, manner);
-            let stay = asking.stay(deadline);
-            let ticket = LockEntries::join(core, asking.applicant(), stay, terms);
-            (asking, ticket)
-        }
-    };
-    let mut looked = false;
-    loop {
-        asking.handled();
-        if ticket.must_wait() {
-            // Its first request may be far off, so no refusal will subscribe it. A message must reach it before (P4).
-            core.subscriptions.want(ticket.entry());
-            waited = true;
-            on_queued.take().into_iter().for_each(OnQueued::call);
-            // From here on a try of the same owner does not wait behind this call, see `Seat::take_now`.
-            in_line = in_line.or_else(|| seat.map(Seat::in_line));
-        }
-        if waited && !std::mem::replace(&mut looked, true) {
-            own::at_once(core, &**sync, ticket.entry(), terms);
-        }
-        match next_turn(core, &mut ticket, deadline, watch.as_deref_mut()).await {
-            Turn::TimedOut => {
-                let free_by = Box::pin(leave(core, &asking, ticket, deadline)).await;
-                return Err(timed_out(core, sync, started, free_by));
+    wishes: Wishes<'_>,
+) -> impl Future<Output = Result<Hold, AcquireError>> + Send {
+    async move {
+        let Wishes {
+            mut on_queued,
+            mut watch,
+            begun,
+        } = wishes;
+        let mut in_line = None;
+        // Even with no time left it asks once, unless a local holder is known.
+        let patience = deadline.max(started + FIRST_ASK);
+        // A first request that is sent at once follows no wake.
+        let mut waited = false;
+        let (mut asking, mut ticket) = match begun {
+            Some(begun) => (begun.asking, begun.ticket),
+            None => {
+                let manner = Manner {
+                    terms: *terms,
+                    began: started,
+                    // With no time left it asks as a try, which leaves no place in a queue.
+                    waits: deadline > started,
+                    other: None,
+                };
+                let asking = Asking::new(core, sync, manner);
+                let stay = asking.stay(deadline);
+                let ticket = LockEntries::join(core, asking.applicant(), stay, terms);
+                (asking, ticket)
             }
-            Turn::Closing => return Err(asking.shut_down()),
-            // P3: as a time-out. Its hold, if it is granted meanwhile, is released with the ticket.
-            Turn::Deadlock(cycle) => {
-                let now = core.clock.now();
-                let free_by = Box::pin(leave(core, &asking, ticket, now)).await;
-                return Err(AcquireError::Deadlock {
-                    name: sync.name().clone(),
-                    waited: core.clock.now().since(started),
-                    free_by,
-                    cycle,
-                });
-            }
-            Turn::Take(hold) if hold.is_held() => {
-                core.tell(|sink| sink.woken(sync.kind().name(), true));
-                asking.given(&hold);
-                return Ok(hold);
-            }
-            // The hold expired before this task ran, and its place in the queue was removed with it. Dropping the hold and the
-            // old `Asking` cleans up on the server; a fresh owner joins again.
-            Turn::Take(_) | Turn::Missed => {
-                asking = asking.anew();
-                ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
-                continue;
-            }
-            Turn::OutOfReach(outage) => return Err(asking.failed(outage)),
-            Turn::Seen => return Ok(asking.seen(ticket.entry())),
-            Turn::Try => {}
-        }
-        asking.step_up(&ticket);
-        let Some(attempt) = asking
-            .attempt(ticket.entry(), ticket.position(), patience)
-            .await
-        else {
-            // P8: this one is under way, and may be granted before its sweep.
-            return Err(timed_out(core, sync, started, asking.debt.under_way()));
         };
-        match attempt {
-            Attempt::Granted(hold, left) => {
-                ticket.acquired(&hold, left);
-                if waited && !asking.comes_anew() {
+        let mut looked = false;
+        loop {
+            asking.handled();
+            if ticket.must_wait() {
+                // Its first request may be far off, so no refusal will subscribe it. A message must reach it before (P4).
+                core.subscriptions.want(ticket.entry());
+                waited = true;
+                on_queued.take().into_iter().for_each(OnQueued::call);
+                // From here on a try of the same owner does not wait behind this call, see `Seat::take_now`.
+                in_line = in_line.or_else(|| seat.map(Seat::in_line));
+            }
+            if waited && !std::mem::replace(&mut looked, true) {
+                own::at_once(core, &**sync, ticket.entry(), terms);
+            }
+            match next_turn(core, &mut ticket, deadline, watch.as_deref_mut()).await {
+                Turn::TimedOut => {
+                    let free_by = Box::pin(leave(core, &asking, ticket, deadline)).await;
+                    return Err(timed_out(core, sync, started, free_by));
+                }
+                Turn::Closing => return Err(asking.shut_down()),
+                // P3: as a time-out. Its hold, if it is granted meanwhile, is released with the ticket.
+                Turn::Deadlock(cycle) => {
+                    let now = core.clock.now();
+                    let free_by = Box::pin(leave(core, &asking, ticket, now)).await;
+                    return Err(AcquireError::Deadlock {
+                        name: sync.name().clone(),
+                        waited: core.clock.now().since(started),
+                        free_by,
+                        cycle,
+                    });
+                }
+                Turn::Take(hold) if hold.is_held() => {
                     core.tell(|sink| sink.woken(sync.kind().name(), true));
+                    asking.given(&hold);
+                    return Ok(hold);
                 }
-                return asking.unless_closing(hold);
+                // The hold expired before this task ran, and its place in the queue was removed with it. Dropping the hold and the
+                // old `Asking` cleans up on the server; a fresh owner joins again.
+                Turn::Take(_) | Turn::Missed => {
+                    asking = asking.anew();
+                    ticket =
+                        LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
+                    continue;
+                }
+                Turn::OutOfReach(outage) => return Err(asking.failed(outage)),
+                Turn::Seen => return Ok(asking.seen(ticket.entry())),
+                Turn::Try => {}
             }
-            Attempt::Busy(ttl, hint) => match &*hint {
-                // P8: a decision, and the last one. Only earlier requests without an answer may have left something.
-                Hint::TooLate => {
-                    return Err(timed_out(core, sync, started, asking.debt.leftover()));
-                }
-                Hint::Elsewhere { name, channel, .. } if !ticket.entry().is_for(&**sync, name) => {
-                    // A new place begins with a try, so no message is missed in between.
-                    ticket = LockEntries::join_at(
-                        core,
-                        name,
-                        channel,
-                        asking.applicant(),
-                        asking.stay(deadline),
-                        terms,
-                    );
-                }
-                _ => {
-                    if std::mem::replace(&mut waited, true) && !asking.comes_anew() {
-                        core.tell(|sink| sink.woken(sync.kind().name(), false));
+            asking.step_up(&ticket);
+            let Some(attempt) = asking
+                .attempt(ticket.entry(), ticket.position(), patience)
+                .await
+            else {
+                // P8: this one is under way, and may be granted before its sweep.
+                return Err(timed_out(core, sync, started, asking.debt.under_way()));
+            };
+            match attempt {
+                Attempt::Granted(hold, left) => {
+                    ticket.acquired(&hold, left);
+                    if waited && !asking.comes_anew() {
+                        core.tell(|sink| sink.woken(sync.kind().name(), true));
                     }
-                    if deadline > started {
-                        on_queued.take().into_iter().for_each(OnQueued::call);
+                    return asking.unless_closing(hold);
+                }
+                Attempt::Busy(ttl, hint) => match &*hint {
+                    // P8: a decision, and the last one. Only earlier requests without an answer may have left something.
+                    Hint::TooLate => {
+                        return Err(timed_out(core, sync, started, asking.debt.leftover()));
                     }
-                    if ticket.busy(ttl, &hint, &asking.debt) {
-                        asking.stood();
+                    Hint::Elsewhere { name, channel, .. }
+                        if !ticket.entry().is_for(&**sync, name) =>
+                    {
+                        // A new place begins with a try, so no message is missed in between.
+                        ticket = LockEntries::join_at(
+                            core,
+                            name,
+                            channel,
+                            asking.applicant(),
+                            asking.stay(deadline),
+                            terms,
+                        );
                     }
+                    _ => {
+                        if std::mem::replace(&mut waited, true) && !asking.comes_anew() {
+                            core.tell(|sink| sink.woken(sync.kind().name(), false));
+                        }
+                        if deadline > started {
+                            on_queued.take().into_iter().for_each(OnQueued::call);
+                        }
+                        if ticket.busy(ttl, &hint, &asking.debt) {
+                            asking.stood();
+                        }
+                    }
+                },
+                Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
+                // Nothing was decided, and the server's clock has been read since.
+                Attempt::Late => ticket.again(),
+                // R1: the owner is a fresh one, so its place is, too.
+                Attempt::Stale => {
+                    ticket =
+                        LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
                 }
-            },
-            Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
-            // Nothing was decided, and the server's clock has been read since.
-            Attempt::Late => ticket.again(),
-            // R1: the owner is a fresh one, so its place is, too.
-            Attempt::Stale => {
-                ticket = LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
-            }
-            Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
-                let now = core.clock.now();
-                if ticket.unanswered(&outage) {
-                    return Err(asking.failed(outage));
+                Attempt::NotNow(outage) | Attempt::Unanswered(outage) => {
+                    let now = core.clock.now();
+                    if ticket.unanswered(&outage) {
+                        return Err(asking.failed(outage));
+                    }
+                    if now >= deadline {
+                        // Not `TimedOut`: nobody is known to hold, the server could not be asked.
+                        return Err(asking.failed(outage));
+                    }
+                    // Boxed, as all that is rare here: ten thousand waiters carry this future.
+                    let until = deadline.min(now + core.config.outage_tolerance);
+                    Box::pin(core.recover(until)).await;
+                    if core.clock.now() >= deadline {
+                        return Err(asking.failed(outage));
+                    }
+                    ticket.again();
                 }
-                if now >= deadline {
-                    // Not `TimedOut`: nobody is known to hold, the server could not be asked.
-                    return Err(asking.failed(outage));
-                }
-                // Boxed, as all that is rare here: ten thousand waiters carry this future.
-                let until = deadline.min(now + core.config.outage_tolerance);
-                Box::pin(core.recover(until)).await;
-                if core.clock.now() >= deadline {
-                    return Err(asking.failed(outage));
-                }
-                ticket.again();
             }
         }
     }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join;
 use tokio::sync::oneshot;
 
 use super::lock_entry::LockEntry;
@@ -14,9 +15,9 @@ use crate::description::{Request, Synchronizer};
 use crate::hold::state::HoldState;
 use crate::hold::sweep::Debt;
 use crate::lease::Lease;
-use crate::shared::Limit;
+use crate::shared::{Core, Limit};
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Call, Failure, Outage, Reply};
+use stanchion_transport::{Call, Failure, Outage, Path, Reply};
 
 /// The first request of a waiter, until it is sent.
 #[derive(Debug)]
@@ -31,11 +32,25 @@ pub(crate) struct Piggyback {
 impl Piggyback {
     /// The script that releases for `from`, and makes this request. Its reply is the two replies.
     pub(crate) fn call(&self, from: &WireOwner) -> Option<Call> {
-        let to = Request {
+        let queue = self.sync.server_queue()?;
+        Some(queue.release_and_acquire(from, &self.request()))
+    }
+
+    /// Makes it alone.
+    async fn ask(self, core: &Core) {
+        let call = {
+            let request = self.request();
+            self.sync.acquire(&request)
+        };
+        let answer = core.call(Path::Direct, &call).await;
+        self.answered(Some(answer));
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request {
             waits: true,
             ..self.limit.request(&self.owner, self.lease)
-        };
-        Some(self.sync.server_queue()?.release_and_acquire(from, &to))
+        }
     }
 
     /// Ends it. `None`: it was not made, and the waiter asks for itself.
@@ -53,31 +68,40 @@ impl LockEntry {
         sync.server_queue().is_some() && may(&self.queue())
     }
 
-    /// Makes the first request of `debt` with the release of the holder, if there is one in this turn of the tasks. `None`: it was not made.
+    /// Makes the first request of `debt`: with the release of the holder, if there is one in this turn of the tasks, otherwise by `call`.
     pub(crate) async fn ask_with_release(
         &self,
         debt: &Debt,
         limit: Limit,
         lease: Lease,
-    ) -> Option<Result<Reply, Failure>> {
+        call: &Call,
+    ) -> Result<Reply, Failure> {
+        let core = &debt.core;
         let (answer, answered) = oneshot::channel();
-        self.queue().piggybacks.push_back(Piggyback {
+        let ahead = self.take_or_put(|| Piggyback {
             sync: Arc::clone(&debt.sync),
             owner: debt.owner.clone(),
             lease,
             limit,
             answer,
         });
-        tokio::task::yield_now().await;
-        if self.take_piggyback(|it| it.owner == debt.owner).is_some() {
-            return None;
+        if let Some(ahead) = ahead {
+            // Both now, in the order in which they came: the runtime may resume the last first.
+            let ((), answer) = join(ahead.ask(core), core.call(Path::Direct, call)).await;
+            return answer;
         }
-        let cut_off = |_| {
-            // P3: the release ended without an answer, so this may have been executed.
-            let detail = "the release that it went with was dropped".into();
-            Some(Err(Failure::Unanswered(Outage::Unanswered { detail })))
-        };
-        answered.await.unwrap_or_else(cut_off)
+        tokio::task::yield_now().await;
+        if self.take_piggyback(|it| it.owner == debt.owner).is_none() {
+            let cut_off = |_| {
+                // P3: the release ended without an answer, so this may have been executed.
+                let detail = "the release that it went with was dropped".into();
+                Some(Err(Failure::Unanswered(Outage::Unanswered { detail })))
+            };
+            if let Some(answer) = answered.await.unwrap_or_else(cut_off) {
+                return answer;
+            }
+        }
+        core.call(Path::Direct, call).await
     }
 
     /// Takes a request that can go with the release of `hold`.
@@ -87,9 +111,17 @@ impl LockEntry {
         self.take_piggyback(|it| it.sync.fence() == hold.sync.fence() && !it.answer.is_closed())
     }
 
-    fn take_piggyback(&self, fits: impl Fn(&Piggyback) -> bool) -> Option<Piggyback> {
+    /// Takes the one that is there, or puts another there.
+    fn take_or_put(&self, other: impl FnOnce() -> Piggyback) -> Option<Piggyback> {
         let mut queue = self.queue();
-        let at = queue.piggybacks.iter().position(fits)?;
-        queue.piggybacks.remove(at)
+        let ahead = queue.piggyback.take();
+        if ahead.is_none() {
+            queue.piggyback = Some(other());
+        }
+        ahead
+    }
+
+    fn take_piggyback(&self, fits: impl Fn(&Piggyback) -> bool) -> Option<Piggyback> {
+        self.queue().piggyback.take_if(|it| fits(it))
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Long: the rules of one queue, which hold only together.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -139,8 +139,8 @@ pub(super) struct Queue {
     pub(super) refused: u32,
     /// The places of waiters in a queue that the server keeps, to find the one that a grant names.
     pub(super) by_owner: HashMap<WireOwner, u64>,
-    /// The first requests of waiters in a queue that the server keeps, which a release may make. Each is here for one turn of its task.
-    pub(super) piggybacks: VecDeque<Piggyback>,
+    /// The first request of a waiter in a queue that the server keeps, which a release may make. Here for one turn of the tasks.
+    pub(super) piggyback: Option<Piggyback>,
     /// The time at which all waiters of a queue that the server keeps ask again.
     pub(super) restamp: Moment,
     /// True while a heartbeat is under way. At most one is, so a slow server does not collect them.
