@@ -98,7 +98,7 @@ pub(crate) fn runs(pid: u32) -> bool {
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// What `ps` says in `column` of a process, empty if there is none.
+/// The value in a column of `ps` for a process, empty if there is none.
 pub(crate) fn ps(column: &str, pid: u32) -> String {
     let asked = Command::new("ps")
         .args(["-o", &format!("{column}="), "-p", &pid.to_string()])
