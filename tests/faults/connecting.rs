@@ -3,6 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use stanchion::{Client, ClientConfig, ConfigError, ConnectError, ServerRejection};
@@ -203,4 +205,33 @@ async fn a_database_that_does_not_exist_is_a_rejection() {
         ),
         "{error:?}"
     );
+}
+
+#[tokio::test]
+async fn a_reply_without_an_end_is_not_read_on() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let most = Arc::new(AtomicUsize::new(0));
+    let sent = Arc::clone(&most);
+    // Ends with the process.
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, most) = (stream.unwrap(), Arc::clone(&most));
+            thread::spawn(move || {
+                let mut sent = 0;
+                let mut part: &[u8] = b"$400000000\r\n";
+                while stream.write_all(part).is_ok() {
+                    sent += part.len();
+                    most.fetch_max(sent, Ordering::Relaxed);
+                    part = &[b'x'; 65_536];
+                }
+            });
+        }
+    });
+    let error = refused(config(format!("redis://{addr}/"))).await;
+    assert!(unreachable(&error), "{error:?}");
+    assert!(error.to_string().contains("too long"), "{error}");
+    // What a client has not read is in the buffers of the two sockets.
+    let sent = sent.load(Ordering::Relaxed);
+    assert!(sent < 32 * 1024 * 1024, "{sent} bytes");
 }

@@ -31,12 +31,26 @@ pub(crate) struct Books {
 struct Counts {
     owed: AtomicUsize,
     answered: AtomicU64,
+    /// The messages, which answer no request.
+    told: AtomicU64,
 }
 
-/// A look at the number of replies that are owed.
+/// A look at the replies of a connection: how many are owed, and whether any arrives.
+#[derive(Clone)]
 pub(crate) struct Owed(Arc<Counts>);
 
 impl Owed {
+    /// Counts a message.
+    pub(crate) fn told(&self) {
+        self.0.told.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of replies and messages that have arrived whole.
+    pub(crate) fn arrived(&self) -> u64 {
+        let answered = self.0.answered.load(Ordering::Relaxed);
+        answered.wrapping_add(self.0.told.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn replies(&self) -> usize {
         self.0.owed.load(Ordering::Relaxed)
     }

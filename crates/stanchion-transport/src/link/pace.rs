@@ -4,6 +4,9 @@
 //! callers have run, and until then the server has nothing to do. So [`Paced`] lets the scheduler run the callers of a few
 //! replies, whose requests are written before more is read. With 64 callers that is up to three quarters more requests a
 //! second.
+//!
+//! [`Paced`] also bounds what is read for one reply ([`LONGEST`]): the redis crate keeps what it has read of a reply until the reply is
+//! whole, however long the server says that it is.
 
 use std::io;
 use std::pin::Pin;
@@ -21,6 +24,16 @@ const FIRST: usize = 256;
 // Measured with 1 to 12: each turn of the scheduler wakes another thread, so one without need costs a fifth with 16 callers.
 const FEW: usize = 6;
 
+/// The most bytes that are read while no reply and no message becomes whole.
+// The longest reply to this library is `CLIENT LIST`, with some 350 bytes for each connection: 64 MiB are 190,000 connections. Replies to
+// scripts have kilobytes.
+const LONGEST: usize = 64 * 1024 * 1024;
+
+/// The same before the first reply that is counted, which follows the login.
+// The replies to a login have some hundred bytes, and `ROLE` of a master some 50 for each replica. A peer that is no server of ours, or
+// an attacker's, costs no more.
+const LONGEST_AT_FIRST: usize = 1024 * 1024;
+
 /// A stream that reads in portions while more than [`FEW`] replies are owed. Only the connection's driver uses it.
 pub(crate) struct Paced<S> {
     stream: S,
@@ -29,6 +42,9 @@ pub(crate) struct Paced<S> {
     portion: usize,
     /// True after a portion: those whom it woke go first.
     yields: bool,
+    /// The number of replies and messages that had arrived at the last read, and the bytes that were read since it changed.
+    arrived: u64,
+    unfinished: usize,
 }
 
 impl<S> Paced<S> {
@@ -38,7 +54,30 @@ impl<S> Paced<S> {
             owed,
             portion: FIRST,
             yields: false,
+            arrived: 0,
+            unfinished: 0,
         }
+    }
+
+    /// Adds bytes that were read; fails when they are more than one reply may have.
+    fn count(&mut self, read: usize) -> io::Result<()> {
+        let arrived = self.owed.arrived();
+        if std::mem::replace(&mut self.arrived, arrived) != arrived {
+            self.unfinished = 0;
+        }
+        self.unfinished += read;
+        let most = if arrived == 0 {
+            LONGEST_AT_FIRST
+        } else {
+            LONGEST
+        };
+        if self.unfinished > most {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a reply is too long: more than {} MiB", most >> 20),
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -50,7 +89,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     ) -> Poll<io::Result<()>> {
         if self.owed.replies() <= FEW {
             self.yields = false;
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
+            let before = buf.filled().len();
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+            return Poll::Ready(self.count(buf.filled().len() - before));
         }
         // Once for each portion: the redis crate reads before each request that it writes, so the next read must go on.
         if std::mem::take(&mut self.yields) {
@@ -66,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         // Doubled while there is more: one long reply is not read in crumbs.
         self.portion = if read < size { FIRST } else { size * 2 };
         self.yields = read > 0;
-        Poll::Ready(Ok(()))
+        Poll::Ready(self.count(read))
     }
 }
 
@@ -140,6 +181,27 @@ mod tests {
             reads(&mut Paced::new(&data[..], owed)).await
         });
         assert_eq!(sizes.await, [Some(1000)], "a few are read at once");
+    }
+
+    /// Reads until an error, and returns the bytes before it.
+    async fn read_on(paced: &mut Paced<tokio::io::Repeat>) -> usize {
+        let (mut read, mut buf) = (0, vec![0; 65_536]);
+        while let Ok(more) = paced.read(&mut buf).await {
+            read += more;
+        }
+        read
+    }
+
+    #[tokio::test]
+    async fn what_is_read_for_one_reply_is_bounded() {
+        let books = Books::default();
+        let mut paced = Paced::new(tokio::io::repeat(b'x'), books.owed());
+        assert_eq!(read_on(&mut paced).await, LONGEST_AT_FIRST);
+        // After the login, and after each reply and message.
+        books.enter(pin!(async {})).await;
+        assert_eq!(read_on(&mut paced).await, LONGEST);
+        books.owed().told();
+        assert_eq!(read_on(&mut paced).await, LONGEST);
     }
 
     #[tokio::test]

@@ -270,11 +270,12 @@ impl Link {
             .set_response_timeout(None)
             // By default 50: the next call would wait for a place, and count as owed a reply without having been sent.
             .set_pipeline_buffer_size(4096);
-        let stops = Arc::new(Stops::default());
+        let (stops, books) = (Arc::new(Stops::default()), Books::default());
         if let Some(on_push) = plan.on_push.clone() {
-            let stops = Arc::clone(&stops);
+            let (stops, owed) = (Arc::clone(&stops), books.owed());
             config = config.set_push_sender(move |push: PushInfo| {
                 use redis::Value::{Array, BulkString};
+                owed.told();
                 // Runs on the driver, so nothing here may block. Other kinds need nothing: confirmations reach their
                 // callers as replies, and `ended` tells of a disconnection.
                 match (push.kind, push.data.as_slice()) {
@@ -297,7 +298,6 @@ impl Link {
                 Ok::<(), std::convert::Infallible>(())
             });
         }
-        let books = Books::default();
         let (connection, driver) = MultiplexedConnection::new_with_config(
             &plan.login.handshake(credentials, protocol),
             Paced::new(stream, books.owed()),
