@@ -2,10 +2,11 @@
 
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::thread;
 use std::time::Duration;
 
-use stanchion::{Client, LockGuard};
+use stanchion::{AcquireError, Background, Client, LockGuard, LostReason};
 use stanchion_testkit::{RedisServer, eventually_blocking};
 use tokio::runtime::{Builder, Runtime};
 
@@ -239,4 +240,106 @@ fn a_call_from_elsewhere_succeeds_while_the_runtime_that_connected_stands_still(
     elsewhere.block_on(guard.release()).unwrap();
     assert!(elsewhere.block_on(lock.try_acquire()).unwrap().is_some());
     released(&server);
+}
+
+#[test]
+fn a_call_from_elsewhere_never_waits_for_a_runtime_that_rests() {
+    let Some(server) = server() else { return };
+    let (home, elsewhere) = (single(), several());
+    // No timeout helps: the connection of the resting runtime is not dropped for its silence during this test.
+    let config = config(server.url()).response_timeout(LONG);
+    let client = home.block_on(Client::connect_with(config)).unwrap();
+    let lock = lock(&client, "orders", LONG);
+    let cycle = || {
+        elsewhere.block_on(soon(LONG / 3, async {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }));
+    };
+    cycle();
+    // The resting runtime does not notice that its connection has ended, and the background has a new one.
+    admin(&server, &["CLIENT", "KILL", "TYPE", "normal"]);
+    cycle();
+    // A runtime that runs again uses its own connection again.
+    let guard = home.block_on(soon(LONG / 3, lock.acquire())).unwrap();
+    home.block_on(guard.release()).unwrap();
+}
+
+#[test]
+fn an_outage_after_the_end_of_the_runtime_that_connected_is_reported_as_an_outage() {
+    let Some(mut server) = server() else { return };
+    let home = several();
+    let config = config(server.url()).operation_timeout(ms(500));
+    let client = home.block_on(Client::connect_with(config)).unwrap();
+    drop(home);
+    server.kill();
+    let lock = lock(&client, "orders", LONG);
+    let error = single().block_on(lock.try_acquire()).unwrap_err();
+    // P8: nobody shut the client down.
+    let told = error.to_string();
+    assert!(
+        told.contains("no connection to") && !told.contains("shut down"),
+        "{told}"
+    );
+}
+
+/// Returns `call` after its first polls on `runtime`: its timers are set.
+fn begun<F: Future>(runtime: &Runtime, call: F) -> Pin<Box<F>> {
+    let mut call = Box::pin(call);
+    runtime.block_on(async {
+        let begun = tokio::time::timeout(ms(100), &mut call).await;
+        assert!(begun.is_err(), "it waits");
+    });
+    call
+}
+
+#[test]
+fn a_call_keeps_its_deadline_when_it_moves_to_another_runtime() {
+    let Some(server) = server() else { return };
+    let home = several();
+    let client = home.block_on(connect(server.url()));
+    let lock = lock(&client, "orders", LONG);
+    let guard = home.block_on(lock.acquire()).unwrap();
+    let waiting = begun(&home, lock.acquire_timeout(ms(1000)));
+    let lost = begun(&home, guard.lost());
+    drop(home);
+    let elsewhere = single();
+    let error = elsewhere.block_on(soon(LONG, waiting)).unwrap_err();
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}");
+    server.flush();
+    let reason = elsewhere.block_on(soon(LONG, lost));
+    assert_eq!(reason, LostReason::Gone);
+}
+
+#[test]
+fn a_client_without_a_thread_of_its_own_ends_with_its_runtime() {
+    let Some(server) = server() else { return };
+    let home = several();
+    // Every call would wait for this long.
+    let config = config(server.url())
+        .operation_timeout(LONG)
+        .background(Background::CurrentRuntime);
+    let client = home.block_on(Client::connect_with(config)).unwrap();
+    let orders = lock(&client, "orders", LONG);
+    let guard = home.block_on(orders.acquire()).unwrap();
+    let dropped = home.block_on(lock(&client, "dropped", LONG).acquire());
+    let waiting = begun(&home, orders.acquire());
+    let timed = begun(&home, orders.acquire_timeout(LONG));
+    drop(home);
+    let elsewhere = single();
+    elsewhere.block_on(soon(LONG / 3, async {
+        for error in [
+            waiting.await.unwrap_err(),
+            timed.await.unwrap_err(),
+            orders.try_acquire().await.unwrap_err(),
+        ] {
+            assert!(matches!(error, AcquireError::Shutdown { .. }), "{error}");
+        }
+        orders.status().await.unwrap_err();
+        guard.renew().await.unwrap_err();
+        guard.release().await.unwrap_err();
+        drop(dropped);
+        let report = client.shutdown(ms(100)).await;
+        assert!(!report.is_clean(), "P8: {report:?}");
+        assert!(report.unfinished >= 2, "{report:?}");
+    }));
 }

@@ -1,6 +1,7 @@
 //! The client: the public face of what the holds and waiters of one process share. What that is stands in [`Core`].
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
     BootClock, ClientConfig, Clock, ConnectError, Destination, Messages, Moment, OnPush, Runner,
-    ServerInfo, ServerUrl, WRITTEN, Wake,
+    ServerInfo, ServerUrl, WRITTEN, Wake, timeout,
 };
 
 /// A connection to one Redis or Valkey, shared by all synchronizers made from it. Cheap to clone.
@@ -88,9 +89,9 @@ impl Client {
             closed.clone(),
         );
         // P9: one bound on everything, not one for each step.
-        let (servers, server) = tokio::time::timeout(config.connect_timeout, connecting)
+        let (servers, server) = timeout(config.connect_timeout, pin!(connecting))
             .await
-            .unwrap_or_else(|_| {
+            .unwrap_or_else(|| {
                 let limit = humantime::format_duration(config.connect_timeout);
                 Err(unreachable(format!("no answer within {limit}")))
             })?;
@@ -144,6 +145,8 @@ impl Client {
                     core.noticed(channel, payload);
                 }
             }));
+        core.runner
+            .serve(last_as_long(core.closing.clone(), core.closed.clone()));
         if let Some(sink) = &core.sink {
             let beat = beat::run(Arc::downgrade(&core), Arc::clone(sink), core.closed.clone());
             core.runner.serve(beat);
@@ -324,6 +327,13 @@ fn on_push(
             messages(channel, payload);
         }
     })
+}
+
+/// Ends the client with the runtime of its background. With [`Background::CurrentRuntime`](crate::Background::CurrentRuntime) that may
+/// end first, and then nothing would be renewed or woken any more: calls that wait must not wait for it.
+async fn last_as_long(closing: CancellationToken, closed: CancellationToken) {
+    let _with_this = (closing.drop_guard(), closed.clone().drop_guard());
+    closed.cancelled().await;
 }
 
 /// Makes a random UUID of version 8, "for vendors' own use". Redisson's are of version 4, so an operator can tell the owners

@@ -182,7 +182,7 @@ pub enum AcquireError {
         /// Who waited for whom, this call among them.
         cycle: Vec<DeadlockEdge>,
     },
-    /// The client was shut down.
+    /// The client was shut down, or, with [`Background::CurrentRuntime`](crate::Background::CurrentRuntime), its runtime has ended.
     #[error("cannot acquire {name}: the client was shut down")]
     Shutdown {
         /// The name that was asked for.

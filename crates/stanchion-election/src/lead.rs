@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use stanchion_core::primitive::sleep;
 use stanchion_core::{AcquireError, FencingToken, LostReason, Rejection, ReleaseError};
 use tokio::sync::watch;
-use tokio::time::sleep;
 use tracing::Instrument as _;
 
 use crate::election::Election;

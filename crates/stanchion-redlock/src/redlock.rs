@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
-use stanchion_core::primitive::{Hold, Part};
+use stanchion_core::primitive::{Hold, Part, sleep};
 use stanchion_core::{Acquire, AcquireOptions, Acquiring, Client, Guard, Lease, Moment, Name};
 
 use crate::error::{NodeOutcome, NodeReport, RedLockError};
@@ -346,7 +346,7 @@ impl RedLock {
                 if gate.is_none() {
                     let pause = pauses.next().unwrap_or(PAUSE.1);
                     let left = deadline.map_or(pause, |deadline| deadline.since(this.now()));
-                    tokio::time::sleep(pause.min(left)).await;
+                    sleep(pause.min(left)).await;
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use stanchion_core::primitive::{Hold, HoldSet, Part};
+use stanchion_core::primitive::{Hold, HoldSet, Part, timeout};
 use stanchion_core::{AcquireError, AcquireOptions, Lease, Moment};
 
 use crate::error::{NodeOutcome, NodeReport};
@@ -65,7 +65,7 @@ pub(crate) async fn ask_all(
     let mut until = started + budget + OWN_WORDS;
     while !tally.is_complete(quorum) {
         let left = until.since(clock.now());
-        let Ok(Some((node, answer))) = tokio::time::timeout(left, asking.next()).await else {
+        let Some(Some((node, answer))) = timeout(left, asking.next()).await else {
             break;
         };
         tally.heard(node, answer);

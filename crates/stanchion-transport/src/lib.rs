@@ -38,6 +38,7 @@ mod server_info;
 mod servers;
 mod slot;
 mod stream;
+mod timer;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
@@ -59,3 +60,4 @@ pub use server_clock::{Reached, ServerClock};
 pub use server_info::{Placement, ServerInfo};
 pub use servers::{Destination, Realm, Servers};
 pub use slot::{slot_of, tag_of};
+pub use timer::{Sleep, sleep, timeout};

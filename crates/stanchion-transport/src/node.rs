@@ -10,7 +10,8 @@
 //! | `subscriber` | the client's own thread | subscriptions, over RESP3 |
 //!
 //! With `Background::CurrentRuntime` all run on the caller's runtime, and `direct` and `background` are the same link. A call
-//! uses the other of the two when its own is down.
+//! uses the other of the two when its own is down. A call on any other runtime than the one that connected uses `background`
+//! only: that runtime may not be running.
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,7 +31,7 @@ use crate::url::Login;
 /// The connection that a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// The one on the caller's runtime: the shortest way.
+    /// The one on the runtime that connected: the shortest way from there. From any other runtime it is as `Background`.
     Direct,
     /// The one on the background thread, where a stalled or ended runtime of the caller cannot stop it.
     Background,
@@ -119,14 +120,21 @@ impl Node {
         }
     }
 
-    /// Returns the link for `path`, or the other one if only that is up.
+    /// Returns the link for `path`, or the other one if only that is up. On another runtime than the one that connected, returns
+    /// `background`.
     pub(crate) fn link(&self, path: Path) -> &Link {
+        // The connection of a runtime moves only while that runs. From elsewhere nothing tells whether it does, and its link counts
+        // as up for as long as it does not: not even a closed connection is noticed.
+        let at_home = Handle::try_current().is_ok_and(|here| here.id() == self.dialer.user.id());
+        if !at_home {
+            return &self.background;
+        }
         let (first, second) = match path {
             Path::Direct => (&self.direct, &self.background),
             Path::Background => (&self.background, &self.direct),
         };
-        // One may be down alone: its runtime has ended, or is blocked and does not reconnect. If both are down, the first
-        // one's error is the answer, and a cluster waits for it to settle.
+        // One may be down alone, and reconnect later than the other. If both are down, the first one's error is the answer, and a
+        // cluster waits for it to settle.
         if !first.is_up() && second.is_up() {
             second
         } else {
@@ -173,8 +181,9 @@ impl Node {
         &self.clock
     }
 
+    /// Returns whether a call would find a connection here and now.
     pub(crate) fn is_up(&self) -> bool {
-        self.direct.is_up() || self.background.is_up()
+        self.link(Path::Direct).is_up()
     }
 
     /// Closes `direct` and `background` at once: the client's thread may end before their supervisors see `closed`.

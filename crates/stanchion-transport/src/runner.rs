@@ -5,8 +5,9 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::config::Background;
+use crate::timer::{sleep, timeout};
 
 /// Runs background work on the client's own thread, or on the runtime that connected.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub struct Runner {
     handle: Handle,
     /// The work that a shutdown waits for.
     tracker: TaskTracker,
+    /// The number of works that were dropped before their ends, with their runtime or by a panic.
+    lost: Arc<AtomicUsize>,
 }
 
 impl Runner {
@@ -67,7 +71,11 @@ impl Runner {
                 })?
             }
         };
-        Ok(Self { handle, tracker })
+        Ok(Self {
+            handle,
+            tracker,
+            lost: Arc::default(),
+        })
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -76,6 +84,12 @@ impl Runner {
 
     /// Runs work that must end before the client does. Never blocks, never panics; a runtime that has ended drops the work.
     pub fn finish(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let unfinished = Unfinished(Some(Arc::clone(&self.lost)));
+        let work = async move {
+            let mut unfinished = unfinished;
+            work.await;
+            unfinished.0 = None;
+        };
         self.tracker.spawn_on(work, &self.handle);
     }
 
@@ -98,22 +112,36 @@ impl Runner {
             .await;
         // A runner that has ended cannot sleep, and a loop without a pause would occupy the caller's executor.
         if slept.is_err() && Handle::try_current().is_ok() {
-            tokio::time::sleep(pause).await;
+            sleep(pause).await;
         }
     }
 
-    /// Waits up to `grace` for the work to end. Returns the number of tasks that have not.
+    /// Waits up to `grace` for the work to end. Returns the number of tasks that have not, and of those that their runtime has dropped.
     pub async fn drain(&self, grace: Duration) -> usize {
         // `wait` ends only on a closed tracker; a closed one still takes work.
         self.tracker.close();
-        let drained = tokio::time::timeout(grace, self.tracker.wait()).await;
+        let drained = timeout(grace, pin!(self.tracker.wait())).await;
         // A shutdown drains twice, and the work between must count for the second time.
         self.tracker.reopen();
         // Not `len()` alone: work that began after the wait ended would be reported as unfinished.
-        if drained.is_ok() {
+        let unfinished = if drained.is_some() {
             0
         } else {
             self.tracker.len()
+        };
+        // P8: what was dropped has ended, and is not done.
+        unfinished + self.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts a work as lost, unless it is emptied.
+struct Unfinished(Option<Arc<AtomicUsize>>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(lost) = &self.0 {
+            // `Relaxed`: a count, which orders nothing else.
+            lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -105,7 +105,7 @@ impl Destination {
             login: self.endpoint.login.clone(),
             clock,
             runner,
-            // The direct links live on the runtime that connects, wherever the client is used later.
+            // The direct links live on the runtime that connects, and calls from there use them.
             user: Handle::current(),
             on_push,
             closed,

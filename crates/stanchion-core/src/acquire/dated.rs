@@ -7,7 +7,7 @@ use crate::description::code_of;
 use crate::error::AcquireError;
 use crate::hold::handle::Hold;
 use crate::shared::Core;
-use stanchion_transport::{Moment, Path};
+use stanchion_transport::{Moment, Path, sleep};
 
 /// What became of a grant while it was waited for.
 pub(super) enum Awaited {
@@ -41,7 +41,7 @@ pub(super) async fn until_due(
         deadline + FIRST_ASK
     };
     let counts = pin!(async {
-        let sleep = tokio::time::sleep(due.since(core.clock.now()));
+        let sleep = sleep(due.since(core.clock.now()));
         tokio::select! {
             biased;
             () = core.closing.cancelled() => false,

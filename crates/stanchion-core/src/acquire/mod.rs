@@ -40,7 +40,7 @@ use attempt::Other;
 use dated::{Awaited, until_due};
 use once::once;
 use reentry::{Sitting, as_owner};
-use stanchion_transport::{Moment, Outage, Presence};
+use stanchion_transport::{Moment, Outage, Presence, timeout};
 use wait::{Wishes, wait};
 
 pub(crate) use stand_by::StandingBy;
@@ -320,8 +320,5 @@ async fn timeout_at<T>(
     if deadline == Moment::FAR {
         return Some(work.await);
     }
-    // Boxed: a timer is large, and most waiters have no deadline.
-    Box::pin(tokio::time::timeout(deadline.since(core.clock.now()), work))
-        .await
-        .ok()
+    timeout(deadline.since(core.clock.now()), work).await
 }

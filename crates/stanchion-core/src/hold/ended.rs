@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use crate::error::LostReason;
 use crate::hold::state::HoldState;
+use stanchion_transport::sleep;
 
 /// The way in which a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub(crate) async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
         let left = hold.upgrade().map_or(Duration::ZERO, |hold| {
             hold.valid_until().since(hold.core.clock.now())
         });
-        let mut timer = pin!(tokio::time::sleep(left));
+        let mut timer = pin!(sleep(left));
         let end = poll_fn(|cx| {
             // P5: every poll compares the clock first, also one that another future's wake-up caused. A state that no longer
             // exists was released by its holder.

@@ -17,12 +17,12 @@ use crate::lease::Lease;
 use crate::observe::{span, spans};
 use crate::shared::Core;
 use crate::watchdog;
-use stanchion_transport::{Failure, Outage, Path, Persistent};
+use stanchion_transport::{Failure, Outage, Path, Persistent, Sleep, sleep};
 
 /// Runs `work` for at most `timeout` (P9); `None` after it.
 ///
-/// The timer is set only when the work has been woken once and is still not done. The first wait is for an answer, which its
-/// link bounds. A timer for each release would be the runtime's earliest one, and cost a system call to re-arm its driver.
+/// The timer is set only when the work has been woken once and is still not done. The first wait is for an answer, and the link wakes
+/// every call that waits for one four times in each response timeout. A timer for each release would be the runtime's earliest one, and cost a system call to re-arm its driver.
 pub(crate) async fn bounded<T: Send + 'static>(
     core: &Core,
     timeout: Duration,
@@ -30,7 +30,7 @@ pub(crate) async fn bounded<T: Send + 'static>(
 ) -> Option<T> {
     let until = core.clock.now() + timeout;
     let mut answer_expected = core.config.silence_limit() <= timeout;
-    let mut timer: Option<Pin<Box<tokio::time::Sleep>>> = None;
+    let mut timer: Option<Sleep> = None;
     poll_fn(|cx| {
         if let Poll::Ready(outcome) = Pin::new(&mut work).poll(cx) {
             return Poll::Ready(Some(outcome));
@@ -38,12 +38,8 @@ pub(crate) async fn bounded<T: Send + 'static>(
         if std::mem::take(&mut answer_expected) {
             return Poll::Pending;
         }
-        let left = || Box::pin(tokio::time::sleep(until.since(core.clock.now())));
-        timer
-            .get_or_insert_with(left)
-            .as_mut()
-            .poll(cx)
-            .map(|()| None)
+        let timer = timer.get_or_insert_with(|| sleep(until.since(core.clock.now())));
+        Pin::new(timer).poll(cx).map(|()| None)
     })
     .await
 }
@@ -83,9 +79,22 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
             }
             // It may have run. Renewing again does no harm: nothing is shortened (R3), and the end counts from the answered
             // request.
-            Err(_) => {}
+            Err(Failure::NotNow(outage) | Failure::Unanswered(outage)) => {
+                state.core.unless_closed(&state, outage)?;
+            }
         }
         state.core.recover(state.valid_until()).await;
+    }
+}
+
+impl Core {
+    /// Fails once the client is closed: no connection comes up again.
+    fn unless_closed(&self, state: &HoldState, outage: Outage) -> Result<(), RenewError> {
+        if !self.closed.is_cancelled() {
+            return Ok(());
+        }
+        let name = state.sync.name().clone();
+        Err(RenewError::Unavailable { name, outage })
     }
 }
 
@@ -163,7 +172,9 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
                     rejection: rejection.into(),
                 });
             }
-            Err(_) => {}
+            Err(Failure::NotNow(outage) | Failure::Unanswered(outage)) => {
+                core.unless_closed(&state, outage)?;
+            }
         }
         core.recover(state.valid_until()).await;
     }

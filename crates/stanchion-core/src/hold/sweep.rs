@@ -319,7 +319,8 @@ pub(super) async fn persist(
             Err(failure @ Failure::Rejected(_)) => return Err(failure),
             Err(failure) if undivided && !resent && is_divided(&failure) => return Err(failure),
             Err(failure) => {
-                if core.clock.now() >= until {
+                // No connection of a closed client comes up again.
+                if core.clock.now() >= until || core.closed.is_cancelled() {
                     return Err(failure);
                 }
                 // P6: only such a try may have run, and explain a later answer that there is nothing to release.

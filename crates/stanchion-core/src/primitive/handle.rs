@@ -25,7 +25,7 @@ use crate::reading::{natural, unexpected};
 use crate::shared::Core;
 use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{Call, Messages, Moment, Observer, Path, Placement, Reply};
+use stanchion_transport::{Call, Messages, Moment, Observer, Path, Placement, Reply, timeout};
 
 /// A client, as a primitive uses it: acquires, queries, and the facts that scripts need. Cheap to clone.
 #[derive(Clone)]
@@ -336,7 +336,7 @@ impl Handle {
         within: Duration,
     ) -> Option<Result<Reply, QueryError>> {
         let asking = self.query(call, Resend::UntilAnswered);
-        tokio::time::timeout(within, asking).await.ok()
+        timeout(within, pin!(asking)).await
     }
 
     /// Tells who counts, if anybody does, of an event that the core does not see.

@@ -41,7 +41,7 @@ pub use crate::lua::{
 pub use crate::millis::{Brief, as_millis, whole_millis};
 pub use crate::query::Resend;
 pub use crate::reading::{holder_in, natural, unexpected};
-pub use stanchion_transport::{Arg, Call, Item, Reply, Script};
+pub use stanchion_transport::{Arg, Call, Item, Reply, Script, sleep, timeout};
 
 /// A member of a multi-lock: a lock, a fair lock, a side of a read-write lock.
 pub trait Lockable: fmt::Debug {

@@ -1,9 +1,11 @@
 //! The number of processes that wait for a name.
 
+use std::pin::pin;
+
 use super::{Call, Handle, Line, Reply, Resend, Script};
 use crate::error::QueryError;
 use crate::reading::natural;
-use stanchion_transport::{Path, slot_of};
+use stanchion_transport::{Path, slot_of, timeout};
 
 static WAITING_PROCESSES: Script<2, 2> = Script::new(
     "core/waiting_processes",
@@ -58,14 +60,13 @@ impl Handle {
         &self,
         asking: impl Future<Output = Result<Reply, stanchion_transport::Failure>>,
     ) -> Option<u64> {
-        let timeout = self.core().config.operation_timeout;
-        match tokio::time::timeout(timeout, asking).await {
-            Ok(Ok(reply)) => natural(&reply),
-            Ok(Err(failure)) => {
+        match timeout(self.core().config.operation_timeout, pin!(asking)).await {
+            Some(Ok(reply)) => natural(&reply),
+            Some(Err(failure)) => {
                 tracing::debug!(?failure, "the processes that wait were not counted");
                 None
             }
-            Err(_) => None,
+            None => None,
         }
     }
 }

@@ -7,6 +7,7 @@
 //! A write that fails is dropped: the next look writes anew, and the record of a process that died ends by itself.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -18,7 +19,9 @@ use uuid::Uuid;
 use super::{local, own, record};
 use crate::hold::state::HoldState;
 use crate::shared::Core;
-use stanchion_transport::{ClientConfig, Failure, Moment, Path, Presence, Reply, ServerRejection};
+use stanchion_transport::{
+    ClientConfig, Failure, Moment, Path, Presence, Reply, ServerRejection, timeout,
+};
 
 /// The pause between two looks; up to a tenth more or less. Every second look is a beat.
 const LOOK: Duration = Duration::from_secs(5);
@@ -148,7 +151,7 @@ impl Announcer {
             told.ended = true;
             !std::mem::take(&mut told.written) || remove(core).await
         };
-        tokio::time::timeout(left, leaving).await.unwrap_or(false)
+        timeout(left, pin!(leaving)).await.unwrap_or(false)
     }
 
     /// Looks whether there is something to tell, and tells it when it is time.

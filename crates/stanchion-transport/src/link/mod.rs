@@ -67,6 +67,9 @@ pub(crate) enum Phase {
     Ended,
 }
 
+/// The two reasons for [`Phase::Ended`].
+const ENDED: &str = "the client was shut down, or the runtime of the connection has ended";
+
 /// The kind of server that a link accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
@@ -292,7 +295,7 @@ impl Link {
             Ok(Phase::Down(error)) => Err(error.clone()),
             Ok(Phase::Ended) | Err(_) => Err(ConnectError::Unreachable {
                 server: self.server().into(),
-                detail: "the runtime is shutting down".into(),
+                detail: ENDED.into(),
             }),
             Ok(_) => Ok(()),
         }
@@ -346,7 +349,7 @@ impl Link {
     pub(crate) fn outage(&self) -> Outage {
         let detail = match &*self.0.phase.borrow() {
             Phase::Down(error) => error.to_string(),
-            Phase::Ended => "the client was shut down".into(),
+            Phase::Ended => ENDED.into(),
             // `Up` without a connection: it was dropped, and the supervisor has not said so yet.
             Phase::Starting | Phase::Up(_) => "connecting".into(),
         };

@@ -41,6 +41,8 @@ impl Link {
     /// Keeps the link connected until `closed`, or until `home` ends. The connection is driven by `home`; this future should
     /// run elsewhere.
     pub(crate) async fn supervise(self, home: Handle, closed: CancellationToken) {
+        // Also when this is dropped with its runtime: nothing would connect again.
+        let _ends = Ends(self.clone());
         let mut generation = 0;
         let mut pauses = pauses(self.0.seed);
         let (plan, mut missing) = (&self.0.plan, false);
@@ -107,7 +109,6 @@ impl Link {
         if missing {
             plan.health.given_up(&plan.server, self.now());
         }
-        self.end();
     }
 
     /// Returns when the connection has ended or has to be dropped; see the module. Silence is measured in quarters of the
@@ -371,6 +372,15 @@ impl Link {
             return ConnectError::Tls { server, detail };
         }
         ConnectError::Unreachable { server, detail }
+    }
+}
+
+/// Ends a link when its supervisor ends.
+struct Ends(Link);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 
