@@ -298,3 +298,39 @@ async fn a_name_rests_when_its_holder_was_cut_off() {
         "{waited:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_answers_others_does_not_extend_a_deadline() {
+    let world = World::engine();
+    let timeout = Duration::from_secs(3);
+    let config = world.config("ours").operation_timeout(timeout);
+    let client = Client::connect_with(config).await.unwrap();
+    let hold = async |name| {
+        let lock = Lock::new(&client, name).unwrap();
+        lock.with_lease(seconds(600)).acquire().await.unwrap()
+    };
+    let (renewed, released) = (hold("renewed").await, hold("released").await);
+    // Each reply comes later than the one before by more than its request does, so the connection is never silent.
+    let (engine, others) = (world.as_engine().clone(), client.clone());
+    let busy = tokio::spawn(async move {
+        let mut lag = Duration::ZERO;
+        for n in 0.. {
+            lag += Duration::from_millis(60);
+            engine.faults().delay(Some("ours"), lag);
+            let other = Lock::new(&others, format!("other-{n}")).unwrap();
+            tokio::spawn(other.try_acquire());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    // By now a reply takes twice the timeout.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let began = Instant::now();
+    let (renewed, released) = tokio::join!(
+        async { (renewed.renew().await.unwrap_err(), began.elapsed()) },
+        async { (released.release().await.unwrap_err(), began.elapsed()) },
+    );
+    let late = timeout + Duration::from_millis(50);
+    assert!(renewed.1 <= late, "P9: {renewed:?}");
+    assert!(released.1 <= late, "P9: {released:?}");
+    busy.abort();
+}

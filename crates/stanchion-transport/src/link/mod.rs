@@ -28,13 +28,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use redis::Cmd;
-use redis::aio::MultiplexedConnection;
-use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
-use tokio_util::sync::CancellationToken;
-
 use crate::clock::{Clock, Moment};
 use crate::config::ClientConfig;
 use crate::error::{ConnectError, Outage};
@@ -46,6 +39,11 @@ use crate::server_clock::ServerClock;
 use crate::server_info::Placement;
 use crate::url::Login;
 use crate::{Call, Connector, Failure, Reply};
+use redis::Cmd;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 
 /// A callback for the channel and payload of every message. Runs on the thread of the connection's driver; must not block.
 pub type OnPush = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
@@ -175,8 +173,8 @@ pub(crate) struct Live {
     pub(crate) connection: MultiplexedConnection,
     /// The task that moves bytes, on the runtime of the connection.
     pub(crate) driver: AbortHandle,
-    /// Cancelled when the link drops the connection. It ends the calls even while the driver's runtime is blocked.
-    pub(crate) over: CancellationToken,
+    /// Reached when the link drops the connection. It ends the calls even while the driver's runtime is blocked.
+    pub(crate) over: End,
     /// Changed by calls that unsubscribe and by the driver; the supervisor waits for its signal.
     pub(crate) stops: Arc<Stops>,
     /// Changed by calls and by the wakes of the driver, read by the supervisor.
@@ -185,6 +183,37 @@ pub(crate) struct Live {
     pub(crate) served: AtomicBool,
     /// The length of its login, if the login ends.
     pub(crate) login_ends: Option<Duration>,
+}
+
+/// The end of a connection, for the calls that wait for their replies on it.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    reached: AtomicBool,
+    /// Wakes the calls: at the end, and at each reminder.
+    bell: Notify,
+}
+
+impl End {
+    fn reach(&self) {
+        self.reached.store(true, Ordering::Release);
+        self.bell.notify_waiters();
+    }
+
+    /// Wakes every call that waits for a reply, so that its caller can compare its deadline with the clock.
+    pub(crate) fn remind(&self) {
+        self.bell.notify_waiters();
+    }
+
+    async fn reached(&self) {
+        loop {
+            // Before the flag is read: it is woken by every ring from here on.
+            let rung = self.bell.notified();
+            if self.reached.load(Ordering::Acquire) {
+                return;
+            }
+            rung.await;
+        }
+    }
 }
 
 /// The shard channels that this client has unsubscribed from and whose confirmation is due.
@@ -257,7 +286,7 @@ impl Live {
             // First: a reply that has arrived is a definite answer, also if the link was dropped meanwhile (P8).
             reply = self.books.enter(asking) => reply,
             // An error without a code, so `judge` calls it ambiguous.
-            () = self.over.cancelled() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+            () = self.over.reached() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     }
 }
@@ -513,7 +542,7 @@ impl Link {
             .take_if(|live| matches(live));
         if let Some(live) = live {
             // Before the abort, which takes effect only when the runtime of the driver runs.
-            live.over.cancel();
+            live.over.reach();
             live.driver.abort();
         }
     }

@@ -34,7 +34,7 @@ use crate::error::ConnectError;
 use crate::link::exchange::Books;
 use crate::link::login::{broken, refused};
 use crate::link::pace::Paced;
-use crate::link::{Link, Live, OnceConnected, Peer, Phase, Stops, WRITTEN, plain};
+use crate::link::{End, Link, Live, OnceConnected, Peer, Phase, Stops, WRITTEN, plain};
 use crate::{Failure, Reply};
 
 impl Link {
@@ -136,6 +136,8 @@ impl Link {
             // Replies come in the order of the requests, so any reply shows that the server works through them.
             let progress = std::mem::replace(&mut answered, now_answered) != now_answered;
             if live.books.owes() {
+                // P9: a connection that answers others is not silent, and its callers set no timer before they are woken once.
+                live.over.remind();
                 // The probe is for connections without calls. A call is a probe of its own.
                 idle = Duration::ZERO;
                 silent = if progress {
@@ -315,7 +317,7 @@ impl Link {
         let live = Live {
             connection,
             driver: driver.abort_handle(),
-            over: CancellationToken::new(),
+            over: End::default(),
             stops,
             books,
             served: AtomicBool::new(false),
