@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stanchion::embedded::Switch;
-use stanchion::{Leaders, Observed, QueryError};
+use stanchion::{Election, Leaders, Observed, QueryError};
 use stanchion_tests::World;
 use tokio::time::{Instant, timeout};
 
@@ -232,4 +232,28 @@ async fn observers_cost_a_poll_for_each_process_and_a_read_for_each_stream() {
     // A look of the process each 5 s, and each 15 s a read and a look of each stream.
     assert!(cost <= 30 + 30 + 200, "{cost}");
     drop(term);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_at_once_with_its_client() {
+    let world = World::engine();
+    let client = world.client().await;
+    let election = Election::new(&client, "job").unwrap();
+    let mut leaders = election.observe();
+    assert_eq!(next(&mut leaders).await, Observed::Vacant);
+    let waiting = tokio::spawn(async move {
+        let last = leaders.next().await;
+        (last, Instant::now())
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    client.shutdown(Duration::from_secs(1)).await;
+    let began = Instant::now();
+    let (last, ended) = waiting.await.unwrap();
+    assert_eq!((last, ended), (None, began));
+    assert_eq!(
+        election.observe().next().await,
+        None,
+        "one that begins later"
+    );
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }

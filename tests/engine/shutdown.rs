@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use stanchion::{
-    AcquireError, AcquireOptions, Client, Lease, Lock, Lockable, LostReason, MultiLock,
-    ShutdownReport,
+    AcquireError, AcquireOptions, Client, CountDownLatch, Election, Lease, Lock, Lockable,
+    LostReason, MultiLock, QueryError, Semaphore, ShutdownReport,
 };
 use stanchion_testkit::{cancel_after, eventually};
 use stanchion_tests::World;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -244,4 +245,41 @@ async fn a_lost_hold_that_the_server_still_has_is_reported() {
             assert_eq!(world.admin(&["EXISTS", "job"]), "0");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_after_the_shutdown_says_so_at_once() {
+    let world = World::engine();
+    let client = world.client().await;
+    let lock = Lock::new(&client, "job").unwrap();
+    let permits = Semaphore::new(&client, "permits").unwrap();
+    let latch = CountDownLatch::new(&client, "latch").unwrap();
+    let election = Election::new(&client, "election").unwrap();
+    let console = client.consoles().remove(0);
+    assert!(client.shutdown(GRACE).await.is_clean());
+    let began = Instant::now();
+    for error in [
+        lock.status().await.unwrap_err(),
+        lock.request_release("deploy").await.unwrap_err(),
+        permits.available().await.unwrap_err(),
+        permits.init(3).await.unwrap_err(),
+        latch.count().await.unwrap_err(),
+        election.leader().await.unwrap_err(),
+        console.command(&["PING"]).await.unwrap_err(),
+    ] {
+        assert_eq!(error, QueryError::Shutdown);
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_under_way_ends_with_the_client() {
+    let world = World::engine();
+    let (client, lock) = silent(&world).await;
+    let asking = tokio::spawn(async move { lock.status().await });
+    tokio::time::sleep(ms(20)).await;
+    client.shutdown(ms(100)).await;
+    let began = Instant::now();
+    assert_eq!(asking.await.unwrap().unwrap_err(), QueryError::Shutdown);
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }

@@ -112,7 +112,9 @@ fn code_of(error: &Error) -> u8 {
             | AcquireError::Ambiguous { .. }
             | AcquireError::Shutdown { .. },
         )
-        | Error::Query(QueryError::Unavailable { .. } | QueryError::Unanswered { .. })
+        | Error::Query(
+            QueryError::Unavailable { .. } | QueryError::Unanswered { .. } | QueryError::Shutdown,
+        )
         | Error::Renew(_) => UNAVAILABLE,
         // The server or the rules refuse all others: a name, a lease, a URL, a certificate, a right.
         _ => CONFIG,

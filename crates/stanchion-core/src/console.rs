@@ -1,8 +1,9 @@
 //! The operator's door: plain commands to each server of a client.
 
 use std::fmt;
+use std::pin::pin;
 
-use stanchion_transport::{Failure, Path, Reply};
+use stanchion_transport::{Failure, Path, Reply, timeout};
 use tokio::sync::watch;
 
 use crate::client::Client;
@@ -93,16 +94,20 @@ impl Console {
         &self,
         asking: impl Future<Output = Result<Reply, Failure>>,
     ) -> Result<Reply, QueryError> {
-        let timeout = self.client.core().config.operation_timeout;
-        match tokio::time::timeout(timeout, asking).await {
-            Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(Failure::Rejected(rejection))) => Err(QueryError::Rejected {
+        let core = self.client.core();
+        if core.closed.is_cancelled() {
+            return Err(QueryError::Shutdown);
+        }
+        let limit = core.config.operation_timeout;
+        match timeout(limit, pin!(asking)).await {
+            Some(Ok(reply)) => Ok(reply),
+            Some(Err(Failure::Rejected(rejection))) => Err(QueryError::Rejected {
                 rejection: rejection.into(),
             }),
-            Ok(Err(Failure::NotNow(outage))) => Err(QueryError::Unavailable { outage }),
-            Ok(Err(Failure::Unanswered(outage))) => Err(QueryError::Unanswered { outage }),
-            Err(_) => Err(QueryError::Unanswered {
-                outage: unanswered_in(timeout),
+            Some(Err(Failure::NotNow(outage))) => Err(QueryError::Unavailable { outage }),
+            Some(Err(Failure::Unanswered(outage))) => Err(QueryError::Unanswered { outage }),
+            None => Err(QueryError::Unanswered {
+                outage: unanswered_in(limit),
             }),
         }
     }

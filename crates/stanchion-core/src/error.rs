@@ -293,6 +293,10 @@ pub enum QueryError {
         /// The reason.
         rejection: Rejection,
     },
+    /// The client was shut down, or, with [`Background::CurrentRuntime`](crate::Background::CurrentRuntime), its runtime has ended. A
+    /// request that was under way may have been executed.
+    #[error("the client was shut down")]
+    Shutdown,
 }
 
 /// Any error of this crate, for callers who do not care which call it was.

@@ -1,9 +1,11 @@
 //! A script that is sent until it is answered.
 
+use std::pin::pin;
+
 use crate::error::QueryError;
 use crate::hold::renew::unanswered_in;
 use crate::shared::Core;
-use stanchion_transport::{Call, Failure, Path, Reply};
+use stanchion_transport::{Call, Failure, Path, Reply, timeout};
 
 /// The rule for sending a request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +24,12 @@ pub(crate) async fn query(
     call: &Call,
     resend: Resend,
 ) -> Result<Reply, QueryError> {
-    let timeout = core.config.operation_timeout;
-    let until = core.clock.now() + timeout;
-    let asking = async {
+    if core.closed.is_cancelled() {
+        return Err(QueryError::Shutdown);
+    }
+    let limit = core.config.operation_timeout;
+    let until = core.clock.now() + limit;
+    let asking = pin!(async {
         loop {
             match core.call(path, call).await {
                 Ok(reply) => return Ok(reply),
@@ -44,11 +49,14 @@ pub(crate) async fn query(
             }
             core.recover(until).await;
         }
-    };
-    tokio::time::timeout(timeout, asking)
-        .await
-        .unwrap_or_else(|_| {
-            let outage = unanswered_in(timeout);
+    });
+    tokio::select! {
+        biased;
+        // First: an answer that is there counts.
+        answer = timeout(limit, asking) => answer.unwrap_or_else(|| {
+            let outage = unanswered_in(limit);
             Err(QueryError::Unavailable { outage })
-        })
+        }),
+        () = core.closed.cancelled() => Err(QueryError::Shutdown),
+    }
 }

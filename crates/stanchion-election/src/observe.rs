@@ -119,6 +119,7 @@ impl Lookout {
             let asked = self.handle.client().now();
             let sight = match self.read().await {
                 Ok(sight) => sight,
+                Err(QueryError::Shutdown) => return None,
                 Err(error) => {
                     self.refused = matches!(error, QueryError::Rejected { .. });
                     let known = match &self.last {
