@@ -8,6 +8,7 @@ use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
 use crate::look::{Kind, Seen, look};
 use crate::output;
+use crate::wording::{in_json, printable};
 
 /// Ask the holder of a lock or read-write lock to give it back.
 ///
@@ -77,11 +78,11 @@ pub(crate) async fn ask(args: AskArgs) -> Result<u8, Failure> {
         }
     };
     let asked = asked.map_err(Library)?;
-    let name = client.name(&args.name).map_err(Library)?.to_string();
+    let name = in_json(&client.name(&args.name).map_err(Library)?);
     if args.json {
         output::json_line(&AskLine { name: &name, asked })?;
     } else {
-        output::line(&format!("{name}: {}", outcome(&asked)))?;
+        output::line(&format!("{}: {}", printable(&name), outcome(&asked)))?;
     }
     Ok(if asked.heard > 0 {
         exit::SUCCESS

@@ -13,6 +13,7 @@ use crate::limit::become_command;
 use crate::output;
 use crate::run::acquire::{Wait, parse_wait};
 use crate::run::signals::Signals;
+use crate::wording::in_json;
 
 /// Go on when all parties are here.
 ///
@@ -77,7 +78,7 @@ struct Line<'a> {
 
 pub(crate) async fn barrier(args: BarrierArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
-    let name = client.name(&args.name).map_err(Library)?.to_string();
+    let name = in_json(&client.name(&args.name).map_err(Library)?);
     let mut signals = Signals::listen()?;
     let waited = tokio::select! {
         waited = wait(&client, &args) => Ok(waited),

@@ -5,6 +5,8 @@ use std::io;
 
 use stanchion::{AcquireError, ConnectError, Error, QueryError};
 
+use crate::wording::printable;
+
 /// Done.
 pub(crate) const SUCCESS: u8 = 0;
 /// The answer is no: `status --check` of a held lock, `force-release` of a free one, a demo with errors.
@@ -66,7 +68,8 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.error)
+        // One line, whatever the texts of a server or a system contain.
+        printable(&format!("{:#}", self.error)).fmt(f)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::exit::{self, Failure, Library};
 use crate::look::{Kind, Seen, look};
 use crate::output;
 use crate::status::{HolderLine, lease_left};
+use crate::wording::{in_json, printable};
 
 /// Free a lock or read-write lock, no matter who holds it.
 ///
@@ -63,7 +64,7 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
         return Err(Failure::new(exit::USAGE, message));
     }
     let client = args.server.connect().await?;
-    let name = client.name(&args.name).map_err(Library)?.to_string();
+    let name = in_json(&client.name(&args.name).map_err(Library)?);
     let given = args.name.as_bytes();
     let mut holders = holders(&client, given, args.kind).await?;
     while holders.is_held() && !args.yes {
@@ -95,15 +96,15 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
         let owners = holders.owners();
         let from = match owners.as_slice() {
             [] => String::new(),
-            [owner] => format!(" from {owner}"),
+            [owner] => format!(" from {}", printable(owner)),
             many => format!(" from {} holders", many.len()),
         };
-        output::line(&format!("{name}: released{from}"))?;
+        output::line(&format!("{}: released{from}", printable(&name)))?;
         if let Some(left) = holders.remaining() {
             eprintln!("{}", hears_of_it(left));
         }
     } else {
-        output::line(&format!("{name}: was free"))?;
+        output::line(&format!("{}: was free", printable(&name)))?;
     }
     Ok(if released { exit::SUCCESS } else { exit::NO })
 }
@@ -206,7 +207,8 @@ fn hears_of_it(left: Duration) -> String {
 }
 
 fn confirmed(name: &str, holders: &Seen) -> io::Result<bool> {
-    eprintln!("{name} is held by {}.", describe(holders));
+    let name = printable(name);
+    eprintln!("{name} is held by {}.", printable(&describe(holders)));
     let soon = holders.remaining().map_or_else(String::new, |left| {
         format!(" (within {})", output::rough(left / 3))
     });

@@ -15,7 +15,7 @@ use crate::look::{Kind, Seen, ask_all, look};
 use crate::output;
 use crate::people::People;
 use crate::table::{self, Cell, Column, Row, Table};
-use crate::wording::{Owner, age, lease, of_ttl, printable};
+use crate::wording::{Owner, age, in_json, lease, of_ttl, printable};
 
 /// Show everything of one name: its holders and their processes, who waits in which order, and every key it has.
 ///
@@ -155,7 +155,7 @@ async fn gather(
     };
     let facts = seen.facts();
     Ok(Inspected {
-        name: name.to_string(),
+        name: in_json(name),
         kind,
         server: console.server().to_owned(),
         state: state(seen),

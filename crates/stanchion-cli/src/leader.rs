@@ -7,6 +7,7 @@ use stanchion::{Candidate, Election, Leader, Observed};
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
 use crate::output;
+use crate::wording::{in_json, printable};
 
 /// Show who leads an election.
 ///
@@ -51,7 +52,7 @@ struct Line<'a> {
 pub(crate) async fn leader(args: LeaderArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
     let election = Election::new(&client, &args.name).map_err(Library)?;
-    let name = election.name().to_string();
+    let name = in_json(election.name());
     if args.watch {
         return watch(&args, &election, &name).await;
     }
@@ -109,21 +110,7 @@ async fn watch(args: &LeaderArgs, election: &Election, name: &str) -> Result<u8,
     Ok(if leads { exit::SUCCESS } else { exit::NO })
 }
 
-/// The value in one line; of a holder of the plain lock, which has none, its owner.
+/// The value in one line, which anybody may have written; of a holder of the plain lock, which has none, its owner.
 pub(crate) fn value(leader: &Leader) -> String {
-    match &leader.value {
-        Some(value) => String::from_utf8_lossy(value)
-            .chars()
-            .flat_map(|c| {
-                // A value may come from anybody: no control character reaches the terminal.
-                let shown = if c.is_control() {
-                    c.escape_default().collect()
-                } else {
-                    vec![c]
-                };
-                shown.into_iter()
-            })
-            .collect(),
-        None => leader.id.clone(),
-    }
+    printable(leader.value.as_deref().unwrap_or(leader.id.as_bytes()))
 }

@@ -15,6 +15,7 @@ use crate::exit::{self, Failure, Library};
 use crate::output;
 use crate::run::acquire::{Wait, parse_wait};
 use crate::run::launch::cannot_start;
+use crate::wording::in_json;
 
 /// Go on at a limited rate, over all machines.
 ///
@@ -75,7 +76,7 @@ struct Line<'a> {
 pub(crate) async fn limit(args: LimitArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
     let outcome = ask(&client, &args).await?;
-    let name = client.name(&args.name).map_err(Library)?.to_string();
+    let name = in_json(&client.name(&args.name).map_err(Library)?);
     // The command may last: nothing of this program does.
     client.shutdown(SHUTDOWN).await;
     let limited = match outcome {

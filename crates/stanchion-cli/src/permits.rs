@@ -7,6 +7,7 @@ use stanchion::{LeasedSemaphore, PermitId};
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
 use crate::output;
+use crate::wording::{in_json, printable};
 
 /// Change how many permits a name has, or take one back.
 ///
@@ -69,11 +70,12 @@ struct Line<'a> {
 pub(crate) async fn permits(args: PermitsArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
     let semaphore = LeasedSemaphore::new(&client, &args.name).map_err(Library)?;
-    let name = semaphore.name().to_string();
+    let name = in_json(semaphore.name());
+    let shown = printable(&name);
     let (done, text) = match &args.change {
         Change::Set { permits } => {
             let before = semaphore.set_total(*permits).await.map_err(Library)?;
-            let text = format!("{name}: {permits} permits; there were {before}");
+            let text = format!("{shown}: {permits} permits; there were {before}");
             (
                 Done::Set {
                     before,
@@ -88,9 +90,9 @@ pub(crate) async fn permits(args: PermitsArgs) -> Result<u8, Failure> {
             })?;
             let was_held = semaphore.danger().reclaim(&parsed).await.map_err(Library)?;
             let text = if was_held {
-                format!("{name}: took {id} back")
+                format!("{shown}: took {id} back")
             } else {
-                format!("{name}: nobody holds {id}")
+                format!("{shown}: nobody holds {id}")
             };
             (Done::Reclaimed { id, was_held }, text)
         }

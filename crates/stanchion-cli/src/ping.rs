@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
 use crate::output;
+use crate::wording::printable;
 
 /// Ask the server whether it is there, and how long an answer takes.
 ///
@@ -58,7 +59,9 @@ pub(crate) async fn ping(args: PingArgs) -> Result<u8, Failure> {
                 round_trip_ms,
             })?;
         } else {
-            output::line(&format!("{server}: {version}, {round_trip_ms:.2} ms"))?;
+            output::line(&printable(&format!(
+                "{server}: {version}, {round_trip_ms:.2} ms"
+            )))?;
         }
     }
     // Without a server nobody would have said that there is none.

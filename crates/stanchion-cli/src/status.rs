@@ -17,7 +17,7 @@ use crate::look::{Kind, Seen, look};
 use crate::output;
 use crate::people::People;
 use crate::similar::{self, Missing};
-use crate::wording::Owner;
+use crate::wording::{Owner, in_json, printable};
 
 /// Show whether a name is held, by whom, and for how long.
 ///
@@ -58,7 +58,7 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
         true => similar::look(&client, &full, &args.name).await,
         false => None,
     };
-    let name = full.to_string();
+    let name = in_json(&full);
     let processes = processes(&client, &seen).await;
     if args.json {
         let mut line = StatusLine::new(&name, &seen, missing.as_ref());
@@ -277,6 +277,7 @@ fn describe(
     missing: Option<&Missing>,
     processes: &BTreeMap<String, String>,
 ) -> String {
+    let name = &*printable(name);
     let mut lines = match seen {
         Seen::Lock(status) | Seen::Fair(status) => lock_lines(name, status),
         Seen::Rwlock(status) => rwlock_lines(name, status),
@@ -292,9 +293,12 @@ fn describe(
                 .into(),
         ],
     };
-    lines.extend(processes.iter().map(|(owner, process)| match seen {
-        Seen::Rwlock(_) => format!("  process     {process}: {owner}"),
-        _ => format!("  process     {process}"),
+    lines.extend(processes.iter().map(|(owner, process)| {
+        let (owner, process) = (printable(owner), printable(process));
+        match seen {
+            Seen::Rwlock(_) => format!("  process     {process}: {owner}"),
+            _ => format!("  process     {process}"),
+        }
     }));
     if let Some(waiting) = seen.waiting().filter(|waiting| *waiting > 0) {
         let processes = if waiting == 1 { "process" } else { "processes" };
@@ -305,7 +309,7 @@ fn describe(
     {
         first.push_str(", there is no such key");
         if !missing.similar.is_empty() {
-            let similar = missing.similar.join(", ");
+            let similar = printable(&missing.similar.join(", "));
             lines.push(format!("  There is: {similar}"));
         }
     }
@@ -321,7 +325,7 @@ fn lock_lines(name: &str, status: &FairLockStatus) -> Vec<String> {
         ],
         Some(holder) => vec![
             format!("{name}: held"),
-            format!("  owner       {}", holder.owner),
+            format!("  owner       {}", printable(&holder.owner)),
             format!("  hold count  {}", holder.hold_count),
             format!("  lease       {}", lease_left(holder.remaining)),
         ],
@@ -334,17 +338,17 @@ fn lock_lines(name: &str, status: &FairLockStatus) -> Vec<String> {
 }
 
 fn told_lines(name: &str, facts: &Facts) -> Vec<String> {
-    let mut lines = vec![format!("{name}: {}", facts.state)];
+    let mut lines = vec![format!("{name}: {}", printable(&facts.state))];
     for held in &facts.holders {
         if held.count == 0 {
             lines.push(format!("  rest        {}", lease_left(held.left)));
         } else {
-            lines.push(format!("  owner       {}", held.owner));
+            lines.push(format!("  owner       {}", printable(&held.owner)));
             lines.push(format!("  lease       {}", lease_left(held.left)));
         }
     }
     let more = facts.more.iter();
-    lines.extend(more.map(|(what, text)| format!("  {what:<10}  {text}")));
+    lines.extend(more.map(|(what, text)| format!("  {what:<10}  {}", printable(text))));
     last_token(&mut lines, facts.last_token);
     lines
 }
@@ -362,9 +366,12 @@ fn rwlock_lines(name: &str, status: &RwLockStatus) -> Vec<String> {
         (None, 1) => format!("{name}: held by 1 reader"),
         (None, readers) => format!("{name}: held by {readers} readers"),
     };
-    let holder = |what: &str, holder: &RwLockHolder| match holder.hold_count {
-        1 => format!("  {what:<10}  {}", holder.owner),
-        count => format!("  {what:<10}  {} ({count} times)", holder.owner),
+    let holder = |what: &str, holder: &RwLockHolder| {
+        let owner = printable(&holder.owner);
+        match holder.hold_count {
+            1 => format!("  {what:<10}  {owner}"),
+            count => format!("  {what:<10}  {owner} ({count} times)"),
+        }
     };
     let mut lines = vec![head];
     lines.extend(status.writer.iter().map(|writer| holder("writer", writer)));
@@ -382,7 +389,9 @@ fn rwlock_lines(name: &str, status: &RwLockStatus) -> Vec<String> {
 fn semaphore_lines(name: &str, status: &SemaphoreStatus) -> Vec<String> {
     let mut lines = vec![format!("{name}: {} permits free", status.available)];
     let holders = status.holders.iter();
-    lines.extend(holders.map(|holder| format!("  {} held by {}", holder.permits, holder.owner)));
+    lines.extend(
+        holders.map(|holder| format!("  {} held by {}", holder.permits, printable(&holder.owner))),
+    );
     lines
 }
 

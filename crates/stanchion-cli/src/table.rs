@@ -2,6 +2,8 @@
 
 use ratatui::text::Span;
 
+use crate::wording::printable;
+
 /// Tone of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -34,7 +36,7 @@ impl Tone {
     }
 }
 
-/// A cell. Its text has been made [`printable`](crate::wording::printable).
+/// A cell. Its text is made [`printable`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cell {
     pub(crate) text: String,
@@ -44,7 +46,7 @@ pub(crate) struct Cell {
 impl<S: Into<String>> From<S> for Cell {
     fn from(text: S) -> Self {
         Self {
-            text: text.into(),
+            text: printable(&text.into()),
             tone: Tone::Plain,
         }
     }
@@ -271,11 +273,11 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     head
 }
 
-/// Breaks a text into lines at spaces.
+/// Breaks a text into lines at spaces, after making it [`printable`].
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
-    for word in text.split(' ') {
+    for word in printable(text).split(' ') {
         if !line.is_empty() && wide(&line) + 1 + wide(word) > width {
             lines.push(std::mem::take(&mut line));
         }

@@ -11,6 +11,7 @@ use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
 use crate::output;
 use crate::run::{Wait, parse_lease, parse_wait};
+use crate::wording::printable;
 
 /// Take a lock and leave it held, for a time: prints its ticket, with which `stanchion release` frees it.
 ///
@@ -101,7 +102,7 @@ pub(crate) async fn hold(args: HoldArgs) -> Result<u8, Failure> {
 
 async fn take(client: &Client, args: &HoldArgs) -> Result<HoldTicket, Failure> {
     let options = AcquireOptions::new().on_queued({
-        let name = args.name.clone();
+        let name = printable(&args.name);
         move || eprintln!("stanchion: waiting for {name}")
     });
     let options = match args.wait {
@@ -131,7 +132,7 @@ pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, Failure> {
     // The name of a ticket has its prefix.
     let prefix = args.server.prefix().as_bytes();
     let name = ticket.name().strip_prefix(prefix).ok_or_else(|| {
-        let name = String::from_utf8_lossy(ticket.name());
+        let name = printable(ticket.name());
         Failure::new(
             exit::CONFIG,
             format_args!("{name} does not begin with --prefix"),
@@ -148,9 +149,12 @@ pub(crate) async fn release(args: ReleaseArgs) -> Result<u8, Failure> {
             released,
         })?;
     } else if released {
-        output::line(&format!("{name}: released"))?;
+        output::line(&format!("{}: released", printable(ticket.name())))?;
     } else {
-        output::line(&format!("{name}: this hold had ended"))?;
+        output::line(&format!(
+            "{}: this hold had ended",
+            printable(ticket.name())
+        ))?;
     }
     Ok(if released { exit::SUCCESS } else { exit::NO })
 }

@@ -3,29 +3,17 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use stanchion::Name;
+use stanchion_core::Printable;
 
-/// A name or another text of the server for the terminal: control characters and bytes that are no text are written out, so that
-/// no name can move the cursor or break a line.
-pub(crate) fn printable(bytes: &[u8]) -> String {
-    let mut shown = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() || is_invisible(c) {
-                shown.extend(c.escape_default());
-            } else {
-                shown.push(c);
-            }
-        }
-        for byte in chunk.invalid() {
-            shown.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    shown
+/// A name or another text of the server for the terminal, as [`Printable`] shows it.
+pub(crate) fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> String {
+    Printable::new(text).to_string()
 }
 
-/// Characters that change the direction or the looks of their neighbours.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+/// The name for JSON, which has escapes of its own; what is not UTF-8 becomes `�`.
+pub(crate) fn in_json(name: &Name) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
 }
 
 /// An age or a time that is left, in at most seven characters: `340ms`, `41s`, `6m12s`, `3h05m`, `2d4h`, `400d`.
@@ -156,9 +144,8 @@ mod tests {
 
     #[test]
     fn no_name_reaches_the_terminal() {
-        assert_eq!(printable(b"a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
-        assert_eq!(printable(b"\xff\xfeok"), "\\xff\\xfeok");
-        assert_eq!(printable("täglich {7}".as_bytes()), "täglich {7}");
-        assert_eq!(printable("a\u{202e}b".as_bytes()), "a\\u{202e}b");
+        let hostile = "9f1c0000-0000-4000-8000-000000000000:\x1b[2J";
+        assert_eq!(Owner::of(hostile).short(), "java 9f1c0000…:\\u{1b}[2J");
+        assert_eq!(Owner::of("\n").short(), "\\n");
     }
 }

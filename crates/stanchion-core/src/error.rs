@@ -17,44 +17,47 @@ use crate::millis::Brief;
 use crate::name::{InvalidName, Name};
 use crate::survey::DeadlockEdge;
 use crate::wire_owner::WireOwner;
-use stanchion_transport::{ConnectError, Outage, ServerRejection};
+use stanchion_transport::{ConnectError, Outage, Printable, ServerRejection};
 
 /// A refusal by the server, or of the request before it was sent. Retrying does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {
     /// The key exists and belongs to something else. It was not touched.
-    #[error("the key holds another kind of value and was left untouched: {detail}")]
+    #[error(
+        "the key holds another kind of value and was left untouched: {}",
+        Printable::new(detail)
+    )]
     WrongType {
         /// The server's message.
         detail: String,
     },
     /// `NOAUTH`, `WRONGPASS`: credentials are missing or wrong.
-    #[error("not authenticated: {detail}")]
+    #[error("not authenticated: {}", Printable::new(detail))]
     Unauthenticated {
         /// The server's message.
         detail: String,
     },
     /// `NOPERM`: the user lacks a right. `docs/operations.md` lists the rights that are needed.
-    #[error("not permitted: {detail}")]
+    #[error("not permitted: {}", Printable::new(detail))]
     NotPermitted {
         /// The server's message.
         detail: String,
     },
     /// `maxmemory` is reached. Nothing was written; releases and renewals still work.
-    #[error("the server is out of memory: {detail}")]
+    #[error("the server is out of memory: {}", Printable::new(detail))]
     OutOfMemory {
         /// The server's message.
         detail: String,
     },
     /// The server is part of a cluster and the configuration does not say so, or keys are in different slots.
-    #[error("the server is part of a cluster: {detail}")]
+    #[error("the server is part of a cluster: {}", Printable::new(detail))]
     Cluster {
         /// The server's message.
         detail: String,
     },
     /// Another error of the server.
-    #[error("the server answered: {detail}")]
+    #[error("the server answered: {}", Printable::new(detail))]
     Other {
         /// The server's message, or the fault in its answer.
         detail: String,
@@ -347,6 +350,166 @@ impl From<AdoptError> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Shows every error about a name, an owner or a text of the server.
+    fn shown(name: &Name, owner: &WireOwner, text: &str) -> Vec<String> {
+        let detail = || text.to_owned();
+        let (name, owner) = (|| name.clone(), || owner.clone());
+        let after = Duration::from_millis(5);
+        let outages = [
+            Outage::Disconnected {
+                server: detail(),
+                detail: detail(),
+            },
+            Outage::Unanswered { detail: detail() },
+            Outage::Refused {
+                code: detail(),
+                detail: detail(),
+            },
+        ];
+        let rejections = [
+            Rejection::WrongType { detail: detail() },
+            Rejection::Unauthenticated { detail: detail() },
+            Rejection::NotPermitted { detail: detail() },
+            Rejection::OutOfMemory { detail: detail() },
+            Rejection::Cluster { detail: detail() },
+            Rejection::Other { detail: detail() },
+            Rejection::AlreadyHeld {
+                owner: owner(),
+                rule: "holds it",
+            },
+        ];
+        let mut errors: Vec<Error> = vec![
+            InvalidName::new(text.as_bytes(), crate::NameRule::Empty).into(),
+            text.parse::<crate::HoldTicket>().unwrap_err().into(),
+            LeaseLost {
+                name: name(),
+                reason: LostReason::Gone,
+            }
+            .into(),
+            AdoptError::Gone { name: name() }.into(),
+            AcquireError::TimedOut {
+                name: name(),
+                waited: after,
+                free_by: Some(after),
+            }
+            .into(),
+            AcquireError::Shutdown { name: name() }.into(),
+            ReleaseError::Ambiguous {
+                name: name(),
+                free_by: after,
+            }
+            .into(),
+            ReleaseError::Lost(LeaseLost {
+                name: name(),
+                reason: LostReason::Expired,
+            })
+            .into(),
+            ConnectError::Unreachable {
+                server: detail(),
+                detail: detail(),
+            }
+            .into(),
+            ConnectError::Tls {
+                server: detail(),
+                detail: detail(),
+            }
+            .into(),
+            ConnectError::Credentials {
+                server: detail(),
+                detail: detail(),
+            }
+            .into(),
+            ConnectError::UnsupportedServer {
+                server: detail(),
+                version: detail(),
+            }
+            .into(),
+            ConnectError::Rejected {
+                server: detail(),
+                rejection: ServerRejection::Other { detail: detail() },
+            }
+            .into(),
+        ];
+        for outage in outages {
+            let outage = || outage.clone();
+            errors.push(
+                AcquireError::Ambiguous {
+                    name: name(),
+                    free_by: after,
+                    outage: outage(),
+                }
+                .into(),
+            );
+            errors.push(
+                AcquireError::Unavailable {
+                    name: name(),
+                    outage: outage(),
+                }
+                .into(),
+            );
+            errors.push(
+                RenewError::Unavailable {
+                    name: name(),
+                    outage: outage(),
+                }
+                .into(),
+            );
+            errors.push(QueryError::Unavailable { outage: outage() }.into());
+            errors.push(QueryError::Unanswered { outage: outage() }.into());
+        }
+        for rejection in rejections {
+            let rejection = || rejection.clone();
+            errors.push(
+                AcquireError::Rejected {
+                    name: name(),
+                    rejection: rejection(),
+                }
+                .into(),
+            );
+            errors.push(
+                ReleaseError::Rejected {
+                    name: name(),
+                    rejection: rejection(),
+                }
+                .into(),
+            );
+            errors.push(
+                RenewError::Rejected {
+                    name: name(),
+                    rejection: rejection(),
+                }
+                .into(),
+            );
+            errors.push(
+                QueryError::Rejected {
+                    rejection: rejection(),
+                }
+                .into(),
+            );
+        }
+        errors
+            .iter()
+            .flat_map(|error| [error.to_string(), format!("{error:?}")])
+            .collect()
+    }
+
+    #[test]
+    fn no_error_shows_a_character_that_acts_on_a_terminal() {
+        let hostile = [
+            "\x1b[2J\r\nFORGED\u{9b}\x07",
+            "\u{202e}\u{2066}\u{200f}abc",
+            &"\x1b]0;x\n".repeat(600),
+        ];
+        for text in hostile {
+            let name = Name::new("", &text[..text.len().min(512)], crate::Placement::Anywhere);
+            let owner = WireOwner::stored(text);
+            for shown in shown(&name.unwrap(), &owner, text) {
+                let acts = |c: char| c.is_control() || "\u{202e}\u{2066}\u{200f}".contains(c);
+                assert_eq!(shown.find(acts), None, "{shown:?}");
+            }
+        }
+    }
 
     /// One server, one wording: what a server says reads the same when connecting and later.
     #[test]

@@ -70,6 +70,6 @@ pub use wire_owner::WireOwner;
 
 pub use stanchion_transport::{
     Background, BootClock, ByteStream, ClientConfig, Clock, ConfigError, ConnectError, Connector,
-    Credentials, CredentialsProvider, Gauges, Moment, Observer, Outage, Placement, Presence, Reply,
-    Secret, ServerInfo, ServerRejection, ServerUrl, TokioClock, Wake,
+    Credentials, CredentialsProvider, Gauges, Moment, Observer, Outage, Placement, Presence,
+    Printable, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, TokioClock, Wake,
 };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use stanchion_transport::{Placement, slot_of, tag_of};
+use stanchion_transport::{Placement, Printable, slot_of, tag_of};
 
 /// The longest name, in bytes, prefix included.
 pub const MAX_NAME_BYTES: usize = 512;
@@ -16,7 +16,7 @@ pub struct Name(Arc<[u8]>);
 
 /// A name that cannot be used, and the rule it breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid name {name:?}: {rule}")]
+#[error("invalid name {:?}: {rule}", Printable::new(name))]
 #[non_exhaustive]
 pub struct InvalidName {
     /// The name as given; a long one is truncated.
@@ -56,6 +56,18 @@ pub enum NameRule {
     SharesQueue,
 }
 
+impl InvalidName {
+    /// Returns the error for the name `given`.
+    pub(crate) fn new(given: &[u8], rule: NameRule) -> Self {
+        let shown = String::from_utf8_lossy(given);
+        let name = match shown.char_indices().nth(64) {
+            Some((end, _)) => format!("{}…", &shown[..end]),
+            None => shown.into_owned(),
+        };
+        Self { name, rule }
+    }
+}
+
 impl Name {
     /// Checks `prefix` + `name` against the rules of `placement`.
     ///
@@ -67,15 +79,7 @@ impl Name {
         placement: Placement,
     ) -> Result<Self, InvalidName> {
         let given = name.as_ref();
-        let fail = |rule| {
-            let shown = String::from_utf8_lossy(given);
-            let name = if shown.chars().count() > 64 {
-                shown.chars().take(64).chain(['…']).collect()
-            } else {
-                shown.into_owned()
-            };
-            Err(InvalidName { name, rule })
-        };
+        let fail = |rule| Err(InvalidName::new(given, rule));
         if given.is_empty() {
             return fail(NameRule::Empty);
         }
@@ -166,15 +170,16 @@ pub(crate) fn derived(prefix: &str, name: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Shows the name as [`Printable`] does: no name can control a terminal or break a line of a log.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        String::from_utf8_lossy(&self.0).fmt(f)
+        Printable::new(&self.0).fmt(f)
     }
 }
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&String::from_utf8_lossy(&self.0), f)
+        fmt::Debug::fmt(&Printable::new(&self.0), f)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::sync::Arc;
 
+use stanchion_transport::Printable;
 use uuid::Uuid;
 
 /// The owner that Redis stores as the holder: `<client uuid>:<number>`.
@@ -57,15 +58,16 @@ impl Borrow<str> for WireOwner {
     }
 }
 
+/// Shows the owner as [`Printable`] does: the owner of another client is text that anybody may have written.
 impl fmt::Display for WireOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        Printable::new(&*self.0).fmt(f)
     }
 }
 
 impl fmt::Debug for WireOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        fmt::Display::fmt(self, f)
     }
 }
 

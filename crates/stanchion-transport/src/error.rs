@@ -1,11 +1,17 @@
 //! Errors of the way to a server: configuration, connection, and the server's own answers.
 
+use crate::printable::Printable;
+
 /// Why the server could not be reached, or could not answer, for now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Outage {
     /// No connection, and reconnecting has not succeeded yet.
-    #[error("no connection to {server}: {detail}")]
+    #[error(
+        "no connection to {}: {}",
+        Printable::new(server),
+        Printable::new(detail)
+    )]
     Disconnected {
         /// The server, without credentials.
         server: String,
@@ -13,13 +19,17 @@ pub enum Outage {
         detail: String,
     },
     /// The request was sent, and no answer came.
-    #[error("no answer: {detail}")]
+    #[error("no answer: {}", Printable::new(detail))]
     Unanswered {
         /// The failure of the connection.
         detail: String,
     },
     /// The server refused for now (`LOADING`, `READONLY`, `CLUSTERDOWN`, …). The request was not executed.
-    #[error("the server refuses for now: {code} {detail}")]
+    #[error(
+        "the server refuses for now: {} {}",
+        Printable::new(code),
+        Printable::new(detail)
+    )]
     Refused {
         /// The error code.
         code: String,
@@ -33,37 +43,40 @@ pub enum Outage {
 #[non_exhaustive]
 pub enum ServerRejection {
     /// The key exists and belongs to something else. It was not touched.
-    #[error("the key holds another kind of value and was left untouched: {detail}")]
+    #[error(
+        "the key holds another kind of value and was left untouched: {}",
+        Printable::new(detail)
+    )]
     WrongType {
         /// The server's message.
         detail: String,
     },
     /// `NOAUTH`, `WRONGPASS`: credentials are missing or wrong.
-    #[error("not authenticated: {detail}")]
+    #[error("not authenticated: {}", Printable::new(detail))]
     Unauthenticated {
         /// The server's message.
         detail: String,
     },
     /// `NOPERM`: the user lacks a right. `docs/operations.md` lists the rights that are needed.
-    #[error("not permitted: {detail}")]
+    #[error("not permitted: {}", Printable::new(detail))]
     NotPermitted {
         /// The server's message.
         detail: String,
     },
     /// `maxmemory` is reached. Nothing was written; releases and renewals still work.
-    #[error("the server is out of memory: {detail}")]
+    #[error("the server is out of memory: {}", Printable::new(detail))]
     OutOfMemory {
         /// The server's message.
         detail: String,
     },
     /// The server is one of a cluster and this client was not told so, or keys fell into different slots.
-    #[error("the server is part of a cluster: {detail}")]
+    #[error("the server is part of a cluster: {}", Printable::new(detail))]
     Cluster {
         /// The server's message.
         detail: String,
     },
     /// Another error of the server.
-    #[error("the server answered: {detail}")]
+    #[error("the server answered: {}", Printable::new(detail))]
     Other {
         /// The server's message, or what was wrong with its answer.
         detail: String,
@@ -120,7 +133,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The server cannot be reached, or does not answer as a Redis server.
-    #[error("cannot reach {server}: {detail}")]
+    #[error("cannot reach {}: {}", Printable::new(server), Printable::new(detail))]
     Unreachable {
         /// The server, without credentials.
         server: String,
@@ -128,7 +141,11 @@ pub enum ConnectError {
         detail: String,
     },
     /// TLS failed: the certificate, its name or its issuer is not accepted, or the port does not speak TLS.
-    #[error("TLS with {server} failed: {detail}")]
+    #[error(
+        "TLS with {} failed: {}",
+        Printable::new(server),
+        Printable::new(detail)
+    )]
     Tls {
         /// The server.
         server: String,
@@ -136,7 +153,7 @@ pub enum ConnectError {
         detail: String,
     },
     /// The server refused this client.
-    #[error("{server} rejected this client: {rejection}")]
+    #[error("{} rejected this client: {rejection}", Printable::new(server))]
     Rejected {
         /// The server, without credentials.
         server: String,
@@ -144,7 +161,11 @@ pub enum ConnectError {
         rejection: ServerRejection,
     },
     /// The provider of credentials has none. It is asked again at the next try.
-    #[error("no credentials for {server}: {detail}")]
+    #[error(
+        "no credentials for {}: {}",
+        Printable::new(server),
+        Printable::new(detail)
+    )]
     Credentials {
         /// The server, without credentials.
         server: String,
@@ -152,7 +173,11 @@ pub enum ConnectError {
         detail: String,
     },
     /// The server is too old: `PEXPIRE … GT` needs Redis ≥ 7.0 or Valkey ≥ 7.2.
-    #[error("{server} runs {version}; Redis 7.0 or Valkey 7.2 is the oldest that works")]
+    #[error(
+        "{} runs {}; Redis 7.0 or Valkey 7.2 is the oldest that works",
+        Printable::new(server),
+        Printable::new(version)
+    )]
     UnsupportedServer {
         /// The server.
         server: String,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde::Serialize;
 use stanchion::{FencingToken, LostReason, ReleaseRequest};
+use stanchion_core::Printable;
 
 use super::RunArgs;
 use super::child::Ended;
@@ -92,7 +93,8 @@ impl Report {
     /// Prints a message that every user should see.
     pub(super) fn say(&self, text: fmt::Arguments<'_>) {
         if !self.style.json {
-            eprintln!("stanchion: {}{text}", self.style.label);
+            let text = format!("{}{text}", self.style.label);
+            eprintln!("stanchion: {}", Printable::new(&text));
         }
     }
 
@@ -105,7 +107,7 @@ impl Report {
 
     /// Prints a step with `--verbose`, and logs it.
     pub(super) fn detail(&self, text: fmt::Arguments<'_>) {
-        tracing::debug!("{text}");
+        tracing::debug!("{}", Printable::new(&text.to_string()));
         if self.style.verbose {
             self.say(text);
         }

@@ -6,6 +6,7 @@ mod at_least;
 mod barrier;
 mod demo;
 mod home;
+mod hostile;
 mod inspect;
 mod kinds;
 mod lead;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
+use stanchion_transport::Printable;
 
 use super::handle::Hold;
 use crate::error::{AcquireError, Rejection, RenewError};
@@ -42,7 +43,7 @@ pub struct HoldTicket {
 
 /// A text that is no ticket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not the ticket of a hold: {rule}")]
+#[error("{:?} is not the ticket of a hold: {rule}", Printable::new(text))]
 #[non_exhaustive]
 pub struct InvalidTicket {
     /// The text; a long one is truncated.
@@ -113,7 +114,7 @@ impl HoldTicket {
         if self.kind != kind || self.name != name.as_bytes() {
             return Err(AdoptError::Other {
                 kind: self.kind.clone(),
-                theirs: String::from_utf8_lossy(&self.name).into_owned(),
+                theirs: Printable::new(&self.name).to_string(),
                 ours: format!("{kind} {name}"),
             });
         }

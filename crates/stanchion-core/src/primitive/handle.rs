@@ -69,10 +69,7 @@ impl Handle {
     pub fn name_that_shares_nothing(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
         let name = self.client.name(name)?;
         if name.is_wrapped() {
-            return Err(InvalidName {
-                name: name.to_string(),
-                rule: NameRule::SharesQueue,
-            });
+            return Err(InvalidName::new(name.as_bytes(), NameRule::SharesQueue));
         }
         Ok(name)
     }
@@ -85,10 +82,7 @@ impl Handle {
         let name = self.client.name(name)?;
         let slots = self.core().server.placement == Placement::Slots;
         if slots && name.as_bytes().iter().any(|b| matches!(b, b'{' | b'}')) {
-            return Err(InvalidName {
-                name: name.to_string(),
-                rule: NameRule::Braces,
-            });
+            return Err(InvalidName::new(name.as_bytes(), NameRule::Braces));
         }
         Ok(name)
     }

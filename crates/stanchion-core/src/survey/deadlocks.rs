@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+use stanchion_transport::Printable;
 use uuid::Uuid;
 
 use super::holders::Held;
@@ -154,32 +155,20 @@ impl DeadlockParty {
     }
 }
 
-/// Shows names of other processes without the control characters that they may contain.
-struct Legible<'a>(&'a dyn fmt::Display);
-
-impl fmt::Display for Legible<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use fmt::Write as _;
-        let text = self.0.to_string();
-        text.chars()
-            .try_for_each(|it| f.write_char(if it.is_control() { '�' } else { it }))
-    }
-}
-
 /// The process and the owner: `orders-api (pid 4711, transfer 12) as 0197…:42`.
 impl fmt::Display for DeadlockParty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(app) = &self.app else {
-            return write!(f, "{}", Legible(&self.owner));
+            return write!(f, "{}", Printable::new(&self.owner));
         };
-        write!(f, "{} (", Legible(app))?;
+        write!(f, "{} (", Printable::new(app))?;
         if let Some(pid) = self.pid {
             write!(f, "pid {pid}")?;
         }
         if let Some(label) = &self.label {
-            write!(f, ", {}", Legible(label))?;
+            write!(f, ", {}", Printable::new(label))?;
         }
-        write!(f, ") as {}", Legible(&self.owner))
+        write!(f, ") as {}", Printable::new(&self.owner))
     }
 }
 
@@ -194,12 +183,7 @@ impl fmt::Display for DeadlockEdge {
             InTheWay::Holds => "holds",
             InTheWay::Ahead => "waits for first",
         };
-        write!(
-            f,
-            " for {}, which {} {way}",
-            Legible(&self.name),
-            self.blocker
-        )
+        write!(f, " for {}, which {} {way}", self.name, self.blocker)
     }
 }
 

@@ -30,6 +30,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+use stanchion_transport::Printable;
 use uuid::Uuid;
 
 use crate::holders::Holders;
@@ -168,22 +169,23 @@ impl SurveyedName {
     }
 }
 
-/// Shows what is not UTF-8 as `�`.
+/// Shows the name as [`Printable`] does.
 impl fmt::Display for SurveyedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        String::from_utf8_lossy(&self.0).fmt(f)
+        Printable::new(&self.0).fmt(f)
     }
 }
 
 impl fmt::Debug for SurveyedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&String::from_utf8_lossy(&self.0), f)
+        fmt::Debug::fmt(&Printable::new(&self.0), f)
     }
 }
 
+/// Serializes the name itself; what is not UTF-8 becomes `�`.
 impl Serialize for SurveyedName {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(&String::from_utf8_lossy(&self.0))
     }
 }
 

@@ -5,6 +5,8 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
+use stanchion_transport::Printable;
+
 use super::SurveyedClient;
 use crate::description::Synchronizer;
 use crate::holders::Holders;
@@ -27,7 +29,7 @@ impl OwnHolds {
         }
         names.insert(name.to_vec());
         drop(names);
-        let name = String::from_utf8_lossy(name);
+        let name = Printable::new(name);
         tracing::warn!(
             %name,
             "this task holds {name:?} already, and waits for it as another owner; to hold it twice, re-enter or pass an Owner"

@@ -26,7 +26,8 @@ use super::LockEntry;
 use crate::description::Subject;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    Clock, ConnectionId, Failure, Link, Messages, Moment, OnPush, Servers, Subscribe, Wake, slot_of,
+    Clock, ConnectionId, Failure, Link, Messages, Moment, OnPush, Printable, Servers, Subscribe,
+    Wake, slot_of,
 };
 
 pub(crate) struct Subscriptions {
@@ -292,7 +293,7 @@ impl Subscriptions {
             return false;
         }
         if !self.refused.swap(true, Ordering::Relaxed) {
-            let channel = String::from_utf8_lossy(channel);
+            let channel = Printable::new(channel);
             tracing::warn!(%channel, ?failure, "no right to hear that a hold was taken by force: the next renewal finds out");
         }
         true
@@ -533,7 +534,7 @@ impl Subscriptions {
                         // Asked for again with the next connection, when the rights may be others.
                         return;
                     }
-                    tracing::debug!(channel = %String::from_utf8_lossy(&channel), ?failure, "subscribing failed; waiters poll");
+                    tracing::debug!(channel = %Printable::new(&channel), ?failure, "subscribing failed; waiters poll");
                     servers.doubt();
                     tokio::time::sleep(REFUSED_PAUSE).await;
                     this.topics().wanted.push_back(channel);
