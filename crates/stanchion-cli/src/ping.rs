@@ -14,13 +14,13 @@ use crate::wording::printable;
 
 /// Ask the server whether it is there, and how long an answer takes.
 ///
-/// Connects and logs in as `run` does, and sends a request to each server that has keys (a cluster: to each master). For probes:
+/// Connects and logs in as `run` does, and sends requests and a script to each server that has keys (a cluster: to each master). For probes:
 /// let a readiness probe use it if the service cannot work without locks, a liveness probe never.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
-  0     every server has answered
-  69    a server cannot be reached, or does not answer
+  0     every server has answered, and runs scripts
+  69    a server cannot be reached, does not answer, or runs no scripts for now
   78    the server or the configuration refuses (a password, a certificate, …)
 
 Examples:
@@ -50,6 +50,7 @@ pub(crate) async fn ping(args: PingArgs) -> Result<u8, Failure> {
     let version = client.server().version.clone();
     for console in client.consoles() {
         let trip = round_trips(&console, TIMES).await.map_err(Library)?.median;
+        runs_scripts(&console).await?;
         let round_trip_ms = milliseconds(trip);
         let server = console.server();
         if args.json {
@@ -101,6 +102,30 @@ pub(crate) async fn round_trips(console: &Console, times: usize) -> Result<Round
         median: trips[trips.len() / 2],
         longest: trips[trips.len() - 1],
     })
+}
+
+/// Runs a script as locks do: a server that answers and runs none has no use.
+pub(crate) async fn runs_scripts(console: &Console) -> Result<(), Failure> {
+    let server = console.server();
+    let no_scripts = |code, why: &dyn std::fmt::Display| {
+        Failure::new(
+            code,
+            format_args!("{server} answers, but runs no scripts: {why}"),
+        )
+    };
+    // The time and some memory, as a script that acquires needs.
+    let script = "redis.call('TIME') return #string.rep('x', 100000)";
+    match console.command(&["EVAL", script, "0"]).await {
+        Ok(reply) if reply.as_int() == Some(100_000) => Ok(()),
+        Ok(reply) => Err(no_scripts(
+            exit::CONFIG,
+            &format_args!("it returned {reply:?}"),
+        )),
+        Err(error @ (QueryError::Unavailable { .. } | QueryError::Unanswered { .. })) => {
+            Err(no_scripts(exit::UNAVAILABLE, &error))
+        }
+        Err(error) => Err(no_scripts(exit::CONFIG, &error)),
+    }
 }
 
 pub(crate) fn milliseconds(duration: Duration) -> f64 {

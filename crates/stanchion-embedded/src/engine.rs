@@ -152,6 +152,21 @@ impl Engine {
         Faults::new(self.clone())
     }
 
+    /// Limits the memory of the keys to about `bytes`, as `CONFIG SET maxmemory` does; 0 removes the limit, and there is none at
+    /// first.
+    ///
+    /// At the limit a command that may use memory is refused with `OOM`, as in Redis under `noeviction`, also as the first write of
+    /// a script. A script that has begun to write goes on, but for 16 MiB at most. [`Engine::execute`] is not refused.
+    ///
+    /// ```
+    /// # use stanchion_embedded::Engine;
+    /// let engine = Engine::new();
+    /// engine.limit_memory(256 * 1024 * 1024);
+    /// ```
+    pub fn limit_memory(&self, bytes: u64) {
+        self.0.change(|server| server.limit_memory(bytes));
+    }
+
     /// Returns the counters of the work done for connections.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -166,6 +166,8 @@ fn a_script_without_end_is_stopped_and_one_that_eats_memory_too() {
         };
         assert!(text.contains("ran for more than 5 s"), "{script}: {text}");
     }
+    // By the machine's clock: it takes longer than 250 ms.
+    let engine = Engine::new();
     let hungry = "local t = {} while true do t[#t + 1] = string.rep('x', 1000000) .. #t end";
     let stopped = engine.execute(&["EVAL", hungry, "0"]);
     assert!(
@@ -176,6 +178,208 @@ fn a_script_without_end_is_stopped_and_one_that_eats_memory_too() {
     assert_eq!(engine.execute(&["EVAL", long, "0"]), Reply::Int(1_000_000));
     let after = engine.execute(&["EVAL", "return #string.rep('x', 1000000)", "0"]);
     assert_eq!(after, Reply::Int(1_000_000));
+}
+
+/// No hook runs in a C function: these ended the process, or ran for minutes while nobody was served.
+#[test]
+fn no_function_of_strings_or_tables_runs_without_a_bound() {
+    let engine = in_fast_time();
+    for script in [
+        // Backtracking without an end, from every function that takes a pattern.
+        "return string.find(('a'):rep(200), ('a*'):rep(40) .. 'b')",
+        "return string.match(('a'):rep(200), ('.-'):rep(40) .. 'b')",
+        "return string.gsub(('a'):rep(200), ('a?'):rep(100) .. 'b', '')",
+        "for _ in string.gmatch(('a'):rep(200), ('a-'):rep(40) .. 'b') do end",
+        "return ('x'):rep(200):find(('(x*)'):rep(20) .. '%1y')",
+        "while true do pcall(string.find, ('a'):rep(200), ('a*'):rep(40) .. 'b') end",
+        // Each step is long.
+        "return string.find(('a'):rep(10000000), ('a'):rep(5000000) .. 'b', 1, true)",
+        "return string.find(('('):rep(1000000), '%b()')",
+        "return string.find(('a'):rep(1000000), '[' .. ('b'):rep(1000000) .. ']+c')",
+        "local s = ('a'):rep(1000000) return string.find(s .. s, '^(.-)%1b')",
+        // Comparisons of long texts.
+        "local a, t = ('a'):rep(10000000), {} for i = 1, 100000 do t[i] = a end table.sort(t)",
+        "while true do pcall(string.rep, '', 2147483647) end",
+        "while true do pcall(string.rep, 'x', 2147483647) end",
+        "local s = ('x'):rep(20000000) while true do s:upper():lower() end",
+        "local s = ('x'):rep(20000000) while true do local t = s .. 'y' end",
+        "local s = ('1 '):rep(500000) while true do loadstring('return ' .. s) end",
+    ] {
+        let stopped = in_time(&engine, script);
+        let Reply::Error(text) = stopped else {
+            panic!("{script}: {stopped:?}");
+        };
+        let bounded = text.contains("ran for more than 5 s") || text.contains("memory");
+        assert!(bounded, "{script}: {text}");
+    }
+    let deep = "return string.find(('a'):rep(1000000), ('a?'):rep(1000000))";
+    let refused = in_time(&engine, deep);
+    assert!(
+        matches!(&refused, Reply::Error(text) if text.contains("pattern too complex")),
+        "{refused:?}"
+    );
+    let nested = "return string.find('x', ('('):rep(1000000))";
+    let refused = in_time(&engine, nested);
+    assert!(
+        matches!(&refused, Reply::Error(text) if text.contains("too many captures")),
+        "{refused:?}"
+    );
+    assert_eq!(
+        in_time(&engine, "return #string.rep('', 2147483647)"),
+        Reply::Int(0)
+    );
+}
+
+#[tokio::test]
+async fn a_hostile_pattern_holds_others_up_for_the_time_of_a_script() {
+    let engine = in_fast_time();
+    let (mut hostile, _one) = client(&engine);
+    let script = "return string.find(('a'):rep(200), ('a*'):rep(40) .. 'b')";
+    let request = format!(
+        "*3\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0\r\n",
+        script.len()
+    );
+    hostile.write_all(request.as_bytes()).await.unwrap();
+    is_well(&engine).await;
+    let refused = answer(&mut hostile, b"").await;
+    assert!(refused.contains("ran for more than 5 s"), "{refused}");
+    is_well(&engine).await;
+}
+
+/// Scripts that fill the interpreter, each in its own way. The next script found no room.
+#[test]
+fn scripts_run_after_one_that_ran_out_of_memory() {
+    let engine = Engine::new();
+    let sha = engine.execute(&["SCRIPT", "LOAD", "return ARGV[1]"]);
+    let Reply::Bulk(sha) = sha else {
+        panic!("{sha:?}");
+    };
+    for script in [
+        "local t = {} while true do t[#t + 1] = {} end",
+        "collectgarbage('stop') local t = {} while true do t[#t + 1] = {} end",
+        "collectgarbage('stop') for i = 1, 1e9 do local s = ('x'):rep(100000) .. i end",
+        "local t = {} pcall(function() while true do t[#t + 1] = ('x'):rep(1000) .. #t end end) return #t",
+        "local s = 'x' while true do s = s .. s end",
+        "return ('x'):rep(1e12)",
+        "local s = ('x'):rep(30000000) return {s, s, s, s, s, s, s, s, s, s}",
+    ] {
+        let _ = in_time(&engine, script);
+        let after = engine.execute(&["EVAL", "return #string.rep('x', 1000000)", "0"]);
+        assert_eq!(after, Reply::Int(1_000_000), "after {script}");
+        // Those that were loaded before are still known.
+        let known = engine.execute(&[b"EVALSHA".as_slice(), &sha, b"0", b"v"]);
+        assert_eq!(known, Reply::Bulk(b"v".to_vec()), "after {script}");
+    }
+    let large = "x".repeat(40_000_000);
+    for _ in 0..3 {
+        let _ = engine.execute(&["EVAL", "return #ARGV[1]", "0", &large]);
+        let after = engine.execute(&["EVAL", "return 1", "0"]);
+        assert_eq!(after, Reply::Int(1));
+    }
+    // Each of many scripts takes memory for ever.
+    for number in 0..300 {
+        let script = format!(
+            "local t = {{{}}} return {number}",
+            "'abcdefgh', ".repeat(10_000)
+        );
+        let done = engine.execute(&["EVAL", &script, "0"]);
+        assert_eq!(done, Reply::Int(number));
+    }
+}
+
+/// Asks over a connection: an administrator's commands are never refused.
+async fn ask(stream: &mut UnixStream, words: &[&str]) -> String {
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    answer(stream, request.as_bytes()).await
+}
+
+const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
+
+#[tokio::test]
+async fn keys_take_no_more_memory_than_permitted() {
+    let engine = Engine::new();
+    engine.limit_memory(10_000_000);
+    let (mut stream, _serving) = client(&engine);
+    let value = "v".repeat(100_000);
+    let append = "return redis.call('APPEND', KEYS[1], ARGV[1])";
+    for (write, free) in [
+        ("SET key? ?", "DEL"),
+        ("HSET one field? ?", "DEL"),
+        ("RPUSH one ?", "DEL"),
+        ("ZADD one 1 ?", "DEL"),
+        ("EVAL script 1 one ?", "UNLINK"),
+    ] {
+        let mut written = 0;
+        let refused = loop {
+            let word = |word: &str| match word {
+                "script" => append.to_owned(),
+                "?" => format!("{written}{value}"),
+                word => word.replace('?', &written.to_string()),
+            };
+            let words: Vec<String> = write.split(' ').map(word).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let said = ask(&mut stream, &words).await;
+            if said.starts_with('-') {
+                break said;
+            }
+            written += 1;
+            assert!(written < 100, "{write} goes on");
+        };
+        assert!(refused.starts_with(OOM), "{refused}");
+        // Some 90 of 100 KB: a sorted set has each member twice.
+        assert!((40..95).contains(&written), "{write}: {written}");
+        // What needs no memory goes on, and what it frees can be used.
+        let info = ask(&mut stream, &["INFO", "memory"]).await;
+        assert!(
+            info.contains("used_memory:10") && info.contains("maxmemory:10000000"),
+            "{info}"
+        );
+        for key in engine.keys() {
+            let key = String::from_utf8(key).unwrap();
+            assert_eq!(ask(&mut stream, &[free, &key]).await, ":1\r\n");
+        }
+        assert_eq!(ask(&mut stream, &["SET", "small", "v"]).await, "+OK\r\n");
+        assert_eq!(ask(&mut stream, &["DEL", "small"]).await, ":1\r\n");
+    }
+    assert_eq!(
+        ask(&mut stream, &["CONFIG", "SET", "maxmemory", "2mb"]).await,
+        "+OK\r\n"
+    );
+    let told = ask(&mut stream, &["CONFIG", "GET", "maxmemory"]).await;
+    assert!(told.contains("2097152"), "{told}");
+    let refused = ask(&mut stream, &["CONFIG", "SET", "maxmemory", "much"]).await;
+    assert!(refused.contains("must be a memory value"), "{refused}");
+}
+
+#[test]
+fn a_script_that_writes_without_end_is_refused_at_last() {
+    let engine = Engine::new();
+    engine.limit_memory(10_000_000);
+    let writes =
+        "local s = ('x'):rep(1000000) for i = 1, 100 do redis.call('SET', 'k' .. i, s) end";
+    let refused = engine.execute(&["EVAL", writes, "0"]);
+    let Reply::Error(text) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert!(text.starts_with(&OOM[1..]), "{text}");
+    // It had begun below the limit, so it went on for a while.
+    assert!(
+        (20..30).contains(&engine.keys().len()),
+        "{}",
+        engine.keys().len()
+    );
+    let refused = engine.execute(&["EVAL", "return redis.call('SET', 'k', 'v')", "0"]);
+    assert!(
+        matches!(&refused, Reply::Error(text) if text.starts_with(&OOM[1..])),
+        "{refused:?}"
+    );
+    assert_eq!(
+        engine.execute(&["EVAL", "return redis.call('DEL', 'k1')", "0"]),
+        Reply::Int(1)
+    );
 }
 
 /// Lua 5.1 overwrote its own stack for it.

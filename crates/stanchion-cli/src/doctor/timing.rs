@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::finding::Finding;
 use crate::exit::{Failure, Library};
-use crate::ping::{milliseconds, round_trips};
+use crate::ping::{milliseconds, round_trips, runs_scripts};
 use crate::probe::Names;
 
 /// The difference of clocks from which on it matters to anybody.
@@ -35,7 +35,23 @@ pub(super) async fn check(console: &Console) -> Result<Vec<Finding>, QueryError>
     } else {
         Finding::ok("round-trip", shown)
     };
-    Ok(vec![round_trip, clock(console).await?])
+    Ok(vec![
+        round_trip,
+        clock(console).await?,
+        scripts(console).await,
+    ])
+}
+
+/// Runs a script: all operations are scripts.
+async fn scripts(console: &Console) -> Finding {
+    match runs_scripts(console).await {
+        Ok(()) => Finding::ok("scripts", "the server runs them"),
+        Err(failure) => Finding::fail(
+            "scripts",
+            failure.to_string(),
+            "ACL SETUSER … +eval +evalsha; SCRIPT KILL ends one that runs for too long; SCRIPT FLUSH",
+        ),
+    }
 }
 
 /// Compares the clocks. The server read its own somewhere between sending and receiving.

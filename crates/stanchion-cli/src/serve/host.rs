@@ -123,6 +123,12 @@ impl Host {
         }
     }
 
+    /// Limits the memory of the keys, in bytes; 0: no limit.
+    pub(super) fn with_memory(self, bytes: u64) -> Self {
+        self.engine.limit_memory(bytes);
+        self
+    }
+
     /// Serves until a signal comes, or until it was idle for long enough.
     pub(super) async fn serve(mut self) -> Result<Ended, Failure> {
         let mut asked = asked_to_stop()?;

@@ -40,9 +40,34 @@ pub(crate) struct ServeArgs {
     /// Stop after this time without a connection and without anything stored but fencing tokens; or `never`.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_idle)]
     idle: Idle,
+    /// The memory for keys: a number of bytes, or of kb, mb, gb. Beyond it requests that need memory are refused (OOM), and what is
+    /// held can still be released; 0: no limit.
+    #[arg(long, value_name = "SIZE", default_value = "256mb", value_parser = parse_size)]
+    maxmemory: u64,
     /// Print one line of JSON instead.
     #[arg(long)]
     json: bool,
+}
+
+/// The default of `--maxmemory`.
+pub(crate) const MAX_MEMORY: u64 = 256 * 1024 * 1024;
+
+/// Reads a size as Redis does: `1000`, `100mb`, `1gb`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let end = lower
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(lower.len());
+    let unit = match &lower[end..] {
+        "" | "b" => Some(1),
+        "kb" => Some(1024),
+        "mb" => Some(1024 * 1024),
+        "gb" => Some(1024 * 1024 * 1024),
+        _ => None,
+    };
+    let size = lower[..end].parse::<u64>().ok().zip(unit);
+    let bytes = size.and_then(|(number, unit)| number.checked_mul(unit));
+    bytes.ok_or_else(|| "a number, and b, kb, mb or gb, such as 256mb".into())
 }
 
 const DETAILS: &str = "\
@@ -108,7 +133,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<u8, Failure> {
         }
     };
     tell(&args, &url, Some(std::process::id()), true)?;
-    match host.serve().await? {
+    match host.with_memory(args.maxmemory).serve().await? {
         Ended::Signal => {}
         Ended::Idle => tracing::info!("idle: stopped"),
     }
@@ -137,6 +162,17 @@ fn tell(args: &ServeArgs, url: &str, pid: Option<u32>, started: bool) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_has_a_unit() {
+        assert_eq!(parse_size("256mb"), Ok(MAX_MEMORY));
+        assert_eq!(parse_size("1000"), Ok(1000));
+        assert_eq!(parse_size("0"), Ok(0));
+        assert_eq!(parse_size("2GB"), Ok(2 << 30));
+        for odd in ["", "mb", "-1", "1.5gb", "1tb", "99999999999999gb"] {
+            assert!(parse_size(odd).is_err(), "{odd}");
+        }
+    }
 
     #[test]
     fn idle_is_a_duration_or_never() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::place::Place;
-use super::{IDLE, Idle};
+use super::{IDLE, Idle, MAX_MEMORY};
 use crate::exit::{self, Failure};
 use crate::run::launch::this_program;
 
@@ -161,7 +161,9 @@ fn serve(socket: &Path, idle: Idle) -> Result<(), Failure> {
         let nowhere = File::options().write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdout(nowhere.as_fd()).map_err(io::Error::from)?;
         match host {
-            Some(host) => Box::pin(host.serve()).await.map(drop),
+            Some(host) => Box::pin(host.with_memory(MAX_MEMORY).serve())
+                .await
+                .map(drop),
             None => Ok(()),
         }
     })

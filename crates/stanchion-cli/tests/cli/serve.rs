@@ -516,3 +516,49 @@ fn a_server_whose_socket_was_removed_comes_back() {
         UnixStream::connect(home.socket()).is_ok()
     });
 }
+
+#[test]
+fn no_script_ends_the_server_or_keeps_it_from_answering() {
+    let home = Home::new();
+    let server = home.serve(&["--maxmemory", "4mb"]);
+    let eval = |script: &str| {
+        let request = format!(
+            "*3\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0",
+            script.len()
+        );
+        ask(&home.socket(), &request)
+    };
+    for (script, told) in [
+        (
+            "return string.find(('a'):rep(1000000),('a?'):rep(1000000))",
+            "pattern too complex",
+        ),
+        (
+            "return string.find(('a'):rep(200),('a*'):rep(40)..'b')",
+            "ran for more than 5 s",
+        ),
+        ("local t={} while true do t[#t+1]={} end", "memory"),
+        (
+            "for i=1,99 do redis.call('SET',i,('x'):rep(1000000)) end",
+            "OOM command not allowed",
+        ),
+    ] {
+        let answer = eval(script);
+        assert!(answer.contains(told), "{script}: {answer}");
+        let ping = home.output(&["ping"]);
+        assert_eq!(
+            ping.status.code(),
+            Some(0),
+            "after {script}: {}",
+            text(&ping.stderr)
+        );
+    }
+    // At the limit nothing is acquired; what is freed can be used again.
+    assert!(ask(&home.socket(), "SET k v").starts_with("-OOM"));
+    assert!(ask(&home.socket(), "FLUSHALL").starts_with("+OK"));
+    assert_eq!(
+        home.output(&["run", "job", "--", "true"]).status.code(),
+        Some(0)
+    );
+    assert!(runs(server.pid()));
+}

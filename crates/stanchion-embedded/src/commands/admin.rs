@@ -20,6 +20,7 @@ pub(super) const COMMANDS: &[Spec] = &[
 
 fn info(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let uptime = (ctx.now.micros - ctx.server.started.micros) / 1_000_000;
+    let used = ctx.server.memory();
     let server = &*ctx.server;
     let stats = server.stats();
     let loading = u8::from(server.switches.loading);
@@ -43,7 +44,9 @@ fn info(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         ),
         (
             "Memory",
-            format!("maxmemory:{maxmemory}\r\nmaxmemory_policy:noeviction\r\n"),
+            format!(
+                "used_memory:{used}\r\nmaxmemory:{maxmemory}\r\nmaxmemory_policy:noeviction\r\n"
+            ),
         ),
         (
             "Persistence",
@@ -113,7 +116,11 @@ fn config(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
                     "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
                 )));
             };
-            *value = String::from_utf8_lossy(&args[at + 1]).into_owned();
+            let given = String::from_utf8_lossy(&args[at + 1]).into_owned();
+            *value = match name.as_str() {
+                "maxmemory" => memory_value(&given)?,
+                _ => given,
+            };
         }
         ctx.server.apply_config();
         return Ok(Reply::ok());
@@ -129,6 +136,31 @@ fn config(ctx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         _ => Err(Failure::unknown_subcommand("config", &args[1])),
     }
+}
+
+/// Returns a size in bytes, written as in Redis: `1000`, `100mb`, `1gb`.
+fn memory_value(text: &str) -> Outcome<String> {
+    let lower = text.to_ascii_lowercase();
+    let end = lower
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(lower.len());
+    let unit = match &lower[end..] {
+        "" | "b" => Some(1),
+        "k" => Some(1000),
+        "kb" => Some(1024),
+        "m" => Some(1_000_000),
+        "mb" => Some(1024 * 1024),
+        "g" => Some(1_000_000_000),
+        "gb" => Some(1024 * 1024 * 1024),
+        _ => None,
+    };
+    let bytes = lower[..end].parse::<u64>().ok().zip(unit);
+    let bytes = bytes.and_then(|(number, unit)| number.checked_mul(unit));
+    bytes.map(|bytes| bytes.to_string()).ok_or_else(|| {
+        Failure::new(
+            "ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value",
+        )
+    })
 }
 
 /// Answers `COMMAND` with an empty list: client libraries ask for it but do not need it.

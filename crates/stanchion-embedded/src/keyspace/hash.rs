@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 /// The number of fields up to which a scan is faster than hashing. Most hashes of locks have one field.
 const SCAN_LIMIT: usize = 12;
 
+/// The memory of a field beside its bytes, which the index has once more.
+const FIELD: usize = 150;
+
 /// A map from field to value that remembers insertion order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hash {
@@ -12,6 +15,8 @@ pub(crate) struct Hash {
     /// The position of each field; empty while the hash is small.
     index: HashMap<Vec<u8>, u64>,
     next: u64,
+    /// The bytes of fields, twice, and of values.
+    bytes: usize,
 }
 
 impl Hash {
@@ -30,6 +35,11 @@ impl Hash {
         self.entries.len()
     }
 
+    /// Returns the memory of its fields and values, about.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes + self.entries.len() * FIELD
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -45,12 +55,15 @@ impl Hash {
             .position(field)
             .and_then(|at| self.entries.get_mut(&at))
         {
+            let before = old.len();
             old.clear();
             old.extend_from_slice(value);
+            self.bytes = self.bytes - before + value.len();
             return false;
         }
         let at = self.next;
         self.next += 1;
+        self.bytes += 2 * field.len() + value.len();
         self.entries.insert(at, (field.to_vec(), value.to_vec()));
         if !self.index.is_empty() {
             self.index.insert(field.to_vec(), at);
@@ -69,7 +82,10 @@ impl Hash {
             return false;
         };
         self.index.remove(field);
-        self.entries.remove(&at).is_some()
+        let removed = self.entries.remove(&at);
+        let value = removed.as_ref().map_or(0, |(_, value)| value.len());
+        self.bytes -= 2 * field.len() + value;
+        removed.is_some()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {

@@ -1,14 +1,16 @@
 //! One database: keys, their values and their expiry.
 
 pub(crate) mod hash;
+pub(crate) mod list;
 pub(crate) mod number;
 pub(crate) mod zset;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use crate::outcome::{Failure, Outcome};
 use crate::server::tracking::Notes;
 use hash::Hash;
+use list::List;
 use zset::Zset;
 
 /// The value of a key.
@@ -16,7 +18,7 @@ use zset::Zset;
 pub(crate) enum Value {
     Str(Vec<u8>),
     Hash(Hash),
-    List(VecDeque<Vec<u8>>),
+    List(List),
     Zset(Zset),
 }
 
@@ -27,6 +29,16 @@ impl Value {
             Self::Hash(_) => "hash",
             Self::List(_) => "list",
             Self::Zset(_) => "zset",
+        }
+    }
+
+    /// Returns the memory that it takes, about.
+    fn memory(&self) -> usize {
+        match self {
+            Self::Str(text) => text.len(),
+            Self::Hash(hash) => hash.memory(),
+            Self::List(list) => list.memory(),
+            Self::Zset(zset) => zset.memory(),
         }
     }
 
@@ -46,7 +58,14 @@ impl Value {
 pub(crate) struct Entry {
     pub(crate) value: Value,
     pub(crate) expire_at: Option<i64>,
+    /// The memory of the key and its value when they were last counted.
+    counted: usize,
 }
+
+/// The memory of a key beside its own bytes and its value's.
+const KEY: usize = 150;
+/// The most keys that are remembered until they are counted.
+const MOST_UNCOUNTED: usize = 1024;
 
 /// One of the numbered databases.
 #[derive(Debug, Default)]
@@ -56,6 +75,12 @@ pub(crate) struct Keyspace {
     pub(crate) now_ms: i64,
     /// The keys read and written, for sessions that are told of writes.
     pub(crate) notes: Notes,
+    /// True once somebody has asked for the memory in use: then the keys that are written are remembered.
+    counts: bool,
+    /// Keys that may have been written since they were counted.
+    uncounted: Vec<Vec<u8>>,
+    /// The memory of what was counted.
+    memory: usize,
 }
 
 /// Defines the typed accessors: `None` if the key is absent, `WRONGTYPE` if it holds another type.
@@ -102,9 +127,43 @@ impl Keyspace {
         let now = self.now_ms;
         let is_over = |entry: &Entry| entry.expire_at.is_some_and(|end| now > end);
         if self.entries.get(key).is_some_and(is_over) {
-            self.entries.remove(key);
+            self.take(key);
             self.notes.written(key);
         }
+    }
+
+    /// Removes an entry, and its memory from what is counted.
+    fn take(&mut self, key: &[u8]) -> bool {
+        let taken = self.entries.remove(key);
+        self.memory -= taken.as_ref().map_or(0, |entry| entry.counted);
+        taken.is_some()
+    }
+
+    /// Notes that a key is about to be written.
+    fn writes(&mut self, key: &[u8]) {
+        self.notes.written(key);
+        if self.counts && self.uncounted.last().is_none_or(|last| last != key) {
+            if self.uncounted.len() >= MOST_UNCOUNTED {
+                self.memory();
+            }
+            self.uncounted.push(key.to_vec());
+        }
+    }
+
+    /// Returns the memory in use, about. From the first call on, only what was written since the last one is counted.
+    pub(crate) fn memory(&mut self) -> usize {
+        if !self.counts {
+            self.counts = true;
+            self.uncounted = self.entries.keys().cloned().collect();
+        }
+        for key in self.uncounted.drain(..) {
+            if let Some(entry) = self.entries.get_mut(&key) {
+                let now = KEY + key.len() + entry.value.memory();
+                self.memory = self.memory - entry.counted + now;
+                entry.counted = now;
+            }
+        }
+        self.memory
     }
 
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<&Entry> {
@@ -115,12 +174,11 @@ impl Keyspace {
 
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.drop_if_expired(key);
-        let entry = self.entries.get_mut(key);
         // Whoever asks for it writes, or finds that there is nothing to write.
-        if entry.is_some() {
-            self.notes.written(key);
+        if self.entries.contains_key(key) {
+            self.writes(key);
         }
-        entry
+        self.entries.get_mut(key)
     }
 
     pub(crate) fn contains(&mut self, key: &[u8]) -> bool {
@@ -129,15 +187,19 @@ impl Keyspace {
 
     typed!(string, string_mut, string_or_new, Str, Vec<u8>);
     typed!(hash, hash_mut, hash_or_new, Hash, Hash);
-    typed!(list, list_mut, list_or_new, List, VecDeque<Vec<u8>>);
+    typed!(list, list_mut, list_or_new, List, List);
     typed!(zset, zset_mut, zset_or_new, Zset, Zset);
 
     pub(crate) fn put(&mut self, key: &[u8], value: Value, expire_at: Option<i64>) {
-        self.notes.written(key);
-        let entry = Entry { value, expire_at };
+        self.writes(key);
         match self.entries.get_mut(key) {
-            Some(old) => *old = entry,
+            Some(old) => (old.value, old.expire_at) = (value, expire_at),
             None => {
+                let entry = Entry {
+                    value,
+                    expire_at,
+                    counted: 0,
+                };
                 self.entries.insert(key.to_vec(), entry);
             }
         }
@@ -146,7 +208,7 @@ impl Keyspace {
     /// Removes a key. Returns whether it existed.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         self.drop_if_expired(key);
-        let existed = self.entries.remove(key).is_some();
+        let existed = self.take(key);
         if existed {
             self.notes.written(key);
         }
@@ -160,23 +222,26 @@ impl Keyspace {
             .get(key)
             .is_some_and(|entry| entry.value.is_empty_collection())
         {
-            self.entries.remove(key);
+            self.take(key);
         }
     }
 
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
+        self.uncounted.clear();
+        self.memory = 0;
         self.notes.flushed();
     }
 
     /// Removes the expired keys: those that nobody asks for would stay for ever.
     pub(crate) fn purge(&mut self) {
         let now = self.now_ms;
-        let notes = &mut self.notes;
+        let (notes, memory) = (&mut self.notes, &mut self.memory);
         self.entries.retain(|key, entry| {
             let lives = entry.expire_at.is_none_or(|end| now <= end);
             if !lives {
                 notes.written(key);
+                *memory -= entry.counted;
             }
             lives
         });

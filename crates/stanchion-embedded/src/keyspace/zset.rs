@@ -36,16 +36,26 @@ pub(crate) struct Limit {
     pub(crate) exclusive: bool,
 }
 
+/// The memory of a member beside its bytes, which both orders have.
+const MEMBER: usize = 150;
+
 /// A sorted set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Zset {
     scores: HashMap<Vec<u8>, f64>,
     order: BTreeSet<(Score, Vec<u8>)>,
+    /// The bytes of the members.
+    bytes: usize,
 }
 
 impl Zset {
     pub(crate) fn len(&self) -> usize {
         self.scores.len()
+    }
+
+    /// Returns the memory of its members, about.
+    pub(crate) fn memory(&self) -> usize {
+        2 * self.bytes + self.scores.len() * MEMBER
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -59,13 +69,18 @@ impl Zset {
     pub(crate) fn set(&mut self, member: &[u8], score: f64) {
         if let Some(old) = self.scores.insert(member.to_vec(), score) {
             self.order.remove(&(Score(old), member.to_vec()));
+        } else {
+            self.bytes += member.len();
         }
         self.order.insert((Score(score), member.to_vec()));
     }
 
     pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
         match self.scores.remove(member) {
-            Some(score) => self.order.remove(&(Score(score), member.to_vec())),
+            Some(score) => {
+                self.bytes -= member.len();
+                self.order.remove(&(Score(score), member.to_vec()))
+            }
             None => false,
         }
     }

@@ -10,6 +10,8 @@ use crate::resp::Request;
 const MAX_DEPTH: usize = 200;
 /// The most items of a reply, with those of nested ones.
 const MOST_ITEMS: usize = 1 << 20;
+/// The most bytes of a reply: a table can hold one long string many times.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 /// Writes the arguments of `redis.call` into `request`. Returns false if one is neither a string nor a number.
 pub(super) fn to_request(values: &MultiValue, request: &mut Request) -> bool {
@@ -76,14 +78,33 @@ pub(super) fn single(lua: &Lua, field: &str, value: &[u8]) -> mlua::Result<Table
 
 /// Converts the result of a script to a reply: floats lose their fraction, arrays end at the first nil.
 pub(super) fn to_reply(value: Value) -> mlua::Result<Reply> {
-    convert(value, 0, &mut { MOST_ITEMS })
+    let mut room = Room {
+        items: MOST_ITEMS,
+        bytes: MOST_BYTES,
+    };
+    convert(value, 0, &mut room)
 }
 
-/// `room` is the number of items that may follow: a table can hold another one many times, which can do the same.
-fn convert(value: Value, depth: usize, room: &mut usize) -> mlua::Result<Reply> {
-    *room = room
-        .checked_sub(1)
-        .ok_or_else(|| mlua::Error::runtime("the reply is too large"))?;
+/// The items and bytes that may follow: a table can hold another one many times, which can do the same.
+struct Room {
+    items: usize,
+    bytes: usize,
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> mlua::Result<()> {
+        let left = self.items.checked_sub(1).zip(self.bytes.checked_sub(bytes));
+        let left = left.ok_or_else(|| mlua::Error::runtime("the reply is too large"))?;
+        (self.items, self.bytes) = left;
+        Ok(())
+    }
+}
+
+fn convert(value: Value, depth: usize, room: &mut Room) -> mlua::Result<Reply> {
+    room.take(match &value {
+        Value::String(text) => text.as_bytes().len(),
+        _ => 0,
+    })?;
     Ok(match value {
         Value::Integer(n) => Reply::Int(n),
         Value::Number(n) => Reply::Int(truncate(n)),
@@ -94,7 +115,7 @@ fn convert(value: Value, depth: usize, room: &mut usize) -> mlua::Result<Reply> 
     })
 }
 
-fn table_to_reply(table: &Table, depth: usize, room: &mut usize) -> mlua::Result<Reply> {
+fn table_to_reply(table: &Table, depth: usize, room: &mut Room) -> mlua::Result<Reply> {
     if depth >= MAX_DEPTH {
         return Ok(Reply::Error("ERR reached lua stack limit".to_owned()));
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use mlua::chunk::ChunkMode;
 use mlua::{
@@ -9,6 +10,7 @@ use mlua::{
 };
 
 use super::convert::{single, to_lua, to_reply, to_request};
+use super::library;
 use crate::clock::Now;
 use crate::keyspace::number::truncate;
 use crate::locked;
@@ -20,12 +22,17 @@ use crate::server::Server;
 /// The name of scripts in error messages, as in Redis.
 const SCRIPT: &str = "@user_script";
 const PRELUDE: &str = "@prelude";
-/// The time after which a script is stopped: the server does nothing else meanwhile. Redis answers `BUSY` from then on.
+/// The time after which a script is stopped, in microseconds: the server does nothing else until then. Redis answers `BUSY`
+/// from then on.
 const LONGEST_RUN: i64 = 5_000_000;
-/// The number of instructions between two looks at the clock.
-const WATCH: u32 = 100_000;
-/// The memory of all scripts together, in bytes.
-const MEMORY: usize = 256 * 1024 * 1024;
+/// The number of instructions between two looks at the clock. One instruction can copy or compare half of [`MEMORY`], which
+/// takes some 20 ms: so a script is stopped after 7 s at the latest.
+const WATCH: u32 = 100;
+/// The memory of all scripts together, in bytes. A request has at most as much.
+pub(super) const MEMORY: usize = 64 * 1024 * 1024;
+/// The memory in use after a script above which a fresh interpreter takes over. Lua 5.1 collects no garbage when an allocation
+/// fails, and a script may have stopped its collector: so an interpreter without room may stay so.
+const FULL: usize = MEMORY / 4;
 
 /// An error of `redis.call` that propagates through a script.
 #[derive(Debug)]
@@ -61,11 +68,15 @@ impl Interpreter {
         let lua = Lua::new_with(libraries, options)?;
         lua.set_memory_limit(MEMORY)?;
         let limit = Limit::new(server);
-        limit.watch(&lua)?;
         let random = Random::default();
         let host = host_functions(&lua, &limit, &random)?;
+        library::add(&lua, &host, &limit)?;
+        let strings = lua.load(include_str!("strings.lua")).set_name(PRELUDE);
+        let (strings, tables): (Table, Table) = strings.call(&host)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
-        let (environment, scope, protect) = prelude.call(host)?;
+        let (environment, scope, protect) = prelude.call((host, strings, tables))?;
+        // Not before: only a script has a time to end at.
+        limit.watch(&lua)?;
         Ok(Self {
             lua,
             environment,
@@ -74,6 +85,11 @@ impl Interpreter {
             random,
             limit,
         })
+    }
+
+    /// Returns whether scripts have left so much behind that the next one may find no room.
+    pub(super) fn is_full(&self) -> bool {
+        self.lua.used_memory() > FULL
     }
 
     pub(super) fn compile(&self, source: &[u8]) -> Outcome<Function> {
@@ -106,8 +122,16 @@ impl Interpreter {
         // Redis continues the sequence of the last script; here the numbers of a script depend on nothing else.
         self.random.seed(0);
         self.limit.begin(now);
-        self.try_call(script, digest, args, keys)
-            .unwrap_or_else(|error| Err(Failure::new(format!("ERR {error}"))))
+        let outcome = self.try_call(script, digest, args, keys);
+        // The arguments may be large, and are garbage now.
+        for name in ["KEYS", "ARGV"] {
+            // OK: where there is no room for an empty table the interpreter is full, and is replaced.
+            let _ = self
+                .lua
+                .create_table()
+                .and_then(|empty| self.scope.raw_set(name, empty));
+        }
+        outcome.unwrap_or_else(|error| Err(Failure::new(format!("ERR {error}"))))
     }
 
     fn try_call(
@@ -153,10 +177,13 @@ impl Interpreter {
 
 /// Stops scripts that run for too long.
 #[derive(Clone, Debug)]
-struct Limit {
+pub(super) struct Limit {
     server: Arc<Mutex<Server>>,
     /// The time at which the running script is stopped, in microseconds of the server's clock.
     stop_at: Arc<AtomicI64>,
+    /// The same on the machine's clock, since `made`: a virtual clock stands still while a script runs, and any may be set back.
+    stop_after: Arc<AtomicI64>,
+    made: Instant,
     /// True once the running script was stopped: nothing that it calls may catch an error any more.
     is_over: Arc<AtomicBool>,
 }
@@ -166,6 +193,8 @@ impl Limit {
         Self {
             server: Arc::clone(server),
             stop_at: Arc::default(),
+            stop_after: Arc::default(),
+            made: Instant::now(),
             is_over: Arc::default(),
         }
     }
@@ -174,6 +203,8 @@ impl Limit {
     fn begin(&self, now: Now) {
         let stop_at = now.micros.saturating_add(LONGEST_RUN);
         self.stop_at.store(stop_at, Ordering::Relaxed);
+        let stop_after = self.passed().saturating_add(LONGEST_RUN);
+        self.stop_after.store(stop_after, Ordering::Relaxed);
         self.is_over.store(false, Ordering::Relaxed);
     }
 
@@ -186,10 +217,17 @@ impl Limit {
         })
     }
 
+    /// Microseconds of the machine's clock.
+    fn passed(&self) -> i64 {
+        i64::try_from(self.made.elapsed().as_micros()).unwrap_or(i64::MAX)
+    }
+
     /// Fails from the end of the running script's time on.
-    fn look(&self) -> mlua::Result<()> {
+    pub(super) fn look(&self) -> mlua::Result<()> {
         let now = locked(&self.server).clock.now().micros;
-        if now >= self.stop_at.load(Ordering::Relaxed) {
+        if now >= self.stop_at.load(Ordering::Relaxed)
+            || self.passed() >= self.stop_after.load(Ordering::Relaxed)
+        {
             self.is_over.store(true, Ordering::Relaxed);
         }
         self.not_over()

@@ -2,6 +2,8 @@
 
 mod convert;
 mod interpreter;
+mod library;
+mod patterns;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,13 +19,21 @@ use crate::resp::Args;
 use crate::server::{Server, SessionId};
 use interpreter::Interpreter;
 
+/// The most bytes of sources that are kept. Then all are forgotten, as by a restart: clients send them again.
+const MOST_SOURCES: usize = 16 * 1024 * 1024;
+
 /// The scripts that a server knows.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     server: Arc<Mutex<Server>>,
     /// Created for the first script: many engines never run one.
     interpreter: Option<Interpreter>,
+    /// Those that the present interpreter has compiled.
     compiled: HashMap<[u8; 40], Function>,
+    /// All of them: a fresh interpreter compiles them again.
+    sources: HashMap<[u8; 40], Vec<u8>>,
+    /// The bytes of the sources.
+    bytes: usize,
 }
 
 impl Scripts {
@@ -32,13 +42,28 @@ impl Scripts {
             server,
             interpreter: None,
             compiled: HashMap::new(),
+            sources: HashMap::new(),
+            bytes: 0,
         }
     }
 
     /// Removes all scripts, and the interpreter with everything that they left in it.
     pub(crate) fn flush(&mut self) {
+        self.end_interpreter();
+        self.sources.clear();
+        self.bytes = 0;
+    }
+
+    fn end_interpreter(&mut self) {
         self.compiled.clear();
         self.interpreter = None;
+    }
+
+    /// Replaces an interpreter in which scripts have left no room: otherwise every later script would fail.
+    fn make_room(&mut self) {
+        if self.interpreter.as_ref().is_some_and(Interpreter::is_full) {
+            self.end_interpreter();
+        }
     }
 
     pub(crate) fn run(
@@ -75,6 +100,10 @@ impl Scripts {
         args: Args<'_>,
         keys: usize,
     ) -> Outcome {
+        if !self.compiled.contains_key(&digest) {
+            let source = self.sources.get(&digest).ok_or_else(no_script)?.clone();
+            self.compile(digest, &source)?;
+        }
         let (Some(function), Some(interpreter)) = (self.compiled.get(&digest), &self.interpreter)
         else {
             return Err(no_script());
@@ -82,6 +111,7 @@ impl Scripts {
         let now = locked(&self.server).begin_script(session);
         let reply = interpreter.call(function, &digest, args.skip(3), keys, now);
         locked(&self.server).end_script();
+        self.make_room();
         reply
     }
 
@@ -96,7 +126,7 @@ impl Scripts {
             (b"exists", 3..) => {
                 let known = |digest: &[u8]| {
                     let digest = <[u8; 40]>::try_from(digest.to_ascii_lowercase());
-                    digest.is_ok_and(|digest| self.compiled.contains_key(&digest))
+                    digest.is_ok_and(|digest| self.sources.contains_key(&digest))
                 };
                 let flags = args.skip(2).iter().map(|d| Reply::flag(known(d)));
                 Ok(Reply::Array(flags.collect()))
@@ -121,20 +151,42 @@ impl Scripts {
         }
     }
 
-    /// Compiles a script unless it is known.
+    /// Compiles and keeps a script unless it is known.
     fn load(&mut self, digest: [u8; 40], source: &[u8]) -> Outcome<()> {
         if self.compiled.contains_key(&digest) {
             return Ok(());
         }
-        if self.interpreter.is_none() {
-            let made = Interpreter::new(&self.server);
-            let made = made.map_err(|e| Failure::new(format!("ERR Lua does not start: {e}")))?;
-            self.interpreter = Some(made);
+        if self.sources.contains_key(&digest) {
+            return self.compile(digest, source);
         }
-        if let Some(interpreter) = &self.interpreter {
-            self.compiled.insert(digest, interpreter.compile(source)?);
+        if self.bytes + source.len() > MOST_SOURCES {
+            self.flush();
         }
+        self.compile(digest, source)?;
+        self.bytes += source.len();
+        self.sources.insert(digest, source.to_vec());
         Ok(())
+    }
+
+    fn compile(&mut self, digest: [u8; 40], source: &[u8]) -> Outcome<()> {
+        // Functions of scripts that came before take room, too.
+        self.make_room();
+        let made = match self.interpreter.take() {
+            Some(made) => made,
+            None => Interpreter::new(&self.server)
+                .map_err(|e| Failure::new(format!("ERR Lua does not start: {e}")))?,
+        };
+        let function = self.interpreter.insert(made).compile(source);
+        match function {
+            Ok(function) => {
+                self.compiled.insert(digest, function);
+                Ok(())
+            }
+            Err(failure) => {
+                self.make_room();
+                Err(failure)
+            }
+        }
     }
 }
 

@@ -67,17 +67,18 @@ impl Server {
         }
     }
 
-    fn check(&self, id: SessionId, spec: &Spec) -> Outcome<()> {
+    fn check(&mut self, id: SessionId, spec: &Spec) -> Outcome<()> {
         let session = self.sessions.get(&id);
         if !spec.is(NO_AUTH) && session.is_some_and(|s| !s.is_authenticated) {
             return Err(Failure::new(NO_LOGIN));
         }
-        if self.switches.out_of_memory && spec.is(DENY_OOM) {
+        if spec.is(DENY_OOM) && self.is_out_of_memory(false) {
             return Err(Failure::new(OUT_OF_MEMORY));
         }
         if self.switches.read_only && spec.is(WRITE) {
             return Err(Failure::new(READ_ONLY));
         }
+        let session = self.sessions.get(&id);
         let in_subscriber_mode = [
             "subscribe",
             "unsubscribe",
@@ -138,7 +139,7 @@ impl Server {
         if spec.is(WRITE) && self.switches.read_only {
             return Err(Failure::new(READ_ONLY));
         }
-        if spec.is(DENY_OOM) && self.switches.out_of_memory && !script.has_written {
+        if spec.is(DENY_OOM) && self.is_out_of_memory(script.has_written) {
             return Err(Failure::new(OUT_OF_MEMORY));
         }
         // A write without effect counts too, and one that fails.

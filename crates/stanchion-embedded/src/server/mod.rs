@@ -25,6 +25,11 @@ static SERVERS: AtomicU64 = AtomicU64::new(0);
 /// The number of databases that a client can `SELECT`.
 pub(crate) const DATABASES: usize = 16;
 
+/// The memory of a server without keys.
+const EMPTY: usize = 1_000_000;
+/// The memory beyond `maxmemory` that a script may use which has begun to write below it. Scripts of locks need kilobytes.
+const SLACK: usize = 16 * 1024 * 1024;
+
 /// The session of [`Engine::execute`](crate::Engine::execute): always there, never counted.
 pub(crate) const ADMIN: SessionId = 0;
 
@@ -61,6 +66,8 @@ pub(crate) struct Server {
     pub(crate) pause: Option<Pause>,
     pub(crate) script: Option<ScriptRun>,
     pub(crate) stats: Stats,
+    /// `maxmemory` in bytes; 0: no limit.
+    max_memory: usize,
     /// Readers with new output, to be woken once no lock is held.
     pub(crate) to_wake: Vec<Waker>,
     next_session: SessionId,
@@ -110,6 +117,7 @@ impl Server {
             pause: None,
             script: None,
             stats: Stats::default(),
+            max_memory: 0,
             to_wake: Vec::new(),
             next_session: ADMIN,
             restarts: 0,
@@ -224,14 +232,39 @@ impl Server {
         }
     }
 
-    /// Applies the configuration to the switches. A `maxmemory` below a megabyte counts as exceeded: an empty Redis
-    /// uses about that much.
+    /// Applies the configuration.
     pub(crate) fn apply_config(&mut self) {
         let value = |name: &str| self.config.get(name).cloned().unwrap_or_default();
-        let limit = value("maxmemory").parse::<u64>().unwrap_or_default();
-        self.switches.out_of_memory = (1..1_000_000).contains(&limit);
+        self.max_memory = value("maxmemory").parse().unwrap_or_default();
         let password = value("requirepass");
         self.switches.password = (!password.is_empty()).then_some(password);
+    }
+
+    /// Sets `maxmemory`.
+    pub(crate) fn limit_memory(&mut self, bytes: u64) {
+        self.config
+            .insert("maxmemory".to_owned(), bytes.to_string());
+        self.apply_config();
+    }
+
+    /// Returns the memory in use, about: that of the keys, and what an empty Redis uses.
+    pub(crate) fn memory(&mut self) -> usize {
+        EMPTY
+            + self
+                .databases
+                .iter_mut()
+                .map(Keyspace::memory)
+                .sum::<usize>()
+    }
+
+    /// Returns whether commands that may use memory are refused. A script that has begun to write goes on: what it has begun
+    /// must not stay half done. But not without an end.
+    pub(crate) fn is_out_of_memory(&mut self, has_written: bool) -> bool {
+        if self.switches.out_of_memory && !has_written {
+            return true;
+        }
+        let slack = if has_written { SLACK } else { 0 };
+        self.max_memory > 0 && self.memory() > self.max_memory.saturating_add(slack)
     }
 
     /// Restarts as a new process, without connections. The caller keeps or deletes the data.

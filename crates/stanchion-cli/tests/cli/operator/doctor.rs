@@ -209,3 +209,35 @@ fn the_engine_is_told_as_what_it_is_with_advice_that_can_be_followed() {
         }
     }
 }
+
+#[test]
+fn a_server_that_answers_and_runs_no_scripts_is_not_ready() {
+    let server = RedisServer::start();
+    let user = [
+        "ACL", "SETUSER", "app", "on", ">pw", "+@all", "-eval", "~*", "&*",
+    ];
+    let _ = server.cli(&user);
+    let url = server.url().replace("redis://", "redis://app:pw@");
+    let run = |command: &str| {
+        let done = with(&server, &[command, "--url", &url]).output().unwrap();
+        (done.status.code(), text(&done.stdout) + &text(&done.stderr))
+    };
+    let (code, told) = run("ping");
+    assert_eq!(code, Some(78), "{told}");
+    assert!(
+        told.contains("answers, but runs no scripts: ") && told.contains("'eval'"),
+        "{told}"
+    );
+    let (_, told) = run("doctor");
+    assert!(
+        told.contains("FAIL scripts: ") && told.contains("+eval"),
+        "{told}"
+    );
+    let _ = server.cli(&["ACL", "SETUSER", "app", "+eval"]);
+    assert_eq!(run("ping").0, Some(0));
+    assert!(
+        run("doctor")
+            .1
+            .contains("ok   scripts: the server runs them")
+    );
+}
