@@ -250,6 +250,27 @@ pub(crate) async fn look(
     }
 }
 
+/// Returns the failure of a semaphore whose name is something else, and says what it is.
+pub(crate) async fn not_permits(client: &Client, name: &str, error: QueryError) -> Failure {
+    if !matches!(
+        error,
+        QueryError::Rejected {
+            rejection: Rejection::WrongType { .. }
+        }
+    ) {
+        return Library(error).into();
+    }
+    let what = match look(client, name.as_bytes(), None).await {
+        Ok(Seen::Lock(_)) => "a lock".to_owned(),
+        Ok(Seen::Fair(_)) => "a fair lock".to_owned(),
+        Ok(Seen::Rwlock(_)) => "a read-write lock".to_owned(),
+        Ok(Seen::Told(facts)) => format!("of the kind {}", facts.kind.word()),
+        _ => return Library(error).into(),
+    };
+    let message = format_args!("{name} is {what} and has no permits: give each its own name");
+    Failure::new(crate::exit::CONFIG, message)
+}
+
 async fn told(client: &Client, name: &[u8], kind: Kind) -> Result<Seen, Failure> {
     match kinds::read(client, name, kind).await? {
         Some(facts) => Ok(Seen::Told(Box::new(facts))),

@@ -6,6 +6,7 @@ use stanchion::{LeasedSemaphore, PermitId};
 
 use crate::connect::ServerArgs;
 use crate::exit::{self, Failure, Library};
+use crate::look::not_permits;
 use crate::output;
 use crate::wording::{in_json, printable};
 
@@ -74,7 +75,10 @@ pub(crate) async fn permits(args: PermitsArgs) -> Result<u8, Failure> {
     let shown = printable(&name);
     let (done, text) = match &args.change {
         Change::Set { permits } => {
-            let before = semaphore.set_total(*permits).await.map_err(Library)?;
+            let before = match semaphore.set_total(*permits).await {
+                Ok(before) => before,
+                Err(error) => return Err(not_permits(&client, &args.name, error).await),
+            };
             let text = format!("{shown}: {permits} permits; there were {before}");
             (
                 Done::Set {

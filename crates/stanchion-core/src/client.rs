@@ -89,12 +89,10 @@ impl Client {
             closed.clone(),
         );
         // P9: one bound on everything, not one for each step.
+        let began = std::time::Instant::now();
         let (servers, server) = timeout(config.connect_timeout, pin!(connecting))
             .await
-            .unwrap_or_else(|| {
-                let limit = humantime::format_duration(config.connect_timeout);
-                Err(unreachable(format!("no answer within {limit}")))
-            })?;
+            .unwrap_or_else(|| Err(destination.silent(config.connect_timeout, began.elapsed())))?;
         let servers = Arc::new(servers);
         if config.wake == Wake::Messages {
             runner.serve(Arc::clone(&subscriptions).serve(

@@ -13,7 +13,9 @@ use stanchion_lock::Lock;
 #[non_exhaustive]
 pub enum InvalidNodes {
     /// Fewer than three nodes: the loss of any of them stops the lock.
-    #[error("a RedLock has at least 3 nodes, not {nodes}")]
+    #[error(
+        "a RedLock has at least 3 nodes, not {nodes}: give a client for each server, also for one that is down"
+    )]
     TooFew {
         /// The number of nodes.
         nodes: usize,

@@ -90,7 +90,11 @@ impl Console {
         };
         // The link may be new. Its outage, if it does not come up, is the answer of `command`.
         let _ = link.settled().await;
-        link.command(parts).await
+        let answer = link.command(parts).await;
+        match &self.seat {
+            Seat::Only(_) => answer.map_err(Failure::of_one_server),
+            Seat::Member(_) => answer,
+        }
     }
 }
 

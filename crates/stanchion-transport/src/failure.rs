@@ -2,8 +2,9 @@
 
 use redis::{RedisError, Value};
 
-use crate::Reply;
 use crate::error::{Outage, ServerRejection};
+use crate::printable::Printable;
+use crate::{Call, Reply};
 
 /// A call that brought no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,47 @@ pub enum Failure {
     NotNow(Outage),
     /// The call was not executed, and a later attempt would be refused too.
     Rejected(ServerRejection),
+}
+
+impl Failure {
+    /// Adds the keys of `call` and the ACL rules that permit them, where the server says only that one of them is not permitted.
+    pub(crate) fn about(self, call: &Call) -> Self {
+        let Self::Rejected(ServerRejection::NotPermitted { detail }) = self else {
+            return self;
+        };
+        let keys: Vec<_> = call
+            .keys()
+            .map(|key| Printable::new(key).to_string())
+            .collect();
+        let detail = match keys.as_slice() {
+            [] => detail,
+            _ if !detail.contains("key") => detail,
+            [key] => format!("{detail}; the key is {key}: ACL SETUSER … ~{key}"),
+            several => format!(
+                "{detail}; the keys are {}: ACL SETUSER … ~{}",
+                several.join(", "),
+                several.join(" ~")
+            ),
+        };
+        Self::Rejected(ServerRejection::NotPermitted { detail })
+    }
+
+    /// Adds the URL of the cluster that a server belongs to, for a client of one server.
+    pub(crate) fn of_one_server(self) -> Self {
+        let Self::Rejected(ServerRejection::Cluster { detail }) = self else {
+            return self;
+        };
+        let mut words = detail.split_ascii_whitespace();
+        let place = match words.next() {
+            Some("MOVED" | "ASK") => words.nth(1).unwrap_or_default(),
+            _ => "",
+        };
+        let detail = match place {
+            "" => detail,
+            place => format!("{detail}; connect with redis+cluster://{place}"),
+        };
+        Self::Rejected(ServerRejection::Cluster { detail })
+    }
 }
 
 /// The code for a script that the server does not know: not executed.

@@ -219,6 +219,18 @@ impl Call {
         Self { source, cmd }
     }
 
+    /// Returns its keys.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let simple = |arg| match arg {
+            redis::Arg::Simple(bytes) => Some(bytes),
+            _ => None,
+        };
+        let count = self.cmd.args_iter().nth(2).and_then(simple);
+        let count = count.and_then(|text| str::from_utf8(text).ok()?.parse().ok());
+        let keys = self.cmd.args_iter().skip(3).filter_map(simple);
+        keys.take(count.unwrap_or(0))
+    }
+
     /// Returns the slot of its first key; 0 if it has none.
     pub(crate) fn slot(&self) -> u16 {
         // EVALSHA, hash, number of keys, first key. The first one is enough: a server refuses keys of several slots

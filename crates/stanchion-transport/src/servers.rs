@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::futures::Notified;
@@ -23,7 +24,7 @@ use crate::sentinel::Sentinels;
 use crate::server_clock::ServerClock;
 use crate::server_info::ServerInfo;
 use crate::stream::Routes;
-use crate::url::{Endpoint, Target};
+use crate::url::{Endpoint, Route, Target};
 use crate::{Connector, Failure, Reply};
 
 /// A set of keys: a server (or a set of servers with one content) and a database. Clients of equal realms share it, as far
@@ -80,6 +81,32 @@ impl Destination {
             server: self.endpoint.target.to_string(),
             detail,
         }
+    }
+
+    /// The error of a connection that had no answer when the timer of `limit` fired, `waited` after its start by the machine's
+    /// clock.
+    #[must_use]
+    pub fn silent(&self, limit: Duration, waited: Duration) -> ConnectError {
+        let within = humantime::format_duration(limit);
+        let is_tls = match &self.endpoint.target {
+            Target::Server(route) => matches!(route, Route::Tls { .. }),
+            Target::Sentinel(to) => to.tls,
+            Target::Cluster(to) => to.tls,
+        };
+        // A timer of tokio fires early if its time is paused: then it runs ahead whenever all tasks wait.
+        let detail = if waited < limit / 2 {
+            format!(
+                "no answer within {within} of tokio's paused time; for memory:// set ClientConfig::virtual_time(), a real server \
+                 needs time that runs"
+            )
+        } else if is_tls {
+            format!(
+                "no answer within {within}: does this port speak TLS? redis:// connects without it"
+            )
+        } else {
+            format!("no answer within {within}")
+        };
+        self.unreachable(detail)
     }
 
     /// Connects, and reads what the server says of itself. The caller sets the time limit.
@@ -187,7 +214,10 @@ impl Servers {
     /// [`Failure`] says whether it may have run.
     pub async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
         match &self.kind {
-            Kind::One(node) => node.link(path).call(call).await,
+            Kind::One(node) => {
+                let answer = node.link(path).call(call).await;
+                answer.map_err(Failure::of_one_server)
+            }
             // Boxed: its future is larger, and calls to a single server should not carry the size.
             Kind::Cluster(cluster) => Box::pin(cluster.call(path, call)).await,
         }

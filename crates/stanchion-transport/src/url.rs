@@ -159,10 +159,18 @@ impl Several {
         }
     }
 
+    /// Where the number of the database stands in such a URL; empty: a cluster has one.
+    const fn database_path(self) -> &'static str {
+        match self {
+            Self::Sentinel => "redis+sentinel://host:port/service/",
+            Self::Cluster => "",
+        }
+    }
+
     /// Parses `[user[:password]@]host[:port][,…][/path]`.
     fn parse(self, tls: bool, rest: &str) -> Result<Endpoint, String> {
-        if rest.contains('?') {
-            return Err("parameters are not known here".into());
+        if let Some((_, parameters)) = rest.split_once('?') {
+            return Err(unknown_parameter(parameters, self.database_path()));
         }
         // The first `/` ends the authority: `has_stray_at` has refused a login that contains one.
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -310,8 +318,14 @@ impl Endpoint {
                 });
             }
         };
-        if !matches!(route, Route::Unix { .. }) && url.query().is_some() {
-            return Err(invalid("parameters are not known here".into()));
+        if !matches!(route, Route::Unix { .. })
+            && let Some(parameters) = url.query()
+        {
+            let path = match route {
+                Route::Memory { .. } => "",
+                _ => "redis://host:port/",
+            };
+            return Err(invalid(unknown_parameter(parameters, path)));
         }
         let endpoint = Self {
             target: Target::Server(route),
@@ -352,6 +366,34 @@ impl Endpoint {
             }),
             None => Ok(self),
         }
+    }
+}
+
+/// Returns the rule that a URL with parameters breaks. Names the parameter only if it is one of other libraries: what follows a
+/// question mark may be the rest of a password.
+fn unknown_parameter(parameters: &str, database_path: &str) -> String {
+    let first = parameters.split('&').next().unwrap_or_default();
+    let (name, value) = first.split_once('=').unwrap_or((first, ""));
+    let number = value.parse::<u32>().ok();
+    match (name, number) {
+        ("db" | "database", _) if database_path.is_empty() => {
+            format!("the parameter {name} is not known here: there is database 0 only")
+        }
+        ("db" | "database", number) => {
+            let number = number.map_or_else(|| "N".to_owned(), |number| number.to_string());
+            format!(
+                "the parameter {name} is not known here: write the database as {database_path}{number}"
+            )
+        }
+        ("user" | "username" | "pass" | "password", _) => format!(
+            "the parameter {name} is not known here: write the login as redis://user:password@host"
+        ),
+        ("protocol" | "timeout" | "ssl" | "tls" | "client_name" | "clientName", _) => {
+            format!(
+                "the parameter {name} is not known here: it is a setting of ClientConfig, or the scheme rediss://"
+            )
+        }
+        _ => "parameters are not known here; in a password ? is written as %3F".into(),
     }
 }
 

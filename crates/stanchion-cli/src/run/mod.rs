@@ -176,7 +176,7 @@ Examples:
 
 pub(crate) fn parse_lease(text: &str) -> Result<Lease, String> {
     let length = humantime::parse_duration(text).map_err(|e| e.to_string())?;
-    Lease::new(length).map_err(|e| e.to_string())
+    Lease::new(length).map_err(|_| "it is 10ms to 30days".into())
 }
 
 pub(crate) async fn run(mut args: RunArgs) -> Result<u8, Failure> {

@@ -11,6 +11,7 @@ use stanchion::{
 
 use super::{Kind, RunArgs};
 use crate::exit::{Failure, Library};
+use crate::look::not_permits;
 use crate::output;
 use crate::status::lease_left;
 
@@ -85,7 +86,11 @@ impl Target {
                 let semaphore = LeasedSemaphore::new(client, name)
                     .map_err(Library)?
                     .with_lease(lease);
-                if !semaphore.init(most).await.map_err(Library)? {
+                let is_first = match semaphore.init(most).await {
+                    Ok(is_first) => is_first,
+                    Err(error) => return Err(not_permits(client, name, error).await),
+                };
+                if !is_first {
                     let there = semaphore.total().await.map_err(Library)?;
                     if there != i64::from(most) {
                         say(format_args!(

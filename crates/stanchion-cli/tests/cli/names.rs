@@ -118,6 +118,39 @@ fn the_number_of_permits_can_be_changed_and_one_taken_back() {
 }
 
 #[test]
+fn a_lock_is_not_taken_for_permits() {
+    let server = RedisServer::start();
+    let _holder = start_script(&server, &["job"], HOLD);
+    let _reader = start_script(&server, &["catalog", "--read"], HOLD);
+    for (name, what) in [("job", "a lock"), ("catalog", "a read-write lock")] {
+        let expected =
+            format!("stanchion: {name} is {what} and has no permits: give each its own name\n");
+        for args in [
+            &["run", name, "--permits", "2", "--", "true"][..],
+            &["permits", name, "set", "2"],
+        ] {
+            assert_eq!(
+                told(&server, args),
+                (Some(78), expected.clone()),
+                "{args:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_lease_that_is_too_long_is_told_as_it_was_typed() {
+    let server = RedisServer::start();
+    let (code, told) = told(&server, &["hold", "job", "--for", "100d"]);
+    assert_eq!(code, Some(2));
+    let first = told.lines().next().unwrap_or_default();
+    assert_eq!(
+        first,
+        "error: invalid value '100d' for '--for <DURATION>': it is 10ms to 30days"
+    );
+}
+
+#[test]
 fn force_release_says_how_late_the_holder_hears_of_it() {
     let server = RedisServer::start();
     let _holder = start_script(&server, &["job", "--lease", "30s"], HOLD);

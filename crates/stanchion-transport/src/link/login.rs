@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::Failure;
 use crate::error::{ConnectError, ServerRejection};
 use crate::failure::by_code;
+use crate::link::opening::Opening;
 use crate::link::{Link, Live, plain};
 use crate::secret::{Credentials, Secret};
 use crate::url::Login;
@@ -85,14 +86,21 @@ pub(crate) fn refused(
     server: &str,
     error: &redis::RedisError,
     credentials: Option<&Credentials>,
+    opening: &Opening,
 ) -> ConnectError {
     let server = server.to_owned();
     let hide = |text: &str| hidden(text, credentials.map(|c| &c.password));
+    if let Some(detail) = opening.foreign(hide) {
+        return ConnectError::Unreachable { server, detail };
+    }
     let detail = hide(&error.to_string());
     // A refused `AUTH` (RESP2) has the redis crate's own kind and no code; a refused `HELLO` (RESP3) keeps the server's.
     if error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
     {
+        // The server's own text, which the redis crate drops: `AUTH` is the first request, so it is the first reply.
+        let own = opening.error();
+        let detail = own.map_or(detail, |text| hide(&text));
         return ConnectError::Rejected {
             server,
             rejection: ServerRejection::Unauthenticated { detail },

@@ -19,6 +19,7 @@
 mod exchange;
 pub(crate) mod health;
 pub(crate) mod login;
+mod opening;
 mod pace;
 mod supervise;
 
@@ -422,7 +423,7 @@ impl Link {
                 // Not a newer connection: the caller may have polled this answer long after it arrived.
                 self.drop_connection_if(|current| Arc::ptr_eq(current, &live));
             }
-            failure
+            failure.about(call)
         })
     }
 

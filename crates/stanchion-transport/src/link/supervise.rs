@@ -30,9 +30,10 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::ConnectError;
+use crate::error::{ConnectError, ServerRejection};
 use crate::link::exchange::Books;
 use crate::link::login::{broken, refused};
+use crate::link::opening::Opening;
 use crate::link::pace::Paced;
 use crate::link::{End, Link, Live, OnceConnected, Peer, Phase, Stops, WRITTEN, plain};
 use crate::{Failure, Reply};
@@ -301,13 +302,14 @@ impl Link {
                 Ok::<(), std::convert::Infallible>(())
             });
         }
+        let opening = Opening::default();
         let (connection, driver) = MultiplexedConnection::new_with_config(
             &plan.login.handshake(credentials, protocol),
-            Paced::new(stream, books.owed()),
+            Paced::new(opening.of(stream), books.owed()),
             config,
         )
         .await
-        .map_err(|e| refused(&plan.server, &e, credentials))?;
+        .map_err(|e| refused(&plan.server, &e, credentials, &opening))?;
         let (ending, ended) = oneshot::channel::<()>();
         let driver = tokio::spawn(async move {
             driver.await;
@@ -349,15 +351,39 @@ impl Link {
             Ok(reply) => self.observe_time(&reply, asked.micros()),
             // Not only the greeting would fail: the scripts ask for `TIME`, too, with the rights of the same user.
             Err(Failure::Rejected(rejection)) => {
+                let sentinel = self.sentinel(live).await;
                 return Err(ConnectError::Rejected {
                     server: server(),
-                    rejection,
+                    rejection: sentinel.unwrap_or(rejection),
                 });
             }
             // LOADING and the like: connected; calls will report it.
             Err(_) => {}
         }
         Ok(())
+    }
+
+    /// Returns the rejection that names the right URL, if the server says that it is a sentinel: it has no `TIME`.
+    async fn sentinel(&self, live: &Live) -> Option<ServerRejection> {
+        let reply = plain(live, &["INFO"]).await.ok()?;
+        let mut lines = reply.as_text()?.lines().map(str::trim_end);
+        let is_one =
+            self.0.plan.peer == Peer::Server && lines.any(|it| it == "redis_mode:sentinel");
+        if !is_one {
+            return None;
+        }
+        let named = lines.find_map(|line| line.strip_prefix("master0:name=")?.split(',').next());
+        let (s, place) = match self.server().split_once("://") {
+            Some(("rediss", place)) => ("s", place),
+            Some((_, place)) => ("", place),
+            None => ("", self.server()),
+        };
+        let service = named.unwrap_or("SERVICE");
+        Some(ServerRejection::Other {
+            detail: format!(
+                "it is a sentinel and has no locks; connect with redis{s}+sentinel://{place}/{service}"
+            ),
+        })
     }
 
     fn unreachable(&self, error: &io::Error) -> ConnectError {

@@ -1,0 +1,148 @@
+//! The first bytes that a peer sends: what an error of the handshake says of a peer which is not a Redis server.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::printable::Printable;
+
+/// The number of bytes that are kept: an error reply of Redis, or the first line of another protocol.
+const KEPT: usize = 256;
+/// The number of characters that an error quotes. Fewer by far: a password that the end of the kept bytes cuts is not among them.
+const QUOTED: usize = 60;
+
+/// The first bytes of a connection, shared with its stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opening(Arc<Mutex<Vec<u8>>>);
+
+impl Opening {
+    /// Returns the stream whose first bytes are kept here.
+    pub(crate) fn of<S>(&self, stream: S) -> Opened<S> {
+        Opened {
+            stream,
+            opening: Some(self.clone()),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes.clone()
+    }
+
+    /// Returns the text of the error reply with which the server has answered first.
+    pub(crate) fn error(&self) -> Option<String> {
+        let bytes = self.bytes();
+        let line = bytes
+            .strip_prefix(b"-")?
+            .split(|byte| *byte == b'\r')
+            .next()?;
+        Some(String::from_utf8_lossy(line).into_owned())
+    }
+
+    /// Returns what is wrong with a peer whose first byte begins no reply of a Redis server. `hide` removes the password, which a peer
+    /// may repeat, before the text is cut.
+    pub(crate) fn foreign(&self, hide: impl Fn(&str) -> String) -> Option<String> {
+        let bytes = self.bytes();
+        match *bytes.first()? {
+            byte if b"+-:$*%~#,_(>=!|".contains(&byte) => None,
+            // An alert of TLS: its record type, and the major version.
+            0x15 if bytes.get(1) == Some(&3) => {
+                Some("this port speaks TLS: use rediss:// in the URL".into())
+            }
+            _ => {
+                let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next()?;
+                let line = hide(&String::from_utf8_lossy(line));
+                let line: String = line.chars().take(QUOTED).collect();
+                let line = Printable::new(&line);
+                Some(format!("this is no Redis server: it answered {line:?}"))
+            }
+        }
+    }
+}
+
+/// A stream whose first bytes are kept.
+pub(crate) struct Opened<S> {
+    stream: S,
+    /// `None`: there are enough.
+    opening: Option<Opening>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Opened<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if let Some(opening) = &self.opening {
+            let mut kept = opening.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let read = &buf.filled()[before..];
+            let room = (KEPT - kept.len()).min(read.len());
+            kept.extend_from_slice(&read[..room]);
+            let is_full = kept.len() == KEPT;
+            drop(kept);
+            if is_full {
+                self.opening = None;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Opened<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt as _;
+
+    async fn after(bytes: &[u8]) -> Opening {
+        let opening = Opening::default();
+        let mut read = Vec::new();
+        opening.of(bytes).read_to_end(&mut read).await.unwrap();
+        assert_eq!(read, bytes);
+        opening
+    }
+
+    #[tokio::test]
+    async fn a_peer_is_judged_by_its_first_bytes() {
+        let http = after(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n").await;
+        let told = "this is no Redis server: it answered \"HTTP/1.1 400 Bad Request\"";
+        assert_eq!(http.foreign(str::to_owned).as_deref(), Some(told));
+        let html = after(&[b"<html>".as_slice(), &[b'x'; 1000]].concat()).await;
+        assert!(html.foreign(str::to_owned).unwrap().len() < 110);
+        let echo = after(b"500 unknown: AUTH hunter2\r\n").await;
+        let told = echo.foreign(|text| text.replace("hunter2", "***"));
+        assert!(told.unwrap().ends_with("\"500 unknown: AUTH ***\""));
+        let tls = after(&[0x15, 3, 1, 0, 2, 2, 70]).await;
+        assert!(tls.foreign(str::to_owned).unwrap().contains("rediss://"));
+        for redis in [&b"-ERR no\r\n"[..], b"+OK\r\n", b"%7\r\n", b""] {
+            assert_eq!(after(redis).await.foreign(str::to_owned), None);
+        }
+        assert_eq!(
+            after(b"-ERR no\r\n+OK").await.error().as_deref(),
+            Some("ERR no")
+        );
+        assert_eq!(after(b"+OK\r\n").await.error(), None);
+    }
+}
