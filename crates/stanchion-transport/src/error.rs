@@ -106,12 +106,16 @@ pub enum ConfigError {
         known: &'static str,
     },
     /// The scheme is ours, but this build has no support for it.
-    #[error("{url:?} needs the crate feature `{feature}`")]
+    #[error(
+        "{url:?} needs the crate feature `{feature}`: in Cargo.toml add {line} to the line of stanchion, or of the primitive's crate"
+    )]
     MissingFeature {
         /// The URL, its password masked.
         url: String,
         /// The feature.
         feature: &'static str,
+        /// The text that enables it in `Cargo.toml`.
+        line: String,
     },
     /// A setting is out of its range.
     #[error("invalid {setting} {value}: {rule}")]
@@ -123,6 +127,16 @@ pub enum ConfigError {
         /// The rule.
         rule: String,
     },
+}
+
+impl ConfigError {
+    pub(crate) fn missing_feature(url: String, feature: &'static str) -> Self {
+        Self::MissingFeature {
+            url,
+            feature,
+            line: format!("features = [\"{feature}\"]"),
+        }
+    }
 }
 
 /// A client that could not be connected.

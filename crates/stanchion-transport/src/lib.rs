@@ -26,6 +26,7 @@ mod console;
 mod error;
 mod failure;
 mod link;
+mod mask;
 mod node;
 mod observer;
 mod printable;

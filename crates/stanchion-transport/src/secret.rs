@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::ConfigError;
+use crate::mask::mask;
 
 /// The text shown in place of a secret.
 pub(crate) const MASKED: &str = "***";
@@ -202,48 +203,6 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// Masks everything in a URL that may be a secret, for messages: the text before the last `@` except the user, and all
-/// parameters except those known to be harmless.
-pub(crate) fn mask(text: &str) -> String {
-    let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) => (format!("{scheme}://"), rest),
-        None => (String::new(), text),
-    };
-    if scheme.contains("unix") {
-        // A path may contain an @, and so may a parameter.
-        let (path, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = path.split_at(path.find('/').unwrap_or(path.len()));
-        let shown = |parameter: &str| match parameter.split_once('=') {
-            Some(("db" | "user", _)) => parameter.to_owned(),
-            Some((key @ ("pass" | "password"), _)) => format!("{key}={MASKED}"),
-            // May be the rest of a password that contains an `&`.
-            _ => MASKED.to_owned(),
-        };
-        let parameters: Vec<String> = parameters.split('&').map(shown).collect();
-        let (authority, parameters) = (mask_login(authority, &scheme), parameters.join("&"));
-        return if rest.contains('?') {
-            format!("{scheme}{authority}{path}?{parameters}")
-        } else {
-            format!("{scheme}{authority}{path}")
-        };
-    }
-    // The login first: a password may contain a `?`, and to cut there would show the part before it.
-    let rest = mask_login(rest, &scheme);
-    format!("{scheme}{}", rest.split('?').next().unwrap_or_default())
-}
-
-fn mask_login(rest: &str, scheme: &str) -> String {
-    // The last `@`: all that is before it may belong to a password.
-    match rest.rsplit_once('@') {
-        None => rest.to_owned(),
-        // Without a colon, or without a scheme, the user may be the secret.
-        Some((login, host)) => match login.split_once(':') {
-            Some((user, _)) if !scheme.is_empty() => format!("{user}:{MASKED}@{host}"),
-            _ => format!("{MASKED}@{host}"),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,36 +226,6 @@ mod tests {
             serde_json::from_str::<ServerUrl>("\"redis://h\"").unwrap(),
             "redis://h".into()
         );
-    }
-
-    #[test]
-    fn what_may_be_a_password_is_masked() {
-        for (url, shown) in [
-            ("redis://h:1/2", "redis://h:1/2"),
-            ("redis://app:hunter2@h:1/2", "redis://app:***@h:1/2"),
-            ("redis://:hunter2@h", "redis://:***@h"),
-            ("redis://hunter2@h", "redis://***@h"),
-            ("redis://app:12/hunter2@h", "redis://app:***@h"),
-            ("redis://app:12?hunter2@h", "redis://app:***@h"),
-            ("redis://app:12#hunter2@h", "redis://app:***@h"),
-            ("redis://app:hun@ter2@h", "redis://app:***@h"),
-            (
-                "redis://app:hunter2@h?password=hunter2",
-                "redis://app:***@h",
-            ),
-            (
-                "redis+sentinel://app:12/hunter2@h:1,i:2/main",
-                "redis+sentinel://app:***@h:1,i:2/main",
-            ),
-            (
-                "unix:///run/a@b.sock?db=2&user=app&pass=hunter2@x&hunter2",
-                "unix:///run/a@b.sock?db=2&user=app&pass=***&***",
-            ),
-            ("app:hunter2@h:1", "***@h:1"),
-            ("memory://jobs", "memory://jobs"),
-        ] {
-            assert_eq!(mask(url), shown, "{url}");
-        }
     }
 
     #[test]

@@ -71,17 +71,11 @@ impl Routes {
             }
             #[cfg(not(feature = "tls"))]
             Route::Tls { .. } => {
-                return Err(ConfigError::MissingFeature {
-                    url: route.to_string(),
-                    feature: "tls",
-                });
+                return Err(ConfigError::missing_feature(route.to_string(), "tls"));
             }
             #[cfg(not(feature = "embedded"))]
             Route::Memory { .. } => {
-                return Err(ConfigError::MissingFeature {
-                    url: route.to_string(),
-                    feature: "embedded",
-                });
+                return Err(ConfigError::missing_feature(route.to_string(), "embedded"));
             }
         })
     }

@@ -1,4 +1,6 @@
 //! Parsing of URLs into the servers they name, the transport to them, and the login.
+//!
+//! Long: the forms of URLs share their parts, and a table of tests covers all of them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,9 +8,13 @@ use std::path::PathBuf;
 use url::Url;
 
 use crate::error::ConfigError;
-use crate::secret::{Provider, Secret, mask};
+use crate::mask::mask;
+use crate::secret::{Provider, Secret};
 
 const SCHEMES: &str = "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, unix://, memory://";
+
+const NO_PARAMETERS: &str = "parameters are not known here: write user, password and database as redis://user:password@host:port/3";
+const NO_FRAGMENT: &str = "a # has no meaning here: in a user or password write it as %23";
 
 /// A parsed URL.
 #[derive(Clone, Debug)]
@@ -127,31 +133,31 @@ impl fmt::Display for Target {
     }
 }
 
-/// Splits a URL whose authority lists several hosts, which no URL library reads. Returns its kind, whether it asks for TLS,
-/// and the rest after `://`.
-fn several(text: &str) -> Option<(Several, bool, &str)> {
-    let (scheme, rest) = text.split_once("://")?;
-    let (server, kind) = scheme.split_once('+')?;
-    let tls = match server {
-        "redis" | "valkey" => false,
-        "rediss" | "valkeys" => true,
-        _ => return None,
-    };
-    let kind = match kind {
-        "sentinel" => Several::Sentinel,
-        "cluster" => Several::Cluster,
-        _ => return None,
-    };
-    Some((kind, tls, rest))
-}
-
+/// The kinds of URLs whose authority lists several hosts, which no URL library reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Several {
+pub(crate) enum Several {
     Sentinel,
     Cluster,
 }
 
 impl Several {
+    /// Returns the kind of a URL with several hosts, whether it asks for TLS, and the rest after `://`.
+    pub(crate) fn of(text: &str) -> Option<(Self, bool, &str)> {
+        let (scheme, rest) = text.split_once("://")?;
+        let (server, kind) = scheme.split_once('+')?;
+        let tls = match server {
+            "redis" | "valkey" => false,
+            "rediss" | "valkeys" => true,
+            _ => return None,
+        };
+        let kind = match kind {
+            "sentinel" => Self::Sentinel,
+            "cluster" => Self::Cluster,
+            _ => return None,
+        };
+        Some((kind, tls, rest))
+    }
+
     fn port(self) -> u16 {
         match self {
             Self::Sentinel => 26_379,
@@ -167,8 +173,8 @@ impl Several {
         }
     }
 
-    /// Parses `[user[:password]@]host[:port][,…][/path]`.
-    fn parse(self, tls: bool, rest: &str) -> Result<Endpoint, String> {
+    /// Parses `[user[:password]@]host[:port][,…][/path]`. An error quotes nothing of the URL: any part may belong to a password.
+    pub(crate) fn parse(self, tls: bool, rest: &str) -> Result<Endpoint, String> {
         if let Some((_, parameters)) = rest.split_once('?') {
             return Err(unknown_parameter(parameters, self.database_path()));
         }
@@ -193,9 +199,9 @@ impl Several {
                 let service = next()
                     .ok_or("it names no service; write it as redis+sentinel://host:port/service")?;
                 if let Some(database) = next() {
-                    let number = database.parse();
-                    login.database =
-                        number.map_err(|_| format!("{database:?} is not a database number"))?;
+                    login.database = database
+                        .parse()
+                        .map_err(|_| "what follows the service is not a database number")?;
                 }
                 Target::Sentinel(SentinelTarget {
                     sentinels: places,
@@ -209,18 +215,22 @@ impl Several {
             Some(_) if self == Self::Cluster => {
                 Err("a cluster has database 0 only: leave the path out".into())
             }
-            Some(more) => Err(format!("{more:?} after the database is not known")),
+            Some(_) => Err("nothing may follow the database number".into()),
             None => Ok(Endpoint { target, login }),
         }
     }
 
     fn place(self, host: &str) -> Result<Place, String> {
         // One host at a time can be given to the URL library, which knows IPv6 and checks the port.
-        let url = Url::parse(&format!("redis://{host}")).map_err(|e| format!("{host:?}: {e}"))?;
+        let url = Url::parse(&format!("redis://{host}"))
+            .map_err(|e| format!("{e} (in the list of hosts)"))?;
         let name = url
             .host_str()
             .filter(|h| !h.is_empty())
-            .ok_or_else(|| format!("{host:?} names no host"))?;
+            .ok_or("its list names no host in one place")?;
+        if url.fragment().is_some() {
+            return Err(NO_FRAGMENT.into());
+        }
         Ok(Place {
             host: name
                 // The resolver wants an IPv6 address without brackets.
@@ -243,14 +253,19 @@ impl Endpoint {
                 "there is an @ behind the host: in a user or password write / ? # @ as %2F %3F %23 %40".into(),
             ));
         }
-        if let Some((kind, tls, rest)) = several(text) {
+        if let Some((kind, tls, rest)) = Several::of(text) {
             return kind.parse(tls, rest).map_err(invalid)?.supported(text);
         }
         let url = Url::parse(text)
             .map_err(|e| invalid(format!("{e}; write it as redis://host:port/")))?;
-        let mut username = decoded(url.username());
-        let mut password = url.password().and_then(decoded);
-        let mut database = 0;
+        if url.fragment().is_some() {
+            return Err(invalid(NO_FRAGMENT.into()));
+        }
+        let mut login = Login {
+            username: decoded(url.username()),
+            password: url.password().and_then(decoded).map(Secret::new),
+            ..Login::default()
+        };
         let route = match url.scheme() {
             "redis" | "valkey" | "rediss" | "valkeys" => {
                 let host = url
@@ -264,9 +279,9 @@ impl Endpoint {
                 let port = url.port().unwrap_or(6379);
                 let path = url.path().trim_matches('/');
                 if !path.is_empty() {
-                    database = path
+                    login.database = path
                         .parse()
-                        .map_err(|_| invalid(format!("{path:?} is not a database number")))?;
+                        .map_err(|_| invalid("the path is not a database number".into()))?;
                 }
                 // `redis` itself ends in an s.
                 if url.scheme().ends_with('s') && url.scheme() != "redis" {
@@ -276,31 +291,9 @@ impl Endpoint {
                 }
             }
             "unix" | "redis+unix" | "valkey+unix" => {
-                for (key, value) in url.query_pairs() {
-                    match &*key {
-                        "db" => {
-                            database = value.parse().map_err(|_| {
-                                invalid(format!("db={value:?} is not a database number"))
-                            })?;
-                        }
-                        "user" => username = Some(value.into_owned()),
-                        "pass" | "password" => password = Some(value.into_owned()),
-                        // The error does not name the parameter: it may be the rest of a password that contains an &.
-                        _ => {
-                            return Err(invalid(
-                                "it has an unknown parameter; db, user and pass are known, and an & in them is written as %26".into(),
-                            ));
-                        }
-                    }
-                }
-                let path = decoded(url.path()).unwrap_or_default();
-                // `/` is the root, and no socket.
-                if path.len() < 2 {
-                    return Err(invalid(
-                        "it names no socket path; write it as unix:///run/redis.sock".into(),
-                    ));
-                }
-                Route::Unix { path: path.into() }
+                let route;
+                (route, login) = Self::socket(&url).map_err(|rule| invalid(rule.into()))?;
+                route
             }
             "memory" => {
                 let namespace = format!(
@@ -329,14 +322,40 @@ impl Endpoint {
         }
         let endpoint = Self {
             target: Target::Server(route),
-            login: Login {
-                username,
-                password: password.map(Secret::new),
-                database,
-                provider: None,
-            },
+            login,
         };
         endpoint.supported(text)
+    }
+
+    /// Reads a URL of a socket. An error quotes nothing of the URL: any part may belong to a password.
+    fn socket(url: &Url) -> Result<(Route, Login), &'static str> {
+        if url.host_str().is_some_and(|host| !host.is_empty()) {
+            return Err(
+                "a socket has no host: write it as unix:///run/redis.sock?user=name&pass=password",
+            );
+        }
+        let mut login = Login::default();
+        for (key, value) in url.query_pairs() {
+            match &*key {
+                "db" => {
+                    let number = value.parse();
+                    login.database = number.map_err(|_| "db is not a database number")?;
+                }
+                "user" => login.username = Some(value.into_owned()),
+                "pass" | "password" => login.password = Some(Secret::new(value)),
+                _ => {
+                    return Err(
+                        "it has an unknown parameter; db, user and pass are known, and an & in them is written as %26",
+                    );
+                }
+            }
+        }
+        let path = decoded(url.path()).unwrap_or_default();
+        // `/` is the root, and no socket.
+        if path.len() < 2 {
+            return Err("it names no socket path; write it as unix:///run/redis.sock");
+        }
+        Ok((Route::Unix { path: path.into() }, login))
     }
 
     fn supported(self, text: &str) -> Result<Self, ConfigError> {
@@ -360,10 +379,7 @@ impl Endpoint {
             _ => None,
         };
         match missing {
-            Some(feature) => Err(ConfigError::MissingFeature {
-                url: mask(text),
-                feature,
-            }),
+            Some(feature) => Err(ConfigError::missing_feature(mask(text), feature)),
             None => Ok(self),
         }
     }
@@ -399,7 +415,7 @@ fn unknown_parameter(parameters: &str, database_path: &str) -> String {
 
 /// Returns whether an `@` comes after the authority, where no URL of a server has one. Then the login contains an unescaped
 /// `/`, `?` or `#`, at which the parser would cut it.
-fn has_stray_at(text: &str) -> bool {
+pub(crate) fn has_stray_at(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;
     };
@@ -508,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_urls_name_the_value_and_the_rule() {
+    fn bad_urls_name_the_part_and_the_rule() {
         for (url, expected) in [
             ("localhost:6379", "unknown scheme \"localhost\""),
             ("redis//nope", "invalid URL"),
@@ -516,13 +532,23 @@ mod tests {
                 "http://x",
                 "unknown scheme \"http\" in \"http://x\": use one of redis://",
             ),
-            ("redis://h/abc", "\"abc\" is not a database number"),
+            ("redis://h/abc", "the path is not a database number"),
             ("redis://h/?x=1", "parameters are not known"),
+            ("redis://h/#x", "a # has no meaning"),
             ("unix://", "names no socket path"),
+            ("unix://run/redis.sock", "a socket has no host"),
+            ("unix:///run/redis.sock#x", "a # has no meaning"),
+            ("unix:///run/redis.sock?db=x", "db is not a database number"),
             ("redis+sentinel://h:1", "names no service"),
             ("redis+sentinel://h:1/", "names no service"),
-            ("redis+sentinel://h:1/s/x", "\"x\" is not a database number"),
-            ("redis+sentinel://h:1/s/0/x", "\"x\" after the database"),
+            (
+                "redis+sentinel://h:1/s/x",
+                "follows the service is not a database number",
+            ),
+            (
+                "redis+sentinel://h:1/s/0/x",
+                "nothing may follow the database number",
+            ),
             ("redis+sentinel://h:1,,b/s", "names no host"),
             ("redis+sentinel:///s", "names no host"),
             ("redis+cluster://h:x", "invalid port number"),
