@@ -275,6 +275,40 @@ async fn a_resend_after_the_place_was_lost_takes_another() {
     }
 }
 
+/// P6, P5: what is left of a lost place is not taken for the loss of the place after it.
+#[tokio::test(start_paused = true)]
+async fn an_arrival_that_completes_a_round_after_its_first_place_was_lost_counts_once() {
+    for way in LostReply::WAYS {
+        let world = engine();
+        let config = world.config("slow").response_timeout(ms(1_000));
+        let slow = Client::connect_with(config).await.unwrap();
+        let slow = of(&slow, 2).with_lease(Lease::new(ms(300)).unwrap());
+        let other = barrier(&world, 2).await;
+        let before = the_next_round_works(&world, 2).await;
+        let faults = world.as_engine().faults();
+        world.lose_next_reply(way);
+        let unanswered = wait(&slow);
+        taken(&world, 1).await;
+        faults.freeze(Some("slow"));
+        sleep(ms(400)).await;
+        let first = wait(&other);
+        eventually_async("the lost place is none any more", async || {
+            world.admin(&["ZCARD", PLACES]) == "2"
+        })
+        .await;
+        settled(&world, 1).await;
+        // The resend completes the round, and its reply is lost, too.
+        world.lose_next_reply(way);
+        faults.thaw(Some("slow"));
+        assert_eq!(passed(first).await.generation(), before + 1);
+        let late = tokio::time::timeout(POLL * 4, passed(unanswered)).await;
+        let late = late.unwrap_or_else(|_| panic!("{way:?}: it waits for another round"));
+        assert_eq!(late.generation(), before + 1);
+        assert!(late.is_last());
+        assert_eq!(the_next_round_works(&world, 2).await, before + 2);
+    }
+}
+
 /// An answer that is slower than its lease: the place is there, and the task that has it must not be counted twice.
 async fn answered_late(world: &World, wait: Waiting) -> Waiting {
     sleep(ms(650)).await;

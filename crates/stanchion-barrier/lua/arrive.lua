@@ -79,6 +79,8 @@ if dead > 0 then bury(ms) end
 local hour = math.max(3600000, ARGV[2] + 0)
 if call('PTTL', barrier) < hour then call('PEXPIRE', barrier, hour) end
 if last then
+  -- P6: nothing but the answer stays, or a resend would take the place that was lost for this one.
+  if ends then call('ZREM', places, ARGV[1]) end
   over()
   return answered(answer, -1)
 end
