@@ -203,17 +203,148 @@ async fn only_the_last_grant_can_be_given_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_servers_clock_that_is_stepped_back_ends_no_service() {
+    for step in [-2_000, -30_000, -50_000, -3_600_000] {
+        let world = World::engine();
+        let user = bucket(&world.client().await, "2/s", 2);
+        let _ = granted(&user, 2).await;
+        world.as_engine().faults().step_clock(step);
+        let (started, record) = (Instant::now(), Record::default());
+        // A refusal first: it must not stop the clock.
+        limited(user.try_acquire().await.unwrap());
+        for _ in 0..6 {
+            user.acquire().await.unwrap();
+            record.note(started, 1);
+        }
+        assert!(
+            started.elapsed() <= ms(3_500),
+            "{step}: {:?}",
+            started.elapsed()
+        );
+        record.check(3, ms(1000));
+    }
+}
+
+/// The bookings of requests for several permits reach further than a horizon.
+#[tokio::test(start_paused = true)]
+async fn bookings_beyond_a_long_horizon_are_kept() {
+    for horizon in [30, 45, 60] {
+        let world = World::engine();
+        let (started, mut waits) = (Instant::now(), Vec::new());
+        for (client, permits) in world
+            .fleet(11)
+            .await
+            .into_iter()
+            .zip([3, 1, 1, 1, 1, 1, 1, 3, 1, 1, 1])
+        {
+            let user = bucket(&client, "1/10s", 3).horizon(Duration::from_secs(horizon));
+            waits.push(tokio::spawn(async move {
+                let timeout = Duration::from_secs(300);
+                let grant = user.acquire_many_timeout(permits, timeout).await;
+                drop(client);
+                grant.map(|_| (started.elapsed(), permits))
+            }));
+            tokio::time::sleep(ms(10)).await;
+        }
+        let mut grants = Vec::new();
+        for wait in waits {
+            grants.push(wait.await.unwrap().unwrap());
+        }
+        grants.sort_unstable();
+        let mut taken = 0;
+        for (at, permits) in grants {
+            taken += permits;
+            let most = 3 + (at + ms(20)).as_secs() / 10;
+            assert!(
+                u64::from(taken) <= most,
+                "horizon {horizon}: {taken} of {most} within {at:?}"
+            );
+        }
+    }
+}
+
+/// P6: a grant that is learnt late is used late.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_learnt_late_counts_from_then_on() {
+    let world = World::engine();
+    let (late, other) = (world.named("late").await, world.named("other").await);
+    let (one, two) = (bucket(&late, "100/s", 100), bucket(&other, "100/s", 100));
+    granted(&one, 1).await.refund().await.unwrap();
+    tokio::time::sleep(ms(5_000)).await;
+    let asked = Instant::now();
+    world.lose_next_reply(LostReply::Silent);
+    let grant = one.acquire_many(100).await.unwrap();
+    let learnt = Instant::now();
+    assert!(learnt - asked > ms(500), "{:?}", learnt - asked);
+    assert!(late.now().since(grant.due()) <= ms(5));
+    for half_seconds in 1..4 {
+        two.acquire_many(50).await.unwrap();
+        let took = learnt.elapsed();
+        assert!(took >= ms(500 * half_seconds - 5), "{took:?}");
+    }
+}
+
+/// A deployment that adds a limit: processes of the release before know the first alone.
+#[tokio::test(start_paused = true)]
+async fn a_handle_with_fewer_limits_keeps_what_is_taken_of_the_others() {
+    let world = World::engine();
+    let (old, new) = (world.named("old").await, world.named("new").await);
+    let old = bucket(&old, "10/s", 10);
+    let new = bucket(&new, "10/s", 10).and(limit("20/m", 20));
+    let mut grants = 0;
+    for n in 0..600 {
+        if new.try_acquire().await.unwrap().granted().is_some() {
+            grants += 1;
+        }
+        if n % 20 == 0 {
+            let grant = old.try_acquire().await.unwrap().granted();
+            if n % 40 == 0 {
+                assert!(grant.unwrap().refund().await.unwrap());
+            }
+        }
+        tokio::time::sleep(ms(50)).await;
+    }
+    assert!((29..=30).contains(&grants), "{grants} in 30 s");
+    // What is taken of the other limit is forgotten when it has come back, as everywhere.
+    tokio::time::sleep(Duration::from_secs(62)).await;
+    assert_eq!(world.keys(), [""; 0]);
+}
+
+/// Moments have 47 bits, so what is added to one is rounded.
+#[tokio::test(start_paused = true)]
+async fn a_full_bucket_grants_its_burst() {
+    let world = World::engine();
+    let client = world.client().await;
+    for (text, burst) in [
+        ("3/s", 2),
+        ("7/s", 5),
+        ("100/s", u32::MAX),
+        ("4294967295/30days", u32::MAX),
+        ("1/7s", u32::MAX),
+    ] {
+        for n in 0..50 {
+            let name = format!("{text} {burst} {n}");
+            let user = TokenBucket::new(&client, name, limit(text, burst)).unwrap();
+            assert_eq!(granted(&user, burst).await.remaining(), 0, "{text}");
+            tokio::time::advance(Duration::from_micros(1_237)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_of_a_full_bucket_is_too_late() {
     let world = World::engine();
     let user = bucket(&world.client().await, "2/s", 2);
-    let _ = granted(&user, 2).await;
-    world.as_engine().faults().step_clock(-3_600_000);
-    let started = Instant::now();
-    user.acquire().await.unwrap();
-    assert!(
-        started.elapsed() <= Duration::from_secs(2),
-        "{:?}",
-        started.elapsed()
-    );
+    let (early, late) = (granted(&user, 1).await, granted(&user, 1).await);
+    tokio::time::sleep(ms(999)).await;
+    assert!(!early.refund().await.unwrap(), "not the last");
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(world.keys(), [KEY]);
+    assert!(!late.refund().await.unwrap());
+    // As long as something is missing it gives that back.
+    let last = granted(&user, 1).await;
+    tokio::time::sleep(ms(499)).await;
+    assert!(last.refund().await.unwrap());
+    assert_eq!(user.status().await.unwrap().free, 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -164,6 +164,20 @@ async fn a_refund_after_the_interval_is_too_late_and_takes_nothing_from_others()
     assert_eq!(account(world.as_engine()), (1, 1));
 }
 
+/// Also before another request has found that it has ended.
+#[tokio::test(start_paused = true)]
+async fn a_refund_is_too_late_as_soon_as_the_interval_has_passed() {
+    let world = World::engine();
+    let api = limiter(&world.client().await, "2/s");
+    let (early, late) = (granted(&api, 1).await, granted(&api, 1).await);
+    tokio::time::sleep(ms(999)).await;
+    assert!(early.refund().await.unwrap());
+    tokio::time::sleep(ms(1)).await;
+    assert!(!late.refund().await.unwrap());
+    let _ = granted(&api, 2).await;
+    assert_eq!(account(world.as_engine()), (0, 2));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_dropped_is_used() {
     let world = World::engine();

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use stanchion::embedded::Reply;
 use stanchion::{AcquireError, LimitError, RateLimiter, Waiting};
-use stanchion_testkit::cancel_after;
-use stanchion_tests::World;
+use stanchion_testkit::{cancel_after, eventually};
+use stanchion_tests::{LostReply, World};
 use tokio::time::Instant;
 
 use crate::support::*;
@@ -135,15 +136,106 @@ async fn a_permit_counts_for_no_less_than_an_interval() {
 
 #[tokio::test(start_paused = true)]
 async fn a_servers_clock_that_is_stepped_back_keeps_nobody_waiting_for_it() {
-    let world = World::engine();
-    let api = limiter(&world.client().await, "2/s");
-    let _ = granted(&api, 2).await;
-    world.as_engine().faults().step_clock(-3_600_000);
-    let (started, record) = (Instant::now(), Record::default());
-    for _ in 0..6 {
-        api.acquire().await.unwrap();
+    for step in [-2_000, -30_000, -50_000, -600_000, -3_600_000] {
+        let world = World::engine();
+        let api = limiter(&world.client().await, "2/s");
+        let (started, record) = (Instant::now(), Record::default());
+        let _ = granted(&api, 2).await;
+        record.note(started, 2);
+        tokio::time::sleep(ms(300)).await;
+        // One that has a booking, and one that comes after the step.
+        let booked = tokio::spawn(api.acquire());
+        eventually("it is booked", || log(world.as_engine()).len() == 2).await;
+        world.as_engine().faults().step_clock(step);
+        let stepped = Instant::now();
+        limited(api.try_acquire().await.unwrap());
+        booked.await.unwrap().unwrap();
         record.note(started, 1);
+        for _ in 0..6 {
+            api.acquire().await.unwrap();
+            record.note(started, 1);
+        }
+        assert!(
+            stepped.elapsed() <= ms(4_500),
+            "{step}: {:?}",
+            stepped.elapsed()
+        );
+        record.check(2, ms(1000));
     }
-    assert!(started.elapsed() <= ms(4_000), "{:?}", started.elapsed());
-    record.check(2, ms(1000));
+}
+
+/// Of a log with entries of a Redisson client, whose clock was not stepped, only ours are dated back.
+#[tokio::test(start_paused = true)]
+async fn a_step_back_leaves_what_redisson_dated() {
+    let world = World::engine();
+    let api = limiter(&world.client().await, "3/m");
+    let _ = granted(&api, 1).await;
+    let now = clock(world.as_engine());
+    let java = [b"\x08abcdefgh".as_slice(), &1_u32.to_le_bytes()].concat();
+    let args: [&[u8]; 4] = [
+        b"ZADD",
+        LOG.as_bytes(),
+        &now.to_string().into_bytes(),
+        &java,
+    ];
+    let _ = world.as_engine().execute(&args);
+    let _ = world.admin(&["DECR", VALUE]);
+    world.as_engine().faults().step_clock(-20_000);
+    let _ = granted(&api, 1).await;
+    #[expect(clippy::cast_precision_loss, reason = "41 bits")]
+    let dated = Reply::Double(now as f64);
+    let score = world
+        .as_engine()
+        .execute(&[b"ZSCORE", LOG.as_bytes(), &java]);
+    assert_eq!(score, dated);
+    let ours = ["ZCOUNT", LOG, "-inf", &(now - 19_000).to_string()];
+    assert_eq!(world.admin(&ours), "2");
+}
+
+/// P6: a grant that is learnt late is used late.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_learnt_late_counts_from_then_on() {
+    for waiting in [Waiting::Booked { horizon: ms(1000) }, Waiting::Asked] {
+        for others in [0, 4] {
+            let world = World::engine();
+            let (late, other) = (world.named("late").await, world.named("other").await);
+            let (one, two) = (
+                limiter(&late, "100/s").waiting(waiting),
+                limiter(&other, "100/s").waiting(waiting),
+            );
+            granted(&one, 1).await.refund().await.unwrap();
+            let (started, record) = (Instant::now(), Record::default());
+            world.lose_next_reply(LostReply::Silent);
+            let unanswered = tokio::spawn({
+                let record = record.clone();
+                async move {
+                    let grant = one.acquire_many(100).await.unwrap();
+                    record.note(started, 100);
+                    assert!(late.now().since(grant.due()) <= ms(5));
+                }
+            });
+            eventually("it is granted", || !log(world.as_engine()).is_empty()).await;
+            // Others that have taken what came back before it learns of its grant.
+            let mut waits = Vec::new();
+            for _ in 0..others {
+                let (two, record) = (two.clone(), record.clone());
+                waits.push(tokio::spawn(async move {
+                    for _ in 0..10 {
+                        two.acquire_many(50).await.unwrap();
+                        record.note(started, 50);
+                    }
+                }));
+            }
+            unanswered.await.unwrap();
+            two.acquire_many(100).await.unwrap();
+            record.note(started, 100);
+            for wait in waits {
+                wait.await.unwrap();
+            }
+            assert_eq!(record.total(), 200 + 500 * others);
+            record.check(100, ms(1000));
+            let (value, sum) = account(world.as_engine());
+            assert_eq!(value + sum, 100);
+        }
+    }
 }

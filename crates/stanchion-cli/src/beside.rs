@@ -40,6 +40,11 @@ const PREFIXES: [(&str, Option<Kind>, Part); 33] = [
     ("stanchion_candidate_rank", Some(Kind::Election), Part::Mark),
     ("stanchion_heir", Some(Kind::Election), Part::Rest),
     ("stanchion_bucket", Some(Kind::TokenBucket), Part::Mark),
+    (
+        "stanchion_limiter_written",
+        Some(Kind::RateLimiter),
+        Part::Rest,
+    ),
     ("stanchion_barrier", Some(Kind::Barrier), Part::Mark),
     ("stanchion_barrier_in", Some(Kind::Barrier), Part::Rest),
     ("stanchion_double", Some(Kind::DoubleBarrier), Part::Mark),

@@ -23,10 +23,11 @@ use crate::verbs::define_limiter_verbs;
 /// [`RateLimiter`](crate::RateLimiter). Redisson has nothing like it.
 ///
 /// # Guarantees
-/// * The limits hold by the server's clock, as long as the server keeps its data. Nothing is stored of a limit but what is taken: a changed
-///   one applies from the next request on. All processes give the same limits in the same order.
-/// * P6: a request that was resent takes once, unless others took from the bucket in between: then it may take twice, so the bucket is
-///   strict, never lax.
+/// * The limits hold by the server's clock, as long as the server keeps its data, also when that clock is stepped back. Nothing is stored of
+///   a limit but what is taken: a changed one applies from the next request on. All processes give the same limits in the same order; a
+///   handle with fewer of them keeps what others have taken of the rest.
+/// * P6: a request that was resent takes once, from the moment of the last request, unless others took from the bucket in between: then
+///   it may take twice, so the bucket is strict, never lax.
 /// * P3: an acquire that returns no [`Grant`] gives its booking back if it was the last one; otherwise that stays unused.
 /// * Order as for a [`RateLimiter`](crate::RateLimiter).
 ///

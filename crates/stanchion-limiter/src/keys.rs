@@ -18,6 +18,8 @@ pub(crate) struct Keys {
     own_value: Vec<u8>,
     log: Vec<u8>,
     own_log: Vec<u8>,
+    written: Vec<u8>,
+    own_written: Vec<u8>,
     pub(crate) channel: Vec<u8>,
     pub(crate) publish: &'static str,
     once: Vec<u8>,
@@ -30,11 +32,14 @@ impl Keys {
         let client = handle.client().id().to_string();
         let of_client = |key: &[u8]| [key, b":", client.as_bytes()].concat();
         let (value, log) = (name.suffixed("value"), name.suffixed("permits"));
+        let written = name.prefixed("stanchion_limiter_written");
         Ok(Self {
             own_value: of_client(&value),
             own_log: of_client(&log),
+            own_written: of_client(&name.prefixed("stanchion_limiter_own")),
             value,
             log,
+            written,
             channel: name.prefixed("stanchion_limiter"),
             publish: handle.publish_command(),
             once: name.prefixed("stanchion_once"),
@@ -46,6 +51,13 @@ impl Keys {
     pub(crate) fn all(&self) -> [&[u8]; 5] {
         let name = self.name.as_bytes();
         [name, &self.value, &self.own_value, &self.log, &self.own_log]
+    }
+
+    /// All five, and the two that say when the logs were written.
+    pub(crate) fn with_written(&self) -> [&[u8]; 7] {
+        let [name, value, own_value, log, own_log] = self.all();
+        let (written, own_written) = (&self.written, &self.own_written);
+        [name, value, own_value, log, own_log, written, own_written]
     }
 
     pub(crate) fn logs(&self) -> [&[u8]; 2] {

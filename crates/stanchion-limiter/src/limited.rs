@@ -124,8 +124,8 @@ impl Grant {
         self.facts.reset_after
     }
 
-    /// Gives back permits that were not used. `false`: too late, they have come back by themselves, the limiter was set anew, or
-    /// nobody can tell them from others any more. Of a [`TokenBucket`](crate::TokenBucket) only its last grant can be given back.
+    /// Gives back permits that were not used. `false`: too late, they have come back by themselves (of a bucket all of them), the limiter
+    /// was set anew, or the server cannot tell them from others any more. Of a [`TokenBucket`](crate::TokenBucket) only its last grant can be given back.
     ///
     /// # Errors
     /// [`ReleaseError::Ambiguous`]: no answer within the operation timeout; it goes on in the background until there is one.

@@ -72,7 +72,8 @@ pub enum Usage {
 /// # Guarantees
 /// * No window of one interval, by the server's clock, has more grants than the quota, at the moments from which they count, as long as
 ///   the server keeps its data and nobody gives permits back that were used. Clients' clocks do not matter.
-/// * P6: a request that was resent takes once.
+/// * A clock of the server that is stepped back takes nothing from that, and stops no limiter in steady use.
+/// * P6: a request that was resent takes once, from the moment of the last request on.
 /// * P3: an acquire that returns no [`Grant`] gives back what it took or booked, once the server answers again.
 /// * Order: within a process that of arrival. Across processes that of arrival at the server, within the [horizon](Waiting::Booked);
 ///   beyond it, by who asks first.
@@ -80,7 +81,8 @@ pub enum Usage {
 ///
 /// # On the wire
 /// Redisson's `RRateLimiter`: the hash `name`, the counter `{name}:value` and the log `{name}:permits`; both with `:<client uuid>` for
-/// [`QuotaScope::PerClient`]. A grant is one command, however many wait. Stanchion's own: the channel `stanchion_limiter:{name}`.
+/// [`QuotaScope::PerClient`]. A grant is one command, however many wait. Stanchion's own: the channel `stanchion_limiter:{name}`, and
+/// the string `stanchion_limiter_written:{name}`, which ends by itself.
 ///
 /// The first request stores the quota; one that the server has is used by all, also by handles with another one
 /// ([`RateLimiter::status`] shows it, [`RateLimiter::set_quota`] changes it).

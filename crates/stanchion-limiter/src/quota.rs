@@ -13,6 +13,9 @@ const INTERVALS: (Duration, Duration) = (
     Duration::from_secs(30 * 24 * 3_600),
 );
 
+/// The longest time in which a bucket fills, in µs: 1000 years. The server counts with 53 bits.
+const FILLS: u128 = 1_000 * 365 * 86_400 * 1_000_000;
+
 /// A number of permits in an interval.
 ///
 /// ```
@@ -132,7 +135,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A bucket that `quota` refills evenly, and that holds `burst` permits (1 or more). At most 100 permits per millisecond.
+    /// A bucket that `quota` refills evenly, and that holds `burst` permits (1 or more). At most 100 permits per millisecond, and full
+    /// again after at most 1000 years.
     ///
     /// ```
     /// # use stanchion_limiter::Limit;
@@ -156,6 +160,10 @@ impl Limit {
         }
         if u64::from(quota.permits) > 100 * quota.millis() {
             return Err(invalid("a bucket gets at most 100 permits per millisecond"));
+        }
+        let micros = u128::from(quota.millis()) * 1000;
+        if u128::from(burst) * micros > FILLS * u128::from(quota.permits) {
+            return Err(invalid("an empty bucket is full after at most 1000 years"));
         }
         Ok(Self { quota, burst })
     }
@@ -223,6 +231,10 @@ mod tests {
         assert!(Quota::new(u32::MAX, INTERVALS.1).is_ok());
         let fast = Quota::new(101, Duration::from_millis(1)).unwrap();
         assert!(Limit::new(fast, 1).is_err());
+        let slow = Quota::new(1, INTERVALS.1).unwrap();
+        assert!(Limit::new(slow, 12_000).is_ok());
+        let error = Limit::new(slow, u32::MAX).unwrap_err().to_string();
+        assert!(error.contains("4294967295: an empty bucket"), "{error}");
         assert_eq!(Limit::from(fast).burst, 100);
     }
 }

@@ -6,18 +6,22 @@
 -- ARGV[2]  permits  that it wanted
 -- ARGV[3]  limits   see acquire.lua
 --
--- Returns  0 done, -2 the last grant is another's
+-- Returns  0 done, -2 the last grant is another's, or all of it has come back by itself
 -- Replay   finds no such id (P6)
 -- Wakes    nobody: see limiter/refund
 -- Cost     O(limits)
-local id, full = read(KEYS[1])
-if id ~= ARGV[1] then return -2 end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2] - EPOCH
-local limits = limits_of(ARGV[3])
-for i, limit in ipairs(limits) do
-  if full[i] then full[i] = full[i] - ARGV[2] * limit[1] end
+local id, full = read(KEYS[1], now)
+if id ~= ARGV[1] then return -2 end
+local late = true
+for i, limit in ipairs(limits_of(ARGV[3])) do
+  if full[i] then
+    late = late and full[i] <= now
+    full[i] = full[i] - ARGV[2] * limit[1]
+  end
 end
+if late then return -2 end
 -- Passes at maxmemory, and lets SET pass (R8).
 call('DEL', KEYS[1])
 write(KEYS[1], '-', full, now)

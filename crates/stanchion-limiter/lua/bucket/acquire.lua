@@ -10,14 +10,15 @@
 -- ARGV[6]  limits     `<interval in microseconds>/<permits>/<burst>`, separated by spaces
 --
 -- Returns  as limiter/acquire, the least burst instead of the rate
--- Replay   the bucket has its id: granted, and nothing is taken again (P6). If others took in between, it is taken again
+-- Replay   the bucket has its id: granted, and nothing is taken twice (P6); it counts from now on, if its moment has passed. If others
+--          took in between, it is taken again
 -- Wakes    nobody
 -- Cost     O(limits)
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = us - EPOCH
 local wanted, horizon = ARGV[2] + 0, ARGV[5] * 1000
-local id, full = read(KEYS[1])
+local id, full, stepped = read(KEYS[1], now)
 local limits = limits_of(ARGV[6])
 full = filled(full, limits, now)
 local burst = limits[1][3]
@@ -26,7 +27,8 @@ for i = 2, #limits do burst = math.min(burst, limits[i][3]) end
 -- Returns the microseconds until `more` permits count.
 local function wait(more)
   local longest = 0
-  for i, limit in ipairs(limits) do longest = math.max(longest, full[i] + more * limit[1] - limit[2] - now) end
+  -- In this order: a moment that something is added to is rounded.
+  for i, limit in ipairs(limits) do longest = math.max(longest, (full[i] - now) + (more * limit[1] - limit[2])) end
   return math.ceil(longest)
 end
 
@@ -39,17 +41,26 @@ local function granted(due)
   return { again < 0 and math.max(free, 1) or 0, us, math.ceil(due / 1000), again, free, reset, burst }
 end
 
-if wanted == 0 or id == ARGV[1] then return granted(wait(0)) end
+if wanted == 0 then return granted(wait(0)) end
+if id == ARGV[1] then
+  -- A grant that is learnt late is used late: as if it were taken now.
+  for i, limit in ipairs(limits) do full[i] = math.max(full[i], now + wanted * limit[1]) end
+  write(KEYS[1], id, full, now)
+  return granted(wait(0))
+end
 -- P3: a request that outlived its caller takes nothing.
 if us > ARGV[3] + 0 then return -1 end
 local due = wait(wanted)
 local never = due > 0 and us + due > ARGV[4] + 0
--- One for several permits may book behind all of those for one, or these would starve it. No further than `filled` believes.
+-- One for several permits may book behind all of those for one, or these would starve it. No further than `filled` believes: `horizon` is
+-- FURTHEST at most.
 local reach = horizon
 if horizon > 0 and wanted > 1 then
   for _, limit in ipairs(limits) do reach = math.max(reach, horizon + math.min(wanted * limit[1], FURTHEST / 2)) end
 end
 if never or due > reach then
+  -- Or the next request would find the same step, and the bucket would stand still.
+  if stepped then write(KEYS[1], id, full, now) end
   local free, reset = left(full, limits, now)
   return { -4 - math.max(math.ceil((due - reach) / 1000), 0), us, never and 1 or 0, math.ceil(due / 1000), free, reset, burst }
 end

@@ -1,20 +1,24 @@
--- bucket/bucket, in front of the other scripts: one string `<id> <t> <t> …`, the last grant and, for each limit, the moment at which its
--- bucket is full, in microseconds of the server's time since 2024.
+-- bucket/bucket, in front of the other scripts: one string `<id>@<now> <t> <t> …`: the last grant, the server's time of the last write,
+-- and, for each limit, the moment at which its bucket is full, all in microseconds since 2024. Earlier versions write no `@<now>`.
 local call = redis.call
 local EPOCH = 1704067200000000
 
--- The furthest that anything is booked ahead, by any client.
+-- The longest horizon of any client. A request for several permits may be booked half of it further ahead.
 local FURTHEST = 60000000
 
--- Returns the id and the moments. Called before any write, so a foreign key stays untouched (R16).
-local function read(key)
+-- Returns the id, the moments, and whether the server's clock was stepped back since they were written. Called before any write, so a
+-- foreign key stays untouched (R16).
+local function read(key, now)
   local text = call('GET', key)
-  if not text then return '', {} end
+  if not text then return '', {}, false end
   local id, rest = string.match(text, '^(%S*) ([%d%. -]+)$')
   if not id then error({ err = 'WRONGTYPE the key holds a text that is no token bucket' }) end
+  local plain, written = string.match(id, '^(.*)@(-?%d+)$')
+  -- A clock that is behind the last write was stepped back. The moments go back by as much, so they count for no less than their time.
+  local step = written and math.max(written - now, 0) or 0
   local full = {}
-  for moment in string.gmatch(rest, '%S+') do full[#full + 1] = tonumber(moment) end
-  return id, full
+  for moment in string.gmatch(rest, '%S+') do full[#full + 1] = moment - step end
+  return plain or id, full, step > 0
 end
 
 -- Returns the limits of an argument: for each { microseconds of one permit, those of a whole bucket, burst }.
@@ -27,15 +31,19 @@ local function limits_of(text)
   return limits
 end
 
--- Returns the moments at which the buckets are full, where no limit has ever been taken from: now.
+-- Returns the moments at which the buckets are full, where no limit has ever been taken from: now. Those of further limits, which only
+-- other handles know, stay until they have passed.
 local function filled(full, limits, now)
   for i, limit in ipairs(limits) do
     local at = math.max(full[i] or now, now)
-    -- Further ahead than anything can be booked: the server's clock was stepped back, or the limit was another one.
-    if at > now + limit[2] + FURTHEST then at = now + limit[2] end
+    -- Further ahead than anything can be booked: the limit was another one, or the clock was stepped back before there was `@<now>`.
+    if at > now + limit[2] + FURTHEST * 1.5 then at = now + limit[2] end
     full[i] = at
   end
-  for i = #limits + 1, #full do full[i] = nil end
+  for i = #full, #limits + 1, -1 do
+    if full[i] > now then break end
+    full[i] = nil
+  end
   return full
 end
 
@@ -51,7 +59,7 @@ local function left(full, limits, now)
 end
 
 local function write(key, id, full, now)
-  local text, last = { id }, now
+  local text, last = { id .. '@' .. string.format('%.0f', now) }, now
   for i, moment in ipairs(full) do
     text[i + 1] = string.format('%.3f', moment)
     last = math.max(last, moment)

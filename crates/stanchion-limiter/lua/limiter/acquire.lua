@@ -6,6 +6,8 @@
 -- KEYS[3]  own value  string      the same for this client alone; used when type is 1
 -- KEYS[4]  log        sorted set  entry -> the moment it counts from, server ms; a booking is an entry of the future
 -- KEYS[5]  own log    sorted set  the same for this client alone; used when type is 1
+-- KEYS[6]  written    string      the server's time in ms when the log was written last; as long as its entries may count
+-- KEYS[7]  own written  string    the same for this client alone; used when type is 1
 -- ARGV[1]  entry      of this request, see log.lua; derived from its owner, which is used for one acquire only (R1)
 -- ARGV[2]  wanted     permits, at least 1
 -- ARGV[3]  not_after  server time in microseconds; later the script refuses
@@ -21,10 +23,11 @@
 --          booked or -1, free permits, ms until all are free, rate }; -1 late;
 --          { -4 - ms refused: ask again after ms, server time, 1 if it cannot count by `until`, ms until it could, free permits, ms until
 --          all are free, rate }
--- Replay   the log has the entry: granted, and nothing is taken again (P6)
+-- Replay   the log has the entry: granted, and nothing is taken twice (P6). A moment that has passed is given up for a new one, or the
+--          answer is a refusal, and the entry stays until the next request
 -- Wakes    nobody
 -- Cost     O(log n + ended), at most 512 ended entries in a run. Booked or refused while there are entries for several permits: O(entries)
---          up to 1024, above that O(permits booked)
+--          up to 1024, above that O(permits booked). The first after the clock was stepped back: the newest 4096 entries
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 local now = math.floor(us / 1000)
@@ -32,10 +35,10 @@ local wanted = ARGV[2] + 0
 local rate, interval, kind, keeps = stored_in(KEYS[1])
 local complete = rate and interval and kind and keeps
 rate, interval, kind, keeps = rate or ARGV[6] + 0, interval or ARGV[7] + 0, kind or ARGV[8] + 0, keeps or ARGV[9] + 0
-local value_key, log = KEYS[2 + kind], KEYS[4 + kind]
+local value_key, log, written = KEYS[2 + kind], KEYS[4 + kind], KEYS[6 + kind]
 if not log then error({ err = 'WRONGTYPE the key holds a rate limiter of an unknown type' }) end
 local mine = call('ZSCORE', log, ARGV[1])
-local value = value_in(value_key)
+local value, last = value_in(value_key), value_in(written)
 -- P3: a request that outlived its caller takes nothing.
 if not mine and us > ARGV[3] + 0 then return -1 end
 if rate < wanted then return redis.error_reply(string.format('ERR %.0f permits at once: the limit is %.0f', wanted, rate)) end
@@ -44,8 +47,31 @@ if not complete then
   if keeps > 0 then call('PEXPIRE', KEYS[1], keeps) end
 end
 
+local function note()
+  return redis.pcall('SET', written, now, 'PX', 2 * interval + 60000).ok
+end
+
+-- A clock that is behind the last grant was stepped back. The entries go back by as much, so they count for no less than an interval by a
+-- steady clock: the time since that grant counts as none. Not those of Redisson's clients, who bring their own time. Beyond the newest 4096
+-- they stay, and count for longer.
+local step = last and last - math.ceil(us / 1000) or 0
+-- First: refused at maxmemory, and then the entries stay. Otherwise the next request would find the same step.
+if step > 0 and note() then
+  local newest = call('ZRANGE', log, '+inf', '(' .. string.format('%.0f', now - interval), 'BYSCORE', 'REV', 'LIMIT', 0, 4096, 'WITHSCORES')
+  for i = 1, #newest, 2 do
+    if is_ours(newest[i]) then call('ZADD', log, 'XX', newest[i + 1] - step, newest[i]) end
+  end
+  mine = mine and call('ZSCORE', log, ARGV[1])
+end
+
 -- What has ended comes back: bounded, the rest with the next request (P11).
 local back = 0
+-- A grant that is learnt late is used late. Its permits are taken again, and others may have booked its end: so it takes its turn.
+local missed = mine and mine * 1000 < us and mine or nil
+if missed then
+  call('ZREM', log, ARGV[1])
+  back, mine = wanted, nil
+end
 for _ = 1, 2 do
   local ended = call('ZRANGEBYSCORE', log, '-inf', now - interval, 'LIMIT', 0, 256)
   if #ended == 0 then break end
@@ -101,6 +127,7 @@ end
 
 local function store()
   call('SET', value_key, string.format('%.0f', value))
+  note()
   keep(KEYS[1], value_key, log, keeps)
 end
 
@@ -125,6 +152,11 @@ if value < wanted then
   local wait = moment - now
   local never = wait > 0 and moment * 1000 > ARGV[4] + 0
   if never or wait > reach then
+    if missed then
+      -- A late duplicate gets here, too: the permits may be in use.
+      call('ZADD', log, missed, ARGV[1])
+      value = value - wanted
+    end
     if value ~= before then store() end
     local again = wait - reach
     if horizon == 0 then again = again + late end
@@ -145,14 +177,15 @@ if interval >= 60000 and count > EXACT then
     local width = math.floor(interval / 1000)
     local from = pick - pick % width
     local part = call('ZRANGEBYSCORE', log, from, math.min(from + width - 1, now - 15000), 'WITHSCORES', 'LIMIT', 0, 64)
-    local sum, gone = 0, {}
+    local sum, gone, heir = 0, {}, nil
     for i = 1, #part, 2 do
       sum = sum + permits_in(part[i])
       gone[#gone + 1] = part[i]
+      -- One of Redisson's makes it one of Redisson's.
+      if not heir or not is_ours(part[i]) then heir = part[i] end
     end
     if #gone > 1 and sum < 4294967296 then
-      local last = gone[#gone]
-      local head = string.sub(last, 1, string.byte(last) + 1)
+      local head = string.sub(heir, 1, string.byte(heir) + 1)
       local bytes = {}
       local rest = sum
       for i = 1, 4 do

@@ -18,6 +18,11 @@ local function whole(text)
   error({ err = 'WRONGTYPE the key holds a text where a rate limiter has a number' })
 end
 
+-- Returns whether an entry is one of this library, dated by the server's clock.
+local function is_ours(entry)
+  return string.sub(entry, 2, 5) == 'stn0'
+end
+
 -- Returns the stored rate, interval, type and keep-alive time, each nil where it is missing. Called before any write, so a foreign key
 -- stays untouched (R16).
 local function stored_in(key)
@@ -29,7 +34,7 @@ local function stored_in(key)
   return text[1], text[2], text[3], text[4]
 end
 
--- Returns the free permits less those that are booked; nil when the key is missing.
+-- Returns the number under a key, as the free permits less those that are booked; nil when the key is missing.
 local function value_in(key)
   local text = call('GET', key)
   return text and whole(text)

@@ -13,9 +13,15 @@
 -- Replay   finds nothing (P6)
 -- Wakes    nobody: who waits has a moment of its own, and the next that asks finds the place
 -- Cost     O(log n)
+local _, interval = stored_in(KEYS[1])
+local time = call('TIME')
+local ended = math.floor((time[1] * 1000000 + time[2]) / 1000) - (interval or 0)
 for i = 0, 1 do
-  -- ZREM tests and decides, and passes at maxmemory (R8).
-  if call('ZREM', KEYS[4 + i], ARGV[1]) == 1 then
+  local at = call('ZSCORE', KEYS[4 + i], ARGV[1])
+  -- It has ended: its permits have come back by themselves, and the next request counts them.
+  if at and interval and at + 0 <= ended then return -2 end
+  -- Passes at maxmemory (R8).
+  if at and call('ZREM', KEYS[4 + i], ARGV[1]) == 1 then
     -- Without the counter there is nothing to correct: it is made from the log.
     if call('EXISTS', KEYS[2 + i]) == 0 then return { 0, 0 } end
     return { 0, math.max(call('INCRBY', KEYS[2 + i], ARGV[2]), 0) }

@@ -27,7 +27,7 @@ macro_rules! script {
     };
 }
 
-static ACQUIRE: Script<5, 10> = script!("limiter/acquire", "acquire.lua");
+static ACQUIRE: Script<7, 10> = script!("limiter/acquire", "acquire.lua");
 static REFUND: Script<5, 2> = script!("limiter/refund", "refund.lua");
 static CONFIRM: Script<2, 1> = Script::new(
     "limiter/confirm",
@@ -35,7 +35,7 @@ static CONFIRM: Script<2, 1> = Script::new(
 );
 static STATUS: Script<5, 0> = script!("limiter/status", "status.lua");
 static SET_QUOTA: Script<6, 8> = script!("limiter/set_quota", "set_quota.lua");
-static DELETE: Script<5, 2> = script!("limiter/delete", "delete.lua");
+static DELETE: Script<7, 2> = script!("limiter/delete", "delete.lua");
 
 /// What a limiter is made with, where there is none.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ impl Synchronizer for Description {
     fn acquire(&self, request: &Request<'_>) -> Call {
         let [rate, interval, scope, keep] = self.terms.arguments();
         ACQUIRE.call(
-            self.keys.all(),
+            self.keys.with_written(),
             [
                 entry(request.owner, self.permits).as_slice().into(),
                 u64::from(self.permits).into(),
@@ -164,7 +164,7 @@ pub(crate) fn set_quota(keys: &Keys, terms: &Terms, usage: Usage, operation: &Op
 
 pub(crate) fn delete(keys: &Keys) -> Call {
     DELETE.call(
-        keys.all(),
+        keys.with_written(),
         [keys.channel.as_slice().into(), keys.publish.into()],
     )
 }
