@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stanchion::Challenge;
+use stanchion::{CampaignOptions, Challenge};
 use stanchion_tests::World;
 use tokio::time::Instant;
 
@@ -225,8 +225,80 @@ async fn a_rest_comes_before_a_priority() {
         !again.is_finished() && !plain.is_finished(),
         "the next in rank"
     );
-    term.step_down().await.unwrap();
     // Long after its rest the first one is the highest again.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    term.step_down().await.unwrap();
     drop(again.await.unwrap().unwrap());
     drop(plain.await.unwrap().unwrap());
+}
+
+/// A rest lasts, whoever leads meanwhile: with short terms every candidate has its turn.
+#[tokio::test(start_paused = true)]
+async fn leaders_that_step_down_quickly_let_all_others_lead() {
+    let world = World::engine();
+    let started = Instant::now();
+    let mut terms = vec![0; 4];
+    let mut tasks = Vec::new();
+    let (led, mut leaders) = tokio::sync::mpsc::unbounded_channel();
+    for (n, client) in world.fleet(4).await.into_iter().enumerate() {
+        let led = led.clone();
+        tasks.push(tokio::spawn(async move {
+            loop {
+                let term = election(&client).campaign("v").await.unwrap();
+                led.send(n).unwrap();
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                term.step_down().await.unwrap();
+            }
+        }));
+    }
+    let mut last = None;
+    for _ in 0..200 {
+        let next = leaders.recv().await.unwrap();
+        terms[next] += 1;
+        assert_ne!(last.replace(next), Some(next), "it rests");
+    }
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    assert!(terms.iter().all(|&terms| terms >= 40), "{terms:?}");
+    assert!(started.elapsed() < Duration::from_secs(30));
+}
+
+/// A candidate that rests leads where all others rest for longer.
+#[tokio::test(start_paused = true)]
+async fn where_all_rest_somebody_leads_at_once() {
+    let world = World::engine();
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    for client in [&ours, &theirs] {
+        let term = election(client).campaign("v").await.unwrap();
+        term.step_down().await.unwrap();
+    }
+    let started = Instant::now();
+    let mut both = vec![campaign(&ours, "ours"), campaign(&theirs, "theirs")];
+    let term = winner(&mut both).await;
+    assert!(started.elapsed() < Duration::from_millis(50));
+    // Who rests with other options than the default rests for that long.
+    term.step_down().await.unwrap();
+    winner(&mut both).await.step_down().await.unwrap();
+    world.at_rest().await;
+    let restful = CampaignOptions::new().rest(Duration::from_secs(60));
+    let campaigns = election(&ours).campaign_with("ours", restful);
+    campaigns.await.unwrap().step_down().await.unwrap();
+    for _ in 0..3 {
+        let patient = campaign(&theirs, "theirs");
+        let term = soon(patient).await;
+        let waiting = campaign(&ours, "ours");
+        candidates(&world, &theirs, 1).await;
+        let another = world.named("another").await;
+        let third = campaign(&another, "another");
+        candidates(&world, &theirs, 2).await;
+        term.step_down().await.unwrap();
+        soon(third).await.step_down().await.unwrap();
+        waiting.abort();
+        candidates(&world, &theirs, 0).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+async fn soon(campaign: Campaign) -> stanchion::Leadership {
+    let elected = tokio::time::timeout(POLL * 2, campaign).await;
+    elected.expect("it is elected").unwrap().unwrap()
 }

@@ -570,3 +570,31 @@ async fn dead_candidates_do_not_pile_up() {
         "nobody waits for the dead"
     );
 }
+
+/// P5: a leader is subscribed to notices from its election on.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_deposed_right_after_its_election_knows_at_once() {
+    let world = World::engine();
+    let (ours, theirs) = (world.named("ours").await, world.named("theirs").await);
+    for waits in [false, true] {
+        let before = match waits {
+            true => Some(election(&theirs).campaign("theirs").await.unwrap()),
+            false => None,
+        };
+        let campaign = campaign(&ours, "ours");
+        if let Some(before) = before {
+            candidates(&world, &theirs, 1).await;
+            before.step_down().await.unwrap();
+        }
+        let term = campaign.await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let started = Instant::now();
+        assert!(election(&theirs).danger().depose().await.unwrap());
+        assert_eq!(term.lost().await, LostReason::Gone);
+        assert!(
+            started.elapsed() < Duration::from_millis(50),
+            "{:?}",
+            started.elapsed()
+        );
+    }
+}

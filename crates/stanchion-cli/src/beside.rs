@@ -39,6 +39,7 @@ const PREFIXES: [(&str, Option<Kind>, Part); 33] = [
     ("stanchion_candidate_seen", Some(Kind::Election), Part::Mark),
     ("stanchion_candidate_rank", Some(Kind::Election), Part::Mark),
     ("stanchion_heir", Some(Kind::Election), Part::Rest),
+    ("stanchion_heir_rests", Some(Kind::Election), Part::Rest),
     ("stanchion_bucket", Some(Kind::TokenBucket), Part::Mark),
     (
         "stanchion_limiter_written",

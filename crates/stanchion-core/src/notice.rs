@@ -1,7 +1,8 @@
 //! Messages to those who hold: that a hold was taken by force, and the request to give it back.
 //!
 //! A client listens on one channel of its own, from the moment when it has held something for a second; in a cluster on one for each
-//! slot in which it holds for longer than a renewal interval. An acquire costs nothing for it. The channel begins with what
+//! slot in which it holds for longer than a renewal interval. An acquire costs nothing for it; a primitive whose holds are long
+//! [begins at once](crate::primitive::Hold::listen). The channel begins with what
 //! [`Core::notice`] returns and ends with the client's uuid, so who tells needs to know the holder's owner alone.
 //!
 //! A message is a hint. On `gone` the holder asks the server (P5: it is lost when the server says so, never by hearsay), on `ask` the

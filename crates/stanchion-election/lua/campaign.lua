@@ -7,7 +7,8 @@
 -- KEYS[4]  candidates  hash    owner -> "<priority> <value>"; as long as the longest candidate lasts
 -- KEYS[5]  seen        zset    owner -> server ms until which it is a candidate; as KEYS[4]
 -- KEYS[6]  rank        zset    owner -> its priority, negated; as KEYS[4]
--- KEYS[7]  heir        string  the owner for whom a vacancy is kept, or "-<client uuid>": that client rests; PX
+-- KEYS[7]  heir        string  the owner for whom a vacancy is kept, or "-<client uuid>": that client rests, as older versions note it; PX
+-- KEYS[8]  rests       zset    client uuid -> server ms until which it rests; as long as the longest rest
 -- ARGV[1]  owner       "<client uuid>:<number>", used for one campaign only (R1)
 -- ARGV[2]  lease       milliseconds
 -- ARGV[3]  not_after   server time in microseconds; later the script refuses
@@ -26,7 +27,7 @@
 -- Wakes    all candidates, when the vacancy is kept for one of them; the leader, when this one has a higher priority
 -- Cost     O(log n) for n candidates, and up to 64 that have ended
 local call, fence = redis.call, KEYS[2]
-local lead, term, candidates, seen, rank, heir = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local lead, term, candidates, seen, rank, heir, rests = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local owner, lease, publish = ARGV[1], ARGV[2] + 0, ARGV[9]
 
 -- Every type is read before the first write: a foreign key is an error, and stays (R16).
@@ -39,6 +40,7 @@ local leader, its_priority = unpack(call('HMGET', term, 'owner', 'priority'))
 local known = call('HEXISTS', candidates, owner) == 1
 call('ZSCORE', seen, owner)
 call('ZSCORE', rank, owner)
+call('ZSCORE', rests, owner)
 local kept = call('GET', heir)
 
 local time = call('TIME')
@@ -82,13 +84,21 @@ if ttl ~= -2 and not held then
 end
 
 if not held and kept ~= owner then
-  local resting = kept and string.sub(kept, 1, 1) == '-' and string.sub(kept, 2) .. ':'
-  local function rests(one) return resting and string.sub(one, 1, #resting) == resting end
-  if kept and not resting then return refuse(call('PTTL', heir)) end
-  if rests(owner) then
-    -- Who has stepped down lets others go first, if there are others.
-    for _, other in ipairs(call('ZRANGEBYSCORE', seen, ms, '+inf', 'LIMIT', 0, 8)) do
-      if not rests(other) then return refuse(call('PTTL', heir)) end
+  local noted = kept and string.match(kept, '^%-(.*)$')
+  -- Returns the milliseconds for which the client of a candidate still rests; nil if it does not.
+  local function rest_of(one)
+    local client = string.match(one, '^(.*):') or one
+    local till = call('ZSCORE', rests, client)
+    if till and till + 0 >= ms then return till - ms end
+    return client == noted and call('PTTL', heir) or nil
+  end
+  if kept and not noted then return refuse(call('PTTL', heir)) end
+  local rest = rest_of(owner)
+  if rest then
+    -- A client that has stepped down lets others go first: those that do not rest, and those whose rest ends sooner.
+    for _, other in ipairs(call('ZRANGEBYSCORE', seen, ms, '+inf', 'LIMIT', 0, 64)) do
+      local its = rest_of(other)
+      if not its or its < rest then return refuse(rest) end
     end
   end
   -- The highest rank above this one's that lives and does not rest.
@@ -99,7 +109,7 @@ if not held and kept ~= owner then
     local stays = call('ZSCORE', seen, one)
     if not stays or stays + 0 < ms then
       forget(one)
-    elseif one ~= owner and not rests(one) then
+    elseif one ~= owner and not rest_of(one) then
       -- Once for each request of that candidate: if it does not come, the next in rank is asked.
       call('ZREM', rank, one)
       call('SET', heir, one, 'PX', ARGV[8])

@@ -7,6 +7,7 @@
 -- KEYS[4]  seen        zset    owner -> server ms until which it is a candidate
 -- KEYS[5]  rank        zset    owner -> its priority, negated
 -- KEYS[6]  heir        string  for whom a vacancy is kept
+-- KEYS[7]  rests       zset    client uuid -> server ms until which it rests
 -- ARGV[1]  owner
 -- ARGV[2]  publish     PUBLISH or SPUBLISH
 -- ARGV[3]  wake        the channel of the lock
@@ -19,7 +20,7 @@
 -- Wakes    all candidates, of both languages
 -- Cost     O(log n) for n candidates
 local call = redis.call
-local lead, term, candidates, seen, rank, heir = unpack(KEYS)
+local lead, term, candidates, seen, rank, heir, rests = unpack(KEYS)
 local owner = ARGV[1]
 -- HDEL tests, decides and deletes in one, and passes at maxmemory (R8).
 local found = call('HDEL', lead, owner) == 1
@@ -33,9 +34,18 @@ if found then
   if ARGV[5] == '' then
     redis.pcall('DEL', heir)
   else
+    -- Of a client that rests, too: older versions read it here. The next election removes it.
     redis.pcall('SET', heir, ARGV[5], 'PX', ARGV[6])
   end
-  local time = call('TIME')
+  local time, client = call('TIME'), string.match(ARGV[5], '^%-(.*)$')
+  if client then
+    -- Its own entry, because several clients may rest at one time, and a rest outlasts the terms of others.
+    local ms = time[1] * 1000 + math.floor(time[2] / 1000)
+    redis.pcall('ZREMRANGEBYSCORE', rests, '-inf', ms - 1)
+    redis.pcall('ZADD', rests, 'GT', ms + ARGV[6], client)
+    local ttl = redis.pcall('PTTL', rests)
+    if type(ttl) == 'number' and ttl < ARGV[6] + 0 then redis.pcall('PEXPIRE', rests, ARGV[6]) end
+  end
   redis.pcall(ARGV[2], ARGV[4], 'vacant ' .. time[1] .. string.sub('00000' .. time[2], -6))
 else
   -- A vacancy that was kept for it is for everybody now.

@@ -20,8 +20,9 @@ impl<'a> ElectionDanger<'a> {
 impl ElectionDanger<'_> {
     /// Ends the term of whoever leads. Returns whether somebody did.
     ///
-    /// The leader is told, and asks the server: it knows within a round trip. If it has led for less than a second, or the message is
-    /// lost, it learns of it at its next renewal, up to a third of its lease later. Until it knows, P1 and P5 do not hold; fencing
+    /// The leader is told, and asks the server: it knows within a round trip. If the message is lost, or comes before the server has
+    /// confirmed the subscription that its client sends when it is elected, it learns of it at its next renewal, up to a third of its
+    /// lease later. Until it knows, P1 and P5 do not hold; fencing
     /// tokens still do. It does not rest: it may win again.
     ///
     /// ```

@@ -105,7 +105,9 @@ impl Challenge {
 }
 
 impl Leadership {
-    pub(crate) const fn new(hold: Hold, campaign: Arc<Campaign>, handle: Handle) -> Self {
+    pub(crate) fn new(hold: Hold, campaign: Arc<Campaign>, handle: Handle) -> Self {
+        // P5: terms are long, so a leader need not be old to be worth a subscription.
+        hold.listen();
         Self {
             hold,
             campaign,

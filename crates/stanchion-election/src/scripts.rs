@@ -10,11 +10,11 @@ use stanchion_core::primitive::{
 };
 use stanchion_core::{Fencing, Lease, Name, WireOwner, minting, noticing};
 
-static CAMPAIGN: Script<7, 12> = Script::new(
+static CAMPAIGN: Script<8, 12> = Script::new(
     "election/campaign",
     noticing!(minting!(include_str!("../lua/campaign.lua"))),
 );
-static RESIGN: Script<6, 6> = Script::new("election/resign", include_str!("../lua/resign.lua"));
+static RESIGN: Script<7, 6> = Script::new("election/resign", include_str!("../lua/resign.lua"));
 static RESIGN_ALONE: Script<1, 4> = Script::new(
     "election/resign_alone",
     include_str!("../lua/resign_alone.lua"),
@@ -49,6 +49,7 @@ pub(crate) struct Keys {
     seen: Vec<u8>,
     rank: Vec<u8>,
     heir: Vec<u8>,
+    rests: Vec<u8>,
     /// The channel of the lock: both languages are woken on it.
     wake: Vec<u8>,
     /// The channel of those who look on.
@@ -71,6 +72,7 @@ impl Keys {
             seen: name.prefixed_alone("stanchion_candidate_seen"),
             rank: name.prefixed_alone("stanchion_candidate_rank"),
             heir: name.prefixed_alone("stanchion_heir"),
+            rests: name.prefixed_alone("stanchion_heir_rests"),
             wake: name.prefixed("redisson_lock__channel"),
             news: name.prefixed("stanchion_election"),
             notice: handle.notice(&name),
@@ -149,6 +151,7 @@ impl Campaign {
                 &keys.seen,
                 &keys.rank,
                 &keys.heir,
+                &keys.rests,
             ],
             [
                 owner.as_str().into(),
@@ -192,6 +195,7 @@ impl Synchronizer for Campaign {
                 &keys.seen,
                 &keys.rank,
                 &keys.heir,
+                &keys.rests,
             ],
             [
                 request.owner.as_str().into(),

@@ -168,6 +168,8 @@ fn is_sign(key: &str) -> bool {
         "stanchion_once",
         "stanchion_fence",
         "stanchion_bucket",
+        "stanchion_limiter_written",
+        "stanchion_limiter_own",
         "stanchion_job_last",
         "stanchion_heir",
         "stanchion_origin",

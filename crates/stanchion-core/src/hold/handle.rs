@@ -362,6 +362,13 @@ impl Hold {
         self.state().withhold(withheld);
     }
 
+    /// Subscribes to the notices for its client now, not only when it has been held for a second: for holds that are long by their
+    /// nature.
+    pub fn listen(&self) {
+        let state = self.state();
+        state.core.listen_for(state);
+    }
+
     /// Returns whether a request of its owner that was not answered may still run on the server.
     #[must_use]
     pub fn is_owed_an_answer(&self) -> bool {

@@ -22,8 +22,12 @@ pub(crate) const LIMITER: Play = Play {
     },
     judge: judge::judge,
     look: Some(look),
-    // Until they have been idle for an hour.
-    stays: |_, key, _| key == NAME || key.starts_with(&format!("{{{NAME}}}:")),
+    // Until they have been idle for an hour, and the moment of the last write for a minute.
+    stays: |_, key, _| {
+        key == NAME
+            || key.starts_with(&format!("{{{NAME}}}:"))
+            || key == format!("stanchion_limiter_written:{{{NAME}}}")
+    },
 };
 
 pub(crate) const BUCKET: Play = Play {
