@@ -28,5 +28,6 @@ mod redlock;
 mod refusals;
 mod rwlock;
 mod semaphore;
+mod sharers;
 mod shutdown;
 mod time;

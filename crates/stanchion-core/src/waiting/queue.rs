@@ -346,8 +346,9 @@ impl Queue {
                 self.handed = 0;
             }
             Sharing::Together => {
-                // Nothing is left for a remembered wake: whoever may share is told now.
-                self.again = 0;
+                // Parked waiters that may share get their turn now. Those with a request in flight may be refused by a reply that is older
+                // than this grant: the refusal retries (invariant 2).
+                self.again = u32::from(self.asking > 0);
                 let mut group = Vec::new();
                 for (place, waiter) in &self.waiters {
                     let together = waiter.sync.sharing() == Sharing::Together;
