@@ -26,6 +26,7 @@ mod permit_storm;
 mod presence;
 mod redlock;
 mod refusals;
+mod repeated;
 mod rwlock;
 mod semaphore;
 mod sharers;

@@ -58,6 +58,8 @@ pub(crate) struct Pipe {
     read: usize,
     /// Delayed output, in order. The reader sets `due` when it first sees the bytes, as only it runs on a tokio clock.
     late: VecDeque<Late>,
+    /// Second copies of messages, in order. They overtake delayed output, as on a second connection.
+    copies: VecDeque<Late>,
     reader: Option<Waker>,
 }
 
@@ -114,6 +116,7 @@ impl Connection {
             output: Vec::new(),
             read: 0,
             late: VecDeque::new(),
+            copies: VecDeque::new(),
             reader: None,
         })))
     }
@@ -199,6 +202,17 @@ impl Pipe {
         }
     }
 
+    /// Sends a second copy of a message, `delay` after the reader sees the first.
+    pub(crate) fn send_copy(&mut self, bytes: &[u8], delay: Duration) {
+        if self.life == Life::Open && self.flow != Flow::Lost {
+            self.copies.push_back(Late {
+                delay,
+                due: None,
+                bytes: bytes.to_vec(),
+            });
+        }
+    }
+
     /// Ends the connection of a client that does not read what it is sent.
     fn cut_if_flooded(&mut self) {
         if self.backlog() > self.limits.output {
@@ -242,6 +256,7 @@ impl Pipe {
         self.output = Vec::new();
         self.read = 0;
         self.late.clear();
+        self.copies.clear();
     }
 
     /// Lets the reader have the remaining output, then the end.
@@ -279,7 +294,7 @@ impl Pipe {
         if self.flow != Flow::Moving {
             return Readable::Later(None);
         }
-        let wait = if self.late.is_empty() {
+        let wait = if self.late.is_empty() && self.copies.is_empty() {
             None
         } else {
             self.promote(Instant::now())
@@ -304,17 +319,9 @@ impl Pipe {
 
     /// Moves delayed output that is due to the ready output. Returns the time at which the next is due.
     fn promote(&mut self, now: Instant) -> Option<Instant> {
-        for late in &mut self.late {
-            late.due.get_or_insert(now + late.delay);
-        }
-        while let Some(late) = self.late.front() {
-            match late.due {
-                Some(due) if due > now => return Some(due),
-                _ => self.output.extend_from_slice(&late.bytes),
-            }
-            self.late.pop_front();
-        }
-        None
+        let next = promote(&mut self.late, &mut self.output, now);
+        let copy = promote(&mut self.copies, &mut self.output, now);
+        next.into_iter().chain(copy).min()
     }
 
     pub(crate) fn set_reader(&mut self, waker: &Waker) {
@@ -328,4 +335,19 @@ impl Pipe {
     pub(crate) fn take_reader(&mut self) -> Option<Waker> {
         self.reader.take()
     }
+}
+
+/// Moves the bytes in front of `queue` that are due to `output`. Returns the time at which the next are due.
+fn promote(queue: &mut VecDeque<Late>, output: &mut Vec<u8>, now: Instant) -> Option<Instant> {
+    for late in &mut *queue {
+        late.due.get_or_insert(now + late.delay);
+    }
+    while let Some(late) = queue.front() {
+        match late.due {
+            Some(due) if due > now => return Some(due),
+            _ => output.extend_from_slice(&late.bytes),
+        }
+        queue.pop_front();
+    }
+    None
 }

@@ -150,6 +150,12 @@ impl Faults {
         self.change(|server| server.switches.lost_messages = n);
     }
 
+    /// Sends each published message twice to every receiver, the second time after `delay`: as to a client that is subscribed on two
+    /// nodes during a failover. A copy does not delay later output. `None` ends it. Publishers get the usual count of receivers.
+    pub fn repeat_messages(&self, delay: Option<Duration>) {
+        self.change(|server| server.switches.repeated_messages = delay);
+    }
+
     /// Answers the next `n` commands of this name (`*`: of any name) that a connection sends with this error,
     /// without executing them. Calls inside scripts are not affected.
     pub fn fail_next(&self, command: &str, error: &str, n: usize) {

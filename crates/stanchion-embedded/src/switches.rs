@@ -34,6 +34,8 @@ pub(crate) struct Switches {
     pub(crate) failures: Vec<Counted<String>>,
     pub(crate) delayed_requests: Vec<Counted<()>>,
     pub(crate) lost_messages: usize,
+    /// The time after which each message is sent a second time.
+    pub(crate) repeated_messages: Option<Duration>,
 }
 
 impl Switches {

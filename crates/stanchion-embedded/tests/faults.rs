@@ -172,6 +172,32 @@ async fn a_lost_message_counts_its_receivers() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_repeated_message_arrives_twice_and_delays_nothing() {
+    let engine = Engine::new();
+    let (mut subscriber, mut pushes) = client_on(engine.connect().unwrap()).await.unwrap();
+    subscriber.subscribe("ch").await.unwrap();
+    while pushes.recv().await.unwrap().kind != PushKind::Subscribe {}
+    let began = Instant::now();
+    let mut next = async || {
+        let push = timeout(SOON, pushes.recv()).await.unwrap().unwrap();
+        assert_eq!(push.kind, PushKind::Message);
+        (format!("{:?}", push.data[1]), began.elapsed().as_millis())
+    };
+    engine
+        .faults()
+        .repeat_messages(Some(Duration::from_millis(20)));
+    assert_eq!(engine.execute(&["PUBLISH", "ch", "one"]), int(1));
+    let one = next().await;
+    engine.faults().repeat_messages(None);
+    assert_eq!(engine.execute(&["PUBLISH", "ch", "two"]), int(1));
+    let two = next().await;
+    let copy = next().await;
+    assert_eq!((one.1, two.1, copy.1), (0, 0, 20));
+    assert_eq!(one.0, copy.0);
+    assert_ne!(two.0, copy.0);
+}
+
 #[tokio::test]
 async fn a_failing_command_is_not_executed() {
     let engine = Engine::new();

@@ -121,12 +121,15 @@ impl LockEntry {
     /// Handles a grant by message. The hold begins here, not when its waiter is polled, so that the watchdog extends the short
     /// lease of a grant at once.
     ///
-    /// A grant to an owner that is not here any more is returned by the sweep of its debt (P3, F6). One that arrives twice makes one
-    /// hold: dropping a second would release the first (L10).
+    /// A grant to an owner that is not here any more is returned by the sweep of its debt (P3, F6). A second copy is dropped (L10).
     pub(super) fn granted(&self, mut queue: MutexGuard<'_, Queue>, granted: &Granted<'_>) {
         let (Some(core), Some(entry)) = (self.core.upgrade(), self.this.upgrade()) else {
             return;
         };
+        // P1: the first copy has made a hold, or has been given back.
+        if queue.grants.is_copy(granted, core.clock.now()) {
+            return;
+        }
         let mut wakers = Wakers::default();
         // The waiter that asked for this owner, perhaps some time ago; or the place of this process, which its first waiter has.
         let asked = match queue.by_owner.get(granted.owner) {

@@ -30,6 +30,7 @@
 
 mod census;
 mod facts;
+mod grants;
 mod line;
 mod lock_entry;
 mod permits;

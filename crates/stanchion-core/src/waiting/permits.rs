@@ -335,11 +335,15 @@ impl LockEntry {
     /// Handles a grant of one permit by message. The server has made its owner, for whoever waits here first; it has taken this process out
     /// of the crowd.
     ///
-    /// A grant that nobody here can take is given back (P3). One that nobody hears ends with its lease.
+    /// A grant that no waiter can take is given back (P3). A grant without a receiver, or received late, ends with its lease.
     pub(super) fn granted_permit(&self, mut queue: MutexGuard<'_, Queue>, granted: &Granted<'_>) {
         let (Some(core), Some(entry)) = (self.core.upgrade(), self.this.upgrade()) else {
             return;
         };
+        // P1: the first copy has made a hold, or has been given back.
+        if queue.grants.is_copy(granted, core.clock.now()) {
+            return;
+        }
         let mut wakers = Wakers::default();
         let gathered = queue.gathered.take();
         let parted = queue.parted;
@@ -369,7 +373,9 @@ impl LockEntry {
             } else {
                 late = Some(hold);
             }
-        } else if let Some(sync) = queue.waited.clone() {
+        } else if let Some(sync) = queue.waited.clone()
+            && core.clock.now() < core.when(sync.name(), granted.now) + granted.lease
+        {
             let leftover = Leftover {
                 owner,
                 lease: Lease::new(granted.lease).unwrap_or_default(),
@@ -387,7 +393,10 @@ impl LockEntry {
         if let Some(gathered) = gathered {
             gathered.ended();
         }
-        drop(late);
+        // Its lease is over on the server, too. This may be a copy of a forgotten grant, whose release would free that grant's permit.
+        if let Some(late) = late {
+            late.disown();
+        }
         if let Some((sync, leftover)) = spare {
             leftover.sweep(&core, &sync);
         }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
+use super::grants::Grants;
 use super::permits::PASSED;
 use super::piggyback::Piggyback;
 use super::ticket::Stay;
@@ -141,6 +142,8 @@ pub(super) struct Queue {
     pub(super) by_owner: HashMap<WireOwner, u64>,
     /// The first request of a waiter in a queue that the server keeps, which a release may make. Here for one turn of the tasks.
     pub(super) piggyback: Option<Piggyback>,
+    /// The grants by message of the last seconds.
+    pub(super) grants: Grants,
     /// The time at which all waiters of a queue that the server keeps ask again.
     pub(super) restamp: Moment,
     /// True while a heartbeat is under way. At most one is, so a slow server does not collect them.
@@ -540,6 +543,8 @@ impl Queue {
             warm: true,
             next: self.next,
             waiters: std::mem::take(&mut self.waiters),
+            // A second copy may still arrive.
+            grants: std::mem::take(&mut self.grants),
             ..Self::default()
         };
     }

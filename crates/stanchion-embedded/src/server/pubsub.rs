@@ -99,6 +99,7 @@ impl Server {
     /// Sends a message to every listener. Returns their number.
     pub(crate) fn publish(&mut self, family: Family, channel: &[u8], message: &[u8]) -> usize {
         let is_lost = self.switches.take_lost_message();
+        let repeated = self.switches.repeated_messages;
         let Self {
             channels,
             shard_channels,
@@ -133,6 +134,9 @@ impl Server {
             }
             let mut pipe = session.connection.lock();
             pipe.send_bytes(bytes);
+            if let Some(delay) = repeated {
+                pipe.send_copy(bytes, delay);
+            }
             to_wake.extend(pipe.take_reader());
         }
         listeners.len()

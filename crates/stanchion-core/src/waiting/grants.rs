@@ -1,0 +1,79 @@
+//! The grants by message that a queue has handled, to recognise their second copies.
+//!
+//! A client that is subscribed on two nodes during a failover receives each message twice. A second copy of a grant must not begin a
+//! second hold, and must not be given back either: that would free the first (P1).
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::description::Granted;
+use stanchion_transport::Moment;
+
+/// The least time for which a grant is remembered: longer than the lease of a grant by message (1.5 s). The date of a later copy says that
+/// its lease is over.
+const KEPT: Duration = Duration::from_secs(3);
+
+/// A grant: the number of its owner, and its server time in µs. An owner that returns to the line is granted at another time.
+type Id = (u64, u64);
+
+/// The grants of the last 3 to 6 s. Their number is bounded: the server grants to a process that waits, and each grant ends that wait.
+#[derive(Debug, Default)]
+pub(super) struct Grants {
+    recent: HashSet<Id>,
+    former: HashSet<Id>,
+    /// The start of the time that `recent` covers.
+    since: Moment,
+}
+
+impl Grants {
+    /// Records a grant. Returns whether it was recorded before.
+    pub(super) fn is_copy(&mut self, granted: &Granted<'_>, now: Moment) -> bool {
+        if now.since(self.since) >= KEPT {
+            self.former = std::mem::take(&mut self.recent);
+            self.since = now;
+        }
+        let number = granted.owner.rsplit(':').next();
+        let number = number.and_then(|number| number.parse().ok());
+        let id = (number.unwrap_or_default(), granted.now);
+        self.former.contains(&id) || !self.recent.insert(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granted(owner: &str, now: u64) -> Granted<'_> {
+        Granted {
+            owner,
+            token: None,
+            now,
+            lease: Duration::from_millis(1500),
+            fence: None,
+        }
+    }
+
+    #[test]
+    fn a_second_copy_is_recognised_for_three_seconds_at_least() {
+        let mut grants = Grants::default();
+        let start = Moment::ZERO + Duration::from_secs(100);
+        for ms in (0..20_000).step_by(250) {
+            let now = start + Duration::from_millis(ms);
+            assert!(!grants.is_copy(&granted("u:7", ms), now), "{ms}");
+            let oldest = ms.saturating_sub(2750);
+            for earlier in (oldest..=ms).step_by(250) {
+                assert!(grants.is_copy(&granted("u:7", earlier), now), "{earlier}");
+            }
+        }
+        assert!(grants.recent.len() + grants.former.len() <= 6 * 4 + 1);
+    }
+
+    #[test]
+    fn another_owner_or_another_time_is_another_grant() {
+        let mut grants = Grants::default();
+        assert!(!grants.is_copy(&granted("u:7", 5), Moment::ZERO));
+        assert!(!grants.is_copy(&granted("u:8", 5), Moment::ZERO));
+        assert!(!grants.is_copy(&granted("u:7", 6), Moment::ZERO));
+        assert!(grants.is_copy(&granted("u:7", 5), Moment::ZERO));
+    }
+}

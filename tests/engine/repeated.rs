@@ -1,0 +1,287 @@
+//! Every message arrives twice, as at a client that is subscribed on two nodes during a failover.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use stanchion::{
+    Acquire, Client, CountDownLatch, CyclicBarrier, DoubleBarrier, Election, FairLock, Lock,
+    Lockable, MultiLock, RwLock,
+};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use stanchion_tests::permits::{KINDS, Kind};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The second copy of a grant arrives while the first grant is still held, while it is handed on inside the process, or later.
+const DELAYS: [u64; 5] = [0, 1, 2, 7, 150];
+
+const PROCESSES: usize = 3;
+
+/// The length of a run in virtual time.
+const RUN: Duration = ms(150);
+
+fn repeating(delay: u64) -> World {
+    let world = World::engine();
+    world.as_engine().faults().repeat_messages(Some(ms(delay)));
+    world
+}
+
+/// Holders at one time.
+#[derive(Debug, Default)]
+struct Inside {
+    now: AtomicUsize,
+    grants: AtomicUsize,
+}
+
+impl Inside {
+    /// Holds for `time`, with at most `capacity` holders at one time.
+    async fn hold(&self, capacity: usize, time: Duration, what: &str) {
+        let inside = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(inside <= capacity, "{what}: {inside} hold at once");
+        self.grants.fetch_add(1, Ordering::SeqCst);
+        sleep(time).await;
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn joined(mut tasks: JoinSet<()>) {
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+}
+
+/// Lets `tasks` tasks of each process acquire in turns. P1: at most `capacity` hold at one time. P3: nothing is left.
+async fn contend(
+    delay: u64,
+    what: &str,
+    tasks: usize,
+    capacity: usize,
+    kind: impl Fn(&Client) -> Box<dyn Acquire>,
+) {
+    let what = format!("{what}, {tasks} tasks, copies after {delay} ms");
+    let world = repeating(delay);
+    let inside = Arc::new(Inside::default());
+    let mut all = JoinSet::new();
+    let end = Instant::now() + RUN;
+    for (n, client) in world.fleet(PROCESSES).await.iter().enumerate() {
+        for task in 0..tasks {
+            let (wanted, inside, what) = (kind(client), Arc::clone(&inside), what.clone());
+            let time = ms(1 + ((n + task) % 3) as u64);
+            all.spawn(async move {
+                while Instant::now() < end {
+                    let guard = wanted.acquire().await.unwrap();
+                    assert!(guard.is_held(), "{what}");
+                    inside.hold(capacity, time, &what).await;
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+    }
+    joined(all).await;
+    let grants = inside.grants.load(Ordering::SeqCst);
+    assert!(grants > 15, "{what}: {grants} grants");
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_copy_of_a_message_lets_no_second_owner_hold_a_lock() {
+    for delay in DELAYS {
+        for tasks in [1, 2] {
+            contend(delay, "lock", tasks, 1, |client| {
+                Box::new(Lock::new(client, "job").unwrap())
+            })
+            .await;
+            contend(delay, "fair lock", tasks, 1, |client| {
+                Box::new(FairLock::new(client, "job").unwrap())
+            })
+            .await;
+            contend(delay, "write side", tasks, 1, |client| {
+                Box::new(RwLock::new(client, "job").unwrap().write_side())
+            })
+            .await;
+            contend(delay, "multi-lock", tasks, 1, |client| {
+                let locks = ["a", "b"].map(|name| Lock::new(client, name).unwrap());
+                let locks = locks.iter().map(|lock| lock as &dyn Lockable);
+                Box::new(MultiLock::new(locks).unwrap())
+            })
+            .await;
+        }
+    }
+}
+
+/// P1: permits beside each other, of both kinds.
+#[tokio::test(start_paused = true)]
+async fn a_second_copy_of_a_message_is_no_second_permit() {
+    for kind in KINDS {
+        for (delay, tasks, permits) in DELAYS
+            .into_iter()
+            .flat_map(|delay| [(delay, 1, 2), (delay, 2, 2)])
+        {
+            let what = format!("{kind:?}, {tasks} tasks, {permits}, copies after {delay} ms");
+            let world = repeating(delay);
+            let clients = world.fleet(PROCESSES).await;
+            kind.on(&clients[0]).init(permits).await.unwrap();
+            let inside = Arc::new(Inside::default());
+            let mut all = JoinSet::new();
+            let end = Instant::now() + RUN;
+            for (n, client) in clients.iter().enumerate() {
+                for task in 0..tasks {
+                    let (seats, inside, what) =
+                        (kind.on(client), Arc::clone(&inside), what.clone());
+                    let time = ms(1 + ((n + task) % 3) as u64);
+                    all.spawn(async move {
+                        while Instant::now() < end {
+                            let seat = seats.acquire(1).await.unwrap();
+                            assert!(seat.is_held(), "{what}");
+                            inside.hold(permits as usize, time, &what).await;
+                            seat.release().await.unwrap();
+                        }
+                    });
+                }
+            }
+            joined(all).await;
+            let grants = inside.grants.load(Ordering::SeqCst);
+            assert!(grants > 15, "{what}: {grants} grants");
+            kind.at_rest(&world, permits.into()).await;
+        }
+    }
+}
+
+/// P1: the second copy comes when no call waits any more. To give it back would free the permit of the first.
+#[tokio::test(start_paused = true)]
+async fn a_second_copy_without_a_waiter_frees_nothing() {
+    // The last one comes when the lease of a grant by message is over.
+    for delay in [0, 2, 500, 1600, 2900, 20_000] {
+        let world = repeating(delay);
+        let [holder, waiter] = [world.named("holder").await, world.named("waiter").await];
+        let seats = Kind::Leased.on(&holder);
+        seats.init(1).await.unwrap();
+        let held = seats.acquire(1).await.unwrap();
+        let seats = Kind::Leased.on(&waiter);
+        let waiting = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+        eventually("it waits", || waiter.waiters() == 1).await;
+        world.quiet().await;
+        held.release().await.unwrap();
+        let granted = waiting.await.unwrap();
+        sleep(ms(delay) + ms(1000)).await;
+        assert!(granted.is_held(), "{delay}");
+        assert_eq!(Kind::Leased.held(&world), 1, "{delay}");
+        granted.release().await.unwrap();
+        Kind::Leased.at_rest(&world, 1).await;
+    }
+}
+
+/// Readers beside each other, writers alone.
+#[tokio::test(start_paused = true)]
+async fn a_second_copy_of_a_message_lets_no_reader_in_beside_a_writer() {
+    for delay in DELAYS {
+        let world = repeating(delay);
+        let (readers, writers) = (Arc::new(Inside::default()), Arc::new(Inside::default()));
+        let mut all = JoinSet::new();
+        let end = Instant::now() + RUN;
+        for (n, client) in world.fleet(PROCESSES).await.iter().enumerate() {
+            for task in 0..3 {
+                let lock = RwLock::new(client, "job").unwrap();
+                let (readers, writers) = (Arc::clone(&readers), Arc::clone(&writers));
+                all.spawn(async move {
+                    while Instant::now() < end {
+                        if task == n {
+                            let guard = lock.write().await.unwrap();
+                            assert_eq!(readers.now.load(Ordering::SeqCst), 0, "{delay}");
+                            writers.hold(1, ms(1), "writers").await;
+                            guard.release().await.unwrap();
+                        } else {
+                            let guard = lock.read().await.unwrap();
+                            assert_eq!(writers.now.load(Ordering::SeqCst), 0, "{delay}");
+                            readers.hold(usize::MAX, ms(2), "readers").await;
+                            guard.release().await.unwrap();
+                        }
+                        sleep(ms(1)).await;
+                    }
+                });
+            }
+        }
+        joined(all).await;
+        for inside in [readers, writers] {
+            assert!(inside.grants.load(Ordering::SeqCst) > 10, "{delay}");
+        }
+        world.at_rest().await;
+    }
+}
+
+/// A fact is of one round: its second copy ends no later round.
+#[tokio::test(start_paused = true)]
+async fn a_second_copy_of_a_fact_ends_no_later_round() {
+    for delay in DELAYS {
+        let world = repeating(delay);
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let inside = Arc::new(Inside::default());
+        let mut all = JoinSet::new();
+        for (n, client) in world.fleet(PROCESSES).await.iter().enumerate() {
+            let parties = u32::try_from(PROCESSES).unwrap();
+            let cyclic = CyclicBarrier::new(client, "round", parties).unwrap();
+            let double = DoubleBarrier::new(client, "phase", parties).unwrap();
+            let (arrived, inside) = (Arc::clone(&arrived), Arc::clone(&inside));
+            all.spawn(async move {
+                for round in 1..=15 {
+                    // At different times, so that copies meet those that wait already.
+                    sleep(ms((n as u64 * 3 + round) % 7)).await;
+                    arrived.fetch_add(1, Ordering::SeqCst);
+                    cyclic.wait().await.unwrap();
+                    let seen = arrived.load(Ordering::SeqCst);
+                    let round = usize::try_from(round).unwrap();
+                    assert!(
+                        seen >= round * PROCESSES,
+                        "{delay}: {seen} in round {round}"
+                    );
+                    let place = double.enter().await.unwrap();
+                    inside.hold(PROCESSES, ms(n as u64), "double").await;
+                    place.leave().await.unwrap();
+                    let passed = inside.grants.load(Ordering::SeqCst);
+                    assert!(passed >= round * PROCESSES, "{delay}: {passed}");
+                }
+            });
+        }
+        joined(all).await;
+    }
+}
+
+/// Latches and elections only use messages as hints.
+#[tokio::test(start_paused = true)]
+async fn a_second_copy_of_a_hint_changes_nothing() {
+    for delay in DELAYS {
+        let world = repeating(delay);
+        let clients = world.fleet(PROCESSES).await;
+        let leading = Arc::new(Inside::default());
+        let mut all = JoinSet::new();
+        for (n, client) in clients.iter().enumerate() {
+            let election = Election::new(client, "office").unwrap();
+            let leading = Arc::clone(&leading);
+            all.spawn(async move {
+                for term in 0..8 {
+                    let won = election.campaign(format!("{n}")).await.unwrap();
+                    leading.hold(1, ms(1 + term % 3), "leaders").await;
+                    won.step_down().await.unwrap();
+                    sleep(ms(1)).await;
+                }
+            });
+        }
+        joined(all).await;
+        let latch = |client: &Client| CountDownLatch::new(client, "gate").unwrap();
+        latch(&clients[0]).arm(2).await.unwrap();
+        let waiting = latch(&clients[1]);
+        let waiting = tokio::spawn(async move { waiting.wait().await });
+        eventually("it waits", || clients[1].waiters() == 1).await;
+        latch(&clients[0]).count_down().await.unwrap();
+        sleep(ms(delay + 100)).await;
+        assert!(!waiting.is_finished(), "{delay}");
+        latch(&clients[2]).count_down().await.unwrap();
+        waiting.await.unwrap().unwrap();
+    }
+}
