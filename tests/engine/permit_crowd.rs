@@ -6,6 +6,7 @@ mod handing;
 mod hearing;
 mod leaving;
 mod overtaken;
+mod replays;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

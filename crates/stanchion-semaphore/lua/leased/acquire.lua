@@ -26,7 +26,8 @@
 -- Returns  >= 0 acquired: the number of permits that others can still have; -1 late; -4 - ms busy: ask again after ms, when a lease
 --          ends (-3: on a message); with a sign { -4 - ms, server time in microseconds, 1 in line or 2 passed over: see refused.lua };
 --          with a client { -4 - ms, server time, 0 or that sign, 1 to hear Redisson's releases for the crowd or 2 to stop }
--- Replay   the ids are there: granted, their leases only ever lengthened (P6, R3)
+-- Replay   the ids are there: granted, their leases only ever lengthened (P6, R3); the process is in the crowd if others of it wait, as after
+--          the first run
 -- Wakes    waiters, for reaped permits and those of a new semaphore that it does not take itself, and when permits are no longer kept back
 --          for it
 -- Cost     O(wanted + reap, log n); refused, and for more than one permit: O(places in line), at most 16, and O(holders), up to 256
@@ -82,19 +83,19 @@ local idle = idle_of(it)
 if idle then used(it, idle, free, idle.ms + ARGV[3]) end
 local waits = idle and ARGV[5] ~= '0'
 
-if held == wanted then
-  -- Removes nothing, passes at maxmemory, and lets ZADD pass (R8).
-  call('ZREM', KEYS[2], '')
-  for _, id in ipairs(ids) do call('ZADD', KEYS[2], 'XX', 'GT', ends, id) end
-  return math.max(free, 0)
-end
-
 local first = first_in(KEYS[3])
 local client, told, hears, more, prompted, surplus = ARGV[9], flags_of(ARGV[10] + 0)
 local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[7], publish = ARGV[8], single = wanted == 1 and not more and can_be_granted(KEYS[1]) }
 if told then asked(to, wanted + surplus) end
 local reserved = kept_back(first, place, ms)
 
+if held == wanted then
+  -- Removes nothing, passes at maxmemory, and lets ZADD pass (R8).
+  call('ZREM', KEYS[2], '')
+  for _, id in ipairs(ids) do call('ZADD', KEYS[2], 'XX', 'GT', ends, id) end
+  -- A replay ends as the first run: its reply says whether the process is in the crowd.
+  return granted(to, client, now, hears, more, math.max(free, 0), reserved, 0)
+end
 if held > 0 then
   -- An earlier run took them, and some of its leases have been reaped since: start over.
   call('ZREM', KEYS[2], unpack(ids))

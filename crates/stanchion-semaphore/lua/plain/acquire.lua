@@ -23,7 +23,8 @@
 -- Returns  >= 0 acquired: the number of permits that others can still have; -1 late; -4 - ms busy: ask again after ms (-3: on a
 --          message); with a sign { -4 - ms, server time in microseconds, 1 in line or 2 passed over: see refused.lua }; with a client
 --          { -4 - ms, server time, 0 or that sign, 1 to hear Redisson's releases for the crowd or 2 to stop }
--- Replay   the ledger has the owner: granted, and nothing is taken again (P6)
+-- Replay   the ledger has the owner: granted, and nothing is taken again (P6); the process is in the crowd if others of it wait, as after
+--          the first run
 -- Wakes    waiters, when permits are no longer kept back for it, or it made the semaphore
 -- Cost     O(1); refused, and for more than one permit: O(places in line), at most 16, and O(holders), up to 256
 local call = redis.call
@@ -70,8 +71,12 @@ local function list(most)
   return ids, permits
 end
 
+-- A replay ends as the first run: its reply says whether the process is in the crowd.
+if call('HGET', KEYS[2], ARGV[1]) then
+  if now > ARGV[3] + 0 then return -1 end
+  return granted(to, client, now, hears, more, math.max(free, 0), kept_back(first, place, ms), 0)
+end
 if free < wanted + kept_back(first, place, ms) then
-  if call('HGET', KEYS[2], ARGV[1]) then return math.max(free, 0) end
   -- P3: a request that outlived its caller leaves nothing behind.
   if now > ARGV[3] + 0 and ARGV[4] ~= '0' then return -1 end
   -- A semaphore that does not exist has no holders.
@@ -85,7 +90,7 @@ end
 -- P3: a request that outlived its caller takes nothing.
 if now > ARGV[3] + 0 then return -1 end
 local mine = first and first.place == place
-if client ~= '' and not prompted and not mine and free - promised(to, now) < wanted and not call('HGET', KEYS[2], ARGV[1]) then
+if client ~= '' and not prompted and not mine and free - promised(to, now) < wanted then
   if idle then used(it, idle, free, least) end
   return behind(to, now, client, hears)
 end

@@ -1,0 +1,78 @@
+//! A request for permits that is sent again after a lost reply: the second reply says whether its process is in the wait set.
+
+use stanchion::{AcquireOptions, Lease, LeasedSemaphore, Renewal};
+
+use super::*;
+
+/// P4: another waiter of the process joins while the first sends its request again. The next release wakes it.
+async fn joins_meanwhile(
+    world: &World,
+    kind: Kind,
+    here: &Client,
+    first: JoinHandle<Seat>,
+    held: Seat,
+) {
+    let next = taking(kind, here, 1);
+    let first = first.await.unwrap();
+    world.as_engine().faults().clear();
+    tokio::time::sleep(ms(200)).await;
+    assert!(!next.is_finished());
+    let released = Instant::now();
+    held.release().await.unwrap();
+    let next = next.await.unwrap();
+    let elapsed = released.elapsed();
+    assert!(elapsed < ms(20), "{kind:?}: {elapsed:?}");
+    first.release().await.unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_joins_during_a_repeated_request_is_in_the_wait_set() {
+    let kind = Kind::Plain;
+    let world = World::engine();
+    let (clients, held, mut waiters) = waited_for(&world, kind, 2, 1).await;
+    let holder = kind.on(&clients[1]);
+    holder.add(1).await.unwrap();
+    let first = waiters.remove(0).await.unwrap();
+    let waiting = taking(kind, &clients[0], 1);
+    gathered(&world, 1).await;
+    // Wakes the waiter in 20 ms. The reply to its request is lost.
+    let faults = world.as_engine().faults();
+    faults.delay(Some("p0"), ms(20));
+    holder.add(1).await.unwrap();
+    faults.lose_replies("EVALSHA", 1);
+    eventually("granted", || kind.held(&world) == 4).await;
+    joins_meanwhile(&world, kind, &clients[0], waiting, held).await;
+    first.release().await.unwrap();
+    kind.at_rest(&world, 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_joins_during_a_repeated_request_for_an_ended_lease_is_in_the_wait_set() {
+    let kind = Kind::Leased;
+    let world = World::engine();
+    let [holder, other, here] = [
+        world.named("holder").await,
+        world.named("other").await,
+        world.named("here").await,
+    ];
+    kind.on(&holder).init(2).await.unwrap();
+    let held = kind.on(&holder).acquire(1).await.unwrap();
+    let ends = AcquireOptions::new()
+        .lease(Lease::new(ms(2000)).unwrap())
+        .renewal(Renewal::Manual);
+    let permits = LeasedSemaphore::new(&other, NAME).unwrap();
+    let _ended = permits.acquire_with(1, ends).await.unwrap();
+    let acquired = Instant::now();
+    let waiting = taking(kind, &here, 1);
+    gathered(&world, 1).await;
+    // The waiter sends a request when the lease ends. Its reply is lost.
+    tokio::time::sleep_until(acquired + ms(1990)).await;
+    let faults = world.as_engine().faults();
+    faults.delay(Some("here"), ms(20));
+    faults.lose_replies("EVALSHA", 1);
+    tokio::time::sleep_until(acquired + ms(2005)).await;
+    assert!(!waiting.is_finished());
+    joins_meanwhile(&world, kind, &here, waiting, held).await;
+    kind.at_rest(&world, 2).await;
+}
