@@ -151,3 +151,96 @@ async fn who_was_told_and_is_handed_the_locks_instead_leaves_the_next_a_request(
     next.release().await.unwrap();
     world.at_rest().await;
 }
+
+/// A multi-lock of `a` and `b` that waits in the line of `b`, whose holder, the process of no client, is silent; and the line's key.
+async fn behind_a_silent_holder(
+    world: &World,
+    client: &stanchion::Client,
+    lease: Duration,
+) -> tokio::task::JoinHandle<stanchion::MultiGuard> {
+    let silent = "11111111-1111-8111-8111-111111111111:1";
+    let _ = world.admin(&["HSET", "b", silent, "1"]);
+    let _ = world.admin(&["PEXPIRE", "b", &lease.as_millis().to_string()]);
+    let both = ["a", "b"].map(|name| Lock::new(client, name).unwrap());
+    let both = MultiLock::new(both.iter().map(|lock| lock as &dyn Lockable)).unwrap();
+    let waiting = tokio::spawn(async move { both.acquire().await.unwrap() });
+    in_line_of_b(world, 1).await;
+    waiting
+}
+
+const LINE_OF_B: &str = "stanchion_line:{b}";
+
+async fn in_line_of_b(world: &World, places: usize) {
+    let places = places.to_string();
+    eventually("it is queued", || {
+        world.admin(&["ZCARD", LINE_OF_B]) == places
+    })
+    .await;
+}
+
+/// L4: an expiry sends no message. A multi-lock that takes a lock whose line it was in notifies the next of the end of its lease.
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_that_leaves_a_line_notifies_the_new_head() {
+    let world = World::engine();
+    let clients = world.fleet(3).await;
+    let lock = |client: usize, name: &str| Lock::new(&clients[client], name).unwrap();
+    let held = lock(0, "b").acquire().await.unwrap();
+    let both = ["a", "b"].map(|name| lock(1, name));
+    let both = MultiLock::new(both.iter().map(|lock| lock as &dyn Lockable)).unwrap();
+    let waiting = tokio::spawn(async move { both.acquire().await.unwrap() });
+    in_line_of_b(&world, 1).await;
+    let behind = lock(2, "b");
+    let next = tokio::spawn(async move { behind.acquire().await.unwrap() });
+    in_line_of_b(&world, 2).await;
+    let place = world.admin(&[
+        "EVAL",
+        "return redis.call('ZRANGE', KEYS[1], 1, 1)[1]",
+        "1",
+        LINE_OF_B,
+    ]);
+    let channel = format!("redisson_lock__channel:{{b}}:{}", &place[..36]);
+    let mut messages = world.listen(&channel).await;
+    held.release().await.unwrap();
+    let guard = waiting.await.unwrap();
+    // While the multi-lock, which was notified, may not have sent its request; and when it has.
+    for expected in ["P 25", "N 30000"] {
+        let message = tokio::time::timeout(Duration::from_millis(20), messages.next()).await;
+        assert_eq!(message.expect(expected), expected);
+    }
+    guard.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    world.at_rest().await;
+}
+
+/// L3: a holder fell silent, so others in its line may be dead. A multi-lock that finds this out lets the living say so.
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_behind_a_silent_holder_removes_dead_processes_from_the_line() {
+    let world = World::engine();
+    let (first, next) = (world.named("first").await, world.named("next").await);
+    let waiting = behind_a_silent_holder(&world, &first, Duration::from_secs(3)).await;
+    // Dead processes behind it: nobody is subscribed for them.
+    let arrived = world.admin(&[
+        "EVAL",
+        "return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]",
+        "1",
+        LINE_OF_B,
+    ]);
+    let arrived: u64 = arrived.parse().unwrap();
+    for n in 1..=20 {
+        let place = format!("00000000-0000-8000-8000-{n:012}:1");
+        let _ = world.admin(&["ZADD", LINE_OF_B, &(arrived + n).to_string(), &place]);
+    }
+    let lock = Lock::new(&next, "b").unwrap();
+    let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    in_line_of_b(&world, 22).await;
+    let guard = waiting.await.unwrap();
+    // The living one has sent a request again.
+    in_line_of_b(&world, 1).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let next = next.await.unwrap();
+    let elapsed = released.elapsed();
+    assert!(elapsed < Duration::from_millis(20), "{elapsed:?}");
+    next.release().await.unwrap();
+    world.at_rest().await;
+}

@@ -17,7 +17,8 @@
 -- Returns  > 0 the token of all, 0 acquired without a token, -1 late, { -4 - ttl (-3: no TTL), now, i } busy: another owner
 --          holds the i-th lock, and this owner holds none; with a place in its line more elements, see `stand` in line.lua
 -- Replay   grants again with a new, larger token: counts are set, never incremented (P6)
--- Wakes    nobody; except for locks that it cannot keep, or was asked to try and leaves: as a release does (R12)
+-- Wakes    for each lock that it takes with a place, the next in its line, with the duty to look; up to 64 of the line in which it found a
+--          silent holder; for locks that it cannot keep, or was asked to try and leaves: as a release does (R12)
 -- Cost     O(locks), each with O(log n) for n processes in its line
 -- @joint.lua
 local ask, arrived, hears = string.match(ARGV[6], '^(%l+) ?(%d*) ?(%d*)$')
@@ -97,7 +98,15 @@ if not problem then
   local done, result = pcall(take)
   if done then
     if ask ~= 'try' and ask ~= 'poll' and ask ~= 'new' then
-      for i = 1, locks do call('ZREM', KEYS[locks + i], place) end
+      -- The locks are taken: errors do not undo that.
+      pcall(function()
+        for i = 1, locks do
+          at(i)
+          -- Only in the line that it waited in, it may have found a silent holder.
+          local stood = call('ZSCORE', line, place)
+          if ttls[i] == -2 then took(place, stood and ask or 'ask', ARGV[2] + 0) else call('ZREM', line, place) end
+        end
+      end)
     end
     return result
   end
