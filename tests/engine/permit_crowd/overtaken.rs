@@ -226,3 +226,40 @@ async fn what_a_waiter_was_told_of_is_for_the_next_if_it_leaves() {
         at_rest(&world, 1).await;
     }
 }
+
+/// P4: all permits become free, and the message arrives while a request of the first in line is in flight, which the server has refused
+/// before. The permits of the message are for the first, not for the smaller requests behind it.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_overtakes_the_refusal_of_the_first_in_line_is_for_it() {
+    for kind in KINDS {
+        for small in [0, 1, 3] {
+            let world = World::engine();
+            let [holder, here] = [world.named("holder").await, world.named("here").await];
+            kind.on(&holder).init(10).await.unwrap();
+            let held = kind.on(&holder).acquire(10).await.unwrap();
+            let big = taking(kind, &here, 10);
+            gathered(&world, 1).await;
+            let small: Vec<_> = (0..small).map(|_| taking(kind, &here, 1)).collect();
+            world.quiet().await;
+            // Its next poll has been refused, and the reply takes 20 ms.
+            let (before, faults) = (world.scripts_run(), world.as_engine().faults());
+            faults.delay(Some("here"), ms(20));
+            eventually("it polls", || world.scripts_run() > before).await;
+            faults.delay(Some("here"), ms(0));
+            let released = Instant::now();
+            held.release().await.unwrap();
+            let big = big.await.unwrap();
+            let elapsed = released.elapsed();
+            assert!(
+                elapsed < ms(60),
+                "{kind:?}, {} small: {elapsed:?}",
+                small.len()
+            );
+            big.release().await.unwrap();
+            for waiter in small {
+                waiter.await.unwrap().release().await.unwrap();
+            }
+            at_rest(&world, 10).await;
+        }
+    }
+}

@@ -35,6 +35,11 @@ impl Waiter {
             || matches!(self.turn, Some(Turn::Try)) && !self.asking && self.reason == Reason::Anew
     }
 
+    /// Returns whether it sends a request for the place in line that it may have on the server: only the first of a process has one.
+    fn is_first_in_line(&self) -> bool {
+        self.asking && self.asked_first && self.wanted() > 1
+    }
+
     pub(super) fn has_hold(&self) -> bool {
         self.turn.as_ref().and_then(Turn::hold).is_some()
     }
@@ -93,13 +98,23 @@ impl Queue {
         let mut called = Vec::new();
         let mut aside = 0;
         let mut wants_more = false;
+        let mut kept = 0;
         let told = reason == Reason::Told;
         for (place, waiter) in &self.waiters {
             let Sharing::Permits(wanted) = waiter.sync.sharing() else {
                 break;
             };
             // One that was handed its permits wants none of these.
-            if waiter.has_hold() || told && !waiter.can_be_told() {
+            if waiter.has_hold() {
+                continue;
+            }
+            if told && !waiter.can_be_told() {
+                // The message may be for the first in line, whose request in flight may be older: then a refusal follows, and the waiter
+                // claims these permits (invariant 2).
+                if *place < PASSED && waiter.is_first_in_line() && wanted <= left {
+                    left -= wanted;
+                    kept = wanted;
+                }
                 continue;
             }
             if *place >= PASSED {
@@ -134,7 +149,7 @@ impl Queue {
             self.surplus = if wants_more && self.asking == 0 {
                 0
             } else {
-                left
+                left + kept
             };
         }
         for place in called {
@@ -170,7 +185,7 @@ impl Queue {
             return 0;
         }
         // These may be older than the message, and come back.
-        let anew = |waiter: &&Waiter| waiter.asking && !waiter.was_told();
+        let anew = |it: &&Waiter| it.asking && (!it.was_told() || it.is_first_in_line());
         let waiting = self.waiters.values().filter(anew).map(Waiter::wanted);
         let kept = waiting.fold(0, u32::saturating_add);
         let useless = self.surplus.saturating_sub(kept);
