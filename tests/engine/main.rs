@@ -23,6 +23,7 @@ mod permit_crowd;
 mod permit_line;
 mod permit_model;
 mod permit_storm;
+mod pollers;
 mod presence;
 mod redlock;
 mod refusals;

@@ -1,0 +1,56 @@
+//! Clients that poll, because they may not subscribe, next to clients that are subscribed.
+
+use std::time::Duration;
+
+use stanchion::{Client, Lock, Wake};
+use stanchion_testkit::expected_failure;
+use stanchion_tests::World;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+/// How often a client had the lock, and its longest wait.
+type Share = (usize, Duration);
+
+fn taking_turns(client: Client, end: Instant) -> JoinHandle<Share> {
+    tokio::spawn(async move {
+        let lock = Lock::new(&client, "job").unwrap();
+        let (mut grants, mut longest) = (0, Duration::ZERO);
+        while Instant::now() < end {
+            let began = Instant::now();
+            let guard = lock.acquire().await.unwrap();
+            longest = longest.max(began.elapsed());
+            grants += 1;
+            sleep(Duration::from_millis(20)).await;
+            guard.release().await.unwrap();
+        }
+        (grants, longest)
+    })
+}
+
+/// P4: a polling client gets a turn at the latest after 16 turns of the line for each polling client (docs/protocol.md).
+#[tokio::test(start_paused = true)]
+async fn a_polling_client_gets_its_turns_next_to_a_line() {
+    for pollers in [1, 4] {
+        let world = World::engine();
+        let end = Instant::now() + Duration::from_secs(30);
+        for subscribed in world.fleet(3).await {
+            drop(taking_turns(subscribed, end));
+        }
+        let mut polling = Vec::new();
+        for n in 0..pollers {
+            let config = world.config("poller").seed(100 + n).wake(Wake::Poll);
+            polling.push(taking_turns(
+                Client::connect_with(config).await.unwrap(),
+                end,
+            ));
+        }
+        let mut longest = Duration::ZERO;
+        for poller in polling {
+            longest = longest.max(poller.await.unwrap().1);
+        }
+        // 20 ms a turn, and the polls' own pauses.
+        let limit = Duration::from_millis(20 * 17 * pollers + 200);
+        let seen = format!("{pollers} polling clients: one waited {longest:?}");
+        expected_failure("W4", longest <= limit, &seen);
+    }
+}
