@@ -1,5 +1,7 @@
 //! The keys: how long they live, what heals them, whose they are.
 
+use std::time::Duration;
+
 use stanchion::embedded::Switch;
 use stanchion::{AcquireError, QueryError, RateLimiter, Rejection, Usage};
 use stanchion_tests::World;
@@ -48,6 +50,59 @@ async fn the_keys_live_together_or_for_ever() {
         .await
         .unwrap();
     assert_eq!(ttls(&world), ["50000"; 3]);
+}
+
+/// A time that the server refuses is rejected before anything is sent. A script that receives such a time uses the longest one.
+#[tokio::test(start_paused = true)]
+async fn a_keep_alive_time_has_a_bound() {
+    let world = World::engine();
+    let client = world.client().await;
+    let years = |n: u64| Duration::from_secs(n * 365 * 86_400);
+    for time in [Duration::MAX, Duration::from_millis(u64::MAX), years(11)] {
+        let api = limiter(&client, "10/s").keep_alive(time);
+        let error = api.try_acquire().await.unwrap_err();
+        assert!(matches!(error, AcquireError::Rejected { .. }), "{error}");
+        assert!(error.to_string().contains("keep_alive"), "{error}");
+        let error = api.set_quota(quota("10/s"), Usage::Keep).await;
+        assert!(
+            matches!(error, Err(QueryError::Rejected { .. })),
+            "{error:?}"
+        );
+        assert!(world.keys().is_empty(), "{:?}", world.keys());
+    }
+    let longest = "315360000000";
+    let script = concat!(
+        include_str!("../../crates/stanchion-limiter/lua/limiter/log.lua"),
+        include_str!("../../crates/stanchion-limiter/lua/limiter/acquire.lua")
+    );
+    let most = u64::MAX.to_string();
+    let entry = "\u{1}e\u{1}\0\0\0";
+    let late = "9000000000000000";
+    let command = [
+        "EVAL",
+        script,
+        "5",
+        NAME,
+        VALUE,
+        "own value",
+        LOG,
+        "own log",
+        entry,
+        "1",
+        late,
+        "0",
+        "0",
+        "10",
+        "1000",
+        "0",
+        &most,
+        "0",
+    ];
+    drop(world.as_engine().execute(&command));
+    assert_eq!(ttls(&world), [longest; 3]);
+    // The next request reads the stored time.
+    let _ = granted(&limiter(&client, "10/s").keep_alive(years(10)), 1).await;
+    assert_eq!(ttls(&world), [longest; 3]);
 }
 
 /// Whatever is missing, nobody gets an error, and in the interval of the loss not more than twice the quota.

@@ -139,7 +139,8 @@ impl RateLimiter {
 
     /// Returns the same limiter with another time without a request after which the server forgets it; `None`: never. Default ten
     /// intervals, an hour at least. Counts when the limiter is made. Less than three intervals count as three: the log must outlive
-    /// its entries.
+    /// its entries. With more than ten years every request is rejected, and nothing is sent
+    /// ([`Rejection::InvalidOption`](stanchion_core::Rejection::InvalidOption)).
     ///
     /// A limiter that was forgotten is made anew by the next request of stanchion's. To Redisson it is then "not initialized".
     #[must_use]
@@ -202,7 +203,7 @@ impl RateLimiter {
             answer,
             permits,
             // More than the rate: the server knows the rate.
-            refused: wanted(permits, u32::MAX),
+            refused: self.terms.refused().or_else(|| wanted(permits, u32::MAX)),
         }
     }
 
@@ -271,6 +272,9 @@ impl RateLimiter {
             keep_alive: self.terms.keep_alive.map(|time| time.max(least)),
             ..self.terms
         };
+        if let Some(rejection) = terms.refused() {
+            return Err(QueryError::Rejected { rejection });
+        }
         let call = set_quota(&self.keys, &terms, usage, &operation);
         match self.handle.query(&call, Resend::UntilAnswered).await? {
             Reply::Int(1) => Ok(()),

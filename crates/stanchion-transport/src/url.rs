@@ -13,7 +13,7 @@ use crate::secret::{Provider, Secret};
 
 const SCHEMES: &str = "redis://, rediss://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, unix://, memory://";
 
-const NO_PARAMETERS: &str = "parameters are not known here: write user, password and database as redis://user:password@host:port/3";
+const NO_PARAMETERS: &str = "parameters are not known here: write user, password and database as redis://user:password@host:port/3; in a password ? is written as %3F";
 const NO_FRAGMENT: &str = "a # has no meaning here: in a user or password write it as %23";
 
 /// A parsed URL.
@@ -409,7 +409,7 @@ fn unknown_parameter(parameters: &str, database_path: &str) -> String {
                 "the parameter {name} is not known here: it is a setting of ClientConfig, or the scheme rediss://"
             )
         }
-        _ => "parameters are not known here; in a password ? is written as %3F".into(),
+        _ => NO_PARAMETERS.into(),
     }
 }
 

@@ -16,7 +16,7 @@
 -- ARGV[6]  rate       of a limiter that is made now, as the following
 -- ARGV[7]  interval   ms
 -- ARGV[8]  type       0 for all clients, 1 for each
--- ARGV[9]  keep       ms, 0 for ever
+-- ARGV[9]  keep       ms, 0 for ever, at most ten years
 -- ARGV[10] refused    how often this request has been refused already
 --
 -- Returns  { n >= 0 granted: as many more can be booked, server time in microseconds, ms until it counts, ms after which the next can be
@@ -34,7 +34,7 @@ local now = math.floor(us / 1000)
 local wanted = ARGV[2] + 0
 local rate, interval, kind, keeps = stored_in(KEYS[1])
 local complete = rate and interval and kind and keeps
-rate, interval, kind, keeps = rate or ARGV[6] + 0, interval or ARGV[7] + 0, kind or ARGV[8] + 0, keeps or ARGV[9] + 0
+rate, interval, kind, keeps = rate or ARGV[6] + 0, interval or ARGV[7] + 0, kind or ARGV[8] + 0, math.min(keeps or ARGV[9] + 0, LONGEST)
 local value_key, log, written = KEYS[2 + kind], KEYS[4 + kind], KEYS[6 + kind]
 if not log then error({ err = 'WRONGTYPE the key holds a rate limiter of an unknown type' }) end
 local mine = call('ZSCORE', log, ARGV[1])

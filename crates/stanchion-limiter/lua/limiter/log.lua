@@ -4,6 +4,9 @@ local call = redis.call
 -- The most entries that are read to compare the counter with them.
 local EXACT = 1024
 
+-- The longest keep-alive time, in ms: ten years. PEXPIRE refuses some that are longer, and the script would end with keys that have no TTL.
+local LONGEST = 315360000000
+
 -- Returns the permits of an entry: a byte with the length of its id, the id, 32 bits of permits, little endian (Redisson's layout).
 local function permits_in(entry)
   local at = (string.byte(entry) or 0) + 2

@@ -10,7 +10,7 @@
 -- ARGV[1]  rate
 -- ARGV[2]  interval   ms
 -- ARGV[3]  type       0 for all clients, 1 for each
--- ARGV[4]  keep       ms, 0 for ever
+-- ARGV[4]  keep       ms, 0 for ever, at most ten years
 -- ARGV[5]  state      keep or reset what is taken
 -- ARGV[6]  not_after  server time in microseconds; later the script refuses
 -- ARGV[7]  channel
@@ -25,10 +25,10 @@ if call('GET', KEYS[6]) then return 1 end
 local time = call('TIME')
 local us = time[1] * 1000000 + time[2]
 if us > ARGV[6] + 0 then return -1 end
-local kind = ARGV[3] + 0
+local kind, keeps = ARGV[3] + 0, math.min(ARGV[4] + 0, LONGEST)
 local value_key, log = KEYS[2 + kind], KEYS[4 + kind]
 -- First: refused at maxmemory, and then nothing has been written.
-call('HSET', KEYS[1], 'rate', ARGV[1], 'interval', ARGV[2], 'type', ARGV[3], 'keepAliveTime', ARGV[4])
+call('HSET', KEYS[1], 'rate', ARGV[1], 'interval', ARGV[2], 'type', ARGV[3], 'keepAliveTime', keeps)
 if before and before ~= kind then
   call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5])
 elseif ARGV[5] == 'reset' then
@@ -37,7 +37,7 @@ else
   call('ZREMRANGEBYSCORE', log, '-inf', math.floor(us / 1000) - ARGV[2])
   call('SET', value_key, string.format('%.0f', ARGV[1] - total(log)))
 end
-keep(KEYS[1], value_key, log, ARGV[4] + 0)
+keep(KEYS[1], value_key, log, keeps)
 -- The key lives through the millisecond of not_after: a resent request finds it, or is late (R13).
 call('SET', KEYS[6], '1', 'PXAT', string.sub(ARGV[6], 1, -4))
 redis.pcall(ARGV[8], ARGV[7], 'q')

@@ -7,7 +7,7 @@ use stanchion_core::primitive::{
     Arg, Call, Dated, Hint, Item, Kind, Operation, Reply, Request, Script, Sharing, Synchronizer,
     Tenure, whole_millis,
 };
-use stanchion_core::{Lease, Name, WireOwner};
+use stanchion_core::{Lease, Name, Rejection, WireOwner};
 
 use crate::keys::{Keys, entry};
 use crate::limited::Answer;
@@ -46,7 +46,18 @@ pub(crate) struct Terms {
     pub(crate) keep_alive: Option<Duration>,
 }
 
+/// The longest keep-alive time: `LONGEST` in `log.lua`.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 impl Terms {
+    /// The reason for which they are not sent.
+    pub(crate) fn refused(&self) -> Option<Rejection> {
+        let given = self.keep_alive.filter(|time| *time > LONGEST)?;
+        let given = humantime::format_duration(given);
+        let rule = format!("keep_alive {given}: at most 10 years; None keeps it without a limit");
+        Some(Rejection::InvalidOption { rule })
+    }
+
     fn arguments<'a>(&self) -> [Arg<'a>; 4] {
         [
             u64::from(self.quota.permits()).into(),
