@@ -7,6 +7,7 @@ mod connections;
 mod ends;
 mod fair;
 mod forced;
+mod holds;
 mod identity;
 mod latch;
 mod leased;

@@ -8,13 +8,15 @@
 -- ARGV[4]  n          the hold count the client knows
 --
 -- Returns  0 done, -1 late, -2 the owner holds nothing
--- Replay   the count is set, so twice is once (P6, R4)
+-- Replay   the count is set, so twice is once (P6, R4); never lowered
 -- Wakes    nobody
 -- Cost     O(1)
 local time = redis.call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[3] + 0 then return -1 end
-if not redis.call('HGET', KEYS[1], ARGV[1]) then return -2 end
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if not held then return -2 end
 -- First, because it passes at maxmemory and lets the rest pass (R8).
 redis.call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[4] + 1)
+-- Never lower: a late run of an earlier request finds what was counted since.
+if held + 0 < ARGV[4] + 1 then redis.call('HSET', KEYS[1], ARGV[1], ARGV[4] + 1) end
 return 0

@@ -10,17 +10,19 @@
 -- ARGV[4]  n          the hold count the client knows
 --
 -- Returns  0 done, -1 late, -2 the owner holds nothing
--- Replay   the count is set, so twice is once (P6, R4)
+-- Replay   the count is set, so twice is once (P6, R4); never lowered
 -- Wakes    nobody
 -- Cost     O(1)
 local call = redis.call
 local time = call('TIME')
 if time[1] * 1000000 + time[2] > ARGV[3] + 0 then return -1 end
-if not call('HGET', KEYS[1], ARGV[1]) then return -2 end
+local held = call('HGET', KEYS[1], ARGV[1])
+if not held then return -2 end
 -- First, because it passes at maxmemory and lets the rest pass (R8).
 call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
 if call('PEXPIRE', KEYS[2], ARGV[2], 'GT') == 0 and call('EXISTS', KEYS[2]) == 0 then call('SET', KEYS[2], '1', 'PX', ARGV[2]) end
 call('ZADD', KEYS[3], 'XX', 'GT', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2], ARGV[1])
 call('PEXPIRE', KEYS[3], ARGV[2], 'GT')
-call('HSET', KEYS[1], ARGV[1], ARGV[4] + 1)
+-- Never lower: a late run of an earlier request finds what was counted since.
+if held + 0 < ARGV[4] + 1 then call('HSET', KEYS[1], ARGV[1], ARGV[4] + 1) end
 return 0
