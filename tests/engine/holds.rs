@@ -2,12 +2,60 @@
 
 use std::time::Duration;
 
-use stanchion::{FairLock, Lock, RwLock};
+use stanchion::{AcquireOptions, Client, FairLock, Lease, LeasedSemaphore, Lock, RwLock};
 use stanchion_tests::World;
-use tokio::time::sleep;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
+}
+
+fn lease(millis: u64) -> Lease {
+    Lease::new(ms(millis)).unwrap()
+}
+
+/// Waits for the end of `next` for a while. P1: the hold before it has ended by then.
+async fn never_two<T>(next: &JoinHandle<T>, is_held: impl Fn() -> bool, kind: &str) {
+    let until = Instant::now() + ms(20_000);
+    while Instant::now() < until {
+        assert!(!(next.is_finished() && is_held()), "{kind}: two hold");
+        sleep(ms(5)).await;
+    }
+}
+
+/// P1: the server's clock is stepped forward between the last reading and the message that grants. The client cannot know the moment of
+/// the decision, but that moment is before the arrival of the message.
+#[tokio::test(start_paused = true)]
+async fn a_grant_by_message_is_not_dated_later_than_its_receipt() {
+    macro_rules! check {
+        ($kind:literal, $type:ident, $world:ident, $acquire:ident($($permits:literal)?)) => {{
+            let clients = [$world.client().await, $world.client().await, $world.client().await];
+            let options = || AcquireOptions::new().lease(lease(60_000));
+            let acquire = |client: &Client| {
+                let it = $type::new(client, $kind).unwrap();
+                async move { it.$acquire($($permits,)? options()).await.unwrap() }
+            };
+            let first = acquire(&clients[0]).await;
+            let second = tokio::spawn(acquire(&clients[1]));
+            sleep(ms(1500)).await;
+            let third = tokio::spawn(acquire(&clients[2]));
+            sleep(ms(1500)).await;
+            $world.as_engine().faults().step_clock(5_000);
+            first.release().await.unwrap();
+            let second = second.await.unwrap();
+            never_two(&third, || second.is_held(), $kind).await;
+            second.release().await.unwrap();
+            third.await.unwrap().release().await.unwrap();
+        }};
+    }
+    let world = World::engine();
+    check!("lock", Lock, world, acquire_with());
+    check!("fair", FairLock, world, acquire_with());
+    let setter = world.client().await;
+    let permits = LeasedSemaphore::new(&setter, "permits").unwrap();
+    permits.init(1).await.unwrap();
+    check!("permits", LeasedSemaphore, world, acquire_with(1));
 }
 
 /// P6: a re-entry is sent again, and its first request arrives after the next re-entry. The count on the server, which Redisson reads, is

@@ -181,10 +181,18 @@ impl Core {
             .observe(server_micros, sent.micros(), self.clock.now().micros());
     }
 
-    /// The moment on the client's clock at which the server's read `server_micros`, or a little earlier.
-    pub(crate) fn when(&self, name: &Name, server_micros: u64) -> Moment {
+    /// The moment on the client's clock at which the server's reads `server_micros`, or a little earlier.
+    pub(crate) fn moment_of(&self, name: &Name, server_micros: u64) -> Moment {
         let clock = self.server_clock(name);
         Moment::from_nanos(clock.back(server_micros).saturating_mul(1000))
+    }
+
+    /// The moment on the client's clock at which the server's read `server_micros`, or a little earlier. Never later than now: for
+    /// messages, whose times are in the past.
+    pub(crate) fn when(&self, name: &Name, server_micros: u64) -> Moment {
+        // P1: the server decided before its message arrived. The offset of the clocks may be wrong: the server's clock was stepped since
+        // the last reading, or another node, with another clock, has become the master.
+        self.moment_of(name, server_micros).min(self.clock.now())
     }
 
     pub(crate) fn slot_of(&self, name: &Name) -> u16 {
