@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use stanchion::{AcquireOptions, Client, FairLock, Lease, LeasedSemaphore, Lock, RwLock};
+use stanchion::{
+    AcquireOptions, Client, FairLock, Lease, LeasedSemaphore, Lock, RwLock, Semaphore,
+};
 use stanchion_tests::World;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -56,6 +58,32 @@ async fn a_grant_by_message_is_not_dated_later_than_its_receipt() {
     let permits = LeasedSemaphore::new(&setter, "permits").unwrap();
     permits.init(1).await.unwrap();
     check!("permits", LeasedSemaphore, world, acquire_with(1));
+}
+
+/// A bound that does not exist is not shown as a number.
+#[tokio::test(start_paused = true)]
+async fn what_has_no_bound_is_not_shown_as_a_number() {
+    let world = World::engine();
+    let semaphore = Semaphore::new(&world.client().await, "permits").unwrap();
+    semaphore.init(1).await.unwrap();
+    world
+        .as_engine()
+        .faults()
+        .lose_replies_silently("EVALSHA", 100);
+    world
+        .as_engine()
+        .faults()
+        .lose_replies_silently("EVAL", 100);
+    let error = semaphore.acquire_timeout(ms(3_000)).await.unwrap_err();
+    let text = format!("{error:?} {error}");
+    assert!(text.contains("free_by"), "{text}");
+    assert!(!text.contains("18446744073709551615"), "{text}");
+    assert!(
+        error
+            .to_string()
+            .contains("as soon as the server answers again"),
+        "{error}"
+    );
 }
 
 /// P6: a re-entry is sent again, and its first request arrives after the next re-entry. The count on the server, which Redisson reads, is

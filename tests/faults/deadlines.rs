@@ -141,7 +141,7 @@ async fn a_release_ends_on_a_frozen_network_and_goes_on_behind_it() {
         world.proxy.freeze_all();
         let error = in_time(guard.release()).await.unwrap_err();
         assert!(
-            matches!(&error, ReleaseError::Ambiguous { free_by, .. } if *free_by >= LONG),
+            matches!(&error, ReleaseError::Ambiguous { free_by, .. } if *free_by >= LONG.into()),
             "P8: {error}"
         );
         assert_eq!(hold_count(&world.server, "orders"), 1);

@@ -38,9 +38,9 @@ pub use error::{BarrierError, BrokenBy};
 pub use inside::Inside;
 pub use options::{OnLeave, WaitOptions};
 pub use stanchion_core::{
-    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, InvalidLease,
-    InvalidName, Lease, LeaseLost, LostReason, Name, NameRule, Outage, QueryError, Rejection,
-    ReleaseError, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
+    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, FreeBy,
+    InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Name, NameRule, Outage, QueryError,
+    Rejection, ReleaseError, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
 };
 pub use status::{BarrierStatus, DoubleStatus};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Client, InvalidName, Lease, Moment, Outage, Rejection,
+    AcquireError, AcquireOptions, Client, FreeBy, InvalidName, Lease, Moment, Outage, Rejection,
 };
 
 use crate::arrival::{Arrival, Arrived};
@@ -157,13 +157,13 @@ impl Meeting<'_> {
             Some(Ok(reply)) => reply,
             // Its drop gives it back (P3).
             _ if self.timeout.is_some() => {
-                return Err(self.timed_out(Some(self.site.lease.length())));
+                return Err(self.timed_out(Some(self.site.lease.length().into())));
             }
             _ => {
                 let detail = "what became of the place at the barrier".into();
                 return Err(AcquireError::Ambiguous {
                     name: self.site.keys.name.clone(),
-                    free_by: self.site.lease.length(),
+                    free_by: self.site.lease.length().into(),
                     outage: Outage::Unanswered { detail },
                 }
                 .into());
@@ -180,7 +180,7 @@ impl Meeting<'_> {
         })
     }
 
-    pub(crate) fn timed_out(&self, free_by: Option<Duration>) -> BarrierError {
+    pub(crate) fn timed_out(&self, free_by: Option<FreeBy>) -> BarrierError {
         AcquireError::TimedOut {
             name: self.site.keys.name.clone(),
             waited: self.waited(),

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::agenda;
 use crate::error::LostReason;
 use crate::events::Lookouts;
+use crate::free_by::FreeBy;
 use crate::hold::losses::Losses;
 use crate::hold::sweep::Leftover;
 use crate::name::{InvalidName, Name};
@@ -306,7 +307,7 @@ pub struct AbandonedHold {
     /// The owner that held it.
     pub owner: WireOwner,
     /// The time after which the lease has ended.
-    pub free_by: Duration,
+    pub free_by: FreeBy,
 }
 
 /// The receiver of all messages. Those that tell of a written key are counted, and go to listeners; all others go to those who wait or hold.

@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use crate::free_by::FreeBy;
 use crate::hold::ticket::{AdoptError, InvalidTicket};
 use crate::lease::InvalidLease;
 use crate::millis::Brief;
@@ -143,15 +144,17 @@ pub enum AcquireError {
         /// removed. Otherwise a request was under way, or the call had a place in a queue or line, which the server may grant to
         /// and which it has not confirmed to be given up: it is being undone, and its effect is gone after this time even if the server
         /// does not answer.
-        free_by: Option<Duration>,
+        free_by: Option<FreeBy>,
     },
     /// Requests went unanswered, so the server may have granted. The grant is being removed.
-    #[error("cannot tell whether {name} was acquired ({outage}); it is being released and is free in {} at the latest", Brief(*.free_by))]
+    #[error(
+        "cannot tell whether {name} was acquired ({outage}); it is being released and is free {free_by}"
+    )]
     Ambiguous {
         /// The name that was asked for.
         name: Name,
         /// The time after which the leftover is gone in any case.
-        free_by: Duration,
+        free_by: FreeBy,
         /// The last failure.
         outage: Outage,
     },
@@ -181,7 +184,7 @@ pub enum AcquireError {
         /// The time that the call waited.
         waited: Duration,
         /// As of [`AcquireError::TimedOut`].
-        free_by: Option<Duration>,
+        free_by: Option<FreeBy>,
         /// Who waited for whom, this call among them.
         cycle: Vec<DeadlockEdge>,
     },
@@ -207,7 +210,7 @@ impl std::fmt::Display for Cycle<'_> {
 }
 
 /// The second half of the time-out message.
-struct Leftover(Option<Duration>);
+struct Leftover(Option<FreeBy>);
 
 impl std::fmt::Display for Leftover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -215,8 +218,7 @@ impl std::fmt::Display for Leftover {
             None => Ok(()),
             Some(by) => write!(
                 f,
-                "; what it may have left is being undone, and is gone in {} at the latest",
-                Brief(by)
+                "; what it may have left is being undone, and is gone {by}"
             ),
         }
     }
@@ -230,12 +232,14 @@ pub enum ReleaseError {
     #[error("released too late: {0}")]
     Lost(#[from] LeaseLost),
     /// No answer yet. The release continues in the background; the lock is free after `free_by` at the latest.
-    #[error("the release of {name} is unconfirmed; it goes on in the background and {name} is free in {} at the latest", Brief(*.free_by))]
+    #[error(
+        "the release of {name} is unconfirmed; it goes on in the background and {name} is free {free_by}"
+    )]
     Ambiguous {
         /// The name that was held.
         name: Name,
         /// The time after which the lease has ended.
-        free_by: Duration,
+        free_by: FreeBy,
     },
     /// The server refused the release. The lease will end it; a permit without one stays taken.
     #[error(

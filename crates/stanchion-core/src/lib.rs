@@ -15,6 +15,7 @@ mod error;
 mod events;
 mod fact;
 mod field;
+mod free_by;
 mod guard;
 mod hint;
 mod hold;
@@ -51,6 +52,7 @@ pub use error::{
     AcquireError, Error, LeaseLost, LostReason, QueryError, Rejection, ReleaseError, RenewError,
 };
 pub use events::{Event, Events, HoldMode, NameHolder, NameState};
+pub use free_by::FreeBy;
 pub use hold::ended::Ended;
 pub use hold::ticket::{AdoptError, HoldTicket, InvalidTicket};
 pub use idle::{IdleExpiry, InvalidIdleExpiry};

@@ -27,10 +27,6 @@ pub struct Brief(pub Duration);
 
 impl fmt::Display for Brief {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == Duration::MAX {
-            // A hold without a lease ends only with the server's answer.
-            return f.write_str("as soon as the server answers again");
-        }
         let whole = Duration::from_millis(whole_millis(self.0));
         humantime::format_duration(whole).fmt(f)
     }

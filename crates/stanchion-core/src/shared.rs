@@ -16,6 +16,7 @@ use crate::actor::Labels;
 use crate::agenda::Agenda;
 use crate::description::{Request, Tenure};
 use crate::events::Lookouts;
+use crate::free_by::FreeBy;
 use crate::hold::losses::Losses;
 use crate::lease::Lease;
 use crate::line::Approach;
@@ -161,12 +162,12 @@ impl Core {
     }
 
     /// The time after which a hold has ended for which a request with this lease may be under way.
-    pub(crate) fn free_by(&self, tenure: Tenure, lease: Lease) -> Duration {
+    pub(crate) fn free_by(&self, tenure: Tenure, lease: Lease) -> FreeBy {
         match tenure {
             // The request may run until its `not_after`, and its lease begins then.
-            Tenure::Leased => lease.length() + self.config.silence_limit(),
-            Tenure::Unleased => Duration::MAX,
-            Tenure::Nothing => Duration::ZERO,
+            Tenure::Leased => FreeBy::After(lease.length() + self.config.silence_limit()),
+            Tenure::Unleased => FreeBy::Unbounded,
+            Tenure::Nothing => FreeBy::After(Duration::ZERO),
         }
     }
 

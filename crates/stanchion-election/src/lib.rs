@@ -40,7 +40,7 @@ pub use observe::{Leaders, Observed};
 pub use options::CampaignOptions;
 pub use stanchion_core::{
     AbandonedHold, AcquireError, AcquireOptions, Asked, Background, Client, ClientConfig,
-    ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, Guard, InvalidLease,
+    ConfigError, ConnectError, Ended, Error, Fencing, FencingToken, FreeBy, Guard, InvalidLease,
     InvalidName, Lease, LeaseLost, LostReason, Moment, Name, NameRule, Outage, Owner, QueryError,
     Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo,
     ServerRejection, ServerUrl, ShutdownReport, WireOwner,

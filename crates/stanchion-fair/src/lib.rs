@@ -29,8 +29,8 @@ pub use lock::{FairDanger, FairLock};
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, AdoptError, Asked, Background,
     Client, ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, Fencing,
-    FencingToken, Guard, HoldMode, HoldTicket, InvalidLease, InvalidName, InvalidTicket, Lease,
-    LeaseLost, LostReason, Moment, Name, NameHolder, NameRule, NameState, Outage, Owner,
+    FencingToken, FreeBy, Guard, HoldMode, HoldTicket, InvalidLease, InvalidName, InvalidTicket,
+    Lease, LeaseLost, LostReason, Moment, Name, NameHolder, NameRule, NameState, Outage, Owner,
     QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret,
     ServerInfo, ServerRejection, ServerUrl, ShutdownReport, WireOwner,
 };

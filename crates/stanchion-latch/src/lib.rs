@@ -36,9 +36,9 @@ mod scripts;
 pub use latch::CountDownLatch;
 pub use stanchion_core::{
     AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, Event,
-    Events, HoldMode, IdleExpiry, InvalidIdleExpiry, InvalidName, Name, NameHolder, NameRule,
-    NameState, Outage, QueryError, Rejection, Secret, ServerInfo, ServerRejection, ServerUrl,
-    ShutdownReport,
+    Events, FreeBy, HoldMode, IdleExpiry, InvalidIdleExpiry, InvalidName, Name, NameHolder,
+    NameRule, NameState, Outage, QueryError, Rejection, Secret, ServerInfo, ServerRejection,
+    ServerUrl, ShutdownReport,
 };
 
 /// The program of the README, as a doc test.

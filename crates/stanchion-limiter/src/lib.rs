@@ -49,9 +49,9 @@ pub use limited::{Attempt, Grant, LimitError, Limited};
 pub use limiter::{QuotaScope, RateLimiter, Usage, Waiting};
 pub use quota::{InvalidQuota, Limit, Quota};
 pub use stanchion_core::{
-    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, InvalidName,
-    Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, Secret, ServerInfo,
-    ServerRejection, ServerUrl, ShutdownReport,
+    AcquireError, Background, Client, ClientConfig, ConfigError, ConnectError, Error, FreeBy,
+    InvalidName, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError, Secret,
+    ServerInfo, ServerRejection, ServerUrl, ShutdownReport,
 };
 pub use status::{BucketStatus, LimiterStatus};
 

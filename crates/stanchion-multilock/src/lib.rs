@@ -32,10 +32,10 @@ pub use members::InvalidMembers;
 pub use multilock::{MultiDanger, MultiLock};
 pub use stanchion_core::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
-    ConfigError, ConnectError, Ended, Error, FencingToken, Guard, InvalidLease, InvalidName, Lease,
-    LeaseLost, Lockable, LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection,
-    ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection,
-    ServerUrl, ShutdownReport,
+    ConfigError, ConnectError, Ended, Error, FencingToken, FreeBy, Guard, InvalidLease,
+    InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment, Name, NameRule, Outage,
+    QueryError, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo,
+    ServerRejection, ServerUrl, ShutdownReport,
 };
 
 /// The program of the README, as a doc test.

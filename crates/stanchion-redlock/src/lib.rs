@@ -36,8 +36,8 @@ pub use nodes::InvalidNodes;
 pub use redlock::RedLock;
 pub use stanchion_core::{
     Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client, ClientConfig,
-    ConfigError, ConnectError, Ended, Error, Guard, InvalidLease, InvalidName, Lease, LeaseLost,
-    LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError,
+    ConfigError, ConnectError, Ended, Error, FreeBy, Guard, InvalidLease, InvalidName, Lease,
+    LeaseLost, LostReason, Moment, Name, NameRule, Outage, QueryError, Rejection, ReleaseError,
     ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl,
     ShutdownReport,
 };

@@ -39,8 +39,8 @@ pub use rwlock::{RwLock, RwLockDanger, RwLockSide};
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Asked, Background, Client,
     ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, Fencing, FencingToken,
-    Guard, HoldMode, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason, Moment,
-    Name, NameHolder, NameRule, NameState, Outage, Owner, QueryError, Reentry, Rejection,
+    FreeBy, Guard, HoldMode, InvalidLease, InvalidName, Lease, LeaseLost, Lockable, LostReason,
+    Moment, Name, NameHolder, NameRule, NameState, Outage, Owner, QueryError, Reentry, Rejection,
     ReleaseError, ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection,
     ServerUrl, ShutdownReport, WireOwner,
 };

@@ -51,7 +51,7 @@ pub use permit::{LeasedPermit, Permit};
 pub use plain::Semaphore;
 pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Background, Client,
-    ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, Guard, HoldMode,
+    ClientConfig, ConfigError, ConnectError, Ended, Error, Event, Events, FreeBy, Guard, HoldMode,
     IdleExpiry, InvalidIdleExpiry, InvalidLease, InvalidName, Lease, LeaseLost, LostReason, Moment,
     Name, NameHolder, NameRule, NameState, Outage, Owner, QueryError, Rejection, ReleaseError,
     ReleaseRequest, RenewError, Renewal, Secret, ServerInfo, ServerRejection, ServerUrl,

@@ -34,13 +34,13 @@ pub use stanchion_core::{
     AbandonedHold, Acquire, AcquireError, AcquireOptions, Acquiring, Actor, AdoptError, Asked,
     Background, BootClock, ByteStream, Certainty, Client, ClientConfig, Clock, ConfigError,
     ConnectError, Connector, Console, Credentials, CredentialsProvider, Deadlock, DeadlockEdge,
-    DeadlockParty, Ended, Error, Event, Events, Fencing, FencingToken, Gauges, Guard, HoldMode,
-    HoldTicket, IdleExpiry, InTheWay, InvalidIdleExpiry, InvalidLease, InvalidName, InvalidTicket,
-    Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name, NameHolder, NameRule,
-    NameState, Observer, OnDeadlock, Outage, Owner, Placement, Presence, Process, QueryError,
-    Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal, Reply, Secret,
-    ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient, SurveyedHold,
-    SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
+    DeadlockParty, Ended, Error, Event, Events, Fencing, FencingToken, FreeBy, Gauges, Guard,
+    HoldMode, HoldTicket, IdleExpiry, InTheWay, InvalidIdleExpiry, InvalidLease, InvalidName,
+    InvalidTicket, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name,
+    NameHolder, NameRule, NameState, Observer, OnDeadlock, Outage, Owner, Placement, Presence,
+    Process, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal,
+    Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient,
+    SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
 };
 #[doc(inline)]
 pub use stanchion_election::{

@@ -83,6 +83,7 @@ fn core() {
     shared::<Event>();
     shared::<Fencing>();
     shared::<FencingToken>();
+    shared::<FreeBy>();
     shared::<Gauges>();
     shared::<Guard>();
     shared::<HoldMode>();

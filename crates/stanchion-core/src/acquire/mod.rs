@@ -25,6 +25,7 @@ use std::time::Duration;
 use crate::actor::ActorId;
 use crate::description::{Subject, Synchronizer};
 use crate::error::{AcquireError, Rejection};
+use crate::free_by::FreeBy;
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::holders::Holders;
@@ -302,7 +303,7 @@ fn timed_out(
     core: &Core,
     sync: &Arc<dyn Synchronizer>,
     started: Moment,
-    free_by: Option<Duration>,
+    free_by: Option<FreeBy>,
 ) -> AcquireError {
     AcquireError::TimedOut {
         name: sync.name().clone(),

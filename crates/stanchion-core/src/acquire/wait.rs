@@ -12,6 +12,7 @@ use super::attempt::{Asking, Attempt, Manner};
 use super::{FIRST_ASK, timed_out, timeout_at};
 use crate::description::Synchronizer;
 use crate::error::AcquireError;
+use crate::free_by::FreeBy;
 use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::options::{HoldTerms, OnQueued};
@@ -211,7 +212,7 @@ pub(super) fn wait(
 /// earlier requests without an answer, of a place in a queue, or in a line.
 ///
 /// P8: the server may grant to a place until it is given up, so the answer to that is waited for, for as long as P9 allows.
-async fn leave(core: &Core, asking: &Asking, ticket: Ticket, deadline: Moment) -> Option<Duration> {
+async fn leave(core: &Core, asking: &Asking, ticket: Ticket, deadline: Moment) -> Option<FreeBy> {
     let own = asking.debt.leftover();
     let Some(place) = ticket.quit() else {
         return own;

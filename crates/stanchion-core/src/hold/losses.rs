@@ -1,9 +1,9 @@
 //! Holds that were lost while their guards lived, and that the server may still have.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use crate::client::AbandonedHold;
+use crate::free_by::FreeBy;
 use crate::hold::state::HoldState;
 use crate::name::Name;
 use crate::wire_owner::WireOwner;
@@ -42,7 +42,10 @@ impl Losses {
             hold: Some(Arc::downgrade(hold)),
             name: hold.sync.name().clone(),
             owner: hold.owner.clone(),
-            gone: now + hold.free_by(),
+            gone: hold
+                .free_by()
+                .bound()
+                .map_or(Moment::FAR, |time| now + time),
         };
         let mut all = self.all();
         // Only when it would grow: a thousand that are lost together are looked at a few times.
@@ -63,8 +66,8 @@ impl Losses {
                 owner: loss.owner.clone(),
                 // Without a lease only its release ends it.
                 free_by: match loss.gone {
-                    Moment::FAR => Duration::MAX,
-                    gone => gone.since(now),
+                    Moment::FAR => FreeBy::Unbounded,
+                    gone => FreeBy::After(gone.since(now)),
                 },
             }
         };

@@ -10,6 +10,7 @@ use tracing::Instrument as _;
 
 use crate::description::Verdict;
 use crate::error::{AcquireError, LostReason, Rejection, RenewError};
+use crate::free_by::FreeBy;
 use crate::hold::handle::Hold;
 use crate::hold::parked::Parked;
 use crate::hold::state::HoldState;
@@ -181,7 +182,7 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
 }
 
 /// Turns the error of a re-entry into that of an acquire; `None` when the hold has ended.
-pub(crate) fn as_acquire_error(error: RenewError, free_by: Duration) -> Option<AcquireError> {
+pub(crate) fn as_acquire_error(error: RenewError, free_by: FreeBy) -> Option<AcquireError> {
     match error {
         // There is nothing to re-enter: the caller acquires instead.
         RenewError::Lost(_) => None,

@@ -23,6 +23,7 @@ use tokio::sync::{MutexGuard, Notify, watch};
 use crate::agenda::Item;
 use crate::description::{Subject, Synchronizer, Tenure};
 use crate::error::{LeaseLost, LostReason};
+use crate::free_by::FreeBy;
 use crate::hold::ended::Ended;
 use crate::hold::parked::Parked;
 use crate::lease::Lease;
@@ -539,7 +540,7 @@ impl HoldState {
     }
 
     /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.
-    pub(crate) fn free_by(&self) -> Duration {
+    pub(crate) fn free_by(&self) -> FreeBy {
         self.core.free_by(self.sync.tenure(), self.longest_lease())
     }
 

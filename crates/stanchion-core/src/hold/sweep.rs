@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use crate::description::{
     ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, code_of, rest_of,
 };
+use crate::free_by::FreeBy;
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::shared::Core;
@@ -117,26 +118,26 @@ impl Debt {
     }
 
     /// The longest life of a hold that a request still under way may get.
-    pub(crate) fn free_by(&self) -> Duration {
+    pub(crate) fn free_by(&self) -> FreeBy {
         self.core.free_by(self.sync.tenure(), self.lease)
     }
 
     /// The longest life of a hold that a request still under way may get, if it may get one.
-    pub(crate) fn under_way(&self) -> Option<Duration> {
+    pub(crate) fn under_way(&self) -> Option<FreeBy> {
         (self.sync.tenure() != Tenure::Nothing).then(|| self.free_by())
     }
 
     /// The longest life of what the requests so far may have left, if they may have left anything.
-    pub(crate) fn leftover(&self) -> Option<Duration> {
+    pub(crate) fn leftover(&self) -> Option<FreeBy> {
         if self.is_unanswered() {
             return Some(self.free_by());
         }
         // P8: until a place in the server's queue or line is given up, the server may grant to it.
         if self.arrived() > 0 {
-            return Some(STANDS + self.core.config.response_timeout);
+            return Some((STANDS + self.core.config.response_timeout).into());
         }
         let server_queue = self.sync.server_queue().filter(|_| self.is_queued())?;
-        Some(server_queue.beat() * FORGOTTEN + self.core.config.response_timeout)
+        Some((server_queue.beat() * FORGOTTEN + self.core.config.response_timeout).into())
     }
 }
 
