@@ -219,7 +219,9 @@ macro_rules! define_verbs {
             /// A dropped call may or may not have asked.
             ///
             /// # On the wire
-            /// One script, which publishes to the holder's process. Redisson's processes do not hear it.
+            /// One script, which publishes to the holder's process. A process subscribes once it has held something for a second (in a
+            /// cluster for a third of its lease), or when its guard's `requested` is called: before, `heard` is 0, and the caller
+            /// sends the request again. Redisson's processes do not hear it.
             pub async fn request_release(&self, reason: &str) -> Result<$crate::Asked, $crate::QueryError> {
                 self.handle.request_release(self.sync.name(), reason, false).await
             }

@@ -450,7 +450,8 @@ impl Election {
     /// A dropped call may or may not have asked.
     ///
     /// # On the wire
-    /// One script, which publishes to the leader's process. Redisson's processes do not hear it.
+    /// One script, which publishes to the leader's process. It subscribes when it has led for a second (in a cluster for a third of its
+    /// lease), or when its guard's `requested` is called: before, `heard` is 0, and the caller sends the request again.
     pub async fn request_release(&self, reason: &str) -> Result<Asked, QueryError> {
         self.handle
             .request_release(self.name(), reason, false)

@@ -649,7 +649,8 @@ impl RwLock {
     /// A dropped call may or may not have asked.
     ///
     /// # On the wire
-    /// One script, which publishes to the processes of at most 1024 holders. Redisson's do not hear it.
+    /// One script, which publishes to the processes of at most 1024 holders. Each subscribes once it has held something for a second (in a
+    /// cluster for a third of its lease); before, it does not receive the request. Redisson's do not hear it.
     pub async fn request_release(&self, reason: &str) -> Result<Asked, QueryError> {
         let name = &self.layout.name;
         self.handle.request_release(name, reason, true).await
