@@ -37,7 +37,7 @@ planted! {
         ["Blind"];
 
     a_ticket_is_good_twice: tickets 1,
-        "call('HDEL', KEYS[1], ARGV[1])\nend" => "end",
+        "call('HDEL', KEYS[1], ARGV[1])\n-- May shorten" => "-- May shorten",
         ["AdoptedTwice"];
     whoever_has_a_ticket_takes_over: tickets 1,
         "and call('HEXISTS', KEYS[1], ARGV[1]) == 0" => "and call('EXISTS', KEYS[1]) == 0",

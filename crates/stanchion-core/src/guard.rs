@@ -101,7 +101,7 @@ macro_rules! define_guard {
 
             /// Ends the hold without releasing it: it is no longer renewed, and its lease ends it. With
             /// [`first_lease`](stanchion_core::AcquireOptions::first_lease) a quick job keeps others out for at least that lease,
-            /// also those whose clocks are late. For a hold with several guards one `leave` is enough: the others keep the hold,
+            /// also those whose clocks are late. Without it the usual lease is left. For a hold with several guards one `leave` is enough: the others keep the hold,
             /// and after the last of them its lease ends it.
             ///
             /// # On the wire
@@ -357,7 +357,7 @@ macro_rules! define_guard {
             /// # }
             /// ```
             ///
-            /// If the process dies, the name stays taken for what is left of `lease`.
+            /// If the process dies, the name stays taken for what is left of `lease`. With `max_hold` the lease ends with that.
             ///
             /// # Errors
             /// As [`renew`](Self::renew).
@@ -407,30 +407,33 @@ macro_rules! define_detach {
     (impl $guard:ident, adopted by $lock:ident;) => {
         impl $guard {
             /// Ends this hold here without releasing it, and returns its ticket: for another process, or for this one after a
-            /// restart, to [adopt](crate::$lock::adopt). It is renewed a last time, and then ends with its lease.
+            /// restart, to [adopt](crate::$lock::adopt). Its lease begins again, and then ends it; `max_hold` may end it before.
             ///
             /// # Guarantees
-            /// * Nobody else is granted it meanwhile, while the lease lasts (P1). A ticket is adopted once.
+            /// * Nobody else is granted it meanwhile, while the lease lasts (P1). A ticket is adopted once, and cannot be made from what
+            ///   the server shows.
+            /// * The hold is detached or re-entered, never both: of two concurrent calls of its owner the second fails or waits.
             /// * The one that adopts it gets a larger fencing token, so what this process still sends is refused where tokens are
             ///   checked (P2).
             /// * A shutdown of the client does not release it.
             ///
             /// # Errors
             /// [`RenewError`](stanchion_core::RenewError): it was lost; it was re-entered and other guards count on it; or the server
-            /// did not renew it. The guard is consumed in any case: what it still holds is released in the background.
+            /// did not answer. The guard is consumed in any case: what it still holds is released in the background.
             ///
             /// # Cancel safety
             /// A call that is dropped before it ends releases the hold.
             ///
             /// # On the wire
-            /// As [`renew`](Self::renew). Local waiters ask once more, and wait for the rest of the lease.
+            /// One script, which gives the hold to the owner of the ticket. It is sent again after a lost reply, with the effect of once
+            /// (P6). Local waiters ask once more, and wait for the rest of the lease.
             pub async fn detach(
                 self,
             ) -> ::std::result::Result<$crate::HoldTicket, $crate::RenewError> {
                 self.hold.detach(None).await
             }
 
-            /// As [`detach`](Self::detach), renewed a last time for `lease`: the time in which it must be adopted.
+            /// As [`detach`](Self::detach), for `lease`, which may be shorter than the usual one: the time in which it must be adopted.
             ///
             /// # Errors
             /// As [`detach`](Self::detach).

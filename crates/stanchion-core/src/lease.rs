@@ -64,6 +64,15 @@ impl Lease {
         Self((self.0.saturating_add(more)).min(Self::MAX.0))
     }
 
+    /// This lease, cut for a hold that ends at `end`: one that is asked for at `sent` lasts until then, and not much longer.
+    pub(crate) fn within(self, sent: Moment, end: Moment) -> Self {
+        let left = end.since(sent);
+        // The margin of `valid_until`, and one millisecond because a lease is whole milliseconds.
+        let margin = (left / 99).max(Duration::from_millis(2)) + Duration::from_millis(1);
+        let least = Duration::from_millis(whole_millis(left.saturating_add(margin)));
+        Self(self.0.min(least).max(Self::MIN.0))
+    }
+
     /// The interval between the watchdog's renewals (P10): a third of the lease.
     pub(crate) fn renewal_interval(self) -> Duration {
         // A renewal that fails is tried again for the two thirds that are left.
@@ -128,5 +137,25 @@ mod tests {
         };
         assert_eq!(valid(10), Duration::from_millis(8));
         assert_eq!(valid(30_000), Duration::from_millis(29_700));
+    }
+
+    #[test]
+    fn a_cut_lease_lasts_until_the_end_and_not_much_longer() {
+        let sent = Moment::from_origin(Duration::from_secs(7));
+        for left in [
+            10, 11, 99, 250, 999, 9_900, 29_000, 29_699, 40_000, 86_400_000,
+        ] {
+            let end = sent + Duration::from_millis(left);
+            let cut = Lease::default().within(sent, end);
+            let counted = cut.valid_until(sent);
+            assert!(
+                counted >= end || cut == Lease::default(),
+                "{left} ms: {cut}"
+            );
+            let longest = Duration::from_millis(left + left / 99 + 4);
+            assert!(cut.length() <= longest, "{left} ms: {cut}");
+        }
+        assert_eq!(Lease::default().within(sent, sent), Lease::MIN);
+        assert_eq!(Lease::MAX.within(sent, Moment::FAR), Lease::MAX);
     }
 }

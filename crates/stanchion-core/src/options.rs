@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::actor::ActorId;
 use crate::lease::Lease;
 use crate::owner::Owner;
+use stanchion_transport::Moment;
 
 /// The party that renews the lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,6 +131,12 @@ impl AcquireOptions {
         self
     }
 
+    /// The lease of these options, for primitives that choose one by it.
+    #[must_use]
+    pub fn lease_or(&self, default: Lease) -> Lease {
+        self.lease.unwrap_or(default)
+    }
+
     /// Returns whether these options name an owner, for primitives that support none.
     #[must_use]
     pub fn has_owner(&self) -> bool {
@@ -149,9 +156,12 @@ impl AcquireOptions {
         self
     }
 
-    /// Sets the first lease, if it is longer than the others: for this time the server keeps the hold even if this process dies
-    /// at once, or its guard is [left](crate::primitive::Hold::leave). Renewals never shorten it. On a fair lock that was waited
-    /// for it begins with the first renewal, at most a second later.
+    /// Sets a first lease that is longer than the others: for this time the server keeps the hold even if this process dies
+    /// at once, or its guard is [left](crate::primitive::Hold::leave). Renewals never shorten it, nor does `max_hold`. On a fair
+    /// lock that was waited for it begins with the first renewal, at most a second later.
+    ///
+    /// One that is shorter than the lease would have no effect, and the acquire is rejected
+    /// ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)): for a hold that ends sooner, set a shorter lease.
     #[must_use]
     pub fn first_lease(mut self, lease: Lease) -> Self {
         self.first_lease = Some(lease);
@@ -211,6 +221,10 @@ impl AcquireOptions {
 
     /// Sets the longest hold: after it the watchdog stops and the guard is lost, so a leaked guard cannot block for ever.
     /// Default: none.
+    ///
+    /// It counts from the grant for the whole life of the hold: `renew_for`, re-entry and a downgrade do not begin it again, and a
+    /// ticket carries its end to the client that adopts it. No renewal keeps the name taken on the server for longer, but for the
+    /// safety margin of a lease (1 %, at least 2 ms).
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -226,6 +240,8 @@ pub(crate) struct HoldTerms {
     pub(crate) first_lease: Lease,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
+    /// The end that the hold has from before its grant: of a ticket, of a hold that was downgraded. Otherwise never.
+    pub(crate) until: Moment,
     /// The milliseconds for which the server keeps it longer than its holder counts on. Small: every waiter carries these terms.
     pub(crate) rest_ms: u32,
     /// Actor that acquires, for those who look for deadlocks.
@@ -239,13 +255,27 @@ impl HoldTerms {
         lease.and(Duration::from_millis(self.rest_ms.into()))
     }
 
-    /// The lease that the acquire asks the server for.
-    pub(crate) fn first_asked(&self) -> Lease {
-        self.asked_for(self.first_lease)
+    /// The end of a hold that is granted to a request sent at `sent` (P10).
+    pub(crate) fn ends(&self, sent: Moment) -> Moment {
+        let longest = self.max_hold.map_or(Moment::FAR, |max| sent + max);
+        longest.min(self.until)
     }
 
-    /// The lease that the other requests ask the server for.
-    pub(crate) fn asked(&self) -> Lease {
-        self.asked_for(self.lease)
+    /// The lease that an acquire at `sent` asks the server for: no longer than the hold may last, unless a longer first lease is wanted.
+    pub(crate) fn first_asked(&self, sent: Moment) -> Lease {
+        if self.has_first_lease() {
+            return self.asked_for(self.first_lease);
+        }
+        self.asked(sent)
+    }
+
+    /// Returns whether the first lease is longer than the others.
+    pub(crate) fn has_first_lease(&self) -> bool {
+        self.first_lease > self.lease
+    }
+
+    /// The lease that the other requests for a hold ask the server for, when they are sent at `sent`.
+    pub(crate) fn asked(&self, sent: Moment) -> Lease {
+        self.asked_for(self.lease.within(sent, self.ends(sent)))
     }
 }

@@ -125,6 +125,19 @@ impl Core {
         WireOwner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Makes a secret of 32 hexadecimal digits. Repeatable only where the client's random numbers are: in tests.
+    pub(crate) fn secret(&self) -> String {
+        let random = match self.config.seams().seed {
+            Some(_) => self
+                .rng
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .u128(..),
+            None => Uuid::new_v4().as_u128(),
+        };
+        format!("{random:032x}")
+    }
+
     /// Tells of an event, if somebody counts them. Foreign code: not to be called under a mutex.
     pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {
         if let Some(sink) = &self.sink {

@@ -175,7 +175,8 @@ macro_rules! define_verbs {
                 self.adopt_with(ticket, $crate::AcquireOptions::new())
             }
 
-            /// As [`adopt`](Self::adopt), with the lease, the renewal and the `max_hold` of `options`.
+            /// As [`adopt`](Self::adopt), with the lease, the renewal and the `max_hold` of `options`. A `max_hold` of the hold that was
+            /// detached still counts, from its grant.
             ///
             /// # Errors
             /// As [`adopt`](Self::adopt).

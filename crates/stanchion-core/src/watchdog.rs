@@ -16,7 +16,7 @@ use crate::hold::state::HoldState;
 use crate::lease::Lease;
 use crate::name::Name;
 use crate::shared::Core;
-use stanchion_transport::{Failure, Item, Outage, Path, Reply};
+use stanchion_transport::{Failure, Item, Moment, Outage, Path, Reply};
 
 /// The most renewals in one script: large enough to amortise the call, small enough not to block the server (about 1 µs each).
 const BATCH: usize = 256;
@@ -37,7 +37,7 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
         hold.schedule(hold.valid_until());
         core.listen_for(&hold);
         if hold.wants_renewal()
-            && let due = Due::new(hold.clone())
+            && let due = Due::new(hold.clone(), now)
             && let Some(first) = due.items.first()
         {
             groups
@@ -72,8 +72,8 @@ struct Due {
 }
 
 impl Due {
-    fn new(hold: Arc<HoldState>) -> Self {
-        let items = hold.sync.renewals(&hold.owner, hold.lease_to_ask());
+    fn new(hold: Arc<HoldState>, now: Moment) -> Self {
+        let items = hold.sync.renewals(&hold.owner, hold.lease_to_ask(now));
         Self { hold, items }
     }
 }

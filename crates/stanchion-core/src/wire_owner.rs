@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::sync::Arc;
 
+use sha1_smol::Sha1;
 use stanchion_transport::Printable;
 use uuid::Uuid;
 
@@ -25,6 +26,16 @@ impl WireOwner {
         let left = rest.len();
         let text = str::from_utf8(&text[..text.len() - left]).unwrap_or_default();
         Self(text.into())
+    }
+
+    /// The owner of a hold that `client` has detached. It shows nothing of `secret`, from which it is made.
+    pub(crate) fn sealed(client: &Uuid, secret: &str) -> Self {
+        let digest = Sha1::from(secret).digest().bytes();
+        let number = digest[..8]
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        // From 2^62 on, where no client counts up to: no secret is that of a hold which was not detached. Below 2^63, as Java's.
+        Self::new(client, number >> 2 | 1 << 62)
     }
 
     /// The owner with this text, of another client or an earlier run of this one.
@@ -79,4 +90,18 @@ fn every_number_has_room() {
         assert_eq!(owner.as_str(), format!("{client}:{number}"));
         assert_eq!(owner.client(), client.to_string());
     }
+}
+
+#[test]
+fn a_sealed_owner_has_a_number_that_no_client_counts_up_to() {
+    let (client, other) = (Uuid::nil(), Uuid::max());
+    let owner = WireOwner::sealed(&client, "a secret");
+    let number: i64 = owner.number().parse().unwrap_or_default();
+    assert!(number >= 1 << 62, "{number}");
+    assert_eq!(owner.client(), client.to_string());
+    assert_eq!(
+        WireOwner::sealed(&other, "a secret").number(),
+        owner.number()
+    );
+    assert_ne!(WireOwner::sealed(&client, "another"), owner);
 }

@@ -410,8 +410,11 @@ impl Job {
             return Ok(options);
         }
         // P3: asked for in the acquire, so that it holds also when this process is killed.
+        let lease = options.lease_or(Lease::default());
         match Lease::new(self.least.max(Lease::MIN.length())) {
-            Ok(least) => Ok(options.first_lease(least)),
+            Ok(least) if least > lease => Ok(options.first_lease(least)),
+            // The lease is at least as long.
+            Ok(_) => Ok(options),
             Err(_) => {
                 let given = humantime::format_duration(self.least);
                 invalid(format!("at_least {given}: at most 30days"))

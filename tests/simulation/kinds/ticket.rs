@@ -44,11 +44,11 @@ pub(crate) async fn detach(guard: Guard, lease: Lease, scribe: Scribe<'_>) {
     let call = Pending::begin(ledger, (scribe.process, scribe.task), Call::Detach(number));
     let detached = guard.detach_for(lease).await;
     scribe.check_bound("detach", began, OPERATION);
-    let until = began + lease.length();
     let ticket = match detached {
         Ok(ticket) => ticket,
         Err(error) => {
             call.end(Saw::Unknown);
+            let until = began + lease.length();
             scribe.record_with(Kind::Ambiguous, None, Some(until + Duration::from_secs(2)));
             match error {
                 RenewError::Rejected { .. } => scribe.complain(&format!("P8: {error}")),
@@ -62,6 +62,8 @@ pub(crate) async fn detach(guard: Guard, lease: Lease, scribe: Scribe<'_>) {
     call.end(Saw::Done);
     let line = of(number, scribe);
     line.record(Kind::Invoke);
+    // Shorter than was asked for, where `max_hold` ends it sooner.
+    let until = began + ticket.lease().length();
     let sure = until.saturating_sub(MARGIN);
     line.record_with(Kind::Granted, None, Some(sure));
     ledger.notes().post.push(Posted {

@@ -202,7 +202,8 @@ fn is_foreign(error: &QueryError) -> bool {
 
 async fn ask(args: &RunArgs, wait: Wait, target: &Target) -> Result<Option<Held>, AcquireError> {
     let mut options = AcquireOptions::new();
-    if let Some(least) = args.at_least {
+    // Otherwise the lease is at least as long.
+    if let Some(least) = args.at_least.filter(|least| *least > args.lease) {
         options = options.first_lease(least);
     }
     match wait {

@@ -68,7 +68,7 @@ fn what_is_no_ticket_is_refused_with_the_rule() {
     assert_eq!(refused.status.code(), Some(78));
     let said = text(&refused.stderr);
     assert!(
-        said.contains("not the ticket of a hold: it begins with stanchion1/"),
+        said.contains("not the ticket of a hold: it begins with stanchion2/"),
         "{said}"
     );
     assert_eq!(code(&server, &["hold", "deploy"]), Some(2), "how long?");

@@ -70,7 +70,11 @@ pub(super) struct Asking {
 impl Asking {
     pub(super) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, manner: Manner) -> Self {
         Self {
-            debt: Arc::new(Debt::new(core, sync, manner.terms.first_asked())),
+            debt: Arc::new(Debt::new(
+                core,
+                sync,
+                manner.terms.first_asked(core.clock.now()),
+            )),
             manner,
             reason: Reason::Turn,
             busy: None,
@@ -172,7 +176,7 @@ impl Asking {
             }
             // R1: a release of this owner is under way, so it must not ask again.
             Attempt::Stale => {
-                let lease = self.manner.terms.first_asked();
+                let lease = self.manner.terms.first_asked(core.clock.now());
                 self.debt = Arc::new(Debt::new(core, &self.debt.sync, lease));
             }
             Attempt::Granted(..)
@@ -258,7 +262,7 @@ async fn ask(
         },
         within: other.and_then(|it| it.within.as_ref()),
         from: other.and_then(|it| it.from.as_ref()),
-        ..limit.request(&debt.owner, manner.terms.first_asked())
+        ..limit.request(&debt.owner, manner.terms.first_asked(sent))
     };
     let call = sync.acquire(&request);
     let is_newcomer = request.waits && !request.queued && manner.other.is_none();

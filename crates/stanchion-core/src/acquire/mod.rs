@@ -200,15 +200,18 @@ pub(crate) async fn try_acquire(
     }
 }
 
-/// Takes over the detached hold of `from`; `None` when it has ended.
+/// Takes over the detached hold of `from`, which lasts until `until` at the longest; `None` when it has ended.
 pub(crate) async fn adopt(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
     from: WireOwner,
+    until: Moment,
     options: &AcquireOptions,
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
-    let terms = check(core, &**sync, options, lease)?;
+    let mut terms = check(core, &**sync, options, lease)?;
+    // P10: the longest hold began with the hold of the ticket.
+    terms.until = until;
     let deadline = core.clock.now() + core.config.operation_timeout;
     let other = Box::new(Other {
         from: Some(from),
@@ -269,12 +272,23 @@ fn check(
             rejection: Rejection::InvalidOption { rule: rule.into() },
         });
     }
-    let lease = options.lease.unwrap_or(lease);
+    let lease = options.lease_or(lease);
+    let first_lease = options.first_lease.unwrap_or(lease);
+    if first_lease < lease {
+        let rule = format!(
+            "first_lease {first_lease} is shorter than the lease, {lease}, which would hide it"
+        );
+        return Err(AcquireError::Rejected {
+            name: sync.name().clone(),
+            rejection: Rejection::InvalidOption { rule },
+        });
+    }
     Ok(HoldTerms {
         lease,
-        first_lease: options.first_lease.map_or(lease, |first| first.max(lease)),
+        first_lease,
         renewal: options.renewal,
         max_hold: options.max_hold,
+        until: Moment::FAR,
         rest_ms: u32::try_from(whole_millis(options.rest_after_crash)).unwrap_or(u32::MAX),
         actor,
         on_deadlock: options.on_deadlock,

@@ -56,7 +56,11 @@ impl<'a> Passing<'a> {
             from,
             terms,
             entry,
-            to: Arc::new(Debt::new(&from.core, to, terms.first_asked())),
+            to: Arc::new(Debt::new(
+                &from.core,
+                to,
+                terms.first_asked(from.core.clock.now()),
+            )),
             once: matches!(to.sharing(), Sharing::Permits(_)),
             approach: Approach::default(),
         }
@@ -69,7 +73,7 @@ impl<'a> Passing<'a> {
             let sent = core.clock.now();
             // Each try has the same two owners, by which the script recognises an earlier run (R7).
             let limit = core.limit(self.from.sync.name(), sent);
-            let mut request = limit.request(&self.to.owner, self.terms.first_asked());
+            let mut request = limit.request(&self.to.owner, self.terms.first_asked(sent));
             request.approach = self.approach;
             let Some(call) = call(&request) else {
                 return Passed::Rejected;
@@ -224,7 +228,8 @@ pub(crate) async fn downgrade(
     *count = 0;
     end(&state)?;
     let sent = state.core.clock.now();
-    let passing = Passing::new(&state, &to, state.terms, &state.entry);
+    // P10: `max_hold` does not begin again.
+    let passing = Passing::new(&state, &to, state.terms_left(), &state.entry);
     let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
     if matches!(passed, Passed::Released) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
-use crate::description::{Kind, Sharing, Synchronizer};
+use crate::description::{Sharing, Synchronizer};
 use crate::error::{LeaseLost, LostReason, ReleaseError, RenewError};
 use crate::hold::ended::{Ended, Watch, lost};
 use crate::hold::renew::{bounded, reenter, renew, unanswered_in};
@@ -124,22 +124,12 @@ impl Hold {
         drop(self.state().public_owner.set(owner.clone()));
     }
 
-    /// The kind of what is held.
-    pub(crate) fn kind(&self) -> Kind {
-        self.state().sync.kind()
-    }
-
-    /// The lease that a renewal gives it.
-    pub(crate) fn lease(&self) -> Lease {
-        self.state().terms.lease
-    }
-
-    /// The rule that keeps it from being detached, if other guards count on it.
-    pub(super) fn shared_by(&self) -> Option<String> {
-        let guards = self.state().guards().filter(|guards| *guards > 1)?;
-        Some(format!(
-            "held {guards} times by its owner: only a hold that was not re-entered can be detached"
-        ))
+    /// Gives its count to the caller, which must end it.
+    pub(super) fn into_state(mut self) -> Arc<HoldState> {
+        // OK: taken only by methods that consume the hold.
+        let state = Arc::clone(self.state());
+        self.state = None;
+        state
     }
 
     /// The way in which holders of this kind share, and the number of permits that this one takes.
@@ -378,11 +368,8 @@ impl Hold {
 
     /// Ends it as used up: nothing is released, and nobody is told. What it took can be given back later.
     #[must_use]
-    pub fn spend(mut self) -> Spent {
-        // OK: taken only by methods that consume the hold.
-        let state = Arc::clone(self.state());
-        self.state = None;
-        Spent::new(state)
+    pub fn spend(self) -> Spent {
+        Spent::new(self.into_state())
     }
 
     /// Releases and waits for the server's answer.

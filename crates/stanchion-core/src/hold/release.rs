@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::hand_off::hand_off;
 use super::sweep::{Leftover, is_divided, persist, served, tend_soon};
 use crate::description::{Sharing, Tenure, code_of};
-use crate::error::{LostReason, ReleaseError};
+use crate::error::{LeaseLost, LostReason, ReleaseError};
 use crate::hold::state::HoldState;
 use crate::waiting::{End, Piggyback};
 use stanchion_transport::{Call, Failure, Moment, Path, Reply};
@@ -28,9 +28,8 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
         *count = 0;
         return last(&state, path).await;
     }
-    let call = state
-        .sync
-        .release(&state.owner, *count, state.terms.asked());
+    let lease = state.asked(state.terms.lease, state.core.clock.now());
+    let call = state.sync.release(&state.owner, *count, lease);
     // The server is told counts, not differences, so the owner's next operation corrects a failure of this one.
     *count -= 1;
     let lost = |now| {
@@ -80,7 +79,7 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
 }
 
 /// Ends the hold locally. One that was lost before is cleaned up on the server, and the loss returned.
-pub(super) fn end(state: &Arc<HoldState>) -> Result<(), ReleaseError> {
+pub(super) fn end(state: &Arc<HoldState>) -> Result<(), LeaseLost> {
     let ended = state.end();
     state.unschedule();
     let Err(reason) = ended else { return Ok(()) };
@@ -89,7 +88,7 @@ pub(super) fn end(state: &Arc<HoldState>) -> Result<(), ReleaseError> {
         // Expired by the client's clock, perhaps not yet by the server's: remove it early, for those who wait.
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
-    Err(state.lease_lost(reason).into())
+    Err(state.lease_lost(reason))
 }
 
 /// Sweeps after the last moment at which an unanswered request of this owner may run (P3, rule R2): only a release that is sent
@@ -114,7 +113,8 @@ pub(super) async fn publicly(
     before: Freed,
 ) -> Result<(), ReleaseError> {
     let core = &state.core;
-    let Some(call) = state.sync.release(&state.owner, 1, state.terms.asked()) else {
+    let lease = state.asked(state.terms.lease, core.clock.now());
+    let Some(call) = state.sync.release(&state.owner, 1, lease) else {
         return Ok(());
     };
     core.tell(|sink| sink.released(state.sync.kind().name()));

@@ -62,7 +62,10 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
         }
         // P5: before the request. A slow answer must not lengthen what the holder counts on.
         let sent = state.core.clock.now();
-        let asked = lease.map_or_else(|| state.lease_to_ask(), |it| state.terms.asked_for(it));
+        let asked = match lease {
+            None => state.lease_to_ask(sent),
+            Some(lease) => state.asked(lease, sent),
+        };
         state.asks_for(asked);
         match watchdog::renew(&state.core, &state, asked).await {
             Ok(Some(true)) => {
@@ -139,7 +142,7 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
         let sent = core.clock.now();
         // Each try has a `not_after` of its own, and all of them set the same count (R4).
         let limit = core.limit(state.sync.name(), sent);
-        let request = limit.request(&state.owner, state.terms.asked());
+        let request = limit.request(&state.owner, state.asked(state.terms.lease, sent));
         let Some(call) = state.sync.reenter(&request, *count) else {
             return Err(RenewError::Rejected {
                 name: state.sync.name().clone(),

@@ -57,7 +57,7 @@ pub(crate) struct HoldState {
     due: Moment,
     /// The moment at which the next waiter of this process asks, if the grant says so.
     next: Option<Moment>,
-    /// The end that `max_hold` sets.
+    /// The end that `max_hold` sets, and what the hold continues.
     ends: Moment,
     /// The end that the holder may count on, in nanoseconds (P5). Raised by renewals (`fetch_max`), only from the send time of a
     /// successful request; never lowered, so an answer that arrives late cannot shorten it.
@@ -148,7 +148,7 @@ impl HoldState {
             due,
             next,
         } = grant;
-        let ends = terms.max_hold.map_or(Moment::FAR, |max| sent + max);
+        let ends = terms.ends(sent);
         let leased = sync.tenure() == Tenure::Leased;
         // A grant too short to count on has expired at once.
         let lease = first.map_or(Some(terms.first_lease), |first| Lease::new(first).ok());
@@ -171,7 +171,7 @@ impl HoldState {
             next,
             ends,
             valid_until: AtomicU64::new(valid_until.nanos()),
-            longest_lease: AtomicU64::new(terms.first_asked().millis()),
+            longest_lease: AtomicU64::new(terms.first_asked(sent).millis()),
             provisional: AtomicBool::new(leased && first.is_some()),
             unclaimed: AtomicU32::new(0),
             reentries: Mutex::default(),
@@ -337,12 +337,24 @@ impl HoldState {
         unclaimed == 0 || self.guards().is_none_or(|guards| unclaimed < guards)
     }
 
-    /// The lease that a renewal asks for.
-    pub(crate) fn lease_to_ask(&self) -> Lease {
-        if self.provisional.load(Ordering::Acquire) {
-            self.terms.first_asked()
-        } else {
-            self.terms.asked()
+    /// The lease that a renewal at `now` asks for.
+    pub(crate) fn lease_to_ask(&self, now: Moment) -> Lease {
+        if self.provisional.load(Ordering::Acquire) && self.terms.has_first_lease() {
+            return self.terms.first_asked(now);
+        }
+        self.asked(self.terms.lease, now)
+    }
+
+    /// The lease to ask the server for at `now`, so that the holder may count on `lease`: no longer than the hold may last (P10).
+    pub(super) fn asked(&self, lease: Lease, now: Moment) -> Lease {
+        self.terms.asked_for(lease.within(now, self.ends))
+    }
+
+    /// The terms of a hold that continues this one.
+    pub(super) fn terms_left(&self) -> HoldTerms {
+        HoldTerms {
+            until: self.ends,
+            ..self.terms
         }
     }
 
@@ -525,6 +537,11 @@ impl HoldState {
         self.count.try_lock().ok().map(|count| *count)
     }
 
+    /// The end that `max_hold` sets; `None` where there is none.
+    pub(super) fn latest_end(&self) -> Option<Moment> {
+        Some(self.ends).filter(|end| *end != Moment::FAR)
+    }
+
     /// The moment at which it ends though nobody releases it: nobody renews it, or not for longer.
     pub(crate) fn ends(&self) -> Option<Moment> {
         match self.terms.renewal {
@@ -541,7 +558,15 @@ impl HoldState {
 
     /// An upper bound on the time for which the server may still know this hold, even if no more messages arrive.
     pub(crate) fn free_by(&self) -> FreeBy {
-        self.core.free_by(self.sync.tenure(), self.longest_lease())
+        let by_lease = self.core.free_by(self.sync.tenure(), self.longest_lease());
+        if self.ends == Moment::FAR || self.terms.has_first_lease() {
+            return by_lease;
+        }
+        // No request asked for more than was left of `max_hold`, and the last may run late (P10).
+        let whole = Lease::MAX.within(self.began, self.ends);
+        let last = self.began + self.terms.asked_for(whole).length();
+        let last = last.max(self.ends) + self.core.config.silence_limit();
+        by_lease.min(last.since(self.core.clock.now()).into())
     }
 
     /// Waits for this owner's turn: one operation at a time.

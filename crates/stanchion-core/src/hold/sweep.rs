@@ -61,10 +61,20 @@ struct Owed {
 impl Debt {
     /// Makes the debt of an owner that was never used. `lease`: the longest that its requests ask for.
     pub(crate) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
+        Self::of(core.next_wire_owner(), core, sync, lease)
+    }
+
+    /// As [`Debt::new`], of `owner`.
+    pub(crate) fn of(
+        owner: WireOwner,
+        core: &Arc<Core>,
+        sync: &Arc<dyn Synchronizer>,
+        lease: Lease,
+    ) -> Self {
         Self {
             core: Arc::clone(core),
             sync: Arc::clone(sync),
-            owner: core.next_wire_owner(),
+            owner,
             lease,
             owed: Mutex::default(),
         }

@@ -2,17 +2,31 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 use stanchion_transport::Printable;
 
+use tracing::Instrument as _;
+use uuid::Uuid;
+
 use super::handle::Hold;
-use crate::error::{AcquireError, Rejection, RenewError};
+use super::release::{end, sweep_unanswered};
+use super::renew::{bounded, unanswered_in};
+use super::state::HoldState;
+use super::sweep::{Debt, Leftover};
+use crate::description::Verdict;
+use crate::error::{AcquireError, LostReason, Rejection, RenewError};
+use crate::field::detach_field;
 use crate::lease::Lease;
 use crate::name::Name;
+use crate::observe::{span, spans};
+use crate::shared::Core;
 use crate::token::FencingToken;
+use crate::waiting::End;
 use crate::wire_owner::WireOwner;
+use stanchion_transport::{Failure, Moment, Path, Persistent};
 
 /// Bytes of a name that are escaped in a ticket: it is one word, in any shell's quotes, and in a URL's path.
 const ESCAPED: &AsciiSet = &CONTROLS
@@ -25,19 +39,30 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'$');
 
 /// The first word of a ticket, with the version of its form.
-const FORM: &str = "stanchion1";
+const FORM: &str = "stanchion2";
 
-/// A hold that was detached from its guard, as a line of text. It lasts until its lease ends, unless somebody adopts it.
+/// The digits of a ticket's secret.
+const SECRET: usize = 32;
+
+/// A hold that was detached from its guard, as a line of text. It lasts until its lease ends, unless a client adopts it.
 ///
-/// Whoever has it can take the hold over, once: keep it as you would keep the guard. It contains no secret that opens anything else.
-/// Serialized it is its text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The ticket contains a secret. The server stores a digest of it as the owner of the hold, so a ticket cannot be made from what the
+/// server shows. Any client that has the ticket can take the hold over, once: keep it as you would keep the guard. The secret opens
+/// nothing else. `Debug` does not show it.
+/// Serialized, a ticket is its text.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct HoldTicket {
     kind: String,
-    owner: String,
+    /// The client that detached the hold.
+    client: Uuid,
+    secret: String,
+    /// Made from the two before.
+    owner: WireOwner,
     token: Option<FencingToken>,
     lease: Lease,
+    /// The end that `max_hold` sets, server time in µs; 0 without one.
+    until: u64,
     name: Vec<u8>,
 }
 
@@ -93,7 +118,7 @@ impl HoldTicket {
     /// The owner that the server stores as the holder until it is adopted.
     #[must_use]
     pub fn owner(&self) -> &str {
-        &self.owner
+        self.owner.as_str()
     }
 
     /// The fencing token of the hold until it is adopted; the one that adopts it gets a larger one.
@@ -102,7 +127,7 @@ impl HoldTicket {
         self.token
     }
 
-    /// The lease of the hold. It ran from the detaching.
+    /// The lease of the hold, which began when it was detached.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.lease
@@ -118,7 +143,15 @@ impl HoldTicket {
                 ours: format!("{kind} {name}"),
             });
         }
-        Ok(WireOwner::stored(&self.owner))
+        Ok(self.owner.clone())
+    }
+
+    /// The end that the `max_hold` of the detached hold sets (P10).
+    pub(crate) fn until(&self, core: &Core, name: &Name) -> Moment {
+        match self.until {
+            0 => Moment::FAR,
+            until => core.moment_of(name, until),
+        }
     }
 }
 
@@ -132,12 +165,26 @@ impl fmt::Display for HoldTicket {
         let token = self.token.map_or(0, FencingToken::get);
         write!(
             f,
-            "{FORM}/{}/{}/{token}/{}/{}",
+            "{FORM}/{}/{}:{}/{token}/{}/{}/{}",
             self.kind,
-            self.owner,
+            self.client,
+            self.secret,
             self.lease.millis(),
+            self.until,
             percent_encode(&self.name, ESCAPED)
         )
+    }
+}
+
+impl fmt::Debug for HoldTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldTicket")
+            .field("kind", &self.kind)
+            .field("name", &String::from_utf8_lossy(&self.name))
+            .field("owner", &self.owner)
+            .field("token", &self.token)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
     }
 }
 
@@ -150,39 +197,44 @@ impl FromStr for HoldTicket {
             rule,
         };
         let text = text.trim();
-        let mut parts = text.splitn(6, '/');
+        let mut parts = text.splitn(7, '/');
         let mut next = || {
             parts
                 .next()
-                .ok_or_else(|| fail("it has six parts, with slashes between them"))
+                .ok_or_else(|| fail("it has seven parts, with slashes between them"))
         };
         if next()? != FORM {
-            return Err(fail("it begins with stanchion1/"));
+            return Err(fail("it begins with stanchion2/"));
         }
         let (kind, owner) = (next()?, next()?);
         if kind.is_empty() || !kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
             return Err(fail("its kind is a word, as lock"));
         }
-        let is_owner = owner.split_once(':').is_some_and(|(client, number)| {
-            client.len() == 36 && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+        let owner = owner.split_once(':').and_then(|(client, secret)| {
+            let hex = secret.len() == SECRET && secret.bytes().all(|b| b.is_ascii_hexdigit());
+            Some((client.parse::<Uuid>().ok()?, Some(secret).filter(|_| hex)?))
         });
-        if !is_owner {
-            return Err(fail("its owner is <uuid>:<number>"));
-        }
+        let Some((client, secret)) = owner else {
+            return Err(fail("its owner is <uuid>:<32 hexadecimal digits>"));
+        };
         let number = |part: &str, rule| part.parse::<u64>().map_err(|_| fail(rule));
         let token = number(next()?, "its token is a number")?;
         let lease = number(next()?, "its lease is a number of milliseconds")?;
         let lease = Lease::new(std::time::Duration::from_millis(lease))
             .map_err(|_| fail("its lease is 10 ms to 30 days"))?;
+        let until = number(next()?, "its end is a number of microseconds")?;
         let name: Vec<u8> = percent_decode_str(next()?).collect();
         if name.is_empty() {
             return Err(fail("it has a name"));
         }
         Ok(Self {
             kind: kind.to_owned(),
-            owner: owner.to_owned(),
+            client,
+            secret: secret.to_owned(),
+            owner: WireOwner::sealed(&client, secret),
             token: FencingToken::new(token),
             lease,
+            until,
             name,
         })
     }
@@ -203,36 +255,133 @@ impl TryFrom<String> for HoldTicket {
 }
 
 impl Hold {
-    /// Ends this hold here without releasing it, renewed a last time for `lease` (by default for what it has), and returns its ticket.
+    /// Ends this hold here without releasing it, and returns the ticket by which a client takes it over within `lease` (by default the
+    /// usual one).
     ///
     /// # Errors
     /// [`RenewError`]; then the hold is being released, if this was its last guard.
     pub async fn detach(self, lease: Option<Lease>) -> Result<HoldTicket, RenewError> {
-        if let Some(rule) = self.shared_by() {
+        let state = self.into_state();
+        let core = Arc::clone(&state.core);
+        let timeout = core.config.operation_timeout;
+        let unavailable = RenewError::Unavailable {
+            name: state.sync.name().clone(),
+            outage: unanswered_in(timeout),
+        };
+        let span = span!("detach", state.sync);
+        let recorded = span.clone();
+        let work = async move {
+            let result = Detached::from(&state, lease).await;
+            spans::renewed(&recorded, &state, &result);
+            result
+        };
+        // `begun`: the guard is consumed, so this is done even if the future is never polled again.
+        let work = Persistent::begun(&core.runner, work.instrument(span));
+        match bounded(&core, timeout, work).await {
+            Some(detached) => Ok(detached?.into_ticket()),
+            None => Err(unavailable),
+        }
+    }
+}
+
+/// A hold that the server keeps for a ticket. Unless the ticket is taken, the drop releases it (P3): its caller may be gone.
+#[derive(Debug)]
+struct Detached {
+    debt: Debt,
+    ticket: HoldTicket,
+}
+
+impl Detached {
+    /// Moves a hold, whose last guard was consumed, to the owner of a new ticket.
+    ///
+    /// P1: the turn of its count is held from the check to the end, so its owner cannot re-enter meanwhile.
+    async fn from(state: &Arc<HoldState>, lease: Option<Lease>) -> Result<Self, RenewError> {
+        let mut count = state.turn().await;
+        if *count > 1 {
+            let rule = format!(
+                "held {} times by its owner: only a hold that was not re-entered can be detached",
+                *count
+            );
+            // The guard was consumed, so its count is given up, as after any other failure.
+            drop(count);
+            drop(Hold::another(state));
             return Err(RenewError::Rejected {
-                name: self.name().clone(),
+                name: state.sync.name().clone(),
                 rejection: Rejection::InvalidOption { rule },
             });
         }
-        let lease = match lease {
-            Some(lease) => {
-                self.renew_for(lease).await?;
-                lease
+        // P5: ended here before the server passes it on.
+        *count = 0;
+        end(state)?;
+        let core = &state.core;
+        let began = core.clock.now();
+        let passed = Self::pass(state, lease.unwrap_or(state.terms.lease)).await;
+        if passed.is_err() {
+            // The sweep begins before the next waiter asks: the hold may still be there.
+            Leftover::of(state).sweep(core, &state.sync);
+        } else {
+            // R2: an earlier acquire of this owner may still run, once the hold has ended.
+            sweep_unanswered(state, began);
+        }
+        // The server keeps the hold: the waiters ask now, and the refusal tells them when the lease ends.
+        state.entry.freed(core, state, End::Unknown);
+        passed
+    }
+
+    /// Sends the request until it is answered or the hold has expired.
+    async fn pass(state: &Arc<HoldState>, lease: Lease) -> Result<Self, RenewError> {
+        let (core, name) = (&state.core, state.sync.name());
+        let secret = core.secret();
+        let owner = WireOwner::sealed(&core.id, &secret);
+        let longest = state.terms.asked_for(lease);
+        let debt = Debt::of(owner.clone(), core, &state.sync, longest);
+        loop {
+            let sent = core.clock.now();
+            if sent >= state.valid_until() {
+                return Err(state.lease_lost(LostReason::Expired).into());
             }
-            None => {
-                self.renew().await?;
-                self.lease()
+            let limit = core.limit(name, sent);
+            // Each try has the same two owners, by which the script recognises an earlier run (R7).
+            let request = limit.request(&owner, state.asked(lease, sent));
+            let call = detach_field(name, &state.owner, &request);
+            match core.call(Path::Direct, &call).await {
+                Ok(reply) => match Verdict::read(&reply) {
+                    Some(Verdict::Granted(_)) => {
+                        // A leftover from here on, until the ticket is taken.
+                        debt.unanswered(core.clock.now());
+                        let end = state.latest_end();
+                        let ticket = HoldTicket {
+                            kind: word(state.sync.kind().name()),
+                            client: core.id,
+                            secret,
+                            owner,
+                            token: state.token(),
+                            lease: end.map_or(lease, |end| lease.within(sent, end)),
+                            until: end.map_or(0, |end| core.server_micros(core.slot_of(name), end)),
+                            name: name.as_bytes().to_vec(),
+                        };
+                        return Ok(Self { debt, ticket });
+                    }
+                    Some(Verdict::Late) => core.synchronise(Path::Direct, name).await,
+                    _ => return Err(state.lease_lost(LostReason::Gone).into()),
+                },
+                Err(Failure::Rejected(rejection)) => {
+                    return Err(RenewError::Rejected {
+                        name: name.clone(),
+                        rejection: rejection.into(),
+                    });
+                }
+                Err(Failure::Unanswered(_)) => debt.unanswered(limit.ends_by),
+                Err(Failure::NotNow(_)) => {}
             }
-        };
-        let ticket = HoldTicket {
-            kind: word(self.kind().name()),
-            owner: self.wire_owner().as_str().to_owned(),
-            token: self.fencing_token(),
-            lease,
-            name: self.name().as_bytes().to_vec(),
-        };
-        self.leave();
-        Ok(ticket)
+            core.recover(state.valid_until()).await;
+        }
+    }
+
+    /// Takes the ticket: from here on only the lease ends the hold, or the client that adopts it.
+    fn into_ticket(self) -> HoldTicket {
+        self.debt.settle();
+        self.ticket
     }
 }
 
@@ -243,9 +392,12 @@ mod tests {
     fn ticket(name: &[u8]) -> HoldTicket {
         HoldTicket {
             kind: "fair_lock".into(),
-            owner: format!("{}:42", uuid::Uuid::nil()),
+            client: Uuid::nil(),
+            secret: "0123456789abcdef0123456789abcdef".into(),
+            owner: WireOwner::sealed(&Uuid::nil(), "0123456789abcdef0123456789abcdef"),
             token: FencingToken::new(7),
             lease: Lease::default(),
+            until: 1_800_000_000_000_000,
             name: name.to_vec(),
         }
     }
@@ -268,16 +420,29 @@ mod tests {
     }
 
     #[test]
+    fn debug_does_not_show_the_secret() {
+        let ticket = ticket(b"orders");
+        let text = format!("{ticket:?}");
+        assert!(
+            text.contains("orders") && text.contains(ticket.owner()),
+            "{text}"
+        );
+        assert!(!text.contains(&ticket.secret), "{text}");
+    }
+
+    #[test]
     fn a_text_that_is_no_ticket_is_refused_with_the_rule() {
         let good = ticket(b"x").to_string();
         for (text, rule) in [
             ("", "begins with"),
-            ("stanchion2/lock", "begins with"),
-            ("stanchion1/lock", "six parts"),
+            ("stanchion1/lock", "begins with"),
+            ("stanchion2/lock", "seven parts"),
             (&good.replace("fair_lock", "Lock!"), "its kind"),
-            (&good.replace(":42", ":x"), "its owner"),
+            (&good.replace(":01234", ":42"), "its owner"),
+            (&good.replace(":01234", ":0123x"), "its owner"),
             (&good.replace("/7/", "/-7/"), "its token"),
             (&good.replace("/30000/", "/1/"), "its lease"),
+            (&good.replace("/18000", "/x"), "its end"),
             (good.strip_suffix('x').unwrap(), "a name"),
         ] {
             let error = text.parse::<HoldTicket>().unwrap_err();

@@ -158,7 +158,8 @@ impl Handle {
         result
     }
 
-    /// Takes over the hold of `ticket`; of `options` the lease, its renewal and `max_hold` count. `lease` applies if they have none.
+    /// Takes over the hold of `ticket`; of `options` the lease, its renewal and `max_hold` count. `lease` applies if they have none. The
+    /// `max_hold` of the ticket still counts.
     ///
     /// # Errors
     /// [`AdoptError`].
@@ -171,11 +172,12 @@ impl Handle {
     ) -> Result<Hold, AdoptError> {
         let from = ticket.is_for(sync.kind().name(), sync.name())?;
         self.open(&**sync)?;
+        let until = ticket.until(self.core(), sync.name());
         let started;
         let mut work = pin!({
             let span = span!("adopt", sync);
             started = self.started(&span);
-            acquire::adopt(self.core(), sync, from, options, lease).instrument(span)
+            acquire::adopt(self.core(), sync, from, until, options, lease).instrument(span)
         });
         let result = work.as_mut().await;
         let of = |hold: &Option<Hold>| hold.as_ref().map(Hold::fencing_token);

@@ -178,7 +178,7 @@ impl LockEntries {
             places.extend(queue.waiters.values().filter(asked).map(|waiter| {
                 let leftover = Leftover {
                     owner: waiter.owner.clone(),
-                    lease: waiter.terms.asked(),
+                    lease: waiter.terms.asked_for(waiter.terms.lease),
                     // A request under way has a debt of its own, which is swept after it.
                     unanswered_until: Moment::ZERO,
                     queued: true,

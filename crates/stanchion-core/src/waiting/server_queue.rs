@@ -27,7 +27,7 @@ impl LockEntry {
         let (sync, owner, lease) = (
             Arc::clone(&first.sync),
             first.owner.clone(),
-            first.terms.asked(),
+            first.terms.asked(now),
         );
         let Some(server_queue) = sync.server_queue() else {
             return;
