@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use stanchion::{Client, ClientConfig, ConfigError, ConnectError, ServerRejection};
+use stanchion::{
+    AcquireError, AcquireOptions, Client, ClientConfig, ConfigError, ConnectError, Semaphore,
+    ServerRejection,
+};
 use stanchion_testkit::{Certificate, Proxy, RedisServer, machine_clock};
 
 use crate::support::*;
@@ -234,4 +237,51 @@ async fn a_reply_without_an_end_is_not_read_on() {
     // What a client has not read is in the buffers of the two sockets.
     let sent = sent.load(Ordering::Relaxed);
     assert!(sent < 32 * 1024 * 1024, "{sent} bytes");
+}
+
+#[tokio::test]
+async fn a_client_that_connects_later_serves_when_its_server_starts() {
+    let Some(mut server) = server() else { return };
+    server.kill();
+    let config = config(server.url()).operation_timeout(LONG);
+    let client = Client::connect_lazy_with(config).await.unwrap();
+    assert!(!client.is_connected());
+    assert_eq!(client.server().version, "unknown");
+    let orders = lock(&client, "orders", LONG);
+    let timeout = AcquireOptions::new().timeout(ms(100));
+    let error = orders.try_acquire_with(timeout).await.unwrap_err();
+    assert!(
+        matches!(error, AcquireError::Unavailable { .. }),
+        "P8: {error}"
+    );
+    // Calls of all kinds that begin before the server does: one that is sent again, one that has an end on the server, a wait.
+    let permits = Semaphore::new(&client, "permits").unwrap();
+    let asking = tokio::spawn(async move { (permits.available().await, permits.init(3).await) });
+    let waiter = waiting(&orders);
+    server.restart();
+    granted(waiter, LONG).await.release().await.unwrap();
+    let (available, made) = soon(LONG, asking).await.unwrap();
+    assert_eq!((available.unwrap(), made.unwrap()), (0, true));
+    assert!(client.is_connected());
+    assert_ne!(client.server().version, "unknown");
+}
+
+#[tokio::test]
+async fn a_client_that_connects_later_is_checked_before_its_first_call() {
+    let Some(server) = start(RedisServer::builder().cluster_enabled()) else {
+        return;
+    };
+    let client = Client::connect_lazy_with(config(server.url()))
+        .await
+        .unwrap();
+    let timeout = AcquireOptions::new().timeout(ms(500));
+    let error = lock(&client, "orders", LONG)
+        .try_acquire_with(timeout)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("redis+cluster://"), "{error}");
+    assert!(!server.commands_processed().contains_key("evalsha"));
+    // What is wrong without a server is found at once.
+    let error = Client::connect_lazy("redis://h:port").await.unwrap_err();
+    assert!(matches!(error, ConnectError::Config(_)), "{error}");
 }

@@ -285,3 +285,47 @@ async fn a_storm_of_restarts_never_makes_two_winners() {
     assert!(done > 8, "{done}");
     nodes.nothing_left().await;
 }
+
+#[tokio::test]
+async fn a_process_starts_while_a_minority_of_the_servers_is_down() {
+    let Some(mut nodes) = Nodes::start(3, RedisServer::builder) else {
+        return;
+    };
+    nodes.servers[2].kill();
+    let mut clients = Vec::new();
+    for server in &nodes.servers {
+        let client = Client::connect_lazy_with(config(server.url()));
+        clients.push(client.await.unwrap());
+    }
+    let lock = RedLock::new(&clients, "orders").unwrap();
+    let guard = soon(LONG, lock.acquire()).await.unwrap();
+    assert_eq!(guard.nodes_held(), 2);
+    guard.release().await.unwrap();
+    // It counts from the moment at which it is reached.
+    nodes.servers[2].restart();
+    let guard = soon(LONG, nodes.everywhere(&lock)).await;
+    guard.release().await.unwrap();
+    nodes.nothing_left().await;
+}
+
+#[tokio::test]
+async fn one_server_twice_is_refused_once_it_is_known() {
+    let Some(nodes) = Nodes::start(2, RedisServer::builder) else {
+        return;
+    };
+    let mut clients = Vec::new();
+    for server in [0, 1, 1] {
+        let client = Client::connect_lazy(nodes.servers[server].url());
+        clients.push(client.await.unwrap());
+    }
+    let lock = RedLock::new(&clients, "orders").unwrap();
+    eventually("connected", || clients.iter().all(Client::is_connected)).await;
+    let error = lock.acquire().await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("nodes 1 and 2 are the same server"),
+        "{error}"
+    );
+    nodes.nothing_left().await;
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use stanchion::{
-    AcquireError, ConnectError, CountDownLatch, FairLock, Lease, LeasedSemaphore, Lockable,
+    AcquireError, Client, ConnectError, CountDownLatch, FairLock, Lease, LeasedSemaphore, Lockable,
     LostReason, MultiLock, Outage, Rejection, RwLock, Semaphore,
 };
 use stanchion_testkit::{Cluster, RedisServer, eventually};
@@ -468,4 +468,18 @@ async fn a_holder_that_renews_is_told_that_it_was_forced_away() {
         let reason = soon(ms(1000), guard.lost()).await;
         assert_eq!(reason, LostReason::Gone, "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_a_cluster_connects_later() {
+    let Some(cluster) = Cluster::or_skip("a_client_of_a_cluster_connects_later") else {
+        return;
+    };
+    let client = Client::connect_lazy(cluster.url()).await.unwrap();
+    for name in ["orders", "a", "b", "c"] {
+        let guard = lock(&client, name, LONG).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    assert_ne!(client.server().version, "unknown");
+    at_rest(&cluster).await;
 }

@@ -1,6 +1,6 @@
 //! Sentinel: the master is found, followed, and left in time.
 
-use stanchion::{ConnectError, Secret, ServerRejection};
+use stanchion::{Client, ConnectError, Secret, ServerRejection};
 use stanchion_testkit::{RedisServer, SentinelSet, eventually};
 
 use crate::support::*;
@@ -174,4 +174,15 @@ async fn sentinels_that_cannot_help_are_told_by_type_and_in_time() {
         .release()
         .await
         .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_a_sentinel_set_connects_later() {
+    let Some(set) = SentinelSet::or_skip("a_client_of_a_sentinel_set_connects_later") else {
+        return;
+    };
+    let client = Client::connect_lazy(set.url()).await.unwrap();
+    let guard = lock(&client, "orders", LONG).acquire().await.unwrap();
+    assert!(exists(set.server(0), "orders"));
+    guard.release().await.unwrap();
 }

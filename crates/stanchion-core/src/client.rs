@@ -56,13 +56,56 @@ impl Client {
     /// # Errors
     /// [`ConnectError`]: a bad configuration before anything is sent, an unreachable or refusing server within
     /// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout).
-    pub async fn connect_with(mut config: ClientConfig) -> Result<Self, ConnectError> {
+    pub async fn connect_with(config: ClientConfig) -> Result<Self, ConnectError> {
+        Self::start(config, false).await
+    }
+
+    /// As [`Client::connect_lazy_with`], with the defaults for a URL.
+    ///
+    /// ```
+    /// # use stanchion_core::Client;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = Client::connect_lazy("redis://127.0.0.1:1").await?; // no server there
+    /// assert!(!client.is_connected());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConnectError::Config`], before anything is sent.
+    pub async fn connect_lazy(url: impl Into<ServerUrl>) -> Result<Self, ConnectError> {
+        Self::connect_lazy_with(ClientConfig::new(url)).await
+    }
+
+    /// Returns a client that connects in the background, and does not wait for the server: for a program that may start before its
+    /// server does, and for a RedLock that starts while a minority of its servers is down.
+    ///
+    /// Until the server is reached the client is in an outage, as after a lost connection: calls fail as unavailable within their
+    /// deadlines, and waits last through it. Each new connection is tried again without end, and what [`Client::connect_with`] checks is
+    /// checked before the first call; a server that fails the check stays unavailable, with the reason in the error.
+    ///
+    /// # Limits
+    /// Names follow the placement of the URL: for a cluster it must be `redis+cluster://`. Before the server was reached
+    /// [`Client::server`] knows nothing. An [owner](Client::owner) used with this client and with another of the same server is two
+    /// owners to them.
+    ///
+    /// # Errors
+    /// [`ConnectError::Config`], before anything is sent. A missing server or a wrong password is none.
+    pub async fn connect_lazy_with(config: ClientConfig) -> Result<Self, ConnectError> {
+        Self::start(config, true).await
+    }
+
+    async fn start(mut config: ClientConfig, later: bool) -> Result<Self, ConnectError> {
         let sink = sink(config.observed_by());
         if let Some(sink) = &sink {
             // The links tell the same one.
             config = config.observer(Arc::clone(sink));
         }
-        let destination = Destination::of(&config).await?;
+        let mut destination = Destination::of(&config).await?;
+        if later {
+            destination = destination.later();
+        }
         let clock = config
             .seams()
             .clock
@@ -91,14 +134,14 @@ impl Client {
         );
         // P9: one bound on everything, not one for each step.
         let began = std::time::Instant::now();
-        let (servers, server) = timeout(config.connect_timeout, pin!(connecting))
+        let (servers, facts) = timeout(config.connect_timeout, pin!(connecting))
             .await
             .unwrap_or_else(|| Err(destination.silent(config.connect_timeout, began.elapsed())))?;
-        let servers = Arc::new(servers);
+        let (servers, placement) = (Arc::new(servers), facts.get().placement);
         if config.wake == Wake::Messages {
             runner.serve(Arc::clone(&subscriptions).serve(
                 Arc::clone(&servers),
-                Messages::of(server.placement),
+                Messages::of(placement),
                 closed.clone(),
             ));
         }
@@ -109,12 +152,13 @@ impl Client {
         let presence = Announcer::new(&config, clock.now());
         let core = Arc::new(Core {
             id,
-            realm: servers.realm(&server, destination.database(), &id),
+            realm: servers.realm(facts.get(), destination.database(), &id),
             next_owner: AtomicU64::new(1),
             config,
             clock,
             servers,
-            server,
+            facts,
+            placement,
             subscriptions,
             entries: LockEntries::default(),
             lookouts,
@@ -178,10 +222,11 @@ impl Client {
         Owner::new(self.core.next_wire_owner())
     }
 
-    /// The server's properties, as found when connecting.
+    /// The server's properties, as found when connecting. Of a client that [connects later](Client::connect_lazy_with) they are unknown
+    /// until then.
     #[must_use]
     pub fn server(&self) -> &ServerInfo {
-        &self.core.server
+        self.core.facts.get()
     }
 
     /// Returns whether a request would find a connection now.
@@ -201,11 +246,7 @@ impl Client {
     /// # Errors
     /// [`InvalidName`]; nothing is sent.
     pub fn name(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
-        Name::new(
-            &self.core.config.key_prefix,
-            name,
-            self.core.server.placement,
-        )
+        Name::new(&self.core.config.key_prefix, name, self.core.placement)
     }
 
     /// The shared state, for [`Handle`](crate::primitive::Handle).

@@ -97,7 +97,7 @@ impl Core {
     /// Returns the beginning of the channel on which each client is told of its holds of `name`. In a cluster it is in the slot of
     /// the name: a script may publish there alone.
     pub(crate) fn notice(&self, name: &Name) -> Vec<u8> {
-        let mut channel = match self.server.placement {
+        let mut channel = match self.placement {
             Placement::Slots => name.slot_key("stanchion_notice"),
             _ => b"stanchion_notice".to_vec(),
         };
@@ -116,7 +116,7 @@ impl Core {
         let name = hold.sync.name();
         if let Some(channel) = hold.sync.notices() {
             self.subscriptions.hear(&channel, until);
-        } else if self.server.placement == Placement::Slots {
+        } else if self.placement == Placement::Slots {
             self.subscriptions.hear(&self.own_channel(name), until);
         } else if self.subscriptions.may_hear_for_ever() {
             // One channel for all names, so it is kept.
@@ -128,7 +128,7 @@ impl Core {
     /// Begins to listen when a hold has lasted for a while. Called by the timetable's task, at least once a second while anything
     /// is held. Not in a cluster, where it would look at all holds each time: there the first renewal begins it.
     pub(crate) fn listen_if_held(&self) {
-        if self.server.placement == Placement::Slots || !self.subscriptions.may_hear_for_ever() {
+        if self.placement == Placement::Slots || !self.subscriptions.may_hear_for_ever() {
             return;
         }
         let now = self.clock.now();
@@ -179,7 +179,7 @@ impl Core {
             let rejection = Rejection::InvalidOption { rule };
             return Err(QueryError::Rejected { rejection });
         }
-        let publish = stanchion_transport::Messages::of(self.server.placement).publish_command();
+        let publish = stanchion_transport::Messages::of(self.placement).publish_command();
         Ok(ASK.call(
             [name.as_bytes()],
             [

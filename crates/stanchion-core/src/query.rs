@@ -5,7 +5,7 @@ use std::pin::pin;
 use crate::error::QueryError;
 use crate::hold::renew::unanswered_in;
 use crate::shared::Core;
-use stanchion_transport::{Call, Failure, Path, Reply, timeout};
+use stanchion_transport::{Call, Failure, Moment, Path, Reply, timeout};
 
 /// The rule for sending a request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +24,22 @@ pub(crate) async fn query(
     call: &Call,
     resend: Resend,
 ) -> Result<Reply, QueryError> {
+    let until = core.clock.now() + core.config.operation_timeout;
+    query_until(core, path, call, resend, until).await
+}
+
+/// Runs a script until it is answered or `until` has passed.
+pub(crate) async fn query_until(
+    core: &Core,
+    path: Path,
+    call: &Call,
+    resend: Resend,
+    until: Moment,
+) -> Result<Reply, QueryError> {
     if core.closed.is_cancelled() {
         return Err(QueryError::Shutdown);
     }
-    let limit = core.config.operation_timeout;
-    let until = core.clock.now() + limit;
+    let limit = until.since(core.clock.now());
     let asking = pin!(async {
         loop {
             match core.call(path, call).await {
@@ -54,7 +65,7 @@ pub(crate) async fn query(
         biased;
         // First: an answer that is there counts.
         answer = timeout(limit, asking) => answer.unwrap_or_else(|| {
-            let outage = unanswered_in(limit);
+            let outage = unanswered_in(core.config.operation_timeout);
             Err(QueryError::Unavailable { outage })
         }),
         () = core.closed.cancelled() => Err(QueryError::Shutdown),

@@ -26,8 +26,8 @@ use crate::survey::{Announcer, Looks, OwnHolds};
 use crate::waiting::{LockEntries, Subscriptions};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{
-    Call, ClientConfig, Clock, Failure, Moment, Observer, Path, Placement, Realm, Reply, Runner,
-    ServerClock, ServerInfo, Servers, micros, slot_of,
+    Call, ClientConfig, Clock, Facts, Failure, Moment, Observer, Path, Placement, Realm, Reply,
+    Runner, ServerClock, Servers, micros, slot_of,
 };
 
 /// The end of the time in which a request may run. Fixed when it is sent, because the request carries it: a later reading of the
@@ -70,7 +70,9 @@ pub(crate) struct Core {
     pub(crate) config: ClientConfig,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) servers: Arc<Servers>,
-    pub(crate) server: ServerInfo,
+    pub(crate) facts: Arc<Facts>,
+    /// Of keys: known from the start, as names are made by it.
+    pub(crate) placement: Placement,
     /// These three have mutexes of their own, in the lock order of [`crate::waiting`].
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) entries: LockEntries,
@@ -112,7 +114,7 @@ impl Core {
 
     /// The slot of a key of the client's own.
     pub(crate) fn slot_of_key(&self, key: &[u8]) -> u16 {
-        if self.server.placement == Placement::Slots {
+        if self.placement == Placement::Slots {
             slot_of(key)
         } else {
             0
@@ -211,7 +213,7 @@ impl Core {
 
     pub(crate) fn slot_of(&self, name: &Name) -> u16 {
         // Elsewhere one number for all, so that renewals of all names share a batch.
-        if self.server.placement == Placement::Slots {
+        if self.placement == Placement::Slots {
             name.slot()
         } else {
             0

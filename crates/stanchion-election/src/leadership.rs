@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stanchion_core::primitive::{Handle, Hold, Reply, Resend, unexpected};
+use stanchion_core::primitive::{Handle, Hold, Reply, unexpected};
 use stanchion_core::{
     FencingToken, Outage, QueryError, Rejection, ReleaseError, ReleaseRequest, RenewError,
     WireOwner, define_guard,
@@ -42,9 +42,10 @@ impl Office {
             name: name(),
             rejection,
         })?;
-        let operation = self.handle.operation();
+        let operation = self.handle.operation().await;
+        let operation = operation.map_err(|error| self.failed(error))?;
         let call = self.campaign.proclaim(&self.owner, value, &operation);
-        match self.handle.query(&call, Resend::UntilAnswered).await {
+        match self.handle.operate(&operation, &call).await {
             Ok(Reply::Int(0)) => Ok(()),
             Ok(Reply::Int(-2)) => Err(RenewError::Lost(Handle::gone(self.campaign.keys.name()))),
             Ok(Reply::Int(-1)) => Err(RenewError::Unavailable {

@@ -352,7 +352,7 @@ impl Job {
             tick,
             least: self.least,
             remember: self.remember.max(self.least),
-            rests: self.handle.operation().id,
+            rests: self.handle.fresh_id(),
             begun: AtomicBool::new(false),
         });
         let sync = Arc::clone(&run) as Arc<dyn Synchronizer>;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Call, Handle, Reply, Resend, Synchronizer, natural, unexpected};
+use stanchion_core::primitive::{
+    Call, Handle, Operation, Reply, Resend, Synchronizer, natural, unexpected,
+};
 use stanchion_core::{
     AcquireError, Client, Events, IdleExpiry, InvalidName, Name, Outage, QueryError, Rejection,
 };
@@ -152,10 +154,9 @@ impl CountDownLatch {
     /// does, whose waiters then wait for the new count.
     pub async fn arm(&self, count: u64) -> Result<bool, QueryError> {
         checked("count", count)?;
-        let operation = self.handle.operation();
-        let answer = self
-            .operate(&self.description.arm(count, self.expiry, &operation))
-            .await?;
+        let operation = self.handle.operation().await?;
+        let call = self.description.arm(count, self.expiry, &operation);
+        let answer = self.operate(&operation, &call).await?;
         Ok(answer == 1)
     }
 
@@ -214,9 +215,9 @@ impl CountDownLatch {
     /// As [`CountDownLatch::count_down`].
     pub async fn count_down_by(&self, by: u64) -> Result<u64, QueryError> {
         checked("by", by)?;
-        let operation = self.handle.operation();
-        self.operate(&self.description.count_down(by, &operation))
-            .await
+        let operation = self.handle.operation().await?;
+        let call = self.description.count_down(by, &operation);
+        self.operate(&operation, &call).await
     }
 
     /// Returns the number of processes that wait, Redisson's included: those that listen for the end, and for 3 s more those that did.
@@ -268,7 +269,8 @@ impl CountDownLatch {
     /// # On the wire
     /// One script.
     pub async fn count(&self) -> Result<u64, QueryError> {
-        self.operate(&self.description.count()).await
+        let call = self.description.count();
+        answer(&self.handle.query(&call, Resend::UntilAnswered).await?)
     }
 
     /// Returns the events of the latch from now on: when it is armed, counted down, opened and deleted.
@@ -394,22 +396,28 @@ impl CountDownLatch {
     /// One script, resent after a lost reply; it takes effect once and gives the same answer (P6). Publishes `1`, as Redisson
     /// does.
     pub async fn delete(&self) -> Result<bool, QueryError> {
-        let operation = self.handle.operation();
-        let answer = self.operate(&self.description.delete(&operation)).await?;
+        let operation = self.handle.operation().await?;
+        let call = self.description.delete(&operation);
+        let answer = self.operate(&operation, &call).await?;
         Ok(answer == 1)
     }
 
     /// Sends `call` until it is answered. Its scripts take effect once and repeat their answer.
-    async fn operate(&self, call: &Call) -> Result<u64, QueryError> {
-        match self.handle.query(call, Resend::UntilAnswered).await? {
-            // An earlier attempt may have run.
-            Reply::Int(-1) => Err(QueryError::Unanswered {
-                outage: Outage::Unanswered {
-                    detail: "the request reached the server too late".into(),
-                },
-            }),
-            reply => natural(&reply).ok_or_else(|| unexpected(&reply)),
-        }
+    async fn operate(&self, operation: &Operation, call: &Call) -> Result<u64, QueryError> {
+        answer(&self.handle.operate(operation, call).await?)
+    }
+}
+
+/// Returns the number that a script answered.
+fn answer(reply: &Reply) -> Result<u64, QueryError> {
+    match reply {
+        // An earlier attempt may have run.
+        Reply::Int(-1) => Err(QueryError::Unanswered {
+            outage: Outage::Unanswered {
+                detail: "the request reached the server too late".into(),
+            },
+        }),
+        reply => natural(reply).ok_or_else(|| unexpected(reply)),
     }
 }
 

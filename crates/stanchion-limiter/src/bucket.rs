@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Resend, unexpected};
+use stanchion_core::primitive::{Handle, unexpected};
 use stanchion_core::{AcquireError, Client, InvalidName, Name, QueryError};
 
 use crate::keys::BucketKeys;
@@ -152,8 +152,9 @@ impl TokenBucket {
     /// # On the wire
     /// One script.
     pub async fn status(&self) -> Result<BucketStatus, QueryError> {
-        let call = look(&self.keys, &self.text, &self.handle.operation());
-        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        let operation = self.handle.operation().await?;
+        let call = look(&self.keys, &self.text, &operation);
+        let reply = self.handle.operate(&operation, &call).await?;
         BucketStatus::read(&reply).ok_or_else(|| unexpected(&reply))
     }
 }

@@ -265,7 +265,7 @@ impl RateLimiter {
     /// # On the wire
     /// One script, resent after a lost reply; it takes effect once (P6). Redisson's `setRate`, and a message to stanchion's waiters.
     pub async fn set_quota(&self, quota: Quota, usage: Usage) -> Result<(), QueryError> {
-        let operation = self.handle.operation();
+        let operation = self.handle.operation().await?;
         let least = 3 * quota.interval();
         let terms = Terms {
             quota,
@@ -276,7 +276,7 @@ impl RateLimiter {
             return Err(QueryError::Rejected { rejection });
         }
         let call = set_quota(&self.keys, &terms, usage, &operation);
-        match self.handle.query(&call, Resend::UntilAnswered).await? {
+        match self.handle.operate(&operation, &call).await? {
             Reply::Int(1) => Ok(()),
             // An earlier attempt may have run.
             Reply::Int(-1) => Err(QueryError::Unanswered {

@@ -64,18 +64,24 @@ pub(crate) fn parts(clients: &[&Client], name: &[u8]) -> Result<Arc<[Part]>, Inv
     if nodes.is_multiple_of(2) {
         return Err(InvalidNodes::Even { nodes });
     }
-    for (second, b) in clients.iter().enumerate() {
-        for (first, a) in clients.iter().take(second).enumerate() {
-            if are_one_server(a, b) {
-                return Err(InvalidNodes::SameServer { first, second });
-            }
-        }
+    if let Some((first, second)) = twins(clients.iter().copied()) {
+        return Err(InvalidNodes::SameServer { first, second });
     }
     clients
         .iter()
         // A token of one node means nothing to another.
         .map(|client| Ok(Lock::new(client, name)?.with_fencing(Fencing::Off).part()))
         .collect()
+}
+
+/// Returns the numbers of two clients of one server, as far as the servers are known by now.
+pub(crate) fn twins<'a>(
+    clients: impl Iterator<Item = &'a Client> + Clone,
+) -> Option<(usize, usize)> {
+    clients.clone().enumerate().find_map(|(second, b)| {
+        let mut before = clients.clone().take(second);
+        Some((before.position(|a| are_one_server(a, b))?, second))
+    })
 }
 
 fn are_one_server(a: &Client, b: &Client) -> bool {

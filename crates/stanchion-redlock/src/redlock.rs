@@ -11,7 +11,7 @@ use stanchion_core::{Acquire, AcquireOptions, Acquiring, Client, Guard, Lease, M
 
 use crate::error::{NodeOutcome, NodeReport, RedLockError};
 use crate::guard::RedGuard;
-use crate::nodes::{InvalidNodes, parts};
+use crate::nodes::{InvalidNodes, parts, twins};
 use crate::round::{Ask, Round, ask_all};
 
 /// The default of [`RedLock::with_node_timeout`].
@@ -73,7 +73,8 @@ impl RedLock {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidNodes`]. Servers are told apart by their `run_id`, which needs the right to `INFO`.
+    /// [`InvalidNodes`]. Servers are told apart by their `run_id`, which needs the right to `INFO`. Two clients of one server that were not
+    /// connected yet ([`Client::connect_lazy`]) are refused by the acquires after they were.
     pub fn new<'a>(
         clients: impl IntoIterator<Item = &'a Client>,
         name: impl AsRef<[u8]>,
@@ -477,6 +478,14 @@ impl RedLock {
             return Err(RedLockError::InvalidOption {
                 name: self.name().clone(),
                 rule: "owner: a RedLock is not re-entrant".into(),
+            });
+        }
+        // Servers that were not reached when this was made are known by now, or nothing is granted there.
+        let clients = self.nodes.iter().map(|part| part.handle.client());
+        if let Some((first, second)) = twins(clients) {
+            return Err(RedLockError::InvalidOption {
+                name: self.name().clone(),
+                rule: InvalidNodes::SameServer { first, second }.to_string(),
             });
         }
         if options.fails_on_deadlock() {

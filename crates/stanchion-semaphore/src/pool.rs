@@ -83,8 +83,9 @@ impl Pool {
         call: impl FnOnce(&Operation) -> Call,
     ) -> Result<i64, QueryError> {
         countable(self.unmade())?;
-        let call = call(&self.handle.operation());
-        let reply = self.handle.query(&call, Resend::UntilAnswered).await?;
+        let operation = self.handle.operation().await?;
+        let call = call(&operation);
+        let reply = self.handle.operate(&operation, &call).await?;
         match reply.as_array().unwrap_or_default() {
             [Reply::Int(1), Reply::Int(result)] => Ok(*result),
             [Reply::Int(-1), _] => Err(QueryError::Unavailable {

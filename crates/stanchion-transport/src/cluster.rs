@@ -109,18 +109,7 @@ impl Cluster {
         dialer: Arc<Dialer>,
         to: &ClusterTarget,
     ) -> Result<(Arc<Self>, ServerInfo), ConnectError> {
-        let cluster = Arc::new(Self {
-            dialer,
-            name: Target::Cluster(to.clone()).to_string(),
-            seeds: to.seeds.clone(),
-            tls: to.tls,
-            view: RwLock::new(View {
-                owners: vec![None; SLOTS.into()],
-                ..View::default()
-            }),
-            doubt: Notify::new(),
-            outdated: AtomicU32::new(0),
-        });
+        let cluster = Arc::new(Self::new(dialer, to));
         // The first answer will do: where it is old, the nodes in it redirect.
         cluster.adopt(cluster.visit_any(&cluster.seeds).await?);
         let members = cluster.view().members.clone();
@@ -145,6 +134,36 @@ impl Cluster {
             }
         }
         Err(failure.unwrap_or_else(|| cluster.unreachable("it has no master")))
+    }
+
+    /// Returns a cluster whose map is read in the background.
+    pub(crate) fn open(dialer: Arc<Dialer>, to: &ClusterTarget) -> Arc<Self> {
+        let cluster = Arc::new(Self::new(dialer, to));
+        cluster.doubt();
+        let runner = Arc::clone(&cluster.dialer.runner);
+        runner.serve(Arc::clone(&cluster).serve());
+        cluster
+    }
+
+    /// Returns a cluster without a map.
+    fn new(dialer: Arc<Dialer>, to: &ClusterTarget) -> Self {
+        Self {
+            dialer,
+            name: Target::Cluster(to.clone()).to_string(),
+            seeds: to.seeds.clone(),
+            tls: to.tls,
+            view: RwLock::new(View {
+                owners: vec![None; SLOTS.into()],
+                ..View::default()
+            }),
+            doubt: Notify::new(),
+            outdated: AtomicU32::new(0),
+        }
+    }
+
+    /// Returns whether the clock of any node has been read.
+    pub(crate) fn is_time_known(&self) -> bool {
+        self.view().clocks().next().is_some()
     }
 
     fn unreachable(&self, detail: &str) -> ConnectError {
@@ -373,7 +392,10 @@ impl Cluster {
                 doubted = tokio::time::timeout(LONG * 8, self.doubt.notified()) => {
                     if doubted.is_err() {
                         (pause, thorough) = (SHORT, false);
-                        continue;
+                        // Without a map (`Cluster::open`) it is in doubt also while nobody calls.
+                        if !self.view().members.is_empty() {
+                            continue;
+                        }
                     }
                 }
             }

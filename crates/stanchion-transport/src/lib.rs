@@ -60,7 +60,7 @@ pub use runner::{Busy, Persistent, Runner};
 pub use script::{Arg, Call, Item, Script};
 pub use secret::{Credentials, CredentialsProvider, Secret, ServerUrl};
 pub use server_clock::{Reached, ServerClock};
-pub use server_info::{Placement, ServerInfo};
+pub use server_info::{Facts, Placement, ServerInfo};
 pub use servers::{Destination, Realm, Servers};
 pub use slot::{slot_of, tag_of};
 pub use timer::{Sleep, sleep, timeout};

@@ -25,6 +25,7 @@ use crate::link::health::Health;
 use crate::link::{Link, OnPush, Peer, Plan, Stir};
 use crate::runner::Runner;
 use crate::server_clock::ServerClock;
+use crate::server_info::Facts;
 use crate::stream::Routes;
 use crate::url::Login;
 
@@ -53,12 +54,14 @@ pub(crate) struct Dialer {
     pub(crate) closed: CancellationToken,
     /// Written by the supervisors of all links and by the cluster, awaited by calls that retry.
     pub(crate) stir: Arc<Stir>,
+    /// Read when the client connects, or by the first link that comes up.
+    pub(crate) facts: Arc<Facts>,
 }
 
 impl Dialer {
     /// Returns a link and starts its supervisor; it ends with `closed`.
     pub(crate) fn link(&self, plan: Plan, home: &Handle, closed: &CancellationToken) -> Link {
-        let link = Link::new(&self.config, plan);
+        let link = Link::of_node(&self.config, plan, Arc::clone(&self.facts));
         let supervision = link.clone().supervise(home.clone(), closed.clone());
         self.runner.serve(supervision);
         link

@@ -1,8 +1,10 @@
 //! The facts that a client learns about the server when it connects.
 
-use crate::Failure;
+use std::sync::OnceLock;
+
 use crate::error::{ConnectError, ServerRejection};
-use crate::link::Link;
+use crate::link::{Link, Live, plain};
+use crate::{Failure, Reply};
 
 /// The server's placement of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,64 @@ impl Default for ServerInfo {
     }
 }
 
+/// The question for them. Without a section the answer has all that are read, in one round trip.
+const INFO: [&str; 1] = ["INFO"];
+
+/// What a client knows of its servers.
+#[derive(Debug)]
+pub struct Facts {
+    /// What counts until they are read: nothing but the placement, by the URL.
+    assumed: ServerInfo,
+    /// Set once: at the connect, or by the first connection of a client that connects later.
+    read: OnceLock<ServerInfo>,
+    /// True of a client that connects later: each of its connections reads them before it is used, until one has.
+    later: bool,
+}
+
+impl Facts {
+    pub(crate) fn new(placement: Placement, later: bool) -> Self {
+        Self {
+            assumed: ServerInfo {
+                placement,
+                ..ServerInfo::default()
+            },
+            read: OnceLock::new(),
+            later,
+        }
+    }
+
+    /// Returns what is known now.
+    pub fn get(&self) -> &ServerInfo {
+        self.read.get().unwrap_or(&self.assumed)
+    }
+
+    pub(crate) fn set(&self, info: ServerInfo) {
+        // Set before, by another connection of the same client: as good.
+        let _ = self.read.set(info);
+    }
+
+    /// Checks the server of a new connection before any call can use it, if nothing has been read yet.
+    pub(crate) async fn learn(&self, server: &str, live: &Live) -> Result<(), ConnectError> {
+        if !self.later || self.read.get().is_some() {
+            return Ok(());
+        }
+        let info = ServerInfo::of(server, plain(live, &INFO).await)?;
+        match (self.assumed.placement, info.placement) {
+            (Placement::Slots, _) => self.set(on_cluster(info)),
+            (Placement::Anywhere, Placement::Anywhere) => self.set(info),
+            // Names were made already, and channels subscribed to, by the rules of a single server.
+            (Placement::Anywhere, Placement::Slots) => {
+                let detail = "a client that connects later needs redis+cluster:// for it".into();
+                return Err(ConnectError::Rejected {
+                    server: server.into(),
+                    rejection: ServerRejection::Cluster { detail },
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl ServerInfo {
     /// Returns whether the server may evict locks when its memory is full.
     #[must_use]
@@ -51,8 +111,13 @@ impl ServerInfo {
     }
 
     pub(crate) async fn ask(link: &Link) -> Result<Self, ConnectError> {
-        // Without a section INFO answers all that are read below, in one round trip.
-        let text = match link.command(&["INFO"]).await {
+        Self::of(link.server(), link.command(&INFO).await)
+    }
+
+    /// Reads and checks the answer of `server` to [`INFO`].
+    fn of(server: &str, answer: Result<Reply, Failure>) -> Result<Self, ConnectError> {
+        let server = || server.to_owned();
+        let text = match answer {
             Ok(reply) => reply.as_text().unwrap_or_default().to_owned(),
             // Not fatal: no grant depends on these facts, only checks and warnings do. On a cluster the placement is set
             // by `on_cluster`.
@@ -65,13 +130,13 @@ impl ServerInfo {
             }
             Err(Failure::Rejected(rejection)) => {
                 return Err(ConnectError::Rejected {
-                    server: link.server().into(),
+                    server: server(),
                     rejection,
                 });
             }
             Err(Failure::NotNow(outage) | Failure::Unanswered(outage)) => {
                 return Err(ConnectError::Unreachable {
-                    server: link.server().into(),
+                    server: server(),
                     detail: outage.to_string(),
                 });
             }
@@ -79,7 +144,7 @@ impl ServerInfo {
         let info = Self::read(&text);
         if let Some(version) = too_old(&text) {
             return Err(ConnectError::UnsupportedServer {
-                server: link.server().into(),
+                server: server(),
                 version,
             });
         }

@@ -22,7 +22,7 @@ use crate::runner::Runner;
 use crate::script::Call;
 use crate::sentinel::Sentinels;
 use crate::server_clock::ServerClock;
-use crate::server_info::ServerInfo;
+use crate::server_info::{Facts, Placement, ServerInfo};
 use crate::stream::Routes;
 use crate::url::{Endpoint, Route, Target};
 use crate::{Connector, Failure, Reply};
@@ -43,6 +43,8 @@ impl Realm {
 pub struct Destination {
     endpoint: Endpoint,
     routes: Arc<Routes>,
+    /// True if [`Destination::connect`] waits for no server.
+    later: bool,
 }
 
 impl Destination {
@@ -56,7 +58,11 @@ impl Destination {
         let (places, tls) = match &endpoint.target {
             Target::Server(route) => {
                 routes.check(route).await?;
-                return Ok(Self { endpoint, routes });
+                return Ok(Self {
+                    endpoint,
+                    routes,
+                    later: false,
+                });
             }
             Target::Sentinel(to) => (&to.sentinels, to.tls),
             Target::Cluster(to) => (&to.seeds, to.tls),
@@ -65,7 +71,18 @@ impl Destination {
         for place in places {
             routes.check(&place.route(tls)).await?;
         }
-        Ok(Self { endpoint, routes })
+        Ok(Self {
+            endpoint,
+            routes,
+            later: false,
+        })
+    }
+
+    /// Has [`Destination::connect`] wait for no server: the links connect in the background, as after an outage.
+    #[must_use]
+    pub const fn later(mut self) -> Self {
+        self.later = true;
+        self
     }
 
     /// The number of the database.
@@ -109,7 +126,8 @@ impl Destination {
         self.unreachable(detail)
     }
 
-    /// Connects, and reads what the server says of itself. The caller sets the time limit.
+    /// Connects, and reads what the server says of itself, unless this is for [later](Destination::later). The caller sets the time
+    /// limit.
     ///
     /// The connections belong to `runner` and to the runtime of the caller. They end with `closed`. `on_push` hears every message.
     /// `client` is the identity that servers show with them.
@@ -124,7 +142,13 @@ impl Destination {
         runner: Arc<Runner>,
         on_push: OnPush,
         closed: CancellationToken,
-    ) -> Result<(Servers, ServerInfo), ConnectError> {
+    ) -> Result<(Servers, Arc<Facts>), ConnectError> {
+        let target = &self.endpoint.target;
+        let placement = match target {
+            Target::Cluster(_) => Placement::Slots,
+            Target::Server(_) | Target::Sentinel(_) => Placement::Anywhere,
+        };
+        let facts = Arc::new(Facts::new(placement, self.later));
         let dialer = Dialer {
             config: config.clone(),
             name: name_of(client, &config.app()),
@@ -137,9 +161,17 @@ impl Destination {
             on_push,
             closed,
             stir: Arc::default(),
+            facts: Arc::clone(&facts),
         };
-        let (kind, info) = Kind::connect(Arc::new(dialer), &self.endpoint.target).await?;
-        Ok((Servers { kind }, info))
+        let dialer = Arc::new(dialer);
+        let kind = if self.later {
+            Kind::open(&dialer, target)?
+        } else {
+            let (kind, info) = Kind::connect(dialer, target).await?;
+            facts.set(info);
+            kind
+        };
+        Ok((Servers { kind }, facts))
     }
 }
 
@@ -168,11 +200,37 @@ impl Kind {
         dialer: Arc<Dialer>,
         target: &Target,
     ) -> Result<(Self, ServerInfo), ConnectError> {
+        let node = match target {
+            Target::Cluster(to) => {
+                let (cluster, info) = Cluster::connect(dialer, to).await?;
+                return Ok((Self::Cluster(cluster), info));
+            }
+            Target::Server(_) | Target::Sentinel(_) => Self::node(&dialer, target)?,
+        };
+        // They connect at the same time, so this takes as long as the slowest. None may fail: a client that can acquire
+        // and cannot renew would lose what it is granted.
+        for link in node.links() {
+            link.settled().await?;
+        }
+        let info = ServerInfo::ask(&node.direct).await?;
+        Ok((Self::One(node), info))
+    }
+
+    /// Starts the links, which connect in the background.
+    fn open(dialer: &Arc<Dialer>, target: &Target) -> Result<Self, ConnectError> {
+        Ok(match target {
+            Target::Cluster(to) => Self::Cluster(Cluster::open(Arc::clone(dialer), to)),
+            Target::Server(_) | Target::Sentinel(_) => Self::One(Self::node(dialer, target)?),
+        })
+    }
+
+    /// Starts the links to the only server.
+    fn node(dialer: &Arc<Dialer>, target: &Target) -> Result<Node, ConnectError> {
         let one = |peer, connector| {
             // For a Sentinel set the service, as its master's address changes.
             let server = target.to_string();
             Node::new(
-                &dialer,
+                dialer,
                 Address {
                     server,
                     peer,
@@ -183,25 +241,21 @@ impl Kind {
         let node = match target {
             Target::Server(route) => one(Peer::Server, dialer.routes.connector(route)?),
             Target::Sentinel(to) => {
-                let sentinels = Sentinels::new(&dialer, to)?;
+                let sentinels = Sentinels::new(dialer, to)?;
                 let node = one(Peer::Master, Arc::clone(&sentinels) as Arc<dyn Connector>);
-                sentinels.watch(&dialer);
+                sentinels.watch(dialer);
                 node
             }
-            Target::Cluster(to) => {
-                let (cluster, info) = Cluster::connect(Arc::clone(&dialer), to).await?;
-                return Ok((Self::Cluster(cluster), info));
+            Target::Cluster(_) => {
+                return Err(ConnectError::Unreachable {
+                    server: target.to_string(),
+                    detail: "it is a cluster, which has several nodes".into(),
+                });
             }
         };
         // Now rather than for the first waiter: a server or a user without `HELLO` (RESP3) shows at the connect.
         node.subscriber_if_wanted();
-        // They connect at the same time, so this takes as long as the slowest. None may fail: a client that can acquire
-        // and cannot renew would lose what it is granted.
-        for link in node.links() {
-            link.settled().await?;
-        }
-        let info = ServerInfo::ask(&node.direct).await?;
-        Ok((Self::One(node), info))
+        Ok(node)
     }
 }
 
@@ -250,6 +304,14 @@ impl Servers {
         match &self.kind {
             Kind::One(node) => node.clock().at(client_micros),
             Kind::Cluster(cluster) => cluster.earliest(client_micros),
+        }
+    }
+
+    /// Returns whether the time of a server is known, without which no request can carry its end.
+    pub fn is_time_known(&self) -> bool {
+        match &self.kind {
+            Kind::One(node) => node.clock().is_known(),
+            Kind::Cluster(cluster) => cluster.is_time_known(),
         }
     }
 

@@ -251,6 +251,8 @@ fn engine() {
 fn clients() {
     spawned(Client::connect(""));
     spawned(Client::connect_with(any()));
+    spawned(Client::connect_lazy(""));
+    spawned(Client::connect_lazy_with(any()));
     awaited(Client::shutdown(&any(), any()));
     awaited(Client::processes(&any()));
     awaited(Events::next(&mut any()));

@@ -14,13 +14,14 @@ use crate::error::{AcquireError, LeaseLost, LostReason, QueryError, Rejection};
 use crate::events::{Events, Visible};
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
+use crate::hold::renew::unanswered_in;
 use crate::hold::ticket::{AdoptError, HoldTicket};
 use crate::lease::Lease;
 use crate::name::{InvalidName, Name, NameRule};
 use crate::notice::Asked;
 use crate::observe::{self, span, spans};
 use crate::options::AcquireOptions;
-use crate::query::{Resend, query};
+use crate::query::{Resend, query, query_until};
 use crate::reading::{natural, unexpected};
 use crate::shared::Core;
 use crate::token::FencingToken;
@@ -41,6 +42,8 @@ pub struct Operation {
     pub id: WireOwner,
     /// Server time in µs after which its script must refuse. By then nobody waits for it, and nobody sends it again.
     pub not_after: u64,
+    /// The end of the operation timeout, which began before the server was reached.
+    until: Moment,
 }
 
 impl Handle {
@@ -80,7 +83,7 @@ impl Handle {
     /// [`InvalidName`]; nothing is sent.
     pub fn name_without_braces(&self, name: impl AsRef<[u8]>) -> Result<Name, InvalidName> {
         let name = self.client.name(name)?;
-        let slots = self.core().server.placement == Placement::Slots;
+        let slots = self.core().placement == Placement::Slots;
         if slots && name.as_bytes().iter().any(|b| matches!(b, b'{' | b'}')) {
             return Err(InvalidName::new(name.as_bytes(), NameRule::Braces));
         }
@@ -230,23 +233,59 @@ impl Handle {
             .map(drop)
     }
 
-    /// An identity and an end for one operation that must happen once, however often it is sent (P6).
-    #[must_use]
-    pub fn operation(&self) -> Operation {
+    /// An identity and an end for one operation that must happen once, however often it is sent (P6). Waits for the server if the client
+    /// connects later and has not reached it.
+    ///
+    /// # Errors
+    /// [`QueryError`]: the server was not reached in time. Nothing was sent.
+    pub async fn operation(&self) -> Result<Operation, QueryError> {
         let core = self.core();
-        Operation {
-            id: core.next_wire_owner(),
-            not_after: core.servers.earliest(
-                (core.clock.now() + core.config.operation_timeout + core.config.silence_limit())
-                    .micros(),
-            ),
+        let until = core.clock.now() + core.config.operation_timeout;
+        // Its end is a time of the server's, and every try carries the same.
+        while !core.servers.is_time_known() {
+            if core.closed.is_cancelled() {
+                return Err(QueryError::Shutdown);
+            }
+            if core.clock.now() >= until {
+                let outage = unanswered_in(core.config.operation_timeout);
+                return Err(QueryError::Unavailable { outage });
+            }
+            core.recover(until).await;
         }
+        let end = until + core.config.silence_limit();
+        Ok(Operation {
+            id: core.next_wire_owner(),
+            not_after: core.servers.earliest(end.micros()),
+            until,
+        })
+    }
+
+    /// Runs the script of an operation that must happen once, until it is answered or the operation timeout has passed.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn operate(&self, operation: &Operation, call: &Call) -> Result<Reply, QueryError> {
+        let until = operation.until;
+        query_until(
+            self.core(),
+            Path::Direct,
+            call,
+            Resend::UntilAnswered,
+            until,
+        )
+        .await
+    }
+
+    /// An identity that no other operation has.
+    #[must_use]
+    pub fn fresh_id(&self) -> WireOwner {
+        self.core().next_wire_owner()
     }
 
     /// The command that reaches subscribers on this kind of server, `PUBLISH` or `SPUBLISH`.
     #[must_use]
     pub fn publish_command(&self) -> &'static str {
-        Messages::of(self.core().server.placement).publish_command()
+        Messages::of(self.core().placement).publish_command()
     }
 
     /// The error of an operation whose script says that the owner of `name` holds nothing.

@@ -37,7 +37,7 @@ use crate::link::exchange::Books;
 use crate::link::health::Health;
 use crate::observer::Observing;
 use crate::server_clock::ServerClock;
-use crate::server_info::Placement;
+use crate::server_info::{Facts, Placement};
 use crate::url::Login;
 use crate::{Call, Connector, Failure, Reply};
 use redis::Cmd;
@@ -160,6 +160,8 @@ pub(crate) struct Inner {
     pub(crate) observing: Option<Observing>,
     /// Of the jitter of the pauses, for tests.
     pub(crate) seed: Option<u64>,
+    /// Learnt from a new connection before it is used, if there is something to learn.
+    pub(crate) facts: Option<Arc<Facts>>,
     /// The connection that calls are sent on. Every call reads it. The supervisor sets it; the supervisor, [`Link::drop_connection`]
     /// and [`Link::end`] clear it. The lock is held only to clone or to replace the `Arc`.
     current: RwLock<Option<Arc<Live>>>,
@@ -295,6 +297,15 @@ impl Live {
 impl Link {
     /// Returns a link that is not connected yet; [`Link::supervise`] connects it.
     pub(crate) fn new(config: &ClientConfig, plan: Plan) -> Self {
+        Self::made(config, plan, None)
+    }
+
+    /// As [`Link::new`], to a node whose `facts` the client may not know yet.
+    pub(crate) fn of_node(config: &ClientConfig, plan: Plan, facts: Arc<Facts>) -> Self {
+        Self::made(config, plan, Some(facts))
+    }
+
+    fn made(config: &ClientConfig, plan: Plan, facts: Option<Arc<Facts>>) -> Self {
         // For the whole process: a `ConnectionId` must not match one of another node or client.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(Arc::new(Inner {
@@ -304,6 +315,7 @@ impl Link {
             response_timeout: config.response_timeout,
             observing: config.observing.clone(),
             seed: config.seams.seed,
+            facts,
             current: RwLock::new(None),
             phase: watch::Sender::new(Phase::Starting),
         }))

@@ -360,7 +360,10 @@ impl Link {
             // LOADING and the like: connected; calls will report it.
             Err(_) => {}
         }
-        Ok(())
+        match &self.0.facts {
+            Some(facts) => facts.learn(&self.0.plan.server, live).await,
+            None => Ok(()),
+        }
     }
 
     /// Returns the rejection that names the right URL, if the server says that it is a sentinel: it has no `TIME`.
