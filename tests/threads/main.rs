@@ -20,7 +20,7 @@ mod work;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -206,7 +206,11 @@ fn panics() -> &'static Mutex<Vec<String>> {
     &PANICS
 }
 
+/// One run at a time: a run measures waits, and needs the machine.
+static ONE: Mutex<()> = Mutex::new(());
+
 fn stress(server: &Server) {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = panics().lock().unwrap().len();
     let seconds = setting("STANCHION_STRESS_SECONDS").unwrap_or(6);
     let seed = setting("STANCHION_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
