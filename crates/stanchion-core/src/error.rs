@@ -395,13 +395,13 @@ mod tests {
             AcquireError::TimedOut {
                 name: name(),
                 waited: after,
-                free_by: Some(after),
+                free_by: Some(after.into()),
             }
             .into(),
             AcquireError::Shutdown { name: name() }.into(),
             ReleaseError::Ambiguous {
                 name: name(),
-                free_by: after,
+                free_by: after.into(),
             }
             .into(),
             ReleaseError::Lost(LeaseLost {
@@ -440,7 +440,7 @@ mod tests {
             errors.push(
                 AcquireError::Ambiguous {
                     name: name(),
-                    free_by: after,
+                    free_by: after.into(),
                     outage: outage(),
                 }
                 .into(),
