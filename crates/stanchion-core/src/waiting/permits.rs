@@ -5,6 +5,7 @@
 
 use std::sync::MutexGuard;
 
+use super::grants::KEPT;
 use super::lock_entry::LockEntry;
 use super::queue::{FIRST, Queue, Room, Turn, Waiter, Wakers};
 use crate::description::{Granted, Sharing};
@@ -350,13 +351,15 @@ impl LockEntry {
     /// Handles a grant of one permit by message. The server has made its owner, for whoever waits here first; it has taken this process out
     /// of the crowd.
     ///
-    /// A grant that no waiter can take is given back (P3). A grant without a receiver, or received late, ends with its lease.
+    /// A grant that no waiter can take is given back (P3). A grant without a receiver ends with its lease.
     pub(super) fn granted_permit(&self, mut queue: MutexGuard<'_, Queue>, granted: &Granted<'_>) {
         let (Some(core), Some(entry)) = (self.core.upgrade(), self.this.upgrade()) else {
             return;
         };
-        // P1: the first copy has made a hold, or has been given back.
-        if queue.grants.is_copy(granted, core.clock.now()) {
+        // P1: the first copy has made a hold, or has been given back. A grant of long ago is over, and may be a copy of a forgotten one.
+        let now = core.clock.now();
+        let age = now.since(core.when(self.name(), granted.now));
+        if age >= KEPT || queue.grants.is_copy(granted, now) {
             return;
         }
         let mut wakers = Wakers::default();
@@ -388,9 +391,7 @@ impl LockEntry {
             } else {
                 late = Some(hold);
             }
-        } else if let Some(sync) = queue.waited.clone()
-            && core.clock.now() < core.when(sync.name(), granted.now) + granted.lease
-        {
+        } else if let Some(sync) = queue.waited.clone() {
             let leftover = Leftover {
                 owner,
                 lease: Lease::new(granted.lease).unwrap_or_default(),
@@ -408,10 +409,7 @@ impl LockEntry {
         if let Some(gathered) = gathered {
             gathered.ended();
         }
-        // Its lease is over on the server, too. This may be a copy of a forgotten grant, whose release would free that grant's permit.
-        if let Some(late) = late {
-            late.disown();
-        }
+        drop(late);
         if let Some((sync, leftover)) = spare {
             leftover.sweep(&core, &sync);
         }
