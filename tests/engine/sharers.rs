@@ -55,8 +55,8 @@ async fn a_reader_that_processes_an_old_refusal_joins_the_readers_of_its_process
     world.at_rest().await;
 }
 
-/// Longer than any grant takes on a busy machine, and shorter than most pauses between two polls.
-const STALL: Duration = Duration::from_secs(2);
+/// Longer than any grant takes on a busy machine, and shorter than many pauses between two polls.
+const STALL: Duration = Duration::from_secs(3);
 
 /// Clients of one engine, in real time.
 async fn clients<const N: usize>() -> [Client; N] {
