@@ -203,6 +203,8 @@ fn no_function_of_strings_or_tables_runs_without_a_bound() {
         "while true do pcall(string.rep, 'x', 2147483647) end",
         "local s = ('x'):rep(20000000) while true do s:upper():lower() end",
         "local s = ('x'):rep(20000000) while true do local t = s .. 'y' end",
+        "local s = ('1'):rep(20000000) while true do local n = s + 0 end",
+        "local s = ('1'):rep(20000000) coroutine.wrap(function() while true do local n = s + 0 end end)()",
         "local s = ('1 '):rep(500000) while true do loadstring('return ' .. s) end",
     ] {
         let stopped = in_time(&engine, script);

@@ -25,9 +25,12 @@ const PRELUDE: &str = "@prelude";
 /// The time after which a script is stopped, in microseconds: the server does nothing else until then. Redis answers `BUSY`
 /// from then on.
 const LONGEST_RUN: i64 = 5_000_000;
-/// The number of instructions between two looks at the clock. One instruction can copy or compare half of [`MEMORY`], which
-/// takes some 20 ms: so a script is stopped after 7 s at the latest.
+/// The number of instructions between two looks at the clock, and the one from [`LARGE`] on: one instruction can read a text of
+/// half of [`MEMORY`] as a number, which takes half a second. So a script is stopped after 7 s at the latest.
 const WATCH: u32 = 100;
+const WATCH_CLOSELY: u32 = 4;
+/// The memory in use from which on texts may be so long that few instructions take long.
+const LARGE: usize = 4 * 1024 * 1024;
 /// The memory of all scripts together, in bytes. A request has at most as much.
 pub(super) const MEMORY: usize = 64 * 1024 * 1024;
 /// The memory in use after a script above which a fresh interpreter takes over. Lua 5.1 collects no garbage when an allocation
@@ -76,7 +79,7 @@ impl Interpreter {
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
         let (environment, scope, protect) = prelude.call((host, strings, tables))?;
         // Not before: only a script has a time to end at.
-        limit.watch(&lua)?;
+        limit.watch(&lua, WATCH)?;
         Ok(Self {
             lua,
             environment,
@@ -208,12 +211,18 @@ impl Limit {
         self.is_over.store(false, Ordering::Relaxed);
     }
 
-    /// Looks at the clock while scripts run; a coroutine inherits that.
-    fn watch(&self, lua: &Lua) -> mlua::Result<()> {
+    /// Looks at the clock after `every` instructions while scripts run; a coroutine inherits that.
+    fn watch(&self, lua: &Lua, every: u32) -> mlua::Result<()> {
         let limit = self.clone();
-        let triggers = HookTriggers::new().every_nth_instruction(WATCH);
-        lua.set_global_hook(triggers, move |_, _| {
-            limit.look().map(|()| VmState::Continue)
+        let triggers = HookTriggers::new().every_nth_instruction(every);
+        lua.set_global_hook(triggers, move |lua, _| {
+            limit.look()?;
+            let closely = lua.used_memory() > LARGE;
+            // Set again each time: another coroutine may count by the other number.
+            if closely || every != WATCH {
+                limit.watch(lua, if closely { WATCH_CLOSELY } else { WATCH })?;
+            }
+            Ok(VmState::Continue)
         })
     }
 
