@@ -145,5 +145,5 @@ fn seek(
 
 /// A position as Lua's number: texts are far shorter than 2⁵³.
 fn float(position: usize) -> f64 {
-    u32::try_from(position).map_or(f64::from(u32::MAX), f64::from)
+    f64::from(u32::try_from(position).unwrap_or(u32::MAX))
 }
