@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stanchion::Name;
-use stanchion_core::Printable;
+use stanchion::{Name, Printable};
 
 /// A name or another text of the server for the terminal, as [`Printable`] shows it.
 pub(crate) fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> String {

@@ -8,6 +8,8 @@
 //! | lost | the hold has ended; another owner may hold | stop the work that needed it |
 //! | unavailable | nothing of this call | worth retrying |
 //! | rejected | nothing of this call | fix the configuration |
+//!
+//! Long: all errors in one place, and a test that displays each of them.
 
 use std::time::Duration;
 

@@ -38,9 +38,9 @@ pub use stanchion_core::{
     HoldMode, HoldTicket, IdleExpiry, InTheWay, InvalidIdleExpiry, InvalidLease, InvalidName,
     InvalidTicket, Lease, LeaseLost, Lockable, LostReason, MAX_NAME_BYTES, Moment, Name,
     NameHolder, NameRule, NameState, Observer, OnDeadlock, Outage, Owner, Placement, Presence,
-    Process, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError, Renewal,
-    Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey, SurveyedClient,
-    SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
+    Printable, Process, QueryError, Reentry, Rejection, ReleaseError, ReleaseRequest, RenewError,
+    Renewal, Reply, Secret, ServerInfo, ServerRejection, ServerUrl, ShutdownReport, Survey,
+    SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait, TokioClock, Tracked, Wake, WireOwner,
 };
 #[doc(inline)]
 pub use stanchion_election::{

@@ -105,6 +105,7 @@ fn core() {
     shared::<Owner>();
     shared::<Placement>();
     shared::<Presence>();
+    shared::<Printable<'_>>();
     shared::<Process>();
     shared::<QueryError>();
     shared::<Reentry>();

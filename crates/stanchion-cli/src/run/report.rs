@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::Serialize;
-use stanchion::{FencingToken, LostReason, ReleaseRequest};
-use stanchion_core::Printable;
+use stanchion::{FencingToken, LostReason, Printable, ReleaseRequest};
 
 use super::RunArgs;
 use super::child::Ended;
