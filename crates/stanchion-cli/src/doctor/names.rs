@@ -88,7 +88,7 @@ pub(super) async fn check(
 /// Keys without a TTL, with the reason; a warning where there is none.
 fn endless(found: &scan::Found) -> Vec<Finding> {
     let some = |it: &scan::Endless| {
-        let keys: Vec<String> = it.some.iter().map(|key| printable(key)).collect();
+        let keys: Vec<String> = it.some.iter().map(printable).collect();
         let more = if it.count > keys.len() as u64 {
             ", …"
         } else {
