@@ -1,4 +1,4 @@
-//! The first bytes that a peer sends: what an error of the handshake says of a peer which is not a Redis server.
+//! The first bytes of a peer. The error of a handshake quotes them if the peer is not a Redis server.
 
 use std::io;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ const QUOTED: usize = 60;
 pub(crate) struct Opening(Arc<Mutex<Vec<u8>>>);
 
 impl Opening {
-    /// Returns the stream whose first bytes are kept here.
+    /// Wraps a stream, and keeps its first bytes here.
     pub(crate) fn of<S>(&self, stream: S) -> Opened<S> {
         Opened {
             stream,
@@ -42,7 +42,7 @@ impl Opening {
         Some(String::from_utf8_lossy(line).into_owned())
     }
 
-    /// Returns what is wrong with a peer whose first byte begins no reply of a Redis server. `hide` removes the password, which a peer
+    /// Describes the peer if its first byte is not the beginning of a reply of a Redis server. `hide` removes the password, which a peer
     /// may repeat, before the text is cut.
     pub(crate) fn foreign(&self, hide: impl Fn(&str) -> String) -> Option<String> {
         let bytes = self.bytes();
@@ -63,7 +63,7 @@ impl Opening {
     }
 }
 
-/// A stream whose first bytes are kept.
+/// A stream, with its first bytes kept.
 pub(crate) struct Opened<S> {
     stream: S,
     /// `None`: there are enough.
