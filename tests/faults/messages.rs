@@ -168,3 +168,44 @@ async fn a_wake_reaches_the_waiters_of_every_process() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_channel_is_subscribed_to_again_only_after_its_subscription_has_ended() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(server.addr());
+    let config = config(proxy.url())
+        .response_timeout(LONG)
+        .poll_interval(LONG)
+        .subscription_linger(ms(10));
+    let client = Client::connect_with(config).await.unwrap();
+    let (orders, other) = (lock(&client, "orders", LONG), lock(&client, "other", LONG));
+    let guards = [
+        orders.acquire().await.unwrap(),
+        other.acquire().await.unwrap(),
+    ];
+    let sent = |command: &str, name: &str| {
+        let of_name = Matcher::command(command).containing(format!("{{{name}}}"));
+        proxy.count(&of_name)
+    };
+    let waiter = waiting(&orders);
+    subscribed(&server, "orders").await;
+    // The server has unsubscribed, and the client does not know it yet.
+    proxy.freeze_replies();
+    waiter.abort();
+    eventually("it unsubscribes", || sent("UNSUBSCRIBE", "orders") == 1).await;
+    // Channels are subscribed to in the order in which they are wanted.
+    let waiters = [waiting(&orders), waiting(&other)];
+    eventually("the other is subscribed to", || {
+        sent("SUBSCRIBE", "other") == 1
+    })
+    .await;
+    assert_eq!(sent("SUBSCRIBE", "orders"), 1, "not before the answer");
+    proxy.thaw();
+    eventually("subscribed again", || sent("SUBSCRIBE", "orders") == 2).await;
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    for waiter in waiters {
+        served(waiter, LONG).await;
+    }
+}

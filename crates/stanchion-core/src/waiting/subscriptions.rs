@@ -13,7 +13,7 @@
 //! Long: one state machine for each topic, and everything that moves it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -58,6 +58,9 @@ struct Topics {
     wanted: VecDeque<Channel>,
     /// The topics that have been idle, each once, by their earliest end.
     lingering: BinaryHeap<Reverse<(Moment, Channel)>>,
+    /// The channels whose unsubscription was sent and not answered. A channel is not subscribed to again before: the requests could
+    /// overtake each other.
+    ending: BTreeSet<Channel>,
 }
 
 struct Topic {
@@ -505,9 +508,11 @@ impl Subscriptions {
         let mut asked = Vec::new();
         let batch = topics.wanted.len().min(AT_ONCE);
         for channel in topics.wanted.drain(..batch) {
-            // Without a connection it stays wanted: `look_at_all` queues it again when one is opened.
+            // Without a connection it stays wanted: `look_at_all` queues it again when one is opened. While an older subscription
+            // ends it stays so, too, see `ended`.
             if let Some(topic) = topics.by_channel.get_mut(&channel)
                 && topic.state == State::Wanted
+                && !topics.ending.contains(&channel)
                 && let Some(link) = servers.subscriber(topic.slot)
                 && let Some(connection) = link.connection_id()
             {
@@ -619,6 +624,7 @@ impl Subscriptions {
                 continue;
             }
             if let State::Confirmed(connection) = topic.state {
+                topics.ending.insert(Arc::clone(&channel));
                 over.push((
                     Arc::clone(&channel),
                     topic.mark.clone(),
@@ -626,7 +632,7 @@ impl Subscriptions {
                     connection,
                 ));
             }
-            // Before the request is sent: a waiter that comes now begins a new topic and subscribes again, see `renew_overtaken`.
+            // A waiter that comes now begins a new topic, which subscribes when this has ended.
             let topic = topics.by_channel.remove(&channel);
             idle.extend(topic.iter().flat_map(Topic::audience));
         }
@@ -643,6 +649,7 @@ impl Subscriptions {
             // A subscription on a lost connection has ended with it.
             let link = servers.subscriber(slot);
             let Some(link) = link.filter(|link| link.connection_id() == Some(connection)) else {
+                self.ended(&channel);
                 continue;
             };
             let this = Arc::clone(self);
@@ -652,20 +659,17 @@ impl Subscriptions {
                 }
                 // If it fails, messages arrive that nobody listens to, until the connection ends.
                 drop(link.subscribe(&channel, Subscribe::Stop, kind).await);
-                // A new waiter may have subscribed meanwhile, and this request may have ended its subscription, too.
-                this.renew_overtaken(&channel);
+                this.ended(&channel);
             });
         }
         next
     }
 
-    /// Subscribes again if the channel was confirmed while an older subscription to it was being ended.
-    fn renew_overtaken(&self, channel: &Channel) {
+    /// Records that a subscription has ended. A waiter that came meanwhile is subscribed now.
+    fn ended(&self, channel: &Channel) {
         let mut topics = self.topics();
-        if let Some(topic) = topics.by_channel.get_mut(channel)
-            && topic.state.is_confirmed()
-        {
-            topic.state = State::Wanted;
+        topics.ending.remove(channel);
+        if topics.by_channel.contains_key(channel) {
             topics.wanted.push_back(Arc::clone(channel));
             drop(topics);
             self.bell.notify_one();
