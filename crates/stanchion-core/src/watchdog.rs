@@ -46,23 +46,34 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
                 .push(due);
         }
     }
-    for mut dues in groups.into_values() {
-        while !dues.is_empty() {
-            let mut items = 0;
-            let fit = dues.iter().take_while(|due| {
-                items += due.items.len();
-                items <= BATCH
-            });
-            // A hold with more items than a batch is sent alone.
-            let fit = fit.count().max(1);
-            let rest = dues.split_off(fit);
-            let batch = std::mem::replace(&mut dues, rest);
+    for dues in groups.into_values() {
+        for batch in in_batches(dues, |due| due.items.len()) {
             let core = Arc::clone(core);
             // Each batch has its own task, so a failing one delays no other.
             let runner = Arc::clone(&core.runner);
             runner.serve(async move { renew_batch(&core, batch).await });
         }
     }
+}
+
+/// Divides `dues` into batches of at most [`BATCH`] items. One with more items is alone.
+fn in_batches<T>(dues: Vec<T>, items: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut batches = Vec::new();
+    let (mut batch, mut size) = (Vec::new(), 0);
+    // Each is moved once. To split the rest off for each batch took time and memory by the square of the number of holds.
+    for due in dues {
+        let more = items(&due);
+        if size + more > BATCH && !batch.is_empty() {
+            batches.push(std::mem::take(&mut batch));
+            size = 0;
+        }
+        size += more;
+        batch.push(due);
+    }
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    batches
 }
 
 /// A hold to be renewed, and its items in the script.
@@ -254,6 +265,22 @@ fn together(answers: &[Answer]) -> Result<Option<bool>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_have_at_most_so_many_items_and_keep_no_room_for_more() {
+        let items = |due: &usize| *due;
+        let of = |dues: &[usize]| in_batches(dues.to_vec(), items);
+        assert_eq!(of(&[]), [[0; 0]; 0]);
+        assert_eq!(
+            of(&[200, 56, 1, 300, 1]),
+            [vec![200, 56], vec![1], vec![300], vec![1]]
+        );
+        // A batch must not keep the memory of all that are due until it is answered.
+        let batches = in_batches(vec![1; 100_000], items);
+        assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), 100_000);
+        let room: usize = batches.iter().map(Vec::capacity).sum();
+        assert!(room <= 200_000, "{room}");
+    }
 
     #[test]
     fn a_hold_of_many_names_is_renewed_as_a_whole() {
