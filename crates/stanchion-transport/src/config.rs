@@ -25,7 +25,7 @@ pub enum Background {
     #[default]
     OwnThread,
     /// The runtime that connects. For virtual time and simulation. When that runtime is blocked, leases are not renewed; when
-    /// it shuts down, its locks stay held until their leases end.
+    /// it shuts down, the client ends with it: calls fail as after a shutdown, and its locks stay held until their leases end.
     CurrentRuntime,
 }
 
