@@ -106,6 +106,71 @@ async fn a_replaced_master_that_does_not_know_it_is_left() {
     guard.release().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stale_sentinel_does_not_lead_a_client_away_from_the_master() {
+    let Some(mut set) = SentinelSet::or_skip("a_stale_sentinel") else {
+        return;
+    };
+    let client = connect(set.url()).await;
+    let first = lock(&client, "first", LONG).acquire().await.unwrap();
+    // One sentinel sees nothing of the failover. The old master does not, either: it still is a master.
+    set.kill_sentinel(0);
+    set.hide_from_sentinels(0);
+    let new = apart(|| set.another_master(0));
+    eventually("the client uses the new master", || {
+        sessions(set.server(new)).len() == 3
+    })
+    .await;
+    let before = sessions(set.server(new));
+
+    // Now the stale one is the only one in reach.
+    set.kill_sentinel(1);
+    set.kill_sentinel(2);
+    set.restart_sentinel(0);
+    let stale = set.sentinel(0);
+    eventually("the client listens to the stale sentinel", || {
+        stale.cli(&["CLIENT", "LIST"]).as_text().contains(" sub=2 ")
+    })
+    .await;
+    for _ in 0..10 {
+        tokio::time::sleep(ms(50)).await;
+        assert_eq!(sessions(set.server(new)), before, "P1: a live link is kept");
+        assert_eq!(sessions(set.server(0)), [""; 0]);
+    }
+    // Also a new connection goes to the master that the client knows.
+    for session in &before {
+        let _ = set.server(new).cli(&["CLIENT", "KILL", "ID", session]);
+    }
+    eventually("the client is back", || {
+        let now = sessions(set.server(new));
+        now.len() == 3 && now != before
+    })
+    .await;
+    let fresh = lock(&client, "fresh", LONG).acquire().await.unwrap();
+    assert!(exists(set.server(new), "fresh"));
+    assert!(!exists(set.server(0), "fresh"));
+    fresh.release().await.unwrap();
+    drop(first);
+}
+
+/// The ids of the connections of clients of the library.
+fn sessions(server: &RedisServer) -> Vec<String> {
+    let list = server.cli(&["CLIENT", "LIST"]);
+    let ours = list
+        .as_text()
+        .lines()
+        .filter(|it| it.contains("name=stanchion"));
+    let id = |line: &str| {
+        line.split(' ')
+            .next()?
+            .strip_prefix("id=")
+            .map(str::to_owned)
+    };
+    let mut ids: Vec<String> = ours.filter_map(id).collect();
+    ids.sort_unstable();
+    ids
+}
+
 #[tokio::test]
 async fn sentinels_that_cannot_help_are_told_by_type_and_in_time() {
     let Some(mut set) = SentinelSet::or_skip("sentinels_that_cannot_help") else {

@@ -363,12 +363,12 @@ fn on_push(
 ) -> OnPush {
     let (messages, writes) = (subscriptions.on_push(), writes.clone());
     let lookouts = Arc::clone(lookouts);
-    Arc::new(move |channel: &[u8], payload: &[u8]| {
+    Arc::new(move |on, channel: &[u8], payload: &[u8]| {
         if channel == WRITTEN {
             writes.send_modify(|count| *count += 1);
             lookouts.written(payload);
         } else {
-            messages(channel, payload);
+            messages(on, channel, payload);
         }
     })
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::admin::Value;
 use crate::builder::Part;
 use crate::eventually::eventually_blocking;
+use crate::sentinel::offset;
 use crate::servers::{RedisServer, start_all};
 
 /// Three masters (nodes 0 to 2) with a replica each (nodes 3 to 5); killed and reaped when dropped.
@@ -232,6 +233,13 @@ impl Cluster {
     /// Starts a killed node again; it remembers the cluster.
     pub fn restart(&mut self, number: usize) {
         self.nodes[number].restart();
+    }
+
+    /// Waits until the replica of `master` has everything that was written before this call.
+    pub fn await_replication(&self, master: usize) {
+        let written = offset(&self.nodes[master]);
+        let replica = &self.nodes[self.replica_of(master)];
+        eventually_blocking("the replica has everything", || offset(replica) >= written);
     }
 
     /// Stops the replica of `master` and its connection: later writes to the master are not replicated. Returns the replica;

@@ -183,17 +183,7 @@ impl SentinelSet {
     #[must_use]
     pub fn fail_over(&self) -> usize {
         let before = self.master();
-        let offset = |server: &RedisServer| -> Option<u64> {
-            server
-                .info("replication", "master_repl_offset")?
-                .parse()
-                .ok()
-        };
-        let written = offset(&self.servers[before]);
-        eventually_blocking("the replicas have everything", || {
-            self.replicas(before)
-                .all(|replica| offset(replica) >= written)
-        });
+        self.await_replication();
         let sentinel = self
             .sentinels
             .iter()
@@ -208,6 +198,16 @@ impl SentinelSet {
         let new = self.another_master(before);
         self.settle();
         new
+    }
+
+    /// Waits until the replicas have everything that was written to the master before this call.
+    pub fn await_replication(&self) {
+        let master = self.master();
+        let written = offset(&self.servers[master]);
+        eventually_blocking("the replicas have everything", || {
+            self.replicas(master)
+                .all(|replica| offset(replica) >= written)
+        });
     }
 
     /// Waits until the master is a server other than `before`, and returns it.
@@ -232,6 +232,11 @@ impl SentinelSet {
     /// Kills a sentinel (SIGKILL).
     pub fn kill_sentinel(&mut self, number: usize) {
         self.sentinels[number].kill();
+    }
+
+    /// Starts a killed sentinel again, with its original configuration: it knows of no failover until another sentinel tells it.
+    pub fn restart_sentinel(&mut self, number: usize) {
+        self.sentinels[number].restart();
     }
 
     /// Locks only the sentinels out of a server: they consider it down, and cannot tell it that it was replaced.
@@ -266,6 +271,12 @@ impl SentinelSet {
             .map(|(_, server)| server)
             .filter(|server| server.is_running())
     }
+}
+
+/// Returns the replication offset.
+pub(crate) fn offset(server: &RedisServer) -> Option<u64> {
+    let offset = server.info("replication", "master_repl_offset")?;
+    offset.parse().ok()
 }
 
 fn role(server: &RedisServer) -> String {

@@ -12,11 +12,12 @@
 //! 5. **Adopt**: the map with the higher epoch wins. Every failover raises the epoch, so a master that was cut off and
 //!    replaced cannot bring its old map back. After 20 rejected answers in a row an older map is adopted all the same: the
 //!    cluster was created again.
-//! 6. **Retire**: a master without slots keeps its connections for one response timeout, for the calls under way there.
+//! 6. **Retire**: a master without slots keeps its connections for one response timeout, for the calls under way there. Its
+//!    connection for messages is closed at once: it may be a replica now, which would pass on its master's messages.
 //!
 //! Long: the slot map and the redirects that change it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -78,6 +79,8 @@ pub(crate) struct Cluster {
 /// A master and its address.
 pub(crate) struct Member {
     place: Place,
+    /// No other member of any map has it, not even one with the same address.
+    number: u64,
     pub(crate) node: Node,
 }
 
@@ -194,6 +197,16 @@ impl Cluster {
     /// Returns the node that owns `slot`, by the current map.
     pub(crate) fn owner(&self, slot: u16) -> Option<impl std::ops::Deref<Target = Node> + use<>> {
         self.member(slot).map(Owner)
+    }
+
+    /// Returns the number of the node that owns `slot`; 0 if none is known to.
+    pub(crate) fn master(&self, slot: u16) -> u64 {
+        self.member(slot).map_or(0, |member| member.number)
+    }
+
+    /// Returns whether a connection to the node that owns `slot` is up.
+    pub(crate) fn reaches(&self, slot: u16) -> bool {
+        self.member(slot).is_some_and(|member| member.node.is_up())
     }
 
     /// Returns the clock of the node that owns `slot`, or another node's until that one has been read.
@@ -355,8 +368,10 @@ impl Cluster {
             if let Some(other) = view.clocks().next() {
                 node.clock().assume(other);
             }
+            static NEXT: AtomicU64 = AtomicU64::new(1);
             view.members.push(Arc::new(Member {
                 place: place.clone(),
+                number: NEXT.fetch_add(1, Ordering::Relaxed),
                 node,
             }));
         }
@@ -370,7 +385,8 @@ impl Cluster {
         match self.dialer.routes.connector(&place.route(self.tls)) {
             Ok(connector) => Some(Address {
                 server: place.to_string(),
-                peer: Peer::Server,
+                // An idle client finds by the probe that its master was demoted: nothing else tells it.
+                peer: Peer::Master,
                 connector,
             }),
             Err(error) => {
@@ -545,10 +561,13 @@ impl Cluster {
         changed
     }
 
-    /// Closes the connections to former masters, after the time that calls under way there may take.
+    /// Closes the connections to former masters: for messages at once, for calls after the time that those under way may take.
     fn retire(&self, members: Vec<Arc<Member>>) {
         if members.is_empty() {
             return;
+        }
+        for member in &members {
+            member.node.end_subscriber();
         }
         let pause = self.dialer.config.response_timeout;
         self.dialer.runner.serve(async move {

@@ -90,6 +90,8 @@ pub(crate) struct Node {
     health: Arc<Health>,
     /// Ends this node's links. A child of [`Dialer::closed`].
     closed: CancellationToken,
+    /// Ends `subscriber` alone. A child of `closed`.
+    deaf: CancellationToken,
 }
 
 impl Node {
@@ -118,6 +120,7 @@ impl Node {
             subscriber: OnceLock::new(),
             clock,
             health,
+            deaf: closed.child_token(),
             closed,
             address,
         }
@@ -161,8 +164,16 @@ impl Node {
                 ":sub",
             );
             // On the runner: messages wake the waiters of all runtimes, so none of these may delay them.
-            dialer.link(plan, dialer.runner.handle(), &self.closed)
+            dialer.link(plan, dialer.runner.handle(), &self.deaf)
         })
+    }
+
+    /// Closes the link for messages at once, and for good.
+    pub(crate) fn end_subscriber(&self) {
+        self.deaf.cancel();
+        if let Some(subscriber) = self.subscriber.get() {
+            subscriber.end();
+        }
     }
 
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {

@@ -4,15 +4,18 @@
 //!
 //! # Life of the sentinels' word
 //! 1. **Ask**: each connect asks all sentinels at once and takes the answer with the highest epoch. A sentinel that was cut
-//!    off names an old master with a lower epoch. Connects at the same time share one answer ([`Asked`]).
+//!    off names an old master with a lower epoch. Connects at the same time share one answer ([`Asked`]). The client itself
+//!    remembers the newest master ([`Open::known`]), and compares that with the answers.
 //! 2. **Dial**: a stream to that master is opened and recorded in [`Open`]. The supervisor then verifies with `ROLE` that the
 //!    server is a master.
-//! 3. **Listen**: one link to each sentinel subscribes to `+promoted-slave` and `+switch-master`. A message that names the new
-//!    master ends all streams to other servers, and makes pausing links connect at once.
-//! 4. **Overtake**: a message may arrive while a stream is being dialled. The dial compares [`Open::times`] before and after,
-//!    and starts again if it would end at the old master.
-//! 5. **Missed messages**: when the link to a sentinel reconnects, the sentinels are asked again. Where subscribing is not
+//! 3. **Listen**: one link to each sentinel subscribes to `+promoted-slave` and `+switch-master`. A message carries no epoch, so
+//!    after it the client asks that sentinel. A master with a higher epoch ends all streams to other servers, and makes
+//!    pausing links connect at once. An answer with a lower epoch changes nothing: that sentinel is behind.
+//! 4. **Overtake**: a newer master may become known while a stream is being dialled. The dial then starts again.
+//! 5. **Missed messages**: when the link to a sentinel reconnects, that sentinel is asked again. Where subscribing is not
 //!    permitted, the old master is noticed by `READONLY` or by the probe of an idle connection.
+//! 6. **Reset**: if no stream is open, every sentinel answers, and all epochs are lower, then the sentinels were set up again.
+//!    The client forgets what it remembered.
 //!
 //! Long: one conversation with sentinels: asking, listening, leaving.
 
@@ -26,13 +29,13 @@ use async_trait::async_trait;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::clock::{Clock, Moment};
 use crate::config::ClientConfig;
 use crate::error::{ConfigError, ConnectError, ServerRejection, more_telling};
-use crate::link::{Link, Messages, OnPush, Peer, Phase, Plan, Subscribe};
+use crate::link::{ConnectionId, Link, Messages, OnPush, Peer, Phase, Plan, Stir, Subscribe};
 use crate::node::Dialer;
 use crate::stream::Routes;
 use crate::url::{Login, Place, SentinelTarget};
@@ -60,32 +63,42 @@ pub(crate) struct Sentinels {
     /// The runtime on which sentinels are asked, the client's own: a blocked caller's runtime must not delay the others
     /// that share the answer.
     home: Handle,
-    /// Changed by connects and by the messages of sentinels, on their driver's thread. Never held while `asked` is taken.
+    /// Changed by connects, and by the tasks that listen to sentinels. Never held while `asked` is taken.
     open: Mutex<Open>,
     /// The last question, shared by connects that come within [`SHARED`] of it.
     asked: Mutex<Option<Asked>>,
+    stir: Arc<Stir>,
 }
 
-/// The streams to masters, and the last message about a failover.
+/// The streams to masters, and the newest master.
 #[derive(Default)]
 struct Open {
     /// The address of each open stream, and the token that ends it.
     streams: Vec<(Place, CancellationToken)>,
-    /// The master that the last message named.
-    told: Option<Place>,
-    /// The number of messages so far: a change means that an earlier answer may be outdated.
+    /// The master with the highest epoch of all answers so far. The streams lead to it.
+    known: Option<Master>,
+    /// The number of changes of `known`. A change means that an earlier answer may be outdated.
     times: u64,
-    /// True once a sentinel was listened to.
-    listening: bool,
 }
 
 /// A question to the sentinels.
 struct Asked {
     at: Moment,
-    /// [`Open::times`] at that time. A later message makes the answer outdated.
+    /// [`Open::times`] at that time. After a later change the sentinels are asked again.
     times: u64,
     /// Filled once, by the task that asks; each connect that shares the question has a clone.
-    answer: watch::Receiver<Option<Result<Master, ConnectError>>>,
+    answer: watch::Receiver<Option<Result<Answer, ConnectError>>>,
+}
+
+/// The answer of the sentinels to a connect.
+#[derive(Clone, Debug)]
+struct Answer {
+    /// The one with the highest epoch.
+    master: Master,
+    /// True if every sentinel has answered.
+    is_complete: bool,
+    /// [`Open::times`] before the question.
+    times: u64,
 }
 
 /// A master and the epoch of the failover that promoted it. Of two answers the one with the higher epoch is right.
@@ -123,6 +136,7 @@ impl Sentinels {
             home: dialer.runner.handle().clone(),
             open: Mutex::default(),
             asked: Mutex::default(),
+            stir: Arc::clone(&dialer.stir),
         }))
     }
 
@@ -130,8 +144,8 @@ impl Sentinels {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the master, by a new question to the sentinels or by one that was asked within [`SHARED`].
-    async fn master(&self) -> Result<Master, ConnectError> {
+    /// Returns the answer to a new question to the sentinels, or to one that was asked within [`SHARED`].
+    async fn master(&self) -> Result<Answer, ConnectError> {
         let mut answer = self.ask_once();
         let answer = answer.wait_for(Option::is_some).await;
         answer
@@ -145,13 +159,12 @@ impl Sentinels {
             })
     }
 
-    fn ask_once(&self) -> watch::Receiver<Option<Result<Master, ConnectError>>> {
+    fn ask_once(&self) -> watch::Receiver<Option<Result<Answer, ConnectError>>> {
         // Copied first, so that the two locks are never held together.
         let times = self.open().times;
         let now = self.panel.clock.now();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asked) = &*asked
-            // A message since then: the answer may name the old master.
             && asked.times == times
             && now.since(asked.at) < SHARED
         {
@@ -161,8 +174,7 @@ impl Sentinels {
         let panel = Arc::clone(&self.panel);
         // A task: the question must not end with the caller that asks first, as others wait for its answer.
         self.home.spawn(async move {
-            let master = panel.master().await;
-            tell.send_replace(Some(master));
+            tell.send_replace(Some(panel.master(times).await));
         });
         *asked = Some(Asked {
             at: now,
@@ -217,13 +229,14 @@ impl Panel {
 
     /// Asks all sentinels at once and returns the answer with the highest epoch. A sentinel that was cut off from the others
     /// names an old master.
-    async fn master(&self) -> Result<Master, ConnectError> {
+    async fn master(&self, times: u64) -> Result<Answer, ConnectError> {
         let mut answers: FuturesUnordered<_> = self
             .sentinels
             .iter()
             .map(|(place, connector)| self.ask(place, connector))
             .collect();
         let mut best: Option<Master> = None;
+        let mut silent = self.sentinels.len();
         let mut failure: Option<ConnectError> = None;
         loop {
             let answer = match best {
@@ -234,15 +247,23 @@ impl Panel {
                     .unwrap_or(None),
             };
             match answer {
-                Some(Ok(master)) if best.as_ref().is_none_or(|b| master.epoch > b.epoch) => {
-                    best = Some(master);
+                Some(Ok(master)) => {
+                    silent -= 1;
+                    if best.as_ref().is_none_or(|best| master.epoch > best.epoch) {
+                        best = Some(master);
+                    }
                 }
-                Some(Ok(_)) => {}
                 Some(Err(error)) => failure = Some(more_telling(failure, error)),
                 None => break,
             }
         }
-        best.ok_or_else(|| {
+        let is_complete = silent == 0;
+        let answer = best.map(|master| Answer {
+            master,
+            is_complete,
+            times,
+        });
+        answer.ok_or_else(|| {
             failure.unwrap_or_else(|| ConnectError::Unreachable {
                 server: self.service.clone(),
                 detail: "no sentinel is known".into(),
@@ -322,31 +343,37 @@ impl Sentinels {
     /// Listens to every sentinel, so that the client leaves a replaced master at once, even one that still accepts writes.
     pub(crate) fn watch(self: &Arc<Self>, dialer: &Arc<Dialer>) {
         for (place, connector) in &self.panel.sentinels {
-            let (this, stir) = (Arc::clone(self), Arc::clone(&dialer.stir));
-            let on_push = move |channel: &[u8], payload: &[u8]| {
+            let (service, news) = (self.panel.service.clone(), Arc::<Notify>::default());
+            let told = Arc::clone(&news);
+            let on_push = move |_: ConnectionId, channel: &[u8], payload: &[u8]| {
                 let (channel, payload) = (str::from_utf8(channel), str::from_utf8(payload));
-                // Runs on the driver of this sentinel's link: it takes one lock for a moment, and waits for nothing.
+                // Runs on the driver of this sentinel's link, so it waits for nothing.
                 if let (Ok(channel), Ok(payload)) = (channel, payload)
-                    && let Some(master) = new_master(&this.panel.service, channel, payload)
+                    && names_a_master(&service, channel, payload)
                 {
-                    this.leave_all_but(&master);
-                    stir.hurry();
+                    told.notify_one();
                 }
             };
             let plan = self.panel.plan(place, connector, Some(Arc::new(on_push)));
             let link = dialer.link(plan, dialer.runner.handle(), &dialer.closed);
-            let listening = Arc::clone(self).listen(link, dialer.closed.clone());
+            let listening = Arc::clone(self).listen(link, news, dialer.closed.clone());
             dialer.runner.serve(listening);
         }
     }
 
-    async fn listen(self: Arc<Self>, link: Link, closed: CancellationToken) {
+    /// Subscribes at one sentinel and asks it: after each connect, because messages may have been missed, and after each
+    /// message (`news`).
+    async fn listen(self: Arc<Self>, link: Link, news: Arc<Notify>, closed: CancellationToken) {
         let mut phase = link.phase();
-        let mut earlier = false;
+        let mut subscribed = None;
         loop {
             // Marked as seen before the work below, so that a reconnect during it starts another round.
-            let up = matches!(&*phase.borrow_and_update(), Phase::Up(_));
-            if up {
+            let connection = match &*phase.borrow_and_update() {
+                Phase::Up(connection) => Some(*connection),
+                _ => None,
+            };
+            if connection.is_some() && subscribed != connection {
+                subscribed = connection;
                 for channel in [PROMOTED, SWITCHED] {
                     let (channel, kind) = (channel.as_bytes(), Messages::Plain);
                     let outcome = link.subscribe(channel, Subscribe::Start, kind).await;
@@ -358,77 +385,110 @@ impl Sentinels {
                         );
                     }
                 }
-                // Messages may have been missed while this sentinel was disconnected; and before the first of them was heard,
-                // since the client's first question. Later first connections have missed nothing: another one listened.
-                // Asked after subscribing: a failover in between is either in the answer or in a message.
-                let missed = std::mem::replace(&mut earlier, true)
-                    || !std::mem::replace(&mut self.open().listening, true);
-                // So not the answer that connects share, which may be older than the subscription.
-                if missed && let Ok(master) = self.panel.master().await {
-                    self.leave_all_but(&master.place);
-                }
+            }
+            // Asked after subscribing: a failover in between is either in the answer or in a message.
+            if connection.is_some()
+                && let Ok(master) = self.panel.ask_on(&link).await
+            {
+                self.learn(&master);
             }
             tokio::select! {
                 biased;
                 () = closed.cancelled() => return,
                 changed = phase.changed() => if changed.is_err() { return },
+                // Keeps a permit for a message that arrives during the question.
+                () = news.notified() => {}
             }
         }
     }
 
-    /// Ends the streams to all servers but `master`, as a message or an answer of the sentinels demands.
-    fn leave_all_but(&self, master: &Place) {
-        let mut left = None;
+    /// Takes `master` for the known one if its epoch is higher.
+    fn learn(&self, master: &Master) {
         let mut open = self.open();
-        // Also when there is no stream to end: dials under way compare with it.
-        open.told = Some(master.clone());
-        open.times += 1;
+        // P1: a master that is in use is not left for one with a lower epoch. Nor for one with the same epoch: that is the
+        // same master under another name.
+        if open
+            .known
+            .as_ref()
+            .is_none_or(|known| master.epoch > known.epoch)
+        {
+            self.follow(&mut open, master);
+        }
+    }
+
+    /// Makes `master` the known one, and ends the streams to all other servers.
+    fn follow(&self, open: &mut Open, master: &Master) {
+        if open.known.as_ref() != Some(master) {
+            open.times += 1;
+        }
+        let before = open.known.replace(master.clone());
+        if before.is_none_or(|before| before.place == master.place) {
+            return;
+        }
+        let mut left = None;
         open.streams.retain(|(place, over)| {
             // A stream that has ended already is not left again, nor logged.
-            if place != master && !over.is_cancelled() {
+            if *place != master.place && !over.is_cancelled() {
                 left = Some(place.clone());
                 // Under the lock: what this wakes runs later, and the drop of a stream does not take it.
                 over.cancel();
             }
             !over.is_cancelled()
         });
-        drop(open);
         if let Some(left) = left {
-            tracing::info!(service = self.panel.service, %left, %master, "another master");
+            tracing::info!(service = self.panel.service, %left, master = %master.place, "another master");
         }
+        self.stir.another_master();
+        self.stir.hurry();
+    }
+
+    /// Returns the master to dial: the one that the sentinels name, or the known one.
+    fn newest(&self, answer: Answer) -> Place {
+        let mut open = self.open();
+        if let Some(known) = &open.known
+            && known.epoch >= answer.master.epoch
+        {
+            let mut streams = open.streams.iter();
+            // All connections lead to one server: that of those which are open.
+            let in_use = streams.any(|(place, over)| *place == known.place && !over.is_cancelled());
+            // If every sentinel has answered since then, none knows of the higher epoch any more.
+            let forgotten = answer.is_complete && answer.times == open.times;
+            if in_use || known.epoch > answer.master.epoch && !forgotten {
+                return known.place.clone();
+            }
+        }
+        self.follow(&mut open, &answer.master);
+        answer.master.place
     }
 }
 
-/// Returns the new master, if the message is about service `ours`: `slave <name> <host> <port> @ <service> <old host> <port>` and
+/// Returns whether the message names a new master of service `ours`: `slave <name> <host> <port> @ <service> <old host> <port>` and
 /// `<service> <old host> <port> <new host> <port>`.
-fn new_master(ours: &str, channel: &str, payload: &str) -> Option<Place> {
+fn names_a_master(ours: &str, channel: &str, payload: &str) -> bool {
     let words: Vec<&str> = payload.split(' ').collect();
-    let (service, host, port) = match (channel, words.as_slice()) {
-        // Behind the `@` stands the old master, whose name is the service's.
-        (PROMOTED, ["slave", _, host, port, "@", service, ..]) => (service, host, port),
-        (SWITCHED, [service, _, _, host, port]) => (service, host, port),
-        _ => return None,
-    };
-    (*service == ours).then_some(Place {
-        host: (*host).to_owned(),
-        port: port.parse().ok()?,
-    })
+    match (channel, words.as_slice()) {
+        // The old master, whose name is the service's, follows the `@`.
+        (PROMOTED, ["slave", _, _, _, "@", service, ..]) => *service == ours,
+        (SWITCHED, [service, _, _, _, _]) => *service == ours,
+        _ => false,
+    }
 }
 
 #[async_trait]
 impl Connector for Sentinels {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         loop {
-            // Before the question, so that a message during it counts, too.
-            let before = self.open().times;
-            let master = self.master().await.map_err(io::Error::other)?.place;
+            let answer = self.master().await.map_err(io::Error::other)?;
+            let master = self.newest(answer);
             let stream = self.dial(&master).await?;
             let over = CancellationToken::new();
             let mut open = self.open();
-            // Under the same lock as the push below: a message either is seen here or finds the stream in the list. One
-            // that names this very master confirms the answer.
-            if open.times != before && open.told.as_ref() != Some(&master) {
-                // A message named another master during the dial, and did not see this stream.
+            // Under the lock that `learn` takes: a newer master either is seen here or ends this stream.
+            if open
+                .known
+                .as_ref()
+                .is_some_and(|known| known.place != master)
+            {
                 continue;
             }
             // Streams that were dropped: nothing else removes them.
@@ -502,212 +562,4 @@ impl Drop for Leashed {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-    use tokio::sync::Semaphore;
-
-    #[test]
-    fn a_message_is_heard_if_it_is_about_our_service() {
-        let read = |channel: &str, payload: &str| {
-            let place = new_master("main", channel, payload);
-            place.map(|place| place.to_string())
-        };
-        let new = Some("10.0.0.2:6380".to_owned());
-        let old = "10.0.0.1 6379";
-        assert_eq!(read(SWITCHED, &format!("main {old} 10.0.0.2 6380")), new);
-        let promoted = format!("slave 10.0.0.2:6380 10.0.0.2 6380 @ main {old}");
-        assert_eq!(read(PROMOTED, &promoted), new);
-        for other in ["main2 a 1 b 2", "main a 1 b", "main a 1 b x", ""] {
-            assert_eq!(read(SWITCHED, other), None, "{other}");
-        }
-        let other = promoted.replace("main", "other");
-        assert_eq!(read(PROMOTED, &other), None);
-        assert_eq!(read("+sdown", &promoted), None);
-    }
-
-    /// A sentinel that names `master` and counts the questions.
-    #[derive(Debug, Default)]
-    struct Fake {
-        master: Mutex<&'static str>,
-        asked: AtomicU32,
-    }
-
-    #[async_trait]
-    impl Connector for Arc<Fake> {
-        async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
-            let (near, far) = tokio::io::duplex(4096);
-            let this = Self::clone(self);
-            tokio::spawn(async move {
-                let mut far = BufReader::new(far);
-                let mut line = String::new();
-                while far.read_line(&mut line).await.is_ok_and(|n| n > 0) {
-                    let words: usize = line.trim()[1..].parse().unwrap();
-                    let mut command = String::new();
-                    for _ in 0..words {
-                        line.clear();
-                        far.read_line(&mut line).await.unwrap();
-                        far.read_line(&mut command).await.unwrap();
-                    }
-                    line.clear();
-                    let host = *this.master.lock().unwrap();
-                    let length = host.len();
-                    let answer = if command.contains("GET-MASTER") {
-                        this.asked.fetch_add(1, Ordering::SeqCst);
-                        format!("*2\r\n${length}\r\n{host}\r\n$4\r\n6379\r\n")
-                    } else if command.contains("SENTINEL") {
-                        "*2\r\n$12\r\nconfig-epoch\r\n$1\r\n1\r\n".to_owned()
-                    } else {
-                        "+OK\r\n".to_owned()
-                    };
-                    far.get_mut().write_all(answer.as_bytes()).await.unwrap();
-                }
-            });
-            Ok(Box::new(near))
-        }
-    }
-
-    /// The connector to all masters: a dial waits for a permit.
-    #[derive(Debug)]
-    struct Gate(Arc<Semaphore>, AtomicU32);
-
-    #[async_trait]
-    impl Connector for Arc<Gate> {
-        async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
-            self.1.fetch_add(1, Ordering::SeqCst);
-            self.0.acquire().await.unwrap().forget();
-            Ok(Box::new(tokio::io::duplex(64).0))
-        }
-    }
-
-    fn place(host: &str) -> Place {
-        Place {
-            host: host.into(),
-            port: 6379,
-        }
-    }
-
-    fn sentinels(fake: &Arc<Fake>, gate: &Arc<Gate>) -> Arc<Sentinels> {
-        let config = ClientConfig::default().connector(Arc::clone(gate));
-        let connector: Arc<dyn Connector> = Arc::new(Arc::clone(fake));
-        Arc::new(Sentinels {
-            panel: Arc::new(Panel {
-                service: "main".into(),
-                clock: Arc::new(crate::clock::BootClock),
-                sentinels: vec![(place("sentinel"), connector)],
-                config: config.clone(),
-            }),
-            routes: Arc::new(Routes::new(&config)),
-            tls: false,
-            home: Handle::current(),
-            open: Mutex::default(),
-            asked: Mutex::default(),
-        })
-    }
-
-    fn fake_and_gate() -> (Arc<Fake>, Arc<Gate>) {
-        let fake = Arc::new(Fake::default());
-        *fake.master.lock().unwrap() = "old";
-        let gate = Gate(Arc::new(Semaphore::new(0)), AtomicU32::new(0));
-        (fake, Arc::new(gate))
-    }
-
-    #[tokio::test]
-    async fn a_dial_that_began_before_a_failover_does_not_end_at_the_old_master() {
-        let (fake, gate) = fake_and_gate();
-        let sentinels = sentinels(&fake, &gate);
-        let connecting = tokio::spawn({
-            let sentinels = Arc::clone(&sentinels);
-            async move { sentinels.connect().await.map(drop) }
-        });
-        while gate.1.load(Ordering::SeqCst) == 0 {
-            tokio::task::yield_now().await;
-        }
-        *fake.master.lock().unwrap() = "new";
-        sentinels.leave_all_but(&place("new"));
-        gate.0.add_permits(2);
-        connecting.await.unwrap().unwrap();
-        let dialled = sentinels
-            .open()
-            .streams
-            .first()
-            .map(|(place, _)| place.clone());
-        assert_eq!(dialled, Some(place("new")));
-        assert_eq!(sentinels.open().streams.len(), 1);
-    }
-
-    #[tokio::test]
-    async fn connections_that_are_made_together_ask_once() {
-        let (fake, gate) = fake_and_gate();
-        let sentinels = sentinels(&fake, &gate);
-        gate.0.add_permits(9);
-        let three = || {
-            futures_util::future::join3(
-                sentinels.connect(),
-                sentinels.connect(),
-                sentinels.connect(),
-            )
-        };
-        let (a, b, c) = three().await;
-        assert!(a.is_ok() && b.is_ok() && c.is_ok());
-        assert_eq!(fake.asked.load(Ordering::SeqCst), 1);
-        // After a message the sentinels are asked again.
-        sentinels.leave_all_but(&place("old"));
-        let _again = three().await;
-        assert_eq!(fake.asked.load(Ordering::SeqCst), 2);
-    }
-
-    #[tokio::test]
-    async fn a_failover_before_the_first_sentinel_was_heard_is_noticed() {
-        let (fake, gate) = fake_and_gate();
-        let sentinels = sentinels(&fake, &gate);
-        gate.0.add_permits(1);
-        let _stream = sentinels.connect().await.unwrap();
-        // No message tells of it: nobody listens yet.
-        *fake.master.lock().unwrap() = "new";
-        let closed = CancellationToken::new();
-        let (place, connector) = &sentinels.panel.sentinels[0];
-        let link = Link::new(
-            &sentinels.panel.config,
-            sentinels.panel.plan(place, connector, None),
-        );
-        tokio::spawn(link.clone().supervise(Handle::current(), closed.clone()));
-        let listening = tokio::spawn(Arc::clone(&sentinels).listen(link, closed.clone()));
-        let told = async {
-            while sentinels.open().told.is_none() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), told)
-            .await
-            .expect("the sentinels are asked once more");
-        assert_eq!(
-            sentinels.open().told,
-            Some(Place {
-                host: "new".into(),
-                port: 6379
-            })
-        );
-        assert!(sentinels.open().streams.is_empty(), "the old one was left");
-        closed.cancel();
-        listening.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_leashed_stream_can_be_ended() {
-        let (near, mut far) = tokio::io::duplex(64);
-        let over = CancellationToken::new();
-        let mut leashed = Leashed {
-            stream: Box::new(near),
-            ended: Box::pin(over.clone().cancelled_owned()),
-            over: over.clone(),
-        };
-        far.write_all(b"x").await.unwrap();
-        assert_eq!(leashed.read_u8().await.unwrap(), b'x');
-        let reading = tokio::spawn(async move { leashed.read_u8().await });
-        over.cancel();
-        let ended = reading.await.unwrap().unwrap_err();
-        assert_eq!(ended.kind(), io::ErrorKind::UnexpectedEof);
-    }
-}
+mod tests;

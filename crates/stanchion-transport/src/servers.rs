@@ -350,11 +350,36 @@ impl Servers {
         }
     }
 
-    /// Reports that a subscription was refused: in a cluster the slot may have another owner now.
+    /// Reports that a subscription was refused or has ended, or that a master is out of reach: in a cluster the slot may have another
+    /// owner now.
     pub fn doubt(&self) {
         // Elsewhere nothing is remembered that could be wrong: sentinels are asked at every connect.
         if let Kind::Cluster(cluster) = &self.kind {
             cluster.doubt();
+        }
+    }
+
+    /// Returns whether another server may take the place of a master.
+    pub fn fails_over(&self) -> bool {
+        match &self.kind {
+            Kind::One(node) => node.address.peer == Peer::Master,
+            Kind::Cluster(_) => true,
+        }
+    }
+
+    /// Returns whether a connection to the master of `slot` is up.
+    pub fn reaches(&self, slot: u16) -> bool {
+        match &self.kind {
+            Kind::One(node) => node.is_up(),
+            Kind::Cluster(cluster) => cluster.reaches(slot),
+        }
+    }
+
+    /// Returns the number of the master of `slot`. It is another one once another server serves the slot.
+    pub fn master(&self, slot: u16) -> u64 {
+        match &self.kind {
+            Kind::One(node) => node.dialer.stir.replaced(),
+            Kind::Cluster(cluster) => cluster.master(slot),
         }
     }
 

@@ -8,6 +8,10 @@
 //! Messages are hints. Waiting is correct because of the order *subscribe, try, wait* and the poll behind it: on every
 //! confirmation, the first and every later one after a reconnect, the first waiter of each queue tries once.
 //!
+//! A message counts only on the connection of its topic (P1). After a failover a client may still be subscribed at the former
+//! master, which as a replica passes on what the new one publishes: a grant would arrive twice. A message that arrives before the
+//! subscription is confirmed waits for that: it may come from a replica.
+//!
 //! Several queues may have one channel (`x` and `{x}`): they share its subscription and nothing else.
 //!
 //! Long: one state machine for each topic, and everything that moves it.
@@ -40,7 +44,7 @@ pub(crate) struct Subscriptions {
     linger: Duration,
     wake: Wake,
     /// Called with each message to those who hold. Set once, when the client has been made.
-    on_notice: OnceLock<OnPush>,
+    on_notice: OnceLock<OnNotice>,
     /// True once a channel is heard for as long as the client lives.
     hears_for_ever: AtomicBool,
     /// True once the server has refused one of these channels, and the log says so.
@@ -48,6 +52,9 @@ pub(crate) struct Subscriptions {
 }
 
 type Channel = Arc<[u8]>;
+
+/// The receiver of the channel and payload of each message to those who hold.
+type OnNotice = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 
 /// All subscriptions, and lists of those that changed, so that a pass of [`Subscriptions::serve`] costs only as much as the
 /// changes since the last.
@@ -73,6 +80,10 @@ struct Topic {
     notices: bool,
     /// Moved by `serve` and its tasks only.
     state: State,
+    /// The connection on which it was last asked for, unless that is lost. Messages on others do not count.
+    connection: Option<ConnectionId>,
+    /// The messages that arrived while it was asked for, at most [`MOST_EARLY`].
+    early: Vec<Box<[u8]>>,
     /// The moment since which nobody has waited.
     idle_since: Option<Moment>,
     /// True while it is in [`Topics::lingering`].
@@ -124,6 +135,10 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 
 /// The number of topics handled before the task yields (P10): the same thread also sends renewals.
 const AT_ONCE: usize = 64;
+
+/// The number of messages that are kept until a subscription is confirmed: for one round trip or two. More are dropped, as every
+/// waiter asks after the confirmation.
+const MOST_EARLY: usize = 64;
 
 /// The channel that a client hears as long as it hears `channel`, one of Redisson's: whoever hears only that is a client of Redisson's.
 fn mark_of(channel: &[u8]) -> Channel {
@@ -228,6 +243,8 @@ impl Subscriptions {
                 slot: slot_of(channel),
                 notices: false,
                 state: State::Wanted,
+                connection: None,
+                early: Vec::new(),
                 idle_since: None,
                 lingers: false,
             },
@@ -240,7 +257,7 @@ impl Subscriptions {
     }
 
     /// Sets the receiver of messages to those who hold.
-    pub(crate) fn on_notice(&self, receiver: OnPush) {
+    pub(crate) fn on_notice(&self, receiver: OnNotice) {
         // Once: by the client that these are the subscriptions of.
         drop(self.on_notice.set(receiver));
     }
@@ -274,6 +291,8 @@ impl Subscriptions {
                 slot: slot_of(channel),
                 notices: true,
                 state: State::Wanted,
+                connection: None,
+                early: Vec::new(),
                 idle_since: ends,
                 lingers: ends.is_some(),
             },
@@ -360,7 +379,9 @@ impl Subscriptions {
     /// The callback that the connection's driver calls for each message.
     pub(crate) fn on_push(self: &Arc<Self>) -> OnPush {
         let this = Arc::clone(self);
-        Arc::new(move |channel: &[u8], payload: &[u8]| this.message(channel, payload))
+        Arc::new(move |on: ConnectionId, channel: &[u8], payload: &[u8]| {
+            this.message(on, channel, payload);
+        })
     }
 
     /// Returns the queues that listen to `channel`.
@@ -371,8 +392,25 @@ impl Subscriptions {
         queues.map(|(entry, _)| entry).collect()
     }
 
-    fn message(&self, channel: &[u8], payload: &[u8]) {
+    fn message(&self, on: ConnectionId, channel: &[u8], payload: &[u8]) {
         let mut topics = self.topics();
+        let Some(topic) = topics.by_channel.get_mut(channel) else {
+            return;
+        };
+        if topic.connection != Some(on) {
+            return;
+        }
+        if matches!(topic.state, State::Asked(_)) {
+            if topic.early.len() < MOST_EARLY {
+                topic.early.push(payload.into());
+            }
+            return;
+        }
+        self.deliver(topics, channel, payload);
+    }
+
+    /// Passes a message on to those whom it is for.
+    fn deliver(&self, mut topics: MutexGuard<'_, Topics>, channel: &[u8], payload: &[u8]) {
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
         };
@@ -459,6 +497,7 @@ impl Subscriptions {
     /// connection was opened or lost, or a slot has moved.
     async fn look_at_all(&self, servers: &Servers) {
         let mut after: Option<Channel> = None;
+        let mut lost = false;
         loop {
             let mut deaf = Vec::new();
             {
@@ -479,9 +518,14 @@ impl Subscriptions {
                             continue;
                         }
                         // Only these relied on messages. The others poll already.
-                        State::Confirmed(_) => deaf.extend(topic.audience()),
+                        State::Confirmed(_) => {
+                            lost = true;
+                            deaf.extend(topic.audience());
+                        }
                         State::Asked(_) | State::Wanted => {}
                     }
+                    topic.connection = None;
+                    topic.early.clear();
                     // It may be in the list already. `ask` skips a topic that is no longer wanted, so twice does no harm.
                     topic.state = State::Wanted;
                     topics.wanted.push_back(Arc::clone(channel));
@@ -493,6 +537,10 @@ impl Subscriptions {
                 if whom == Ear::Queue {
                     entry.listening_changed();
                 }
+            }
+            // At once: a master that is demoted ends its subscriptions, and the map is to be loaded before they are made again.
+            if std::mem::take(&mut lost) {
+                servers.doubt();
             }
             if after.is_none() {
                 return;
@@ -518,6 +566,7 @@ impl Subscriptions {
             {
                 // Before it is sent: an answer that comes after the connection was replaced is then recognised as old.
                 topic.state = State::Asked(connection);
+                topic.connection = Some(connection);
                 asked.push((channel, topic.mark.clone(), link, connection));
             }
         }
@@ -570,13 +619,18 @@ impl Subscriptions {
         else {
             return;
         };
+        let early = std::mem::take(&mut topic.early);
         if !confirmed {
             topic.state = State::Wanted;
+            topic.connection = None;
             return;
         }
         topic.state = State::Confirmed(connection);
         let audience = topic.audience();
         drop(topics);
+        for payload in early {
+            self.deliver(self.topics(), channel, &payload);
+        }
         for (entry, whom) in audience {
             match whom {
                 Ear::Waiter(owner) => entry.listening_for(&owner),
@@ -682,5 +736,55 @@ impl std::fmt::Debug for Subscriptions {
         f.debug_struct("Subscriptions")
             .field("topics", &self.topics().by_channel.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stanchion_transport::BootClock;
+
+    /// Moves the topic `c`, as `ask` does.
+    fn ask(subscriptions: &Subscriptions, on: ConnectionId) {
+        let mut topics = subscriptions.topics();
+        let topic = topics.by_channel.get_mut(b"c".as_slice()).unwrap();
+        topic.state = State::Asked(on);
+        topic.connection = Some(on);
+    }
+
+    #[test]
+    fn a_message_counts_on_the_connection_of_its_topic_alone() {
+        let subscriptions = Subscriptions::new(Arc::new(BootClock), Duration::ZERO, Wake::Messages);
+        let heard = Arc::<Mutex<Vec<Vec<u8>>>>::default();
+        let receiver = Arc::clone(&heard);
+        subscriptions.on_notice(Arc::new(move |_, payload| {
+            receiver.lock().unwrap().push(payload.to_vec());
+        }));
+        let heard = || std::mem::take(&mut *heard.lock().unwrap());
+        subscriptions.hear(b"c", Moment::FAR);
+        let push = subscriptions.on_push();
+        let [former, present] = [1, 2].map(|link| ConnectionId::new(link, 1));
+        push(former, b"c", b"before");
+        assert!(heard().is_empty());
+
+        ask(&subscriptions, former);
+        push(former, b"c", b"early");
+        assert!(heard().is_empty(), "P1: it may be a replica");
+        subscriptions.answered(b"c", former, true);
+        push(former, b"c", b"late");
+        push(present, b"c", b"elsewhere");
+        assert_eq!(heard(), [b"early".as_slice(), b"late"]);
+
+        ask(&subscriptions, present);
+        push(former, b"c", b"twice");
+        push(present, b"c", b"twice");
+        subscriptions.answered(b"c", present, true);
+        assert_eq!(heard(), [b"twice"], "P1: a second copy does not count");
+
+        ask(&subscriptions, former);
+        push(former, b"c", b"of a replica");
+        subscriptions.answered(b"c", former, false);
+        push(former, b"c", b"of a replica");
+        assert!(heard().is_empty());
     }
 }

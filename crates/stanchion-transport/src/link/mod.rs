@@ -46,8 +46,9 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-/// A callback for the channel and payload of every message. Runs on the thread of the connection's driver; must not block.
-pub type OnPush = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
+/// A callback for every message: the connection that it came on, its channel and its payload. Runs on the thread of the
+/// connection's driver; must not block.
+pub type OnPush = Arc<dyn Fn(ConnectionId, &[u8], &[u8]) + Send + Sync>;
 
 /// The channel of the messages that keys were written which this connection has read: `CLIENT TRACKING`. Its payload is the key;
 /// empty: all of them.
@@ -74,7 +75,7 @@ const ENDED: &str = "the client was shut down, or the runtime of the connection 
 pub(crate) enum Peer {
     /// A server in any role.
     Server,
-    /// The master of a set whose roles change: the link drops a server in another role.
+    /// The master of a set whose roles change, or of a cluster: the link drops a server in another role.
     Master,
     /// A sentinel.
     Sentinel,
@@ -90,6 +91,8 @@ pub(crate) struct Stir {
     up: Notify,
     /// Fires when links that pause between attempts should try at once.
     hurry: Notify,
+    /// The number of masters that were replaced, where sentinels name them.
+    replaced: AtomicU64,
 }
 
 impl Stir {
@@ -112,6 +115,17 @@ impl Stir {
         self.hurry.notified()
     }
 
+    /// Records that the sentinels name another master.
+    pub(crate) fn another_master(&self) {
+        self.replaced.fetch_add(1, Ordering::AcqRel);
+        self.changed();
+    }
+
+    /// Returns the number of masters that were replaced so far.
+    pub(crate) fn replaced(&self) -> u64 {
+        self.replaced.load(Ordering::Acquire)
+    }
+
     pub(crate) fn changed(&self) {
         // A count, so that a receiver that was busy sees that something changed, however often.
         self.changes.send_modify(|n| *n += 1);
@@ -128,6 +142,15 @@ impl Stir {
 pub struct ConnectionId {
     link: u64,
     connection: u64,
+}
+
+impl ConnectionId {
+    /// For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(link: u64, connection: u64) -> Self {
+        Self { link, connection }
+    }
 }
 
 /// The settings of a link.
@@ -348,12 +371,14 @@ impl Link {
         // From the phase, not from `current`: subscriptions are made once the link is up, and the number is known only
         // there.
         match &*self.0.phase.borrow() {
-            Phase::Up(connection) => Some(ConnectionId {
-                link: self.0.id,
-                connection: *connection,
-            }),
+            Phase::Up(connection) => Some(self.numbered(*connection)),
             _ => None,
         }
+    }
+
+    /// Returns the identity of the connection with this number.
+    pub(crate) fn numbered(&self, connection: u64) -> ConnectionId {
+        ConnectionId::new(self.0.id, connection)
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
@@ -425,7 +450,7 @@ impl Link {
             live.served.store(true, Ordering::Relaxed);
         }
         answer.map_err(|(code, failure)| {
-            // Only where the sentinels can name another server. A single server that is a replica would be left and found
+            // Only where another server can be found. A single server that is a replica would be left and found
             // again for ever.
             if self.0.plan.peer == Peer::Master && code == READ_ONLY {
                 tracing::debug!(
@@ -465,8 +490,11 @@ impl Link {
 
     /// Subscribes to a channel, or unsubscribes from it. Returns when the server has confirmed.
     ///
+    /// A shard subscription is confirmed by a master only. Replicas accept it, too, and pass on what their master publishes. But
+    /// the master counts no receiver there, so its script may take a grant back that such a subscriber still receives (P1).
+    ///
     /// # Errors
-    /// [`Failure`]: the server refused, or there is no connection.
+    /// [`Failure`]: the server refused or is a replica, or there is no connection.
     pub async fn subscribe(
         &self,
         channel: &[u8],
@@ -498,7 +526,18 @@ impl Link {
         if answer.is_err() && (kind, on) == (Messages::Sharded, Subscribe::Stop) {
             live.stops.forget(channel);
         }
-        answer.map(|_| ()).map_err(|(_, failure)| failure)
+        answer.map_err(|(_, failure)| failure)?;
+        if (kind, on) == (Messages::Sharded, Subscribe::Start) {
+            // After the subscription: a master that is demoted later ends it. Not before, when it could be demoted in between.
+            let role = supervise::is_master(&live).await;
+            role.map_err(|detail| {
+                Failure::NotNow(Outage::Refused {
+                    code: "MOVED".into(),
+                    detail,
+                })
+            })?;
+        }
+        Ok(())
     }
 
     /// Drops the connection for good.
@@ -637,3 +676,6 @@ impl std::fmt::Debug for Link {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

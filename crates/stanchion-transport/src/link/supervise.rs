@@ -50,7 +50,7 @@ impl Link {
         while !closed.is_cancelled() {
             // Not raced against `closed`: an attempt that is left alone would install its connection after `end`. The
             // connect timeout bounds it.
-            match self.connect_on(&home).await {
+            match self.connect_on(&home, generation + 1).await {
                 Some(Ok(ended)) => {
                     if std::mem::take(&mut missing) {
                         plan.health.back(&plan.server, self.now());
@@ -214,12 +214,13 @@ impl Link {
     async fn connect_on(
         &self,
         home: &Handle,
+        number: u64,
     ) -> Option<Result<oneshot::Receiver<()>, ConnectError>> {
         // On `home`: a socket belongs to the runtime that opens it, and `connect` spawns the driver where it runs itself.
         let link = self.clone();
         home.spawn(async move {
             let timeout = link.0.connect_timeout;
-            let connecting = tokio::time::timeout(timeout, link.connect());
+            let connecting = tokio::time::timeout(timeout, link.connect(number));
             connecting.await.unwrap_or_else(|_| {
                 let detail = format!(
                     "no connection within {}",
@@ -249,11 +250,12 @@ impl Link {
 
     /// Connects without supervision, for a few commands. The connection ends when the returned value is dropped.
     pub(crate) async fn connect_once(&self) -> Result<OnceConnected, ConnectError> {
-        drop(self.connect().await?);
+        drop(self.connect(1).await?);
         Ok(OnceConnected(self.clone()))
     }
 
-    async fn connect(&self) -> Result<oneshot::Receiver<()>, ConnectError> {
+    /// Opens the connection with this number.
+    async fn connect(&self, number: u64) -> Result<oneshot::Receiver<()>, ConnectError> {
         let plan = &self.0.plan;
         // First the stream: while a server is out of reach, the provider of credentials is not asked at every attempt,
         // and what it gives is fresh.
@@ -277,6 +279,7 @@ impl Link {
         let (stops, books) = (Arc::new(Stops::default()), Books::default());
         if let Some(on_push) = plan.on_push.clone() {
             let (stops, owed) = (Arc::clone(&stops), books.owed());
+            let connection = self.numbered(number);
             config = config.set_push_sender(move |push: PushInfo| {
                 use redis::Value::{Array, BulkString};
                 owed.told();
@@ -286,16 +289,16 @@ impl Link {
                     (
                         PushKind::Message | PushKind::SMessage,
                         [BulkString(channel), BulkString(payload)],
-                    ) => on_push(channel, payload),
+                    ) => on_push(connection, channel, payload),
                     (PushKind::Invalidate, [Array(keys)]) => {
                         for key in keys {
                             if let BulkString(key) = key {
-                                on_push(WRITTEN, key);
+                                on_push(connection, WRITTEN, key);
                             }
                         }
                     }
                     // The server was flushed.
-                    (PushKind::Invalidate, _) => on_push(WRITTEN, b""),
+                    (PushKind::Invalidate, _) => on_push(connection, WRITTEN, b""),
                     (PushKind::SUnsubscribe, [BulkString(channel), ..]) => stops.stopped(channel),
                     _ => {}
                 }
@@ -416,7 +419,7 @@ impl Drop for Ends {
 }
 
 /// Checks that the server is a master; the error says what it is instead. Without permission for `ROLE` it passes.
-async fn is_master(live: &Live) -> Result<(), String> {
+pub(super) async fn is_master(live: &Live) -> Result<(), String> {
     match plain(live, &["ROLE"]).await {
         Ok(reply) => {
             let role = reply.as_array().and_then(|parts| parts.first()?.as_text());
