@@ -4,86 +4,162 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use stanchion::Client;
+use stanchion::{FairLock, Lease, Semaphore};
 use stanchion_testkit::{Cluster, RedisServer, SentinelSet, eventually_blocking, machine_clock};
 
 use crate::support::*;
 
 const ROUNDS: usize = 3;
 
-/// No name is used twice, see [`Busy`].
-static NAMES: AtomicU64 = AtomicU64::new(0);
+/// The number of clients that use each name.
+const CLIENTS: usize = 4;
 
-/// Acquires and releases again and again, each time another name of one slot: a failover can lose a release, and then its
-/// name is free when the lease ends. Tells the longest time between two grants.
-struct Busy {
+/// The time for which each hold is kept.
+const WORK: Duration = ms(2);
+
+/// The grants of one name.
+#[derive(Debug)]
+struct Grants {
+    count: AtomicU64,
+    /// The moment of the last grant, in ns since the fleet started.
+    last: AtomicU64,
+    /// The longest time between two grants, in ns.
+    longest: AtomicU64,
+}
+
+impl Grants {
+    fn granted(&self, now: Duration) {
+        let now = u64::try_from(now.as_nanos()).unwrap();
+        let last = self.last.swap(now, Ordering::Relaxed);
+        self.longest
+            .fetch_max(now.saturating_sub(last), Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Clients that compete for a lock, a fair lock and two plain permits, with the default lease: what is lost stays lost for 30 s,
+/// or for good.
+struct Fleet {
     stop: Arc<AtomicBool>,
-    task: tokio::task::JoinHandle<Duration>,
-    grants: Arc<AtomicU64>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    grants: [Arc<Grants>; 3],
 }
 
-impl Busy {
-    fn start(client: &Client) -> Self {
-        let client = client.clone();
-        let (stop, grants) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicU64::new(0)),
-        );
-        let (stopped, granted) = (Arc::clone(&stop), Arc::clone(&grants));
-        let task = tokio::spawn(async move {
-            let mut longest = Duration::ZERO;
-            let mut last = machine_clock();
-            while !stopped.load(Ordering::Relaxed) {
-                let name = format!("{{orders}}-{}", NAMES.fetch_add(1, Ordering::Relaxed));
-                let Ok(guard) = lock(&client, &name, LONG).acquire().await else {
-                    continue;
-                };
-                let now = machine_clock();
-                longest = longest.max(now - last);
-                last = now;
-                granted.fetch_add(1, Ordering::Relaxed);
-                let _ = guard.release().await;
-            }
-            longest
+impl Fleet {
+    async fn start(url: &str) -> Self {
+        let began = machine_clock();
+        let stop = Arc::new(AtomicBool::new(false));
+        let grants = [(); 3].map(|()| {
+            Arc::new(Grants {
+                count: AtomicU64::new(0),
+                last: AtomicU64::new(0),
+                longest: AtomicU64::new(0),
+            })
         });
-        Self { stop, task, grants }
+        let mut tasks = Vec::new();
+        for _ in 0..CLIENTS {
+            let client = connect(url).await;
+            let lock = lock(&client, "{orders}lock", LONG);
+            let fair = FairLock::new(&client, "{orders}fair").unwrap();
+            let fair = fair.with_lease(Lease::new(LONG).unwrap());
+            let plain = Semaphore::new(&client, "{orders}plain").unwrap();
+            // OK: another client was first.
+            let _ = plain.init(2).await.unwrap();
+            macro_rules! compete {
+                ($of:expr, $acquire:expr) => {{
+                    let (stop, grants) = (Arc::clone(&stop), Arc::clone(&grants[$of]));
+                    tasks.push(tokio::spawn(async move {
+                        while !stop.load(Ordering::Relaxed) {
+                            let Ok(guard) = $acquire.await else { continue };
+                            grants.granted(machine_clock() - began);
+                            tokio::time::sleep(WORK).await;
+                            // Also when it is lost or ambiguous: the client goes on.
+                            let _ = guard.release().await;
+                        }
+                    }));
+                }};
+            }
+            compete!(0, lock.acquire());
+            compete!(1, fair.acquire());
+            compete!(2, plain.acquire());
+        }
+        let fleet = Self {
+            stop,
+            tasks,
+            grants,
+        };
+        fleet.goes_on().await;
+        for grants in &fleet.grants {
+            grants.longest.store(0, Ordering::Relaxed);
+        }
+        fleet
     }
 
-    /// Waits for a few more grants: the change is over.
-    async fn end(self) -> Duration {
-        let enough = self.grants.load(Ordering::Relaxed) + 20;
-        let going_on = || self.grants.load(Ordering::Relaxed) > enough;
-        apart(|| eventually_blocking("it goes on", going_on));
+    /// Waits for some more grants of each name.
+    async fn goes_on(&self) {
+        let counts = || {
+            self.grants
+                .each_ref()
+                .map(|it| it.count.load(Ordering::Relaxed))
+        };
+        let before = counts();
+        let more = async {
+            while counts()
+                .iter()
+                .zip(before)
+                .any(|(now, before)| *now < before + 50)
+            {
+                tokio::time::sleep(ms(10)).await;
+            }
+        };
+        soon(LONG * 2, more).await;
+    }
+
+    /// Returns the longest times between two grants: of the lock, of the fair lock, of the permits.
+    async fn end(self) -> [Duration; 3] {
+        self.goes_on().await;
         self.stop.store(true, Ordering::Relaxed);
-        self.task.await.unwrap()
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        self.grants
+            .map(|it| Duration::from_nanos(it.longest.load(Ordering::Relaxed)))
     }
 }
 
-/// Measures the time from `change` until `done`, and what a busy client sees meanwhile.
-async fn measure(
-    client: &Client,
-    change: impl FnOnce(),
-    done: impl Fn() -> bool,
-) -> (Duration, Duration) {
-    let busy = Busy::start(client);
-    tokio::time::sleep(ms(200)).await;
+/// The time of the servers, and those of the fleet.
+type Row = (Duration, [Duration; 3]);
+
+/// Measures the time from `change` until `done`, and what a busy fleet sees meanwhile.
+async fn measure(url: &str, change: impl FnOnce(), done: impl Fn() -> bool) -> Row {
+    let fleet = Fleet::start(url).await;
+    tokio::time::sleep(ms(500)).await;
     let began = machine_clock();
     apart(|| {
         change();
         eventually_blocking("the servers are done", done);
     });
     let servers = machine_clock() - began;
-    (servers, busy.end().await)
+    (servers, fleet.end().await)
 }
 
+/// Prints the median of each column, and the longest times of the fleet.
 #[expect(clippy::print_stdout, reason = "it is for reading")]
-fn print(what: &str, mut rounds: Vec<(Duration, Duration)>) {
-    rounds.sort_unstable();
-    let (servers, client) = rounds[rounds.len() / 2];
+fn print(what: &str, rounds: &[Row]) {
+    let median = |of: &dyn Fn(&Row) -> Duration| {
+        let mut column: Vec<_> = rounds.iter().map(of).collect();
+        column.sort_unstable();
+        column[column.len() / 2].as_millis()
+    };
+    let of = |kind: usize| median(&move |row: &Row| row.1[kind]);
+    let worst = rounds.iter().flat_map(|row| row.1).max();
     println!(
-        "| {what} | {} ms | {} ms |",
-        servers.as_millis(),
-        client.as_millis()
+        "| {what} | {} ms | {} ms | {} ms | {} ms | {} ms |",
+        median(&|row| row.0),
+        of(0),
+        of(1),
+        of(2),
+        worst.unwrap_or_default().as_millis(),
     );
 }
 
@@ -99,7 +175,6 @@ async fn of_a_failover_by_sentinels() {
         let Some(mut set) = SentinelSet::or_skip("figures") else {
             return;
         };
-        let client = connect(set.url()).await;
         let old = set.master();
         let fail_over = || {
             eventually_blocking("a sentinel agrees", || {
@@ -115,7 +190,7 @@ async fn of_a_failover_by_sentinels() {
                     && takes_writes(set.server(n), "{orders}probe")
             })
         };
-        asked.push(measure(&client, fail_over, || promoted(&set, old)).await);
+        asked.push(measure(&set.url(), fail_over, || promoted(&set, old)).await);
         apart(|| set.settle());
         let old = apart(|| set.master());
         let pid = set.server(old).pid().to_string();
@@ -125,32 +200,37 @@ async fn of_a_failover_by_sentinels() {
                 .status();
             assert!(status.unwrap().success());
         };
-        killed.push(measure(&client, kill, || promoted(&set, old)).await);
+        killed.push(measure(&set.url(), kill, || promoted(&set, old)).await);
         set.kill(old);
     }
-    print("Sentinel: `SENTINEL FAILOVER`", asked);
-    print("Sentinel: the master is killed", killed);
+    print("Sentinel: `SENTINEL FAILOVER`", &asked);
+    print("Sentinel: the master is killed", &killed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures"]
 async fn of_changes_in_a_cluster() {
-    let (mut moved, mut asked, mut killed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut moved, mut asked) = (Vec::new(), Vec::new());
+    let (mut forced, mut killed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let Some(mut cluster) = Cluster::or_skip("figures") else {
             return;
         };
-        let client = connect(cluster.url()).await;
         let slot = cluster.slot("orders");
         let owner = cluster.master_of(slot);
         let to = (owner + 1) % 3;
-        moved.push(measure(&client, || cluster.move_slot(slot, to), || true).await);
+        moved.push(measure(&cluster.url(), || cluster.move_slot(slot, to), || true).await);
         let replica = cluster.replica_of(to);
         let fail_over = || drop(cluster.node(replica).cli(&["CLUSTER", "FAILOVER"]));
         let promoted = || takes_writes(cluster.node(replica), "{orders}probe");
-        asked.push(measure(&client, fail_over, promoted).await);
+        asked.push(measure(&cluster.url(), fail_over, promoted).await);
         apart(|| cluster.settle());
         let (old, replica) = (replica, cluster.replica_of(replica));
+        let force = || drop(cluster.node(replica).cli(&["CLUSTER", "FAILOVER", "FORCE"]));
+        let promoted = || takes_writes(cluster.node(replica), "{orders}probe");
+        forced.push(measure(&cluster.url(), force, promoted).await);
+        apart(|| cluster.settle());
+        let (old, replica) = (replica, old);
         let pid = cluster.node(old).pid().to_string();
         let kill = || {
             let status = std::process::Command::new("kill")
@@ -159,10 +239,11 @@ async fn of_changes_in_a_cluster() {
             assert!(status.unwrap().success());
         };
         let promoted = || takes_writes(cluster.node(replica), "{orders}probe");
-        killed.push(measure(&client, kill, promoted).await);
+        killed.push(measure(&cluster.url(), kill, promoted).await);
         cluster.kill(old);
     }
-    print("Cluster: a slot with one name moves", moved);
-    print("Cluster: `CLUSTER FAILOVER`", asked);
-    print("Cluster: the master is killed", killed);
+    print("Cluster: a slot with one name moves", &moved);
+    print("Cluster: `CLUSTER FAILOVER`", &asked);
+    print("Cluster: `CLUSTER FAILOVER FORCE`", &forced);
+    print("Cluster: the master is killed", &killed);
 }

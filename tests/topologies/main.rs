@@ -12,6 +12,7 @@ mod deadlocks;
 mod family;
 mod figures;
 mod idle;
+mod lost_writes;
 mod rights;
 mod sentinel;
 mod support;

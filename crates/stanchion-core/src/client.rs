@@ -15,6 +15,7 @@ use crate::error::LostReason;
 use crate::events::Lookouts;
 use crate::free_by::FreeBy;
 use crate::hold::losses::Losses;
+use crate::hold::releases::{self, Releases};
 use crate::hold::sweep::Leftover;
 use crate::name::{InvalidName, Name};
 use crate::observe::{Counts, beat, sink};
@@ -154,6 +155,7 @@ impl Client {
             .seed
             .map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let presence = Announcer::new(&config, clock.now());
+        let releases = Arc::new(Releases::new(&config, &servers));
         let core = Arc::new(Core {
             id,
             realm: servers.realm(facts.get(), destination.database(), &id),
@@ -169,6 +171,7 @@ impl Client {
             writes,
             timetable: Arc::default(),
             losses: Losses::default(),
+            releases,
             presence,
             labels: Arc::default(),
             looks: Looks::default(),
@@ -185,6 +188,12 @@ impl Client {
             Arc::clone(&core.timetable),
             core.closed.clone(),
         ));
+        if core.servers.fails_over() {
+            let changes = core.servers.changes();
+            let (weak, releases) = (Arc::downgrade(&core), Arc::clone(&core.releases));
+            let repeating = releases::run(weak, releases, changes, core.closed.clone());
+            core.runner.serve(repeating);
+        }
         let weak = Arc::downgrade(&core);
         core.subscriptions
             .on_notice(Arc::new(move |channel, payload| {

@@ -18,6 +18,7 @@ use crate::description::{Request, Tenure};
 use crate::events::Lookouts;
 use crate::free_by::FreeBy;
 use crate::hold::losses::Losses;
+use crate::hold::releases::Releases;
 use crate::lease::Lease;
 use crate::line::Approach;
 use crate::name::Name;
@@ -82,6 +83,8 @@ pub(crate) struct Core {
     pub(crate) writes: watch::Sender<u64>,
     pub(crate) timetable: Arc<Agenda>,
     pub(crate) losses: Losses,
+    /// The releases of the last seconds, for another master.
+    pub(crate) releases: Arc<Releases>,
     /// This process as others may see it.
     pub(crate) presence: Announcer,
     /// The labels of actors.

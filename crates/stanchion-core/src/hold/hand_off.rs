@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::release::{Freed, ambiguous, end, gone, publicly, sweep_unanswered};
+use super::release::{Freed, Sent, ambiguous, end, gone, publicly, was_sent};
 use super::sweep::{Debt, Gathered, is_divided};
 use crate::description::{Request, Sharing, Synchronizer, Tenure, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
@@ -227,7 +227,7 @@ pub(crate) async fn downgrade(
     // P5: ended here before the server may let readers in.
     *count = 0;
     end(&state)?;
-    let sent = state.core.clock.now();
+    let sent = Sent::now(&state);
     // P10: `max_hold` does not begin again.
     let passing = Passing::new(&state, &to, state.terms_left(), &state.entry);
     let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
@@ -242,7 +242,7 @@ pub(crate) async fn downgrade(
         passed = passing.go(Path::Direct, script).await;
     }
     // R2: an earlier acquire of the writer may still run, once the readers have gone.
-    sweep_unanswered(&state, sent);
+    was_sent(&state, sent);
     let error = match passed {
         Passed::To(hold) => {
             // The script's message wakes the waiters of other processes; the local ones are woken here.

@@ -6,6 +6,7 @@
 //! * [`renew`]: renewal and re-entry on demand; [`parked`]: a re-entry that nobody polls.
 //! * [`release`]: the end; [`hand_off`]: the transfer to another owner; [`sweep`]: the clean-up in the background; [`ended`]: the
 //!   end, for those who only watch; [`spent`]: what is left of a hold that was used up.
+//! * [`releases`]: those of the last seconds, which are sent again to a new master.
 
 pub(crate) mod ended;
 pub(crate) mod hand_off;
@@ -13,6 +14,7 @@ pub(crate) mod handle;
 pub(crate) mod losses;
 mod parked;
 pub(crate) mod release;
+pub(crate) mod releases;
 pub(crate) mod renew;
 pub(crate) mod set;
 pub(crate) mod spent;

@@ -65,7 +65,7 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     // The waiters of a closing client leave, so none of them would take it.
     let passes_on = !state.core.closing.is_cancelled();
     let successor = passes_on.then(|| state.entry.successor(&state.core, state));
-    let sent = state.core.clock.now();
+    let sent = Sent::now(state);
     let outcome = match successor.flatten() {
         // Boxed: large, and most releases have none.
         Some(successor) => Box::pin(hand_off(state, successor, path)).await,
@@ -74,7 +74,7 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
             None => publicly(state, path, Freed::No).await,
         },
     };
-    sweep_unanswered(state, sent);
+    was_sent(state, sent);
     outcome
 }
 
@@ -83,18 +83,42 @@ pub(super) fn end(state: &Arc<HoldState>) -> Result<(), LeaseLost> {
     let ended = state.end();
     state.unschedule();
     let Err(reason) = ended else { return Ok(()) };
-    // Gone: the server has nothing left, unless the hold is several entries. Then one may be gone and the others stay.
-    if reason != LostReason::Gone || state.sync.in_parts() {
+    // Gone: the server has nothing left, unless the hold is several entries. Then one may be gone and the others stay. A new master
+    // that has lost the grant may still have the owner's place in the queue.
+    if reason != LostReason::Gone || state.sync.in_parts() || state.core.servers.fails_over() {
         // Expired by the client's clock, perhaps not yet by the server's: remove it early, for those who wait.
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
     Err(state.lease_lost(reason))
 }
 
-/// Sweeps after the last moment at which an unanswered request of this owner may run (P3, rule R2): only a release that is sent
-/// after it is final. `sent`: the moment before the first try of this release.
-pub(super) fn sweep_unanswered(state: &Arc<HoldState>, sent: Moment) {
-    if sent < state.unanswered_until() {
+/// The moment before the first try of a release, and the master that served then.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    at: Moment,
+    master: u64,
+}
+
+impl Sent {
+    pub(super) fn now(state: &HoldState) -> Self {
+        let core = &state.core;
+        Self {
+            at: core.clock.now(),
+            master: core.servers.master(core.slot_of(state.sync.name())),
+        }
+    }
+}
+
+/// Draws the consequences of the end of a release for later: to be called when it has been answered, or given up.
+///
+/// It is sent again if the master loses it. And it sweeps after the last moment at which an unanswered request of this owner may run
+/// (P3, rule R2): only a release that is sent after it is final.
+pub(super) fn was_sent(state: &Arc<HoldState>, sent: Sent) {
+    let core = &state.core;
+    // Only now: while it is under way it must not find that its repetition was first, and report the hold as lost.
+    let (sync, owner, lease) = (&state.sync, &state.owner, state.longest_lease());
+    core.releases.note(core, sent.master, sync, owner, lease);
+    if sent.at < state.unanswered_until() {
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
 }
@@ -226,9 +250,9 @@ pub(super) fn ambiguous(state: &HoldState) -> ReleaseError {
 
 /// Gives back what a hold that was used up had taken. Continues until the server has answered.
 pub(super) async fn after_its_end(state: Arc<HoldState>) -> Result<(), ReleaseError> {
-    let sent = state.core.clock.now();
+    let sent = Sent::now(&state);
     let outcome = publicly(&state, Path::Direct, Freed::No).await;
-    sweep_unanswered(&state, sent);
+    was_sent(&state, sent);
     outcome
 }
 

@@ -29,7 +29,7 @@ const STANDS: Duration = Duration::from_millis(21_500);
 
 /// The longest outage after which a place in a queue is still given up. The attempt keeps the client's connections alive, which a
 /// server that never returns must not do for ever.
-const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
+pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
 
 /// The TTL of a crowd in which nobody asks.
 const GATHERED: Duration = Duration::from_secs(20);
@@ -265,6 +265,9 @@ impl Leftover {
         let Some(call) = sync.abandon(&self.owner, self.lease) else {
             return;
         };
+        let master = core.servers.master(core.slot_of(sync.name()));
+        core.releases
+            .note(core, master, sync, &self.owner, self.lease);
         let work = sweep(Arc::clone(core), Arc::clone(sync), call, self, done);
         core.runner.finish(work);
     }
