@@ -130,8 +130,13 @@ impl Fleet {
 /// The time of the servers, and those of the fleet.
 type Row = (Duration, [Duration; 3]);
 
-/// Measures the time from `change` until `done`, and what a busy fleet sees meanwhile.
-async fn measure(url: &str, change: impl FnOnce(), done: impl Fn() -> bool) -> Row {
+/// Measures the time from `change` until `done`, and the longest times of a busy fleet until the change is `over` and it goes on.
+async fn measure(
+    url: &str,
+    change: impl FnOnce(),
+    done: impl Fn() -> bool,
+    over: impl FnOnce(),
+) -> Row {
     let fleet = Fleet::start(url).await;
     tokio::time::sleep(ms(500)).await;
     let began = machine_clock();
@@ -140,6 +145,8 @@ async fn measure(url: &str, change: impl FnOnce(), done: impl Fn() -> bool) -> R
         eventually_blocking("the servers are done", done);
     });
     let servers = machine_clock() - began;
+    // Clients that end before they know of the new master would leave what was lost.
+    apart(over);
     (servers, fleet.end().await)
 }
 
@@ -190,7 +197,17 @@ async fn of_a_failover_by_sentinels() {
                     && takes_writes(set.server(n), "{orders}probe")
             })
         };
-        asked.push(measure(&set.url(), fail_over, || promoted(&set, old)).await);
+        asked.push(
+            measure(
+                &set.url(),
+                fail_over,
+                || promoted(&set, old),
+                || {
+                    let _ = set.another_master(old);
+                },
+            )
+            .await,
+        );
         apart(|| set.settle());
         let old = apart(|| set.master());
         let pid = set.server(old).pid().to_string();
@@ -200,7 +217,17 @@ async fn of_a_failover_by_sentinels() {
                 .status();
             assert!(status.unwrap().success());
         };
-        killed.push(measure(&set.url(), kill, || promoted(&set, old)).await);
+        killed.push(
+            measure(
+                &set.url(),
+                kill,
+                || promoted(&set, old),
+                || {
+                    let _ = set.another_master(old);
+                },
+            )
+            .await,
+        );
         set.kill(old);
     }
     print("Sentinel: `SENTINEL FAILOVER`", &asked);
@@ -219,16 +246,34 @@ async fn of_changes_in_a_cluster() {
         let slot = cluster.slot("orders");
         let owner = cluster.master_of(slot);
         let to = (owner + 1) % 3;
-        moved.push(measure(&cluster.url(), || cluster.move_slot(slot, to), || true).await);
+        moved.push(
+            measure(
+                &cluster.url(),
+                || cluster.move_slot(slot, to),
+                || true,
+                || (),
+            )
+            .await,
+        );
         let replica = cluster.replica_of(to);
         let fail_over = || drop(cluster.node(replica).cli(&["CLUSTER", "FAILOVER"]));
         let promoted = || takes_writes(cluster.node(replica), "{orders}probe");
-        asked.push(measure(&cluster.url(), fail_over, promoted).await);
+        asked.push(
+            measure(&cluster.url(), fail_over, promoted, || {
+                let _ = cluster.master_of(slot);
+            })
+            .await,
+        );
         apart(|| cluster.settle());
         let (old, replica) = (replica, cluster.replica_of(replica));
         let force = || drop(cluster.node(replica).cli(&["CLUSTER", "FAILOVER", "FORCE"]));
         let promoted = || takes_writes(cluster.node(replica), "{orders}probe");
-        forced.push(measure(&cluster.url(), force, promoted).await);
+        forced.push(
+            measure(&cluster.url(), force, promoted, || {
+                let _ = cluster.master_of(slot);
+            })
+            .await,
+        );
         apart(|| cluster.settle());
         let (old, replica) = (replica, old);
         let pid = cluster.node(old).pid().to_string();
@@ -239,10 +284,15 @@ async fn of_changes_in_a_cluster() {
             assert!(status.unwrap().success());
         };
         let promoted = || takes_writes(cluster.node(replica), "{orders}probe");
-        killed.push(measure(&cluster.url(), kill, promoted).await);
+        killed.push(
+            measure(&cluster.url(), kill, promoted, || {
+                let _ = cluster.master_of(slot);
+            })
+            .await,
+        );
         cluster.kill(old);
     }
-    print("Cluster: a slot with one name moves", &moved);
+    print("Cluster: a slot with these names moves", &moved);
     print("Cluster: `CLUSTER FAILOVER`", &asked);
     print("Cluster: `CLUSTER FAILOVER FORCE`", &forced);
     print("Cluster: the master is killed", &killed);
