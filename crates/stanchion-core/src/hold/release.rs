@@ -198,7 +198,13 @@ fn released(
     let (end, outcome) = match done {
         // P6: an earlier run has released.
         Ok((Some(GONE), _, resent)) if resent || before == Freed::Perhaps => (End::Unknown, Ok(())),
-        Ok((Some(GONE), ..)) => (End::Unknown, Err(gone(state))),
+        Ok((Some(GONE), ..)) => {
+            // A new master that has lost the grant may still have the owner's place in the queue.
+            if core.servers.fails_over() {
+                Leftover::of(state).sweep(core, &state.sync);
+            }
+            (End::Unknown, Err(gone(state)))
+        }
         Ok((Some(_), Some(left), _)) if takes_permits => (End::Left(left), Ok(())),
         Ok((Some(_), ..)) => (End::Released, Ok(())),
         Ok((None, ..)) => (End::Unknown, Ok(())),
