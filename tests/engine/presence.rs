@@ -72,6 +72,22 @@ async fn an_idle_client_and_one_with_short_holds_write_nothing() {
     assert_eq!(records(&world), [] as [String; 0]);
 }
 
+/// The list of clients was deleted, or has ended: what a client writes next has a TTL.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_clients_that_is_made_again_has_a_ttl() {
+    let world = World::engine();
+    let client = world.client().await;
+    let _held = lock(&client, "job").acquire().await.unwrap();
+    let is_there = || world.admin(&["EXISTS", "stanchion_clients"]) == "1";
+    eventually("it is listed", is_there).await;
+    // Not before its first beat has ended.
+    sleep(secs(1)).await;
+    assert_eq!(world.admin(&["DEL", "stanchion_clients"]), "1");
+    eventually("it is listed again", is_there).await;
+    world.quiet().await;
+    assert_ne!(world.admin(&["PTTL", "stanchion_clients"]), "-1");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hold_shows_within_some_ten_seconds_and_is_gone_as_soon_after_its_end() {
     let world = World::engine();

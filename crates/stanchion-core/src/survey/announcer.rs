@@ -36,8 +36,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(1250);
 /// The time after which a record ends by itself: three beats.
 pub(super) const LASTS: Duration = Duration::from_secs(30);
 
-/// One beat of so many also removes the processes that ended without a word from the list, and lengthens the list's own time. So does
-/// the first: nothing that ended processes leave grows, or stays.
+/// One beat of so many also removes the processes that ended without a word from the list. So does the first. Each beat lengthens the
+/// list's own time, because it may have made the list: nothing that ended processes leave grows, or stays.
 const CLEANS: u32 = 64;
 const LIST_LASTS: Duration = Duration::from_secs(3600);
 
@@ -293,16 +293,18 @@ async fn list(core: &Core, keys: &Keys, now: u64, clean: bool) -> Result<(), Fai
     let (key, id, until) = (&keys.list, core.id.to_string(), until.to_string());
     send(core, key, &[b"ZADD", key, until.as_bytes(), id.as_bytes()]).await?;
     if clean {
-        let (before, lasts) = (now.to_string(), LIST_LASTS.as_millis().to_string());
-        send(
-            core,
-            key,
-            &[b"ZREMRANGEBYSCORE", key, b"-inf", before.as_bytes()],
-        )
-        .await?;
-        send(core, key, &[b"PEXPIRE", key, lasts.as_bytes()]).await?;
+        let before = now.to_string();
+        let ended = [
+            b"ZREMRANGEBYSCORE",
+            key.as_slice(),
+            b"-inf",
+            before.as_bytes(),
+        ];
+        send(core, key, &ended).await?;
     }
-    Ok(())
+    let lasts = LIST_LASTS.as_millis().to_string();
+    let lengthen = [b"PEXPIRE", key.as_slice(), lasts.as_bytes()];
+    send(core, key, &lengthen).await.map(drop)
 }
 
 /// Returns whether the server has answered.
