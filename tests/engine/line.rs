@@ -151,6 +151,24 @@ async fn a_process_whose_connections_are_gone_is_passed_over_at_once() {
     assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
 }
 
+/// While a holder keeps the lock, their places stay in the line.
+#[tokio::test(start_paused = true)]
+async fn processes_that_were_killed_while_they_waited_are_not_counted() {
+    let world = World::engine();
+    let (holder, _guard, clients) = held(&world, 4).await;
+    let waiters = in_line(&world, &clients).await;
+    let counted = async || lock(&holder).status().await.unwrap().waiting_processes;
+    assert_eq!(counted().await, Some(4));
+    let faults = world.as_engine().faults();
+    faults.refuse_connections(Switch::On);
+    for dead in ["p0", "p1", "p2"] {
+        faults.kill_label(dead);
+    }
+    assert_eq!(counted().await, Some(1));
+    assert_eq!(world.admin(&["ZCARD", LINE]), "4");
+    waiters.iter().for_each(JoinHandle::abort);
+}
+
 /// L13.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_falls_silent_as_it_is_granted_costs_a_second_and_a_half() {

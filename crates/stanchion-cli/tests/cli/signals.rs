@@ -78,6 +78,8 @@ fn an_interrupted_wait_leaves_nothing_behind() {
         waiting.signal(signal);
         assert_eq!(waiting.wait(SOON).code(), Some(code));
         assert!(waiting.lines().is_empty());
+        // It has left the line itself: its place has not ended with time.
+        assert_eq!(server.cli(&["EXISTS", "stanchion_line:{job}"]).as_int(), 0);
         wait_for_waiters(&server, "job", 0);
     }
     holder.send_line("end");
