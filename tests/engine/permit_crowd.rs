@@ -247,6 +247,29 @@ async fn a_crowd_of_the_dead_ends_by_itself() {
     }
 }
 
+/// A process of the wait set sends a request before its place there ends, however long its poll interval is.
+#[tokio::test(start_paused = true)]
+async fn a_long_poll_interval_loses_no_place_in_the_wait_set() {
+    for kind in KINDS {
+        let world = World::engine();
+        let config = |name| world.config(name).poll_interval(Duration::from_secs(60));
+        let holder = Client::connect_with(config("holder")).await.unwrap();
+        let other = Client::connect_with(config("other")).await.unwrap();
+        kind.on(&holder).init(1).await.unwrap();
+        let held = kind.on(&holder).acquire(1).await.unwrap();
+        let seats = kind.on(&other);
+        let waiter = tokio::spawn(async move { seats.acquire(1).await.unwrap() });
+        for _ in 0..12 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert_eq!(world.admin(&["ZCARD", CROWD]), "1", "{kind:?}");
+        }
+        let released = Instant::now();
+        held.release().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+        assert!(released.elapsed() < ms(20), "{:?}", released.elapsed());
+    }
+}
+
 /// R15, R16: keys of the same names that hold something else stay as they are, and no release fails by them.
 #[tokio::test(start_paused = true)]
 async fn foreign_keys_in_place_of_the_crowd_stop_no_release() {

@@ -44,7 +44,7 @@ use crate::agenda::{Agenda, Item};
 use crate::description::{Heard, Sharing, Subject, Synchronizer, Tenure};
 use crate::hold::handle::Hold;
 use crate::hold::state::HoldState;
-use crate::hold::sweep::{Debt, Gathered, Leftover};
+use crate::hold::sweep::{Debt, GATHERED, Gathered, Leftover};
 use crate::line::Reason;
 use crate::name::Name;
 use crate::options::HoldTerms;
@@ -706,7 +706,13 @@ impl LockEntry {
     }
 
     /// Plans the next poll at `at`, in place of the one planned so far.
-    pub(super) fn schedule_poll(&self, queue: &mut Queue, at: Moment) {
+    pub(super) fn schedule_poll(&self, queue: &mut Queue, mut at: Moment) {
+        // The wait set on the server ends if nobody asks for its TTL.
+        if let (Some(Sharing::Permits(_)), Some(core)) =
+            (queue.first_sharing(), self.core.upgrade())
+        {
+            at = at.min(core.clock.now() + GATHERED / 2);
+        }
         if let Some(slot) = queue.poll.take() {
             self.timetable.remove(slot);
         }
