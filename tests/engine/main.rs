@@ -34,3 +34,4 @@ mod semaphore;
 mod sharers;
 mod shutdown;
 mod time;
+mod unfinished;

@@ -4,6 +4,7 @@ mod cancellation;
 mod line;
 mod lost;
 mod model;
+mod outside;
 mod refusals;
 mod scripts;
 mod turns;

@@ -59,27 +59,33 @@ local function took(place, ask, lease)
   tell_next(lease)
 end
 
--- Says `payload` to the first process that hears it; removes the places before it (L2). Returns how many heard it.
+-- Says `payload` to the first process that hears it; removes the places before it (L2). Returns how many heard it, and whether there are
+-- more places to look at.
 local function tell_first(payload)
   for _ = 1, sweep do
     local head = first()
-    if not head then break end
+    if not head then return 0 end
     local told = tell(head, payload)
     if told ~= 0 then return told end
     call('ZREM', line, head)
   end
-  return 0
+  return 0, first() ~= nil
 end
 
 -- Grants the free lock to the head of the line. `me` runs its own attempt, with `lease`, and needs no message.
--- Returns the number of subscribers notified (-1: none can be), the token if it was granted to `me`, and 0 if there are more
--- places to look at.
+-- Returns the number of subscribers notified (-1: none can be), the token if it was granted to `me`, and, if there are more places to
+-- look at, the ms until that is due.
 local function serve(us, me, lease)
   for _ = 1, sweep do
     local head = due() or first()
     if not head then
       call('DEL', wake)
       return 0
+    end
+    if head == 'outside' then
+      local pause = give_way()
+      local told, more = tell_first(string.format('P %d', pause))
+      return told, nil, more and pause
     end
     -- Who waits there cannot be granted to, so it tries by itself. Should it not, the next one does.
     local asks = string.sub(head, -1) == '+'
@@ -138,7 +144,7 @@ end
 
 -- Leaves the free lock to those outside the line, if it is their turn: as many turns of the line for one of theirs as there are
 -- processes in it for each of them, 16 at most. A turn that they did not take makes the next one come half as often.
--- Returns how many heard of it, or nil: it is the line's turn.
+-- Returns how many heard of it, or nil: it is the line's turn; and as `serve` if there are more places to look at.
 local function make_public(us)
   local outside = others(us)
   if outside <= 0 then return nil end
@@ -150,8 +156,8 @@ local function make_public(us)
   -- Redisson reads it as a release; the client that hears for the line knows that it is none of Redisson's.
   local told = redis.pcall(publish, base, '0' .. released)
   -- L5: one of the line must look, because those outside may be gone by now.
-  local heard = tell_first(string.format('P %d', yield_ms))
-  return math.max(type(told) == 'number' and told or -1, heard)
+  local heard, more = tell_first(string.format('P %d', yield_ms))
+  return math.max(type(told) == 'number' and told or -1, heard), more and yield_ms
 end
 
 -- The lock was freed: whoever is next gets it, or hears of it. Errors do not undo that (R15). Results as those of `serve`.
@@ -161,23 +167,24 @@ local function pass(us, me, lease)
       call('DEL', wake)
       return call(publish, base, released)
     end
-    local public = make_public(us)
-    if public then return public end
-    local told, token, more = serve(us, me, lease)
+    local public, more = make_public(us)
+    if public then return public, nil, more end
+    local told, token
+    told, token, more = serve(us, me, lease)
     -- All that stood in line are gone, so it is everybody's.
     if told == 0 and not token and not more then return call(publish, base, '0' .. released) end
     return told, token, more
   end)
   if done then return told, token, more end
   redis.pcall(publish, base, released)
-  pcall(tell_first, 'P 0')
-  return -1
+  local _, _, left = pcall(tell_first, 'P 0')
+  return -1, nil, left and 0
 end
 
--- The reply to one that leaves: if there are more places to look at, its client is asked to tend the line.
-local function farewell(us, told, more)
-  if more then return { told, us, more } end
-  return told
+-- The reply of a script that has freed something. With `more` ms it has not finished: its client tends the line after that time.
+local function unless_unfinished(reply, more)
+  if more then return { 'tend', more, reply } end
+  return reply
 end
 
 -- Gives `place` its place in the line, or keeps it, and makes the reply: { -4 - ms to the next look, now, its arrival,

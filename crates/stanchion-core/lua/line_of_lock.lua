@@ -8,7 +8,8 @@ local function leave(place) call('HDEL', lock, place) end
 local function first() return call('ZRANGE', line, 0, 0)[1] end
 local function is_first(place) return first() == place end
 local function waiting() return call('ZCARD', line) end
--- Returns what an order other than that of arrival puts at the head.
+-- Returns what an order other than that of arrival puts at the head, 'outside' for those outside the line.
 local function due() return nil end
+local give_way
 
 local function put(place, arrived) return place_in(line, place, arrived) end

@@ -211,6 +211,9 @@ impl Kind {
 /// The elements from the third on: of a busy reply see [`Synchronizer::hint`], of a grant [`Synchronizer::dated`]; of a release, the ms
 /// after which [`ServerQueue::tend`] is due, and with a [`ServerQueue`] a grant to a waiter of this client, as its message would be.
 ///
+/// A script that frees something may meet more dead processes than it removes in one run. Then it replies `{ "tend", ms, reply }`, and
+/// [`ServerLine::tend`] is sent after that time.
+///
 /// The core may call these methods while it has a local queue locked: they must not block, nor call the client.
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// The kind of synchronizer.
@@ -363,8 +366,8 @@ pub trait ServerLine {
         true
     }
 
-    /// The script that looks after a free lock: `heard` after a message on [`ServerLine::neighbours`], otherwise because a release's
-    /// reply says so. `None` where several names are taken together.
+    /// The script that looks after what is free: `heard` after a message on [`ServerLine::neighbours`], otherwise because the reply of
+    /// another script says so. `None` if it is heard, where several names are taken together.
     fn tend(&self, heard: bool) -> Option<Call>;
 
     /// The script that takes this process out of a crowd: its last waiter has left.

@@ -14,7 +14,7 @@
 -- ARGV[5]  rests     the owner in whose name the lock rests, or '': a run without a least time
 --
 -- Returns  >= 0 done, the number of subscribers notified; -1 done, but no message could be sent; -2 the owner holds nothing;
---          { that number, now in us, 0 } the line needs another look
+--          { "tend", ms, that number } there are more dead processes in line
 -- Replay   the second run finds nothing to end, or the lock at rest (P6)
 -- Wakes    freed: as lock/release. At rest: whoever waits, to learn of the time that is left
 -- Cost     O(log n) for n processes in line
@@ -78,4 +78,4 @@ if call('EXISTS', lock) == 1 then
 end
 if not found and call('EXISTS', line, wake) == 0 then return -2 end
 local told, _, more = pass(us)
-return farewell(us, found and told or -2, more)
+return unless_unfinished(found and told or -2, more)

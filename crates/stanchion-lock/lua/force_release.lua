@@ -25,6 +25,6 @@ local holders = call('HRANDFIELD', lock, 1)
 -- @line.lua
 -- @notice.lua
 call('DEL', lock)
-pass(clock())
+local _, _, more = pass(clock())
 tell_holders('gone', '')
-return 1
+return unless_unfinished(1, more)

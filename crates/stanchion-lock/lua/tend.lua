@@ -9,7 +9,7 @@
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 -- ARGV[3]  sentry   the uuid of a client that hears Redisson's releases, or ''
 --
--- Returns  -1, or { -1, now in us, 0 } the line needs another look
+-- Returns  -1, or { "tend", ms, -1 } there are more dead processes in line
 -- Replay   harmless
 -- Wakes    the head of the line, which is granted a lock that is found free
 -- Cost     O(log n) for n processes in line
@@ -25,4 +25,4 @@ if ARGV[3] ~= '' and call('HGET', wake, 'sentry') == ARGV[3] then
 end
 if call('EXISTS', lock) == 1 or call('EXISTS', line) == 0 then return -1 end
 local _, _, more = serve(us)
-return farewell(us, -1, more)
+return unless_unfinished(-1, more)

@@ -38,6 +38,12 @@ end
 
 -- @line.lua
 
+local more
+local function free()
+  local _, _, left = pass(us)
+  more = left or more
+end
+
 if not problem then
   -- All types are read first, so WRONGTYPE comes before any write and foreign keys stay untouched (R16).
   local mine, busy = {}, nil
@@ -62,11 +68,11 @@ if not problem then
   if busy then
     for _, i in ipairs(mine) do
       at(i)
-      if call('HDEL', lock, ARGV[1]) == 1 then pass(us) end
+      if call('HDEL', lock, ARGV[1]) == 1 then free() end
     end
-    if ask == 'try' then return { -4 - ttls[busy], us, busy } end
+    if ask == 'try' then return unless_unfinished({ -4 - ttls[busy], us, busy }, more) end
     -- P3, for the place.
-    if us > ARGV[3] + 0 then return -1 end
+    if us > ARGV[3] + 0 then return unless_unfinished(-1, more) end
     for i = 1, locks do
       if i ~= busy then
         at(i)
@@ -74,7 +80,7 @@ if not problem then
         call('ZREM', line, place)
         if ttls[i] == -2 then
           -- It was asked to try this one, or came to look at it, and cannot take it.
-          if (arrived ~= '' or ask ~= 'new') and call('EXISTS', line) == 1 then pass(us) end
+          if (arrived ~= '' or ask ~= 'new') and call('EXISTS', line) == 1 then free() end
         elseif head then
           -- L4: it had the duty to look.
           tell_next(ttls[i])
@@ -84,13 +90,18 @@ if not problem then
     at(busy)
     if ask == 'poll' then
       note_poll(us)
-      return { -4 - ttls[busy], us, busy }
+      return unless_unfinished({ -4 - ttls[busy], us, busy }, more)
     end
     if arrived == '' then arrived = string.format('%.0f', us) end
     local stood = stand(place, us, ttls[busy], arrived, ttls[busy] == -2, hears == '1')
-    if type(stood) == 'number' then return { stood, us, busy } end
-    if not stood.err then table.insert(stood, 3, busy) end
-    return stood
+    if type(stood) == 'number' then
+      stood = { stood, us, busy }
+    elseif stood.err then
+      return stood
+    else
+      table.insert(stood, 3, busy)
+    end
+    return unless_unfinished(stood, more)
   end
 
   -- P3. Checked after busy, which takes nothing either.
@@ -113,8 +124,9 @@ if not problem then
   problem = result
 end
 -- All or nothing, also when rights are missing; and no lock without a TTL stays behind (R9).
+-- The error is returned as it is, also where a line has more dead processes.
 for i = 1, taken do
   at(i)
-  if redis.pcall('HDEL', lock, ARGV[1]) == 1 then pass(us) end
+  if redis.pcall('HDEL', lock, ARGV[1]) == 1 then free() end
 end
 return type(problem) == 'table' and problem or redis.error_reply(tostring(problem))

@@ -46,9 +46,14 @@ end
 
 -- @line.lua
 
+local more
 for i = 1, locks do
   at(i)
-  if found[i] then pass(us) end
+  if found[i] then
+    local _, _, left = pass(us)
+    more = left or more
+  end
 end
+-- An error is returned as it is: the head of a line that has more dead processes looks at its own time.
 if problem then return problem end
-return moved == locks and -1 or -2
+return unless_unfinished(moved == locks and -1 or -2, more)

@@ -49,7 +49,12 @@ end
 
 -- @line.lua
 
-local us = clock()
+local us, more = clock(), nil
+local function free()
+  local heard, _, left = pass(us)
+  more = left or more
+  return heard
+end
 for i = 1, locks do
   at(i)
   local stood = false
@@ -65,7 +70,6 @@ for i = 1, locks do
       end
     end
   end
-  if found[i] or stood and call('EXISTS', lock) == 0 then add(pass(us)) end
+  if found[i] or stood and call('EXISTS', lock) == 0 then add(free()) end
 end
-if missing then return -2 end
-return unheard and -1 or told
+return unless_unfinished(missing and -2 or unheard and -1 or told, more)

@@ -24,6 +24,8 @@ static RELEASE: Script<4, 5> = Script::new(
     "multilock/release",
     in_line!(include_str!("../lua/release.lua")),
 );
+static TEND: Script<4, 3> =
+    Script::new("multilock/tend", in_line!(include_str!("../lua/tend.lua")));
 
 /// The number of times that an acquire may find a different member busy than before. Members that are held in turns would keep it
 /// out for ever; a member that is held for long counts once.
@@ -258,7 +260,8 @@ impl ServerLine for Joint {
         Some(&one.line.base)
     }
 
-    fn tend(&self, _heard: bool) -> Option<Call> {
-        None
+    fn tend(&self, heard: bool) -> Option<Call> {
+        let common = [self.publish.into(), self.count().into()];
+        (!heard).then(|| TEND.batch(&self.keys(), common.into_iter().chain(self.each())))
     }
 }

@@ -44,7 +44,8 @@ if found[1] then
     -- @line.lua
     -- The client that hears Redisson's releases knows that it is none of Redisson's.
     redis.pcall(publish, base, '01')
-    join(lease)
+    local _, _, more = join(lease)
+    return unless_unfinished(0, more)
   end
 end
 return 0

@@ -33,6 +33,6 @@ local holders = call('HRANDFIELD', lock, 1024)
 -- @line.lua
 -- @notice.lua
 call('UNLINK', lock, readers)
-pass(clock())
+local _, _, more = pass(clock())
 tell_holders('gone', '')
-return 1
+return unless_unfinished(1, more)

@@ -15,6 +15,12 @@ local function due()
   return call('EXISTS', crowd) == 1 and group or 'outside'
 end
 
+-- Leaves the free lock to the reader outside the line whose turn it is: for so long, because it may have died. Returns these ms.
+local function give_way()
+  call('PEXPIRE', turn, join_ms, 'LT')
+  return math.max(1, call('PTTL', turn))
+end
+
 -- Tells the readers' place: to try, 16 of them at most, of which each that joins tells more; or the first of them to look.
 local function tell(place, payload)
   if place ~= group then return send(place, payload) end
@@ -23,6 +29,8 @@ local function tell(place, payload)
     local told = send(reader, payload)
     if told < 0 then return told end
     if told == 0 or not looks then call('ZREM', crowd, reader) end
+    -- It died: the turn that it waited for is no other's.
+    if told == 0 and turn ~= lock and string.sub(call('GET', turn) or '', 2) == reader then call('DEL', turn) end
     heard = heard + told
     if looks and told > 0 then return told end
   end
@@ -73,7 +81,7 @@ local function put(place, arrived)
 end
 
 -- Readers hold, or may: those that wait are told, unless a writer that waits holds them off. `ms`: the time that the hold has.
--- Returns how many heard it.
+-- Returns how many heard it, and as `serve` if there are more to look at.
 local function join(ms)
   if mark ~= lock and call('EXISTS', mark) == 1 and not string.find(call('GET', turn) or '', '^[+!]') then return 0 end
   local head = first() == group
@@ -81,5 +89,5 @@ local function join(ms)
   local told = tell(group, 'P 0')
   local next = head and first()
   if next then tell(next, string.format('N %d', ms)) end
-  return told
+  return told, nil, told == 0 and call('EXISTS', crowd) == 1 and 0 or nil
 end

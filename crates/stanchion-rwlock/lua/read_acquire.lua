@@ -104,8 +104,8 @@ local publish, base, released, fence = ARGV[5], ARGV[6], '0', lock
 if not busy and not window then
   call('ZREM', crowd, owner)
   if told and not mode then took(group, ask, lease) end
-  join(lease)
-  return 0
+  local _, _, more = join(lease)
+  return unless_unfinished(0, more)
 end
 
 local again

@@ -20,7 +20,7 @@
 -- ARGV[7]  places    1: give up its place in line and its mark, too
 --
 -- Returns  >= 0 done, the number of subscribers reached; -1 done, but the message could not be sent; -2 the owner holds nothing;
---          { that number, now in us, 0 } the line needs another look
+--          { "tend", ms, that number } there are more dead processes in line
 -- Replay   the second run finds nothing to release, or sets the same count (P6)
 -- Wakes    when nobody reads any more the next in line: a writer is granted the lock, readers are told to try. Without a line
 --          everybody: payload 0, as Redisson
@@ -82,4 +82,4 @@ if quits then
 end
 if not free or not had and not stood then return (had or stood) and 0 or -2 end
 local told, _, more = pass(us)
-return farewell(us, told, more)
+return unless_unfinished(told, more)

@@ -12,7 +12,7 @@
 -- ARGV[2]  publish  PUBLISH or SPUBLISH
 -- ARGV[3]  sentry   the uuid of a client that hears Redisson's releases, or ''
 --
--- Returns  -1, or { -1, now in us, 0 } the line needs another look
+-- Returns  -1, or { "tend", ms, -1 } there are more dead processes in line
 -- Replay   harmless
 -- Wakes    the next in line, where the lock is found free; the readers that wait, where others read
 -- Cost     O(log n) for n processes in line
@@ -28,7 +28,7 @@ if ARGV[3] ~= '' and call('HGET', wake, 'sentry') == ARGV[3] then
 end
 if not first() then return -1 end
 local mode = call('HGET', lock, 'mode')
-if mode == 'read' then join(call('PTTL', lock)) end
-if mode then return -1 end
-local _, _, more = serve(us)
-return farewell(us, -1, more)
+local _, more
+if mode == 'read' then _, _, more = join(call('PTTL', lock)) end
+if not mode then _, _, more = serve(us) end
+return unless_unfinished(-1, more)

@@ -17,7 +17,7 @@
 -- ARGV[6]  places   1: give up its place in line and its mark, too
 --
 -- Returns  >= 0 done, the number of subscribers reached; -1 done, but the message could not be sent; -2 the writer holds nothing;
---          { that number, now in us, 0 } the line needs another look
+--          { "tend", ms, that number } there are more dead processes in line
 -- Replay   the second run finds nothing to release, or sets the same count (P6)
 -- Wakes    the next in line: a writer is granted the lock, readers are told to try. Without a line everybody: payload 1, as Redisson,
 --          because readers can hold together. Redisson publishes nothing when read holds of the writer remain; stanchion does,
@@ -60,15 +60,17 @@ if quits then
     -- L4: it had the duty to look.
     if head then tell_next(call('PTTL', lock)) end
     -- Its mark has held readers off.
-    if marked and call('HGET', lock, 'mode') == 'read' then join(call('PTTL', lock)) end
+    local _, more
+    if marked and call('HGET', lock, 'mode') == 'read' then _, _, more = join(call('PTTL', lock)) end
     if not first() then call('DEL', wake) end
-    return (stood or marked) and 0 or -2
+    return unless_unfinished((stood or marked) and 0 or -2, more)
   end
 end
 if not had and not stood and not marked then return -2 end
 if free then
   local told, _, more = pass(us)
-  return farewell(us, told, more)
+  return unless_unfinished(told, more)
 end
 local heard = redis.pcall(publish, base, '01')
-return join(call('PTTL', lock)) + (type(heard) == 'number' and heard or 0)
+local told, _, more = join(call('PTTL', lock))
+return unless_unfinished(told + (type(heard) == 'number' and heard or 0), more)

@@ -724,7 +724,9 @@ impl RwLockDanger<'_> {
     /// A dropped call may or may not have freed the lock.
     pub async fn force_release(&self) -> Result<bool, QueryError> {
         let call = self.lock.layout.force_release("");
-        let reply = self.lock.handle.query(&call, Resend::Never).await?;
+        let handle = &self.lock.handle;
+        let reply = handle.query(&call, Resend::Never).await?;
+        let reply = handle.finished(reply, || self.lock.layout.tend(false));
         Ok(reply == Reply::Int(1))
     }
 

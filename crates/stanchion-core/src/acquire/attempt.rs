@@ -10,7 +10,7 @@ use crate::error::{AcquireError, Rejection};
 use crate::hint::Hint;
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
-use crate::hold::sweep::{Debt, Gathered};
+use crate::hold::sweep::{Debt, Gathered, finished};
 use crate::line::{Approach, Reason, Sign};
 use crate::options::HoldTerms;
 use crate::shared::Core;
@@ -272,6 +272,7 @@ async fn ask(
     } else {
         core.call(Path::Direct, &call).await
     };
+    let answer = answer.map(|reply| finished(core, &**sync, reply));
     if let Some(now) = answer.as_ref().ok().and_then(now_of) {
         core.observe(sync.name(), now, sent);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::release::{Freed, Sent, ambiguous, end, gone, publicly, was_sent};
-use super::sweep::{Debt, Gathered, is_divided};
+use super::sweep::{Debt, Gathered, finished, is_divided};
 use crate::description::{Request, Sharing, Synchronizer, Tenure, Verdict, rest_of};
 use crate::error::{Rejection, ReleaseError};
 use crate::hold::handle::Hold;
@@ -79,6 +79,7 @@ impl<'a> Passing<'a> {
                 return Passed::Rejected;
             };
             let reply = core.call(path, &call).await;
+            let reply = reply.map(|reply| finished(core, &*self.to.sync, reply));
             match reply.as_ref().map(Verdict::read) {
                 Ok(Some(Verdict::Granted(token))) => {
                     let grant = Grant {

@@ -42,7 +42,15 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
     }
     let Some(call) = call else { return Ok(()) };
     // After its lease there is no count to correct.
-    let done = persist(&state.core, path, &call, state.valid_until(), false).await;
+    let done = persist(
+        &state.core,
+        &*state.sync,
+        path,
+        &call,
+        state.valid_until(),
+        false,
+    )
+    .await;
     if let Ok((reply, _)) = &done
         && code_of(reply) == Some(GONE)
     {
@@ -144,7 +152,7 @@ pub(super) async fn publicly(
     core.tell(|sink| sink.released(state.sync.kind().name()));
     // R1: sent again without harm, also late: no newer hold has this owner.
     let until = state.valid_until();
-    let done = match persist(core, path, &call, until, true).await {
+    let done = match persist(core, &*state.sync, path, &call, until, true).await {
         Err(failure) if is_divided(&failure) => Box::pin(divided(state, path, &call, until)).await,
         done => done,
     };
@@ -225,6 +233,7 @@ async fn divided(
     let alone = state.sync.release_alone(&state.owner);
     let done = persist(
         &state.core,
+        &*state.sync,
         path,
         alone.as_ref().unwrap_or(call),
         until,

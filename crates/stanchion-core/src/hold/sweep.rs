@@ -9,9 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 
-use crate::description::{
-    ServerLine, ServerQueue, Sharing, Synchronizer, Tenure, code_of, rest_of,
-};
+use crate::description::{ServerLine, Sharing, Synchronizer, Tenure, code_of, rest_of};
 use crate::free_by::FreeBy;
 use crate::hold::state::HoldState;
 use crate::lease::Lease;
@@ -31,8 +29,8 @@ const STANDS: Duration = Duration::from_millis(21_500);
 /// server that never returns must not do for ever.
 pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
 
-/// The TTL of a crowd in which nobody asks.
-const GATHERED: Duration = Duration::from_secs(20);
+/// The TTL of a wait set in which nobody asks.
+pub(crate) const GATHERED: Duration = Duration::from_secs(20);
 
 /// The possible leftovers of the requests of one new owner: a hold, a place in the server's queue, a request that may still run.
 ///
@@ -221,7 +219,7 @@ impl Drop for Gathered {
         let (core, sync) = (Arc::clone(&self.core), Arc::clone(&self.sync));
         self.core.runner.finish(async move {
             let hopeless = core.clock.now() + GATHERED;
-            let left = persist(&core, Path::Background, &call, hopeless, false).await;
+            let left = persist(&core, &*sync, Path::Background, &call, hopeless, false).await;
             // A waiter that came meanwhile may have been put into the crowd before this took the process out of it.
             core.entries.ask_again(&*sync);
             tracing::debug!(?left, "left a crowd");
@@ -296,7 +294,7 @@ async fn sweep(
     };
     // R2: what counts is when the release was sent. The late request may run after it, and before its answer.
     let sent = core.clock.now();
-    let first = persist(&core, Path::Background, &call, hopeless, false).await;
+    let first = persist(&core, &*sync, Path::Background, &call, hopeless, false).await;
     if let Ok((reply, _)) = &first {
         served(&core, &sync, reply);
         // Nobody may wait for it any more.
@@ -306,7 +304,7 @@ async fn sweep(
     }
     if sent < until {
         tokio::time::sleep(until.since(core.clock.now())).await;
-        let last = persist(&core, Path::Background, &call, hopeless, false).await;
+        let last = persist(&core, &*sync, Path::Background, &call, hopeless, false).await;
         tracing::debug!(?first, ?last, "swept");
     }
 }
@@ -319,7 +317,8 @@ pub(super) fn is_divided(failure: &Failure) -> bool {
 /// Sends `call` until it is answered or `until` has passed. The flag is true if an earlier try went unanswered. `undivided`: end
 /// when the keys are on two nodes and no try went unanswered.
 pub(super) async fn persist(
-    core: &Core,
+    core: &Arc<Core>,
+    sync: &dyn Synchronizer,
     path: Path,
     call: &Call,
     until: Moment,
@@ -328,7 +327,7 @@ pub(super) async fn persist(
     let mut resent = false;
     loop {
         match core.call(path, call).await {
-            Ok(reply) => return Ok((reply, resent)),
+            Ok(reply) => return Ok((finished(core, sync, reply), resent)),
             // The same request would be refused again: a right is missing, or the key is somebody else's.
             Err(failure @ Failure::Rejected(_)) => return Err(failure),
             Err(failure) if undivided && !resent && is_divided(&failure) => return Err(failure),
@@ -348,36 +347,67 @@ pub(super) async fn persist(
 /// Draws the consequences of the reply to a release for those who wait in a queue that the server keeps: a grant to one of this process,
 /// and the time at which nobody else may be left to tend it.
 pub(super) fn served(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
-    if let (Some(_), [_, Reply::Bulk(grant), ..]) = (sync.server_queue(), rest_of(reply))
+    let Some(queue) = sync.server_queue() else {
+        return;
+    };
+    if let [_, Reply::Bulk(grant), ..] = rest_of(reply)
         && !grant.is_empty()
     {
         core.entries.granted(core, &**sync, grant);
     }
-    tend_later(core, sync, reply);
+    if let Some(pause) = rest_of(reply).first().and_then(Reply::as_int).and_then(due) {
+        tend_in(core, queue.tend(), pause);
+    }
 }
 
-/// Tends a queue that the server keeps, once `reply` says that this will be due: no waiter of any process may be left to do it.
-///
-/// Keeps the client only while a request is under way, so it ends with the client.
-pub(crate) fn tend_later(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
-    let due = |n: i64| u64::try_from(n).ok().map(Duration::from_millis);
-    let Some(pause) = rest_of(reply).first().and_then(Reply::as_int).and_then(due) else {
-        return;
-    };
-    tend_in(core, sync, pause);
+/// Reads the reply of a script that may have freed something for the line or wait set of `sync`. If the script has not finished, that is
+/// tended later.
+pub(crate) fn finished(core: &Arc<Core>, sync: &dyn Synchronizer, reply: Reply) -> Reply {
+    finished_by(core, reply, || sync.line()?.tend(false))
+}
+
+/// The same, for a line or wait set that is tended by `tend`.
+pub(crate) fn finished_by(
+    core: &Arc<Core>,
+    reply: Reply,
+    tend: impl FnOnce() -> Option<Call>,
+) -> Reply {
+    let (reply, unfinished) = split(reply);
+    if let Some(pause) = unfinished
+        && let Some(tend) = tend()
+    {
+        tend_in(core, tend, pause);
+    }
+    reply
+}
+
+/// Splits `{ "tend", ms, reply }`, the reply of a script that has not finished, into the reply and that time.
+fn split(reply: Reply) -> (Reply, Option<Duration>) {
+    match reply {
+        Reply::Array(mut items) if is_unfinished(&items) => {
+            let reply = items.pop().unwrap_or(Reply::Nil);
+            let pause = items.get(1).and_then(Reply::as_int).and_then(due);
+            (reply, pause)
+        }
+        reply => (reply, None),
+    }
+}
+
+fn is_unfinished(items: &[Reply]) -> bool {
+    matches!(items, [Reply::Bulk(word), _, _] if word == b"tend")
 }
 
 /// Tends a line at once, or as soon as that can be done.
 pub(super) fn tend_soon(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
-    tend_in(core, sync, Duration::ZERO);
+    if let Some(tend) = sync.line().and_then(|line| line.tend(false)) {
+        tend_in(core, tend, Duration::ZERO);
+    }
 }
 
-fn tend_in(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, mut pause: Duration) {
-    let due = |n: i64| u64::try_from(n).ok().map(Duration::from_millis);
-    let tend = sync.server_queue().map(ServerQueue::tend);
-    let Some(call) = tend.or_else(|| sync.line()?.tend(false)) else {
-        return;
-    };
+/// Sends `call` after `pause`, and again for as long as its replies say so: no waiter of any process may be left to do it.
+///
+/// Keeps the client only while a request is under way, so it ends with the client.
+fn tend_in(core: &Arc<Core>, call: Call, mut pause: Duration) {
     let (strong, core) = (core, Arc::downgrade(core));
     strong.runner.serve(async move {
         loop {
@@ -385,7 +415,7 @@ fn tend_in(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, mut pause: Duration) 
             tokio::time::sleep(pause + Duration::from_millis(1)).await;
             let Some(core) = core.upgrade() else { return };
             match core.call(Path::Background, &call).await {
-                Ok(reply) => match next_look(&reply).and_then(due) {
+                Ok(reply) => match next_look(reply) {
                     Some(next) => pause = next,
                     None => return,
                 },
@@ -396,10 +426,34 @@ fn tend_in(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, mut pause: Duration) 
     });
 }
 
-/// The ms until a queue or line needs another look: the answer of a queue's `tend`, the third element of a line's.
-fn next_look(reply: &Reply) -> Option<i64> {
-    match reply {
-        Reply::Array(_) => rest_of(reply).first().and_then(Reply::as_int),
-        _ => code_of(reply),
+/// The time until a queue, line or wait set is tended again: a queue answers it, the script of a line or wait set that it has not finished.
+fn next_look(reply: Reply) -> Option<Duration> {
+    match split(reply) {
+        (_, Some(pause)) => Some(pause),
+        (reply, None) => code_of(&reply).and_then(due),
+    }
+}
+
+fn due(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_is_not_finished_is_split() {
+        let word = || Reply::Bulk(b"tend".to_vec());
+        let reply = Reply::Array(vec![Reply::Int(-4), Reply::Int(7)]);
+        let unfinished = Reply::Array(vec![word(), Reply::Int(2), reply.clone()]);
+        assert_eq!(
+            split(unfinished),
+            (reply.clone(), Some(Duration::from_millis(2)))
+        );
+        assert_eq!(split(reply.clone()), (reply, None));
+        assert_eq!(split(Reply::Int(1)), (Reply::Int(1), None));
+        assert_eq!(next_look(Reply::Int(-1)), None);
+        assert_eq!(next_look(Reply::Int(3)), Some(Duration::from_millis(3)));
     }
 }

@@ -15,6 +15,7 @@ use crate::events::{Events, Visible};
 use crate::hint::Refusal;
 use crate::hold::handle::Hold;
 use crate::hold::renew::unanswered_in;
+use crate::hold::sweep::{finished, finished_by};
 use crate::hold::ticket::{AdoptError, HoldTicket};
 use crate::lease::Lease;
 use crate::name::{InvalidName, Name, NameRule};
@@ -335,7 +336,8 @@ impl Handle {
                 },
             });
         };
-        Ok(self.query(&call, Resend::Never).await? == Reply::Int(1))
+        let reply = self.query(&call, Resend::Never).await?;
+        Ok(finished(self.core(), sync, reply) == Reply::Int(1))
     }
 
     /// The length of an outage after which an acquire without a deadline gives up.
@@ -357,6 +359,12 @@ impl Handle {
     /// [`QueryError`].
     pub async fn query(&self, call: &Call, resend: Resend) -> Result<Reply, QueryError> {
         query(self.core(), Path::Direct, call, resend).await
+    }
+
+    /// Reads the reply of a script that may have freed something. If the script has not finished, `tend` is sent later.
+    #[must_use]
+    pub fn finished(&self, reply: Reply, tend: impl FnOnce() -> Call) -> Reply {
+        finished_by(self.core(), reply, || Some(tend()))
     }
 
     /// Makes the stream of what happens to a name. Sends nothing until it is polled.

@@ -13,7 +13,7 @@ use super::ticket::{Ticket, after_expiry};
 use crate::description::{Granted, Heard, ServerLine, Sharing, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::{Grant, HoldState};
-use crate::hold::sweep::{Debt, tend_later};
+use crate::hold::sweep::{Debt, finished};
 use crate::line::{Placed, Reason, Role};
 use crate::shared::Core;
 use crate::token::FencingToken;
@@ -113,7 +113,7 @@ impl LockEntry {
         let (runner, sync) = (Arc::clone(&core.runner), Arc::clone(sync));
         runner.serve(async move {
             if let Ok(reply) = core.call(Path::Background, &call).await {
-                tend_later(&core, &sync, &reply);
+                finished(&core, &*sync, reply);
             }
         });
     }

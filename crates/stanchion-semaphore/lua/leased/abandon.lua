@@ -23,4 +23,5 @@ local removed = redis.call('ZREM', KEYS[2], unpack(ids))
 if removed > 0 then free = redis.call('INCRBY', KEYS[1], removed) end
 local left = leave(KEYS[3], ARGV[1] .. ' ' .. #ids, first_in(KEYS[3]))
 if removed + left == 0 then return -2 end
-return announce({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }, free)
+local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }
+return unless_unfinished(to, announce(to, free))

@@ -62,5 +62,4 @@ free = redis.call('INCRBY', KEYS[1], removed)
 -- A semaphore that ends must first be kept for the lease: who asks does that.
 if not idle and can_be_granted(KEYS[1]) then to.grant = grant end
 announce(to, free)
-if removed < #from then return -2 end
-return late and -1 or -3
+return unless_unfinished(to, removed < #from and -2 or late and -1 or -3)

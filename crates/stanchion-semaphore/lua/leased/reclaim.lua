@@ -22,6 +22,7 @@ free_in(KEYS[1])
 if redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then return done(KEYS[3], ARGV[2], 0) end
 local free = redis.call('INCRBY', KEYS[1], '1')
 answer = done(KEYS[3], ARGV[2], 1)
-announce({ line = KEYS[4], crowd = KEYS[5], wake = KEYS[6], base = ARGV[3], publish = ARGV[4] }, free)
+local to = { line = KEYS[4], crowd = KEYS[5], wake = KEYS[6], base = ARGV[3], publish = ARGV[4] }
+announce(to, free)
 redis.pcall(ARGV[4], ARGV[3] .. ':held', 'gone')
-return answer
+return unless_unfinished(to, answer)

@@ -39,5 +39,8 @@ if free > 0 then
     told = give_back(to, free, ARGV[4])
   end
 end
-if removed < #ids then return -2 end
+if removed < #ids then
+  if type(told) ~= 'table' or told[1] ~= 'tend' then return -2 end
+  told[3] = -2
+end
 return (type(told) == 'number' or told[1]) and told or -1

@@ -27,5 +27,6 @@ local total = free + redis.call('ZCARD', KEYS[2])
 free = redis.call('INCRBY', KEYS[1], ARGV[1] - total)
 touch(it, free)
 answer = done(KEYS[3], ARGV[2], total)
-if ARGV[1] + 0 > total then announce({ line = KEYS[4], crowd = KEYS[5], wake = KEYS[6], base = ARGV[3], publish = ARGV[4] }, free) end
-return answer
+local to = { line = KEYS[4], crowd = KEYS[5], wake = KEYS[6], base = ARGV[3], publish = ARGV[4] }
+if ARGV[1] + 0 > total then announce(to, free) end
+return unless_unfinished(to, answer)

@@ -30,4 +30,5 @@ elseif left == 0 then
 end
 -- Errors do not undo a release (R15).
 if exists then pcall(touch, { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = true }, free) end
-return announce({ line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }, free)
+local to = { line = KEYS[3], crowd = KEYS[4], wake = KEYS[5], base = ARGV[3], publish = ARGV[4] }
+return unless_unfinished(to, announce(to, free))

@@ -48,4 +48,4 @@ end
 -- Errors do not undo a release (R15).
 pcall(touch, { free = KEYS[1], held = KEYS[2], idle = KEYS[6], plain = true }, free)
 announce(to, free)
-return late and -1 or -3
+return unless_unfinished(to, late and -1 or -3)

@@ -43,5 +43,6 @@ end
 if given > 0 then free = redis.call('INCRBY', KEYS[1], given) end
 if idle then used(it, idle, free, 0) end
 answer = done(KEYS[3], ARGV[2], given)
-if given > 0 then announce({ line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }, free) end
-return answer
+local to = { line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }
+if given > 0 then announce(to, free) end
+return unless_unfinished(to, answer)

@@ -37,5 +37,6 @@ else
   made(it, KEYS[4], ARGV[1])
 end
 answer = done(KEYS[2], ARGV[2], free)
-if ARGV[1] + 0 > 0 then announce({ line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }, free) end
-return answer
+local to = { line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }
+if ARGV[1] + 0 > 0 then announce(to, free) end
+return unless_unfinished(to, answer)

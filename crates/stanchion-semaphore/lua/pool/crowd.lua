@@ -74,10 +74,21 @@ local function relieve(to, client)
   end
 end
 
--- Lets the first in the crowd ask when nobody else may have done so.
+-- The reply of a script that has freed permits, or was to. If it has met more dead processes than it removes in one run, it has not
+-- finished: its client runs semaphore/tend.
+local function unless_unfinished(to, reply)
+  if to.more then return { 'tend', 0, reply } end
+  return reply
+end
+
+-- Lets the first living process in the crowd ask when nobody else may have done so.
 local function watch(to, ms)
-  local client = head(to)
-  if client then say(to, client, string.format('P %d', ms)) end
+  for _ = 1, TOLD do
+    local client, member = head(to)
+    if not client or say(to, client, string.format('P %d', ms)) ~= 0 then return end
+    redis.call('ZREM', to.crowd, member)
+  end
+  to.more = head(to) ~= nil
 end
 
 -- Returns the number of permits that were announced a moment ago and not asked for yet: they belong to those who were told. Also when that
@@ -123,7 +134,7 @@ local function tell_crowd(to, free)
     heard = heard + math.max(0, say(to, client, string.format('%.0f', first.permits)))
     free = free - first.permits
   end
-  local had, granted = free, 0
+  local had, granted, dead = free, 0, false
   for _ = 1, TOLD do
     local client, member = head(to)
     if free <= 0 or not client then break end
@@ -140,7 +151,9 @@ local function tell_crowd(to, free)
     end
     if told < 0 then return -1 end
     if told > 0 then heard, free = heard + told, free - share end
+    dead = dead or told == 0
   end
+  if dead and free > 0 and head(to) then to.more = true end
   local announced = had - free - granted
   if announced > 0 then note(to, 'told', recent or string.format('%.0f', us), 'due', string.format('%.0f', due + announced)) end
   -- Those who were granted one may be dead, too, and that one has an end.
@@ -191,7 +204,7 @@ local function give_back(to, free, client)
     if free <= 0 or not is_alone(to, client, us) then return nil end
     return { outside(to) > 0 and math.max(0, say(to, nil, '0' .. string.format('%.0f', free))) or 0, free }
   end)
-  return done and own or announce(to, free)
+  return done and own or unless_unfinished(to, announce(to, free))
 end
 
 -- Puts a process that waits into the crowd. Returns its part in hearing Redisson's releases: 1 to hear them, 2 to stop, 0 as before;
@@ -261,8 +274,8 @@ local function busy(to, again, us, sign, client, hears, told, polls, ends)
   if not role then again = math.min(again, POLL) end
   if ends and (client == '' or not role or head(to) == client) then again = math.min(again, ends) end
   local code = again == math.huge and -3 or -4 - again
-  if client == '' then return sign and { code, us, sign } or code end
-  return { code, us, sign or 0, role or 0 }
+  if client == '' then return unless_unfinished(to, sign and { code, us, sign } or code) end
+  return unless_unfinished(to, { code, us, sign or 0, role or 0 })
 end
 
 -- Records that one who was told of `wanted` permits asks, or has no use for them.
@@ -297,6 +310,6 @@ local function granted(to, client, us, hears, more, left, reserved, found)
     if found > 0 then announce(to, left) end
     return leftover(to, client, left, us, reserved)
   end)
-  return done and others or 0
+  return unless_unfinished(to, done and others or 0)
 end
 

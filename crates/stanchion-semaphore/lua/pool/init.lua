@@ -34,5 +34,6 @@ else
   made(it, KEYS[4], ARGV[1])
 end
 answer = done(KEYS[2], ARGV[2], 1)
-announce({ line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }, ARGV[1] + 0)
-return answer
+local to = { line = KEYS[5], crowd = KEYS[6], wake = KEYS[7], base = ARGV[3], publish = ARGV[4] }
+announce(to, ARGV[1] + 0)
+return unless_unfinished(to, answer)

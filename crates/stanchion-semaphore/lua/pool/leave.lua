@@ -11,4 +11,6 @@
 -- Replay   the second run finds nothing
 -- Wakes    the next in the crowd, which asks in a moment: what was announced to this one may be left
 -- Cost     O(log n) for n processes that wait
-return part({ crowd = KEYS[1], wake = KEYS[2], base = ARGV[2], publish = ARGV[3] }, ARGV[1])
+local to = { crowd = KEYS[1], wake = KEYS[2], base = ARGV[2], publish = ARGV[3] }
+local gone = part(to, ARGV[1])
+return unless_unfinished(to, gone)

@@ -1,0 +1,76 @@
+//! A reader that polls, next to writers that wait in line and have preference: the readers' turn is left to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use stanchion::{Client, Preference, RwLock, Wake};
+use stanchion_tests::World;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+const TURN: &str = "stanchion_rwlock_turn:{job}";
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn rwlock(client: &Client) -> RwLock {
+    RwLock::new(client, "job")
+        .unwrap()
+        .with_preference(Preference::Writer)
+}
+
+/// Three processes that write over and over, and the number of their grants.
+async fn writers(world: &World) -> (JoinSet<()>, Arc<AtomicU64>) {
+    let (mut tasks, writes) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
+    for client in world.fleet(3).await {
+        let writes = Arc::clone(&writes);
+        tasks.spawn(async move {
+            loop {
+                let guard = rwlock(&client).write().await.unwrap();
+                tokio::time::sleep(ms(20)).await;
+                guard.release().await.unwrap();
+                writes.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    (tasks, writes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_polling_reader_gets_the_turn_of_the_readers() {
+    let world = World::engine();
+    let (mut tasks, writes) = writers(&world).await;
+    let polling = Client::connect_with(world.config("polling").wake(Wake::Poll))
+        .await
+        .unwrap();
+    tokio::time::sleep(ms(500)).await;
+    let (before, mut longest) = (writes.load(Ordering::Relaxed), Duration::ZERO);
+    for _ in 0..100 {
+        let began = Instant::now();
+        let guard = rwlock(&polling).read().await.unwrap();
+        longest = longest.max(began.elapsed());
+        guard.release().await.unwrap();
+    }
+    let writes = writes.load(Ordering::Relaxed) - before;
+    assert!(writes <= 1000, "{writes} writes for 100 reads");
+    assert!(longest < ms(1000), "it waited for {longest:?}");
+    tasks.shutdown().await;
+}
+
+/// The polling reader whose turn it is has died: the writers wait for it briefly, once.
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_reader_has_died_ends_soon() {
+    let world = World::engine();
+    let (mut tasks, writes) = writers(&world).await;
+    tokio::time::sleep(ms(500)).await;
+    let before = writes.load(Ordering::Relaxed);
+    let _ = world.admin(&["SET", TURN, "!dead:1", "PX", "2000"]);
+    let began = Instant::now();
+    while writes.load(Ordering::Relaxed) < before + 3 {
+        tokio::time::sleep(ms(1)).await;
+    }
+    assert!(began.elapsed() < ms(600), "{:?}", began.elapsed());
+    tasks.shutdown().await;
+}

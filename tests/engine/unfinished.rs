@@ -1,0 +1,336 @@
+//! Scripts that free something and meet more dead processes than they look at in one run: their client runs `tend` for the rest.
+//!
+//! Each scenario puts a thousand dead processes in front of a living one, and measures how long what was freed stays idle.
+
+use std::time::Duration;
+
+use stanchion::{Client, Lock, Lockable, MultiLock, RwLock, Wake};
+use stanchion_testkit::eventually;
+use stanchion_tests::World;
+use stanchion_tests::permits::{CROWD, KINDS, Kind};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const DEAD: usize = 1000;
+/// The bound of the book.
+const BOUND: Duration = ms(250);
+const LINE: &str = "stanchion_line:{job}";
+const WAKE: &str = "stanchion_wake:{job}";
+const RW_LINE: &str = "stanchion_rwlock_line:{job}";
+const RW_CROWD: &str = "stanchion_rwlock_crowd:{job}";
+
+/// The score of the first in a line or wait set.
+fn arrival(world: &World, key: &str) -> f64 {
+    let script = "return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]";
+    world.admin(&["EVAL", script, "1", key]).parse().unwrap()
+}
+
+/// Puts dead processes into a line or wait set, as processes that arrived at `score`.
+fn bury(world: &World, key: &str, score: f64, member: impl Fn(usize) -> String) {
+    for n in 0..DEAD {
+        let _ = world.admin(&["ZADD", key, &format!("{score:.0}"), &member(n)]);
+    }
+}
+
+fn place(n: usize) -> String {
+    format!("00000000-0000-8000-8000-{n:012}:1")
+}
+
+fn client(n: usize) -> String {
+    format!("00000000-0000-8000-8000-{n:012}")
+}
+
+/// A waiter, whose task ends with the moment of its grant. Returns once it has a place in `key`, which then has so many.
+async fn placed<F>(world: &World, key: &str, count: usize, acquires: F) -> JoinHandle<Instant>
+where
+    F: Future<Output = Instant> + Send + 'static,
+{
+    let waiter = tokio::spawn(acquires);
+    eventually("it has a place", || {
+        world.admin(&["ZCARD", key]) == count.to_string()
+    })
+    .await;
+    // The poll that it planned before it was subscribed has passed.
+    tokio::time::sleep(ms(1000)).await;
+    world.quiet().await;
+    waiter
+}
+
+/// A waiter for the lock `name`.
+fn locks(client: &Client, name: &str) -> impl Future<Output = Instant> + Send + 'static {
+    let lock = Lock::new(client, name).unwrap();
+    async move {
+        let guard = lock.acquire().await.unwrap();
+        let at = Instant::now();
+        guard.release().await.unwrap();
+        at
+    }
+}
+
+async fn in_time(what: &str, began: Instant, waiter: JoinHandle<Instant>) {
+    let took = waiter.await.unwrap() - began;
+    assert!(took < BOUND, "{what}: {took:?}");
+}
+
+fn joined(client: &Client) -> MultiLock {
+    let (x, y) = (
+        Lock::new(client, "job").unwrap(),
+        Lock::new(client, "tob").unwrap(),
+    );
+    MultiLock::new([&x as &dyn Lockable, &y]).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_lock_passes_all_the_dead() {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
+    let waiter = placed(&world, LINE, 1, locks(&b, "job")).await;
+    bury(&world, LINE, 1.0, place);
+    let began = Instant::now();
+    guard.release().await.unwrap();
+    in_time("release", began, waiter).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_passes_all_the_dead() {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    let lock = Lock::new(&a, "job").unwrap();
+    let _guard = lock.acquire().await.unwrap();
+    let waiter = placed(&world, LINE, 1, locks(&b, "job")).await;
+    bury(&world, LINE, 1.0, place);
+    let began = Instant::now();
+    assert!(lock.danger().force_release().await.unwrap());
+    in_time("forced release", began, waiter).await;
+}
+
+/// After eight hand-offs inside a process, the lock goes to the line.
+#[tokio::test(start_paused = true)]
+async fn a_hand_off_whose_turn_is_over_passes_all_the_dead() {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
+    let mut waiters: Vec<_> = (0..20).map(|_| tokio::spawn(locks(&a, "job"))).collect();
+    eventually("they wait", || a.waiters() == 20).await;
+    waiters.push(placed(&world, LINE, 2, locks(&b, "job")).await);
+    bury(&world, LINE, 1.0, place);
+    let mut last = Instant::now();
+    guard.release().await.unwrap();
+    let mut grants = Vec::new();
+    for waiter in waiters {
+        grants.push(waiter.await.unwrap());
+    }
+    grants.sort_unstable();
+    for grant in grants {
+        assert!(grant - last < BOUND, "idle for {:?}", grant - last);
+        last = grant;
+    }
+}
+
+/// The lock is left to a client that polls, which has left; the head of the line is to look soon, and is dead.
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_those_outside_the_line_passes_all_the_dead() {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    let polling = Client::connect_with(world.config("polling").wake(Wake::Poll))
+        .await
+        .unwrap();
+    let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
+    let waiter = placed(&world, LINE, 1, locks(&b, "job")).await;
+    bury(&world, LINE, 1.0, place);
+    let _ = world.admin(&["HSET", WAKE, "turn", "15"]);
+    let poller = tokio::spawn(locks(&polling, "job"));
+    eventually("it polls", || {
+        world.admin(&["HEXISTS", WAKE, "polled"]) == "1"
+    })
+    .await;
+    poller.abort();
+    eventually("it has left", || polling.waiters() == 0).await;
+    let began = Instant::now();
+    guard.release().await.unwrap();
+    in_time("public release", began, waiter).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_multi_lock_passes_all_the_dead() {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    let guard = joined(&a).acquire().await.unwrap();
+    let waiter = placed(&world, LINE, 1, locks(&b, "job")).await;
+    bury(&world, LINE, 1.0, place);
+    let began = Instant::now();
+    guard.release().await.unwrap();
+    in_time("release of a multi-lock", began, waiter).await;
+}
+
+/// One of its locks was taken away, so the hand-off frees the other.
+#[tokio::test(start_paused = true)]
+async fn a_failed_hand_off_of_a_multi_lock_passes_all_the_dead() {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    let both = joined(&a);
+    let guard = both.acquire().await.unwrap();
+    let local = tokio::spawn({
+        let both = both.clone();
+        async move { both.acquire().await.unwrap().release().await }
+    });
+    eventually("it waits", || a.waiters() == 1).await;
+    let waiter = placed(&world, "stanchion_line:{tob}", 1, locks(&b, "tob")).await;
+    bury(&world, "stanchion_line:{tob}", 1.0, place);
+    let _ = world.admin(&["DEL", "job"]);
+    let began = Instant::now();
+    guard.release().await.unwrap_err();
+    in_time("failed hand-off", began, waiter).await;
+    let local = tokio::time::timeout(Duration::from_secs(20), local).await;
+    assert!(local.is_ok(), "the next task of the process waits on");
+}
+
+/// It was told to try one lock, finds another held, and leaves the first to the line.
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_of_a_multi_lock_passes_all_the_dead() {
+    let world = World::engine();
+    let (a, b, c) = (
+        world.named("a").await,
+        world.named("b").await,
+        world.named("c").await,
+    );
+    let guard = Lock::new(&a, "job").unwrap().acquire().await.unwrap();
+    let _other = Lock::new(&a, "tob").unwrap().acquire().await.unwrap();
+    let both = joined(&c);
+    let joint = tokio::spawn(async move { both.acquire().await.map(drop) });
+    eventually("it has a place", || world.admin(&["ZCARD", LINE]) == "1").await;
+    let arrived = arrival(&world, LINE);
+    tokio::time::sleep(ms(1)).await;
+    let waiter = placed(&world, LINE, 2, locks(&b, "job")).await;
+    bury(&world, LINE, arrived + 1.0, place);
+    let began = Instant::now();
+    guard.release().await.unwrap();
+    in_time("refused request", began, waiter).await;
+    joint.abort();
+}
+
+async fn rw_waiter(world: &World, client: &Client, writes: bool) -> JoinHandle<Instant> {
+    let lock = RwLock::new(client, "job").unwrap();
+    let key = if writes { RW_LINE } else { RW_CROWD };
+    let acquires = async move {
+        if writes {
+            drop(lock.write().await.unwrap());
+        } else {
+            drop(lock.read().await.unwrap());
+        }
+        Instant::now()
+    };
+    placed(world, key, 1, acquires).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_of_a_read_write_lock_passes_all_the_dead() {
+    for writes in [true, false] {
+        for key in [RW_LINE, RW_CROWD] {
+            let world = World::engine();
+            let (a, b) = (world.named("a").await, world.named("b").await);
+            let lock = RwLock::new(&a, "job").unwrap();
+            let _guard = lock.write().await.unwrap();
+            let waiter = rw_waiter(&world, &b, writes).await;
+            bury(&world, key, 1.0, place);
+            let began = Instant::now();
+            assert!(lock.danger().force_release().await.unwrap());
+            in_time(&format!("forced: {writes}, {key}"), began, waiter).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_passes_all_the_dead() {
+    let world = World::engine();
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    let guard = RwLock::new(&a, "job").unwrap().write().await.unwrap();
+    let waiter = rw_waiter(&world, &b, false).await;
+    bury(&world, RW_CROWD, 1.0, place);
+    let began = Instant::now();
+    let _reading = guard.downgrade().await.unwrap();
+    in_time("downgrade", began, waiter).await;
+}
+
+/// A permit is held, and a living process waits behind the dead.
+async fn permits(
+    world: &World,
+    kind: Kind,
+) -> (Client, stanchion_tests::permits::Seat, JoinHandle<Instant>) {
+    let (a, b) = (world.named("a").await, world.named("b").await);
+    kind.on(&a).init(1).await.unwrap();
+    let held = kind.on(&a).acquire(1).await.unwrap();
+    let seats = kind.on(&b);
+    let acquires = async move {
+        let permit = seats.acquire(1).await.unwrap();
+        let at = Instant::now();
+        permit.release().await.unwrap();
+        at
+    };
+    let waiter = placed(world, CROWD, 1, acquires).await;
+    bury(world, CROWD, 1.0, client);
+    (a, held, waiter)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_permit_passes_all_the_dead() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (_a, held, waiter) = permits(&world, kind).await;
+        let began = Instant::now();
+        held.release().await.unwrap();
+        in_time(&format!("{kind:?}"), began, waiter).await;
+    }
+}
+
+/// Nobody releases: permits are added.
+#[tokio::test(start_paused = true)]
+async fn added_permits_pass_all_the_dead() {
+    for kind in KINDS {
+        let world = World::engine();
+        let (a, _held, waiter) = permits(&world, kind).await;
+        let began = Instant::now();
+        kind.on(&a).add(1).await.unwrap();
+        in_time(&format!("{kind:?}"), began, waiter).await;
+    }
+}
+
+/// A process of the wait set that was notified dies: the next living one asks a moment later.
+#[tokio::test(start_paused = true)]
+async fn the_watch_over_a_notified_process_passes_all_the_dead() {
+    let world = World::engine();
+    let (a, b, c) = (
+        world.named("a").await,
+        world.named("b").await,
+        world.named("c").await,
+    );
+    let kind = Kind::Plain;
+    kind.on(&a).init(1).await.unwrap();
+    let held = kind.on(&a).acquire(1).await.unwrap();
+    let [silent, living] = [b, c].map(|client| {
+        let seats = kind.on(&client);
+        async move {
+            let permit = seats.acquire(1).await.unwrap();
+            let at = Instant::now();
+            permit.release().await.unwrap();
+            drop(client);
+            at
+        }
+    });
+    let silent = placed(&world, CROWD, 1, silent).await;
+    let first = arrival(&world, CROWD);
+    tokio::time::sleep(ms(1)).await;
+    let living = placed(&world, CROWD, 2, living).await;
+    bury(&world, CROWD, first + 1.0, client);
+    world.as_engine().faults().freeze(Some("b"));
+    let began = Instant::now();
+    held.release().await.unwrap();
+    let took = living.await.unwrap() - began;
+    assert!(took < ms(400), "{took:?}");
+    silent.abort();
+}
