@@ -257,7 +257,10 @@ async fn a_local_waiter_is_called_when_max_hold_ends_a_hold_that_was_renewed_lat
     // No poll comes to the waiter's help.
     let config = world.config("one").poll_interval(Duration::from_secs(600));
     let lock = Lock::new(&Client::connect_with(config).await.unwrap(), "job").unwrap();
-    let options = AcquireOptions::new().max_hold(Duration::from_secs(32));
+    // The server keeps the hold beyond `max_hold`, so the waiter is refused.
+    let options = AcquireOptions::new()
+        .max_hold(Duration::from_secs(32))
+        .rest_after_crash(Duration::from_secs(30));
     let _held = lock.acquire_with(options).await.unwrap();
     let waiter = tokio::spawn({
         let lock = lock.clone();
@@ -269,7 +272,7 @@ async fn a_local_waiter_is_called_when_max_hold_ends_a_hold_that_was_renewed_lat
     world.as_engine().faults().kill_connections();
     tokio::time::sleep(Duration::from_secs(16)).await;
     world.as_engine().faults().refuse_connections(Switch::Off);
-    // The server still has the lease of the last renewal, so the waiter is refused. But it asks.
+    // The end of `max_hold`: the waiter sends a request.
     tokio::time::sleep(Duration::from_millis(6_900)).await;
     let before = world.scripts_run();
     tokio::time::sleep(Duration::from_millis(200)).await;
