@@ -552,3 +552,40 @@ async fn an_open_answer_lets_nobody_through_who_came_after_it_was_asked_for() {
     }
     assert!(started.elapsed() < Duration::from_millis(50));
 }
+
+/// P6: a duplicate that arrives after the answer of its resend changes nothing, also when that answer was that there was nothing to do.
+#[tokio::test(start_paused = true)]
+async fn a_late_duplicate_of_a_request_that_did_nothing_does_nothing() {
+    for operation in ["arm", "count down", "delete"] {
+        let world = World::engine();
+        let (ours, theirs) = clients(&world).await;
+        let (ours, theirs) = (latch(&ours), latch(&theirs));
+        // The scripts are known to the server.
+        for latch in [&ours, &theirs] {
+            assert!(latch.arm(1).await.unwrap());
+            assert!(latch.delete().await.unwrap());
+            assert!(latch.arm(1).await.unwrap());
+            latch.count_down().await.unwrap();
+        }
+        if operation == "arm" {
+            assert!(theirs.arm(1).await.unwrap());
+        }
+        world.as_engine().faults().hold_requests("EVALSHA", 1);
+        match operation {
+            "arm" => assert!(!ours.arm(3).await.unwrap()),
+            "count down" => assert_eq!(ours.count_down().await.unwrap(), 0),
+            _ => assert!(!ours.delete().await.unwrap()),
+        }
+        // Others go on before it arrives.
+        let left = if operation == "arm" {
+            theirs.count_down().await.unwrap();
+            0
+        } else {
+            assert!(theirs.arm(2).await.unwrap());
+            2
+        };
+        world.as_engine().faults().deliver();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(theirs.count().await.unwrap(), left, "{operation}");
+    }
+}

@@ -2,7 +2,7 @@
 -- Set the count of a latch that is open.
 --
 -- KEYS[1]  latch      string  the count (Redisson's layout). Without `idle` no TTL: it stays until it is counted down or deleted
--- KEYS[2]  once       string  this operation has run; expires when it is late
+-- KEYS[2]  once       string  the answer of this operation; expires when it is late
 -- KEYS[3]  deleted    string  the mark of a delete
 -- KEYS[4]  idle       string  see idle.lua
 -- ARGV[1]  count      above 0
@@ -12,18 +12,23 @@
 -- ARGV[5]  idle       ms without use after which it ends; 0: never. Of a latch that is armed before: nothing
 --
 -- Returns  1 armed, 0 it was armed before, -1 late
--- Replay   answers that it was armed, also when the latch has been counted down since (P6, R13)
+-- Replay   gives the answer of the first run, also when the latch has been counted down since (P6, R13)
 -- Wakes    nobody: payload 1 closes the gates of Redisson's waiters
 -- Cost     O(1)
 -- A value of another kind under this name is an error, and stays untouched (R16).
 local count = count_in(KEYS[1])
-if redis.call('GET', KEYS[2]) then return 1 end
+local answered = redis.call('GET', KEYS[2])
+if answered then return answered + 0 end
+local time = redis.call('TIME')
+local late = time[1] * 1000000 + time[2] > ARGV[2] + 0
 if count then
   used(KEYS[1], KEYS[4], 0)
+  -- A duplicate that arrives when the latch is open must not arm it. The first write passes at maxmemory, and lets the next pass (R8).
+  redis.call('DEL', KEYS[2])
+  if not late then redis.call('SET', KEYS[2], '0', 'PXAT', string.sub(ARGV[2], 1, -4)) end
   return 0
 end
-local time = redis.call('TIME')
-if time[1] * 1000000 + time[2] > ARGV[2] + 0 then return -1 end
+if late then return -1 end
 
 -- First: refused at maxmemory, and then nothing has been written.
 redis.call('SET', KEYS[1], ARGV[1])

@@ -17,12 +17,17 @@
 local count = count_in(KEYS[1])
 local answered = redis.call('GET', KEYS[2])
 if answered then return answered + 0 end
-if not count then return 0 end
 local time = redis.call('TIME')
-if time[1] * 1000000 + time[2] > ARGV[2] + 0 then return -1 end
+local late = time[1] * 1000000 + time[2] > ARGV[2] + 0
+if late then return count and -1 or 0 end
 
--- Removes nothing, passes at maxmemory, and lets DECRBY pass (R8).
+-- Removes nothing, passes at maxmemory, and lets SET and DECRBY pass (R8).
 redis.call('DEL', KEYS[2])
+if not count then
+  -- A duplicate that arrives when the latch is armed must not count it down.
+  redis.call('SET', KEYS[2], '0', 'PXAT', string.sub(ARGV[2], 1, -4))
+  return 0
+end
 local left = 0
 if count - ARGV[1] > 0 then
   left = redis.call('DECRBY', KEYS[1], ARGV[1])
