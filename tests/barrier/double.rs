@@ -461,3 +461,24 @@ async fn a_task_is_one_member_also_when_its_answer_is_slower_than_its_lease() {
         all_in(vec![late, enter(&double(&other, 2))]).await;
     }
 }
+
+/// P9: the last to leave need not wait for others, so it does not time out.
+#[tokio::test(start_paused = true)]
+async fn the_last_to_leave_is_out_whatever_its_timeout() {
+    let world = slow_engine();
+    let client = world.client().await;
+    let alone = DoubleBarrier::new(&client, "d", 1).unwrap();
+    for timeout in [0, 1, 7, 100] {
+        let inside = alone.enter().await.unwrap();
+        let began = Instant::now();
+        inside.leave_timeout(ms(timeout)).await.unwrap();
+        assert!(began.elapsed() < ms(50), "{:?}", began.elapsed());
+    }
+    // Nor is one that leaves before others out.
+    let pair = DoubleBarrier::new(&client, "pair", 2).unwrap();
+    let (one, other) = tokio::join!(pair.enter(), pair.enter());
+    let late = one.unwrap().leave_timeout(ms(0)).await.unwrap_err();
+    let timed_out = matches!(late, BarrierError::Acquire(AcquireError::TimedOut { .. }));
+    assert!(timed_out, "{late}");
+    other.unwrap().leave_timeout(ms(0)).await.unwrap();
+}

@@ -351,3 +351,17 @@ async fn a_round_that_an_arrival_has_completed_is_its_own_however_late_it_learns
     assert!(late.is_last() && !first.is_last());
     the_next_round_works(&world, 2).await;
 }
+
+/// P6: a duplicate of an answered request does not undo what was set after it.
+#[tokio::test(start_paused = true)]
+async fn a_late_duplicate_sets_no_number_of_parties() {
+    let world = engine();
+    let one = barrier(&world, 2).await;
+    the_next_round_works(&world, 2).await;
+    world.as_engine().faults().hold_requests("EVALSHA", 1);
+    assert!(one.set_parties(3).await.unwrap());
+    assert!(one.set_parties(4).await.unwrap());
+    world.as_engine().faults().deliver();
+    sleep(ms(100)).await;
+    assert_eq!(one.status().await.unwrap().unwrap().parties, 4);
+}

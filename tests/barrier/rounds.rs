@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use stanchion::embedded::Engine;
-use stanchion::{AcquireError, BarrierError, Client, QueryError, Rejection};
+use stanchion::{
+    AcquireError, BarrierError, Client, DoubleBarrier, InvalidBarrier, QueryError, Rejection,
+};
 use stanchion_testkit::{RedisServer, eventually_async};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -211,8 +213,17 @@ async fn another_number_of_parties_is_refused_and_changes_nothing() {
     barrier(&world, 2).await.wait().await.unwrap();
     passed(first).await;
     for wrong in [0, 10_001] {
-        let none = barrier(&world, wrong).await.wait().await;
-        assert!(none.unwrap_err().to_string().contains("1 to 10000"));
+        let client = world.client().await;
+        let invalid = InvalidBarrier::Parties { parties: wrong };
+        assert_eq!(
+            CyclicBarrier::new(&client, "b", wrong).unwrap_err(),
+            invalid
+        );
+        assert_eq!(
+            DoubleBarrier::new(&client, "b", wrong).unwrap_err(),
+            invalid
+        );
+        assert!(invalid.to_string().contains("1 to 10000"));
         let none = barrier(&world, 1).await.set_parties(wrong).await;
         assert!(none.unwrap_err().to_string().contains("1 to 10000"));
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use stanchion_core::primitive::{Hold, Reply, Resend, natural, unexpected};
-use stanchion_core::{Client, InvalidName, Lease, Name, QueryError, Rejection};
+use stanchion_core::primitive::{Hold, Reply, Resend, unexpected};
+use stanchion_core::{Client, Lease, Name, Outage, QueryError, Rejection};
 
 use crate::arrival::Arrived;
 use crate::danger::BarrierDanger;
-use crate::error::BarrierError;
+use crate::error::{BarrierError, InvalidBarrier};
 use crate::keys::CYCLIC;
 use crate::meeting::{MOST, Site};
 use crate::options::WaitOptions;
@@ -88,8 +88,12 @@ impl CyclicBarrier {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidName`].
-    pub fn new(client: &Client, name: impl AsRef<[u8]>, parties: u32) -> Result<Self, InvalidName> {
+    /// [`InvalidBarrier`]: the name, or the number of parties.
+    pub fn new(
+        client: &Client,
+        name: impl AsRef<[u8]>,
+        parties: u32,
+    ) -> Result<Self, InvalidBarrier> {
         let site = Site::of(client, name, parties, &CYCLIC)?;
         Ok(Self { site })
     }
@@ -124,8 +128,7 @@ impl CyclicBarrier {
     /// ```
     ///
     /// # Errors
-    /// [`BarrierError`]. [`Rejection::InvalidOption`] for another number of parties than 1 to 10 000, before anything is sent.
-    /// [`Rejection::Deleted`]: the barrier was deleted, or lost by the server, during a wait under
+    /// [`BarrierError`]. [`Rejection::Deleted`]: the barrier was deleted, or lost by the server, during a wait under
     /// [`OnLeave::Break`](crate::OnLeave::Break). Under [`OnLeave::Free`](crate::OnLeave::Free) the wait takes a place in the new one.
     /// [`AcquireError::Ambiguous`](stanchion_core::AcquireError::Ambiguous): during the wait, the server was out of reach for the lease
     /// and 5 s longer. Nobody knows whether the round was complete.
@@ -255,11 +258,19 @@ impl CyclicBarrier {
             let rejection = Rejection::InvalidOption { rule };
             return Err(QueryError::Rejected { rejection });
         }
-        let call = self.site.keys.set_parties(parties);
-        let reply: Reply = self.site.handle.query(&call, Resend::UntilAnswered).await?;
-        natural(&reply)
-            .map(|now| now == 1)
-            .ok_or_else(|| unexpected(&reply))
+        let Site { handle, keys, .. } = &self.site;
+        let call = keys.set_parties(parties, &handle.operation());
+        match handle.query(&call, Resend::UntilAnswered).await? {
+            Reply::Int(1) => Ok(true),
+            Reply::Int(0) => Ok(false),
+            // An earlier attempt may have run.
+            Reply::Int(-1) => Err(QueryError::Unanswered {
+                outage: Outage::Unanswered {
+                    detail: "the request reached the server too late".into(),
+                },
+            }),
+            reply => Err(unexpected(&reply)),
+        }
     }
 
     /// Returns the operations that end the waits of others.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stanchion_core::primitive::{Hold, Resend, Synchronizer};
-use stanchion_core::{AcquireError, Client, InvalidName, Lease, LostReason, Name, QueryError};
+use stanchion_core::{AcquireError, Client, Lease, LostReason, Name, QueryError};
 
 use crate::arrival::Arrived;
-use crate::error::{BarrierError, BrokenBy};
+use crate::error::{BarrierError, BrokenBy, InvalidBarrier};
 use crate::fact::{End, Place};
 use crate::inside::Inside;
 use crate::keys::DOUBLE;
@@ -55,8 +55,12 @@ impl DoubleBarrier {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidName`].
-    pub fn new(client: &Client, name: impl AsRef<[u8]>, parties: u32) -> Result<Self, InvalidName> {
+    /// [`InvalidBarrier`]: the name, or the number of parties.
+    pub fn new(
+        client: &Client,
+        name: impl AsRef<[u8]>,
+        parties: u32,
+    ) -> Result<Self, InvalidBarrier> {
         let site = Site::of(client, name, parties, &DOUBLE)?;
         Ok(Self { site })
     }

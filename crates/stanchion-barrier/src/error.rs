@@ -1,6 +1,23 @@
 //! Errors of a wait at a barrier.
 
-use stanchion_core::{AcquireError, Name, ReleaseError};
+use stanchion_core::{AcquireError, InvalidName, Name, ReleaseError};
+
+use crate::meeting::MOST;
+
+/// A barrier that cannot be: see [`CyclicBarrier::new`](crate::CyclicBarrier::new).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidBarrier {
+    /// The name breaks a rule.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// The number of parties is not one of 1 to 10 000.
+    #[error("invalid number of parties {parties}: a barrier has 1 to {MOST}")]
+    Parties {
+        /// The number as given.
+        parties: u32,
+    },
+}
 
 /// A wait at a barrier that did not end with its round.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,13 +6,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stanchion_core::primitive::{Handle, Hold, Synchronizer};
+use stanchion_core::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
 use stanchion_core::{AcquireError, LeaseLost, LostReason, Name, Rejection};
 
-use crate::arrival::Arrived;
-use crate::error::BarrierError;
+use crate::arrival::{Arrived, LAST_ROUND};
+use crate::error::{BarrierError, BrokenBy};
 use crate::fact::{End, Place};
 use crate::keys::Keys;
+use crate::meeting::LAST_WORD;
 use crate::round::Round;
 
 /// The time after which one who leaves asks whether the others have, and when the lease of a dead one ends.
@@ -131,7 +132,7 @@ impl Inside {
         self.leave_within(None).await
     }
 
-    /// Leaves, and waits for at most `timeout` until all have left, or died. It has left in any case.
+    /// Leaves, and waits for at most `timeout` until all have left, or died. It has left in any case. Zero asks the server once.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -170,6 +171,7 @@ impl Inside {
             ..arrived.place
         });
         let sync = Arc::clone(&round) as Arc<dyn Synchronizer>;
+        let owner = hold.wire_owner().clone();
         // P4: before it leaves, so that the message of the last is heard.
         let standby = handle.stand_by(&sync)?;
         standby.ask_within(FIRST_LOOK);
@@ -183,6 +185,17 @@ impl Inside {
             // Dropped, the release goes on in the background.
             out = &mut all_out => out,
         };
+        let late = matches!(out, Err(AcquireError::TimedOut { .. }));
+        if late && round.end().is_none() {
+            // The last to leave learns that from its own leaving, for which no time was left. Left twice, it has left once (P6).
+            let call = keys.give_back(&owner, BrokenBy::Left, LAST_ROUND);
+            let reply = handle.query_within(&call, LAST_WORD).await;
+            if let Some(Ok(Reply::Array(parts))) = reply
+                && let Some(Reply::Bulk(fact)) = parts.get(2)
+            {
+                round.told(fact);
+            }
+        }
         match (round.end(), out) {
             (Some(End::Complete), _) | (None, Ok(())) => Ok(()),
             (_, Err(error)) => Err(error.into()),

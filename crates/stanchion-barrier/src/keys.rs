@@ -3,7 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use stanchion_core::primitive::{Call, Handle, Item, Kind, LuaPart, Script, whole_millis};
+use stanchion_core::primitive::{
+    Call, Handle, Item, Kind, LuaPart, Operation, Script, whole_millis,
+};
 use stanchion_core::{Lease, Name, WireOwner};
 
 use crate::error::BrokenBy;
@@ -43,7 +45,7 @@ static ARRIVE: Script<4, 8> = script!("barrier/arrive", "arrive.lua");
 static LOOK: Script<2, 4> = script!("barrier/look", "look.lua");
 static WITHDRAW: Script<2, 4> = script!("barrier/withdraw", "withdraw.lua");
 static BREAK_ALL: Script<2, 2> = script!("barrier/break_all", "break_all.lua");
-static SET_PARTIES: Script<2, 3> = script!("barrier/set_parties", "set_parties.lua");
+static SET_PARTIES: Script<3, 4> = script!("barrier/set_parties", "set_parties.lua");
 static STATUS: Script<2, 0> = Script::new("barrier/status", include_str!("../lua/status.lua"));
 static RENEW: Script<2, 4> = Script::new("barrier/renew", include_str!("../lua/renew.lua"));
 static ENTER: Script<4, 7> = script!("double/enter", double "enter.lua");
@@ -209,13 +211,15 @@ impl Keys {
         BREAK_ALL.call(self.both(), args)
     }
 
-    pub(crate) fn set_parties(&self, parties: u32) -> Call {
+    pub(crate) fn set_parties(&self, parties: u32, operation: &Operation) -> Call {
         let args = [
             u64::from(parties).into(),
             self.publish.into(),
             self.channel.as_slice().into(),
+            operation.not_after.into(),
         ];
-        SET_PARTIES.call(self.both(), args)
+        let [barrier, places] = self.both();
+        SET_PARTIES.call([barrier, places, &self.once(&operation.id)], args)
     }
 
     pub(crate) fn status(&self) -> Call {

@@ -34,7 +34,7 @@ mod status;
 pub use barrier::{CyclicBarrier, Passed};
 pub use danger::BarrierDanger;
 pub use double::DoubleBarrier;
-pub use error::{BarrierError, BrokenBy};
+pub use error::{BarrierError, BrokenBy, InvalidBarrier};
 pub use inside::Inside;
 pub use options::{OnLeave, WaitOptions};
 pub use stanchion_core::{

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use stanchion_core::primitive::{Facts as _, Handle, Hold, Reply, Synchronizer};
 use stanchion_core::{
-    AcquireError, AcquireOptions, Client, FreeBy, InvalidName, Lease, Moment, Outage, Rejection,
+    AcquireError, AcquireOptions, Client, FreeBy, Lease, Moment, Outage, Rejection,
 };
 
 use crate::arrival::{Arrival, Arrived};
-use crate::error::{BarrierError, BrokenBy};
+use crate::error::{BarrierError, BrokenBy, InvalidBarrier};
 use crate::fact::End;
 use crate::keys::{Family, Keys, Policy};
 use crate::options::OnLeave;
 use crate::round::Round;
 
 /// The time after its deadline in which a call that has timed out learns whether its round is over: below the 50 ms of P9.
-const LAST_WORD: Duration = Duration::from_millis(45);
+pub(crate) const LAST_WORD: Duration = Duration::from_millis(45);
 
 /// The time in which a wait without a deadline learns what became of a place that was lost.
 const LOOK: Duration = Duration::from_secs(5);
@@ -42,7 +42,10 @@ impl Site {
         name: impl AsRef<[u8]>,
         parties: u32,
         family: &'static Family,
-    ) -> Result<Self, InvalidName> {
+    ) -> Result<Self, InvalidBarrier> {
+        if !(1..=MOST).contains(&parties) {
+            return Err(InvalidBarrier::Parties { parties });
+        }
         let handle = Handle::of(client);
         let keys = Arc::new(Keys::new(&handle, client.name(name)?, family));
         // OK: a constant that is a lease.
@@ -105,10 +108,6 @@ impl Meeting<'_> {
             parties,
             lease,
         } = self.site;
-        if !(1..=MOST).contains(parties) {
-            let rule = format!("parties {parties}: a barrier has 1 to {MOST}");
-            return Err(self.rejected(Rejection::InvalidOption { rule }));
-        }
         let arrival = Arc::new(Arrival::new(keys, *parties, self.policy));
         let sync = Arc::clone(&arrival) as Arc<dyn Synchronizer>;
         let mut options = AcquireOptions::new();

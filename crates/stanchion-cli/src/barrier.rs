@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use stanchion::{BarrierError, Client, CyclicBarrier, OnLeave, Passed, WaitOptions};
+use stanchion::{
+    BarrierError, Client, CyclicBarrier, InvalidBarrier, OnLeave, Passed, WaitOptions,
+};
 
 use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
@@ -109,7 +111,7 @@ pub(crate) async fn barrier(args: BarrierArgs) -> Result<u8, Failure> {
 }
 
 async fn wait(client: &Client, args: &BarrierArgs) -> Result<Passed, Failure> {
-    let barrier = CyclicBarrier::new(client, &args.name, args.parties).map_err(Library)?;
+    let barrier = CyclicBarrier::new(client, &args.name, args.parties).map_err(invalid)?;
     let mut options = WaitOptions::new().on_leave(match args.on_leave {
         Rule::Free => OnLeave::Free,
         Rule::Break => OnLeave::Break,
@@ -120,6 +122,14 @@ async fn wait(client: &Client, args: &BarrierArgs) -> Result<Passed, Failure> {
         Wait::No => options = options.timeout(Duration::ZERO),
     }
     barrier.wait_with(options).await.map_err(failure)
+}
+
+/// A name or a number of parties that cannot be.
+pub(crate) fn invalid(error: InvalidBarrier) -> Failure {
+    match error {
+        InvalidBarrier::Name(error) => Library(error).into(),
+        error => Failure::new(exit::CONFIG, error),
+    }
 }
 
 fn failure(error: BarrierError) -> Failure {

@@ -27,7 +27,7 @@
 #[doc(inline)]
 pub use stanchion_barrier::{
     BarrierDanger, BarrierError, BarrierStatus, BrokenBy, CyclicBarrier, DoubleBarrier,
-    DoubleStatus, Inside, OnLeave, Passed, WaitOptions,
+    DoubleStatus, Inside, InvalidBarrier, OnLeave, Passed, WaitOptions,
 };
 #[doc(inline)]
 pub use stanchion_core::{

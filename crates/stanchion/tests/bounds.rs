@@ -139,6 +139,7 @@ fn primitives() {
     shared::<BarrierDanger<'static>>();
     shared::<BarrierError>();
     shared::<BarrierStatus>();
+    shared::<InvalidBarrier>();
     shared::<BrokenBy>();
     shared::<CyclicBarrier>();
     shared::<DoubleBarrier>();

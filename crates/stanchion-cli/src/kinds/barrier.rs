@@ -3,6 +3,7 @@
 use stanchion::{Client, CyclicBarrier, DoubleBarrier, OnLeave};
 
 use super::Facts;
+use crate::barrier::invalid;
 use crate::exit::{Failure, Library};
 use crate::look::Kind;
 use crate::wording::age;
@@ -11,7 +12,7 @@ use crate::wording::age;
 const ANY: u32 = 1;
 
 pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure> {
-    let barrier = CyclicBarrier::new(client, name, ANY).map_err(Library)?;
+    let barrier = CyclicBarrier::new(client, name, ANY).map_err(invalid)?;
     let mut facts = Facts::nothing(Kind::Barrier, "nobody waits");
     let Some(status) = barrier.status().await.map_err(Library)? else {
         return Ok(facts);
@@ -35,7 +36,7 @@ pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure>
 }
 
 pub(super) async fn read_double(client: &Client, name: &[u8]) -> Result<Facts, Failure> {
-    let barrier = DoubleBarrier::new(client, name, ANY).map_err(Library)?;
+    let barrier = DoubleBarrier::new(client, name, ANY).map_err(invalid)?;
     let mut facts = Facts::nothing(Kind::DoubleBarrier, "nobody is here");
     let Some(status) = barrier.status().await.map_err(Library)? else {
         return Ok(facts);
