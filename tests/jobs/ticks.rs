@@ -210,3 +210,27 @@ async fn a_fleet_with_wrong_clocks_runs_each_tick_once() {
         "{MACHINES} machines"
     );
 }
+
+/// Virtual time is years away from the machine's clock.
+#[tokio::test(start_paused = true)]
+async fn a_job_has_ticks_in_virtual_time() {
+    let world = World::engine();
+    let (one, other) = (world.client().await, world.client().await);
+    let quarter = seconds(15 * 60);
+    let mut last = None;
+    for _ in 0..3 {
+        let tick = nightly(&one).tick(quarter).unwrap();
+        assert_eq!(
+            tick,
+            Tick::rounded_down(server_time(&world), quarter).unwrap()
+        );
+        assert!(last.replace(tick) < Some(tick));
+        let ran = nightly(&one).run_tick(tick, |_| async {}).await.unwrap();
+        assert_eq!(ran, Outcome::Done(()));
+        let same = nightly(&other).tick(quarter).unwrap();
+        let again = nightly(&other).begin_tick(same).await.unwrap();
+        assert!(matches!(again, Begun::Already { .. }), "{again:?}");
+        tokio::time::sleep(quarter).await;
+    }
+    assert!(nightly(&one).tick(Duration::ZERO).is_err());
+}

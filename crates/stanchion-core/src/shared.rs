@@ -162,7 +162,7 @@ impl Core {
         self.servers.synchronise(path, self.slot_of(name)).await;
     }
 
-    fn server_clock(&self, name: &Name) -> Arc<ServerClock> {
+    pub(crate) fn server_clock(&self, name: &Name) -> Arc<ServerClock> {
         self.servers.clock(self.slot_of(name))
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use stanchion_core::primitive::{Handle, Resend, Synchronizer};
 use stanchion_core::{
@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 use crate::guard::{JobGuard, JobRun};
 use crate::outcome::{Begun, JobStatus, Outcome, Refused, Unknown, refused};
 use crate::scripts::{AHEAD, Keys, Run};
-use crate::tick::Tick;
+use crate::tick::{InvalidTick, Tick};
 
 /// The time for which it is known which ticks have run.
 const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
@@ -136,6 +136,32 @@ impl Job {
     #[must_use]
     pub fn name(&self) -> &Name {
         self.keys.name()
+    }
+
+    /// Returns the [tick](Tick::rounded_down) of the server's clock, as this client knows it. Sends nothing.
+    ///
+    /// For programs whose timers do not fire by the machine's clock, as in virtual time: [`Tick::every`] reads that clock, and a tick that is
+    /// more than an hour ahead of the server's is refused.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # use stanchion_jobs::{Client, Job, Outcome};
+    /// # let client = Client::connect("memory://job-tick").await?;
+    /// let invoices = Job::new(&client, "invoices")?;
+    /// let tick = invoices.tick(Duration::from_secs(15 * 60))?;
+    /// let here = invoices.run_tick(tick, |_| async { "sent" }).await?;
+    /// assert_eq!(here, Outcome::Done("sent"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidTick`] for a period below 1 ms.
+    pub fn tick(&self, period: Duration) -> Result<Tick, InvalidTick> {
+        let time = UNIX_EPOCH + self.handle.server_time(self.name());
+        Tick::rounded_down(time, period)
     }
 
     /// Runs `work` if nobody else runs the job, and it does not rest.

@@ -86,7 +86,7 @@ impl Tick {
     /// [`Tick::rounded_down`] of this machine's clock: for programs that a timer starts.
     ///
     /// Machines may be wrong by less than a period. A timer that fires *before* its time by this machine's clock gives the tick
-    /// before, which has run: then this machine skips, and the others do not.
+    /// before, which has run: then this machine skips, and the others do not. In virtual time take [`Job::tick`](crate::Job::tick).
     ///
     /// # Errors
     /// As [`Tick::rounded_down`].

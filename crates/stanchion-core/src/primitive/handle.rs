@@ -283,6 +283,14 @@ impl Handle {
         self.core().next_wire_owner()
     }
 
+    /// The time of the server of `name` since 1970, as this client knows it: late by at most the shortest round trip so far, never early.
+    #[must_use]
+    pub fn server_time(&self, name: &Name) -> Duration {
+        let core = self.core();
+        let now = core.clock.now().micros();
+        Duration::from_micros(core.server_clock(name).reach(now).server_micros)
+    }
+
     /// The command that reaches subscribers on this kind of server, `PUBLISH` or `SPUBLISH`.
     #[must_use]
     pub fn publish_command(&self) -> &'static str {
