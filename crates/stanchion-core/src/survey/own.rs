@@ -8,11 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use stanchion_transport::Printable;
 
 use super::SurveyedClient;
-use crate::description::Synchronizer;
 use crate::holders::Holders;
 use crate::options::HoldTerms;
 use crate::shared::Core;
-use crate::waiting::LockEntry;
+use crate::waiting::{Applicant, LockEntry};
 
 /// The most names that are remembered. Of more nothing is said.
 const MOST: usize = 1024;
@@ -38,11 +37,13 @@ impl OwnHolds {
 }
 
 /// Looks when a wait begins. Sees one exclusive holder, which the queue of the name knows: that costs nothing.
-pub(crate) fn at_once(core: &Core, sync: &dyn Synchronizer, entry: &LockEntry, terms: &HoldTerms) {
-    let permits = sync.holders() == Holders::Permits;
+///
+/// The holder may be the waiter itself: on another thread the grant arrives while the waiter is about to look.
+pub(crate) fn at_once(core: &Core, waiter: &Applicant, entry: &LockEntry, terms: &HoldTerms) {
+    let permits = waiter.sync.holders() == Holders::Permits;
     if let Some(actor) = terms.actor
         && !permits
-        && entry.is_held_by(actor)
+        && entry.is_held_by(actor, &waiter.owner)
     {
         core.own.warn(entry.name().as_bytes());
     }

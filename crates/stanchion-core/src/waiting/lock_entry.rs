@@ -277,10 +277,11 @@ impl LockEntry {
         })
     }
 
-    /// Returns whether `actor` has the exclusive hold, as far as this process knows.
-    pub(crate) fn is_held_by(&self, actor: ActorId) -> bool {
+    /// Returns whether `actor` has the exclusive hold, as another owner than `except`, as far as this process knows.
+    pub(crate) fn is_held_by(&self, actor: ActorId, except: &WireOwner) -> bool {
         let holder = self.queue().holder.upgrade();
-        holder.is_some_and(|it| it.is_held() && it.terms.actor == Some(actor))
+        holder
+            .is_some_and(|it| it.is_held() && it.terms.actor == Some(actor) && it.owner != *except)
     }
 
     pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
