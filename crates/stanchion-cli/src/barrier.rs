@@ -54,10 +54,10 @@ pub(crate) struct BarrierArgs {
     json: bool,
     #[command(flatten)]
     server: ServerArgs,
-    /// The command and its arguments, after `--`. It finds the round in STANCHION_GENERATION, and its own number in the round, 1 to N, in
+    /// The command and its arguments; see `stanchion run`. It finds the round in STANCHION_GENERATION, and its own number in the round, 1 to N, in
     /// STANCHION_ARRIVAL.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// The effect on the others when a waiting party leaves.

@@ -56,9 +56,9 @@ pub(crate) struct LimitArgs {
     json: bool,
     #[command(flatten)]
     server: ServerArgs,
-    /// The command and its arguments, after `--`.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    /// The command and its arguments; see `stanchion run`.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// The JSON of an outcome.

@@ -58,7 +58,7 @@ pub(crate) struct LsArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ScanArgs {
     /// Stop scanning after this time.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = crate::duration::parse)]
     budget: Duration,
     /// The share of the server's time that a scan may take, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]

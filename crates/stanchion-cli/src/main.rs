@@ -18,6 +18,7 @@ mod completions;
 mod connect;
 mod demo;
 mod doctor;
+mod duration;
 mod entry;
 mod exit;
 mod force_release;
@@ -45,10 +46,12 @@ mod top;
 mod trouble;
 mod watch;
 mod wording;
+mod words;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::prelude::*;
@@ -112,11 +115,32 @@ enum Command {
     Completions(completions::CompletionsArgs),
 }
 
+impl Command {
+    /// Refuses a command to start whose options may be meant for this program.
+    fn check_words(&self) -> Result<(), Failure> {
+        let (name, command) = match self {
+            Self::Run(args) => ("run", &args.work.command),
+            Self::Lead(args) => ("lead", &args.work.command),
+            Self::Limit(args) => ("limit", &args.command),
+            Self::Barrier(args) => ("barrier", &args.command),
+            _ => return Ok(()),
+        };
+        let line: Vec<OsString> = std::env::args_os().collect();
+        match Cli::command().find_subcommand(name) {
+            Some(subcommand) => words::check(subcommand, &line, command),
+            None => Ok(()),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let inner = run::launch::inner(std::env::args_os());
     let done = match inner.or_else(|| serve::start::inner(std::env::args_os())) {
         Some(done) => done,
-        None => with_runtime(Cli::parse().command),
+        None => {
+            let command = Cli::parse().command;
+            command.check_words().and_then(|()| with_runtime(command))
+        }
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -226,7 +250,6 @@ fn parse_filter(text: &str) -> Result<Targets, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn a_filter_that_would_never_log_is_refused() {

@@ -10,6 +10,7 @@ use stanchion::{AcquireOptions, AdoptError, Client, FairLock, Guard, HoldTicket,
 use crate::connect::{SHUTDOWN, ServerArgs};
 use crate::exit::{self, Failure, Library};
 use crate::output;
+use crate::run::signals::Signals;
 use crate::run::{Wait, parse_lease, parse_wait};
 use crate::wording::printable;
 
@@ -24,6 +25,7 @@ Exit codes:
   69    the server cannot be reached
   75    somebody else held it for the whole of --wait
   78    the server or the rules refuse (rights, a name that belongs to something else, …)
+  130   interrupted while waiting (128 + n for signal n): it has left the queue
 
 Examples:
   ticket=$(stanchion hold deploy --for 30m)
@@ -84,10 +86,23 @@ struct ReleasedLine<'a> {
 }
 
 pub(crate) async fn hold(args: HoldArgs) -> Result<u8, Failure> {
-    let client = args.server.connect().await?;
-    let held = take(&client, &args).await;
+    let mut signals = Signals::listen()?;
+    let client = tokio::select! {
+        biased;
+        signal = signals.next() => return Ok(exit::of_signal(signal.as_raw())),
+        connected = args.server.connect() => connected?,
+    };
+    // Dropping the acquire gives up the place in the queue; the shutdown waits for that.
+    let held = tokio::select! {
+        biased;
+        signal = signals.next() => Err(signal),
+        held = take(&client, &args) => Ok(held),
+    };
     let _ = client.shutdown(SHUTDOWN).await;
-    let ticket = held?;
+    let ticket = match held {
+        Ok(held) => held?,
+        Err(signal) => return Ok(exit::of_signal(signal.as_raw())),
+    };
     if args.json {
         output::json_line(&HeldLine {
             fencing_token: ticket.fencing_token().map(|token| token.get()),

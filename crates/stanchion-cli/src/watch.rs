@@ -54,7 +54,7 @@ pub(crate) struct WatchArgs {
 }
 
 pub(crate) fn at_least_10ms(text: &str) -> Result<Duration, String> {
-    let given = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let given = crate::duration::parse(text)?;
     let least = Duration::from_millis(10);
     if given < least {
         return Err("at least 10ms".into());

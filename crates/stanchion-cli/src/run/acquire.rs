@@ -12,6 +12,7 @@ use super::local::Local;
 use super::report::Report;
 use super::target::{Held, Target};
 use super::{RunArgs, job};
+use crate::duration;
 use crate::exit::{self, Failure, Library};
 use crate::output;
 
@@ -36,8 +37,7 @@ pub(crate) enum Wait {
 pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
     match text {
         "forever" => Ok(Wait::Forever),
-        "0" => Ok(Wait::No),
-        _ => match humantime::parse_duration(text) {
+        _ => match duration::parse(text) {
             Ok(Duration::ZERO) => Ok(Wait::No),
             Ok(most) => Ok(Wait::AtMost(most)),
             Err(error) => Err(format!("{error}; or `forever`, or 0")),
@@ -239,7 +239,12 @@ mod tests {
             parse_wait("1m 30s"),
             Ok(Wait::AtMost(Duration::from_secs(90)))
         );
-        assert!(parse_wait("5").unwrap_err().contains("unit"));
+        assert_eq!(
+            parse_wait("5"),
+            Ok(Wait::AtMost(Duration::from_secs(5))),
+            "as flock -w"
+        );
         assert!(parse_wait("-1s").is_err());
+        assert!(parse_wait("5x").unwrap_err().contains("`forever`"));
     }
 }

@@ -9,6 +9,7 @@ use super::RunArgs;
 use super::acquire::{Answer, FIRST_PAUSE, Wait};
 use super::report::Report;
 use super::target::Held;
+use crate::duration;
 use crate::exit::{Failure, Library};
 use crate::output;
 use crate::status::lease_left;
@@ -17,7 +18,7 @@ use crate::status::lease_left;
 const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
 
 pub(super) fn parse_period(text: &str) -> Result<Duration, String> {
-    let period = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let period = duration::parse(text)?;
     // Longer ones begin in 1970 and end when nobody is left to run anything.
     let range = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
     match range.contains(&period) {
@@ -101,7 +102,8 @@ mod tests {
     #[test]
     fn a_period_is_a_second_to_a_year() {
         assert_eq!(parse_period("15m"), Ok(Duration::from_secs(900)));
-        for odd in ["0s", "999ms", "366days", "15", "x", ""] {
+        assert_eq!(parse_period("15"), Ok(Duration::from_secs(15)));
+        for odd in ["0s", "0", "999ms", "366days", "x", ""] {
             assert!(parse_period(odd).is_err(), "{odd}");
         }
     }

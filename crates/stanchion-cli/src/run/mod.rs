@@ -30,6 +30,7 @@ use self::signals::Signals;
 use self::target::Held;
 use self::work::WorkArgs;
 use crate::connect::SHUTDOWN;
+use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output;
 
@@ -175,7 +176,7 @@ Examples:
   stanchion run migrate -- sh -c './migrate --fence $STANCHION_FENCING_TOKEN'";
 
 pub(crate) fn parse_lease(text: &str) -> Result<Lease, String> {
-    let length = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    let length = duration::parse(text)?;
     Lease::new(length).map_err(|_| "it is 10ms to 30days".into())
 }
 

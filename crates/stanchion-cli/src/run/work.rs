@@ -11,7 +11,7 @@ use crate::connect::ServerArgs;
 #[derive(Debug, Args)]
 pub(crate) struct WorkArgs {
     /// The time between TERM and KILL for the command, and all that it has started, when the lock or the leadership is lost.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = crate::duration::parse)]
     pub(super) grace: Duration,
     /// Handling of processes that the command leaves behind; nothing is given back before they have ended.
     #[arg(long, value_enum, default_value_t = Leftovers::Wait)]
@@ -33,9 +33,10 @@ pub(crate) struct WorkArgs {
     pub(super) no_server: bool,
     #[command(flatten)]
     pub(super) server: ServerArgs,
-    /// The command and its arguments, after `--`.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(super) command: Vec<OsString>,
+    /// The command and its arguments. The options of this program come before it; `--` before it is needed only where it has an option of
+    /// the same name.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// The handling of processes that the command leaves behind. The lock is held until they have ended in either case.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use self::host::{Ended, Host};
 use self::place::{Place, default_socket};
 pub(crate) use self::place::{trusted_socket, url};
+use crate::duration;
 use crate::exit::{self, Failure};
 use crate::output;
 
@@ -100,7 +101,7 @@ fn parse_idle(text: &str) -> Result<Idle, String> {
     if text == "never" {
         return Ok(Idle::Never);
     }
-    let after = humantime::parse_duration(text).map_err(|error| format!("{error}; or `never`"))?;
+    let after = duration::parse(text).map_err(|error| format!("{error}; or `never`"))?;
     Ok(Idle::After(after))
 }
 

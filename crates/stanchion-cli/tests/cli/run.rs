@@ -47,6 +47,69 @@ fn the_commands_arguments_and_output_pass_untouched() {
 }
 
 #[test]
+fn the_command_needs_no_dashes_as_with_flock() {
+    let server = RedisServer::start();
+    let script = r#"printf '%s|' "$@""#;
+    for command in ["run", "lead"] {
+        let args = [
+            command, "job", "sh", "-c", script, "sh", "-w", "--all", "--", "a b",
+        ];
+        let ran = output(&server, &args);
+        assert_eq!(
+            text(&ran.stdout),
+            "-w|--all|--|a b|",
+            "{}",
+            text(&ran.stderr)
+        );
+    }
+    let both = output(&server, &["run", "job", "echo", "--wait", "5m", "ran"]);
+    assert_eq!(
+        (both.status.code(), text(&both.stdout).as_str()),
+        (Some(2), "")
+    );
+    let told = text(&both.stderr);
+    assert!(
+        told.contains("stanchion run job --wait 5m echo ran\n"),
+        "{told}"
+    );
+    assert!(
+        told.contains("stanchion run job -- echo --wait 5m ran\n"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_bare_number_is_seconds_in_every_option() {
+    let server = RedisServer::start();
+    let _holder = start_script(&server, &["job"], HOLD);
+    let begun = std::time::Instant::now();
+    let refused = output(
+        &server,
+        &[
+            "run", "-w", "0.2", "--lease", "9", "--grace", "3", "job", "true",
+        ],
+    );
+    assert_eq!(refused.status.code(), Some(75), "{}", text(&refused.stderr));
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(200));
+    for args in [
+        &["run", "once", "--every", "60", "true"][..],
+        &["run", "least", "--at-least", "2", "true"],
+        &["hold", "held", "--for", "60"],
+        &["ls", "--scan", "--budget", "60"],
+        &["watch", "job", "--every", "1", "--count", "1"],
+        &["top", "--once", "--every", "1"],
+    ] {
+        let ran = output(&server, args);
+        assert_eq!(
+            ran.status.code(),
+            Some(0),
+            "{args:?}: {}",
+            text(&ran.stderr)
+        );
+    }
+}
+
+#[test]
 fn the_command_sees_a_token_that_grows() {
     let server = RedisServer::start();
     let print = "echo $STANCHION_FENCING_TOKEN $STANCHION_NAME";

@@ -1,6 +1,6 @@
 //! `hold` and `release`: a lock that is held between two commands.
 
-use stanchion_testkit::{RedisServer, Value};
+use stanchion_testkit::{Process, RedisServer, Signal, Value, eventually_blocking};
 
 use crate::support::*;
 
@@ -72,4 +72,22 @@ fn what_is_no_ticket_is_refused_with_the_rule() {
         "{said}"
     );
     assert_eq!(code(&server, &["hold", "deploy"]), Some(2), "how long?");
+}
+
+#[test]
+fn an_interrupted_hold_leaves_the_queue() {
+    let server = RedisServer::start();
+    let waiting = |name: &str| status(&server, name)["waiting_processes"].as_u64();
+    for (name, fair) in [("deploy", &[][..]), ("tickets", &["--fair"])] {
+        let args = [&["hold", name, "--for", "30m"], fair].concat();
+        let _ticket = ticket_of(&server, &args);
+        for (signal, code) in [(Signal::Int, 130), (Signal::Term, 143)] {
+            let mut hold = Process::spawn(&mut with(&server, &args));
+            eventually_blocking("it waits", || waiting(name) == Some(1));
+            hold.signal(signal);
+            assert_eq!(hold.wait(SOON).code(), Some(code));
+            assert!(hold.lines().is_empty(), "no ticket");
+            assert_eq!(waiting(name), Some(0), "{name}");
+        }
+    }
 }

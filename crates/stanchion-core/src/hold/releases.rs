@@ -137,7 +137,8 @@ impl Released {
         };
         let until = self.ends();
         let until = until.unwrap_or_else(|| core.clock.now() + LONGEST_OUTAGE);
-        if let Ok((reply, _)) = persist(core, Path::Background, &call, until, false).await {
+        let done = persist(core, &*self.sync, Path::Background, &call, until, false).await;
+        if let Ok((reply, _)) = done {
             served(core, &self.sync, &reply);
         }
     }

@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::handle::Hold;
-use super::release::{end, sweep_unanswered};
+use super::release::{Sent, end, was_sent};
 use super::renew::{bounded, unanswered_in};
 use super::state::HoldState;
 use super::sweep::{Debt, Leftover};
@@ -314,14 +314,14 @@ impl Detached {
         *count = 0;
         end(state)?;
         let core = &state.core;
-        let began = core.clock.now();
+        let sent = Sent::now(state);
         let passed = Self::pass(state, lease.unwrap_or(state.terms.lease)).await;
         if passed.is_err() {
             // The sweep begins before the next waiter asks: the hold may still be there.
             Leftover::of(state).sweep(core, &state.sync);
         } else {
             // R2: an earlier acquire of this owner may still run, once the hold has ended.
-            sweep_unanswered(state, began);
+            was_sent(state, sent);
         }
         // The server keeps the hold: the waiters ask now, and the refusal tells them when the lease ends.
         state.entry.freed(core, state, End::Unknown);

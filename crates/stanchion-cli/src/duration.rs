@@ -1,0 +1,47 @@
+//! Durations on the command line: `5m`, `1h 30m`, and a bare number of seconds, as `flock -w` and `timeout` take it.
+
+use std::time::Duration;
+
+/// Parses a duration.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let is_number = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if let Some(seconds) = is_number.then(|| text.parse().ok()).flatten() {
+        return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_number_is_seconds() {
+        for (text, millis) in [
+            ("5", 5000),
+            ("0", 0),
+            ("0.25", 250),
+            ("5s", 5000),
+            ("100ms", 100),
+            ("1m 30s", 90_000),
+            ("2h", 7_200_000),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in [
+            "",
+            ".",
+            "-1",
+            "-1s",
+            "5x",
+            "1.2.3",
+            "inf",
+            "1e3",
+            "99999999999999999999",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}
