@@ -104,7 +104,8 @@ mod book {
     }
 
     pages! {
-        Readme: "../../../README.md",
+        Readme: "../README.md",
+        Root: "../../../README.md",
         Introduction: "../../../docs/README.md",
         Integrating: "../../../docs/integrating.md",
         Lock: "../../../docs/primitives/lock.md",
