@@ -22,6 +22,15 @@
 //! **No lease lock excludes a holder that is paused between its check and its write.** Give
 //! [`LockGuard::fencing_token`] to the resource you write to, and let it refuse smaller ones.
 //!
+//! # Features
+//!
+//! None is on by default, and the default build compiles no C code.
+//!
+//! * `embedded`: `memory://` URLs, an engine inside the process, for tests, demos and single processes. Needs a C compiler.
+//! * `tls`: `rediss://` URLs and the other TLS URLs. Needs a C compiler.
+//! * `metrics`: counters and histograms through the `metrics` facade.
+//! * `tower`: a layer that lets requests through at the rate of a limiter.
+//!
 //! This crate only re-exports: each primitive is a crate of its own over `stanchion-core` and can be used alone.
 
 #[doc(inline)]
