@@ -259,8 +259,9 @@ impl CyclicBarrier {
             return Err(QueryError::Rejected { rejection });
         }
         let Site { handle, keys, .. } = &self.site;
-        let call = keys.set_parties(parties, &handle.operation());
-        match handle.query(&call, Resend::UntilAnswered).await? {
+        let operation = handle.operation().await?;
+        let call = keys.set_parties(parties, &operation);
+        match handle.operate(&operation, &call).await? {
             Reply::Int(1) => Ok(true),
             Reply::Int(0) => Ok(false),
             // An earlier attempt may have run.

@@ -27,7 +27,7 @@ pub(crate) enum Part {
 }
 
 /// Prefixes, the kind they show (`None`: several kinds have it), and what they hold.
-const PREFIXES: [(&str, Option<Kind>, Part); 33] = [
+const PREFIXES: [(&str, Option<Kind>, Part); 35] = [
     ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
     ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
     ("stanchion_fair_waiters", Some(Kind::Fair), Part::Mark),
