@@ -46,8 +46,7 @@ pub(crate) fn check(
     Err(Failure::new(
         exit::USAGE,
         format_args!(
-            "{} after the command may be an option of `{name}` or of the command.\n  \
-             for `{name}`:       {ours}\n  for the command: {theirs}",
+            "{} after the command may be an option of `{name}` or of the command: type `{ours}` or `{theirs}`",
             option.to_string_lossy(),
         ),
     ))
@@ -137,15 +136,8 @@ mod tests {
             ),
         ] {
             let told = refusal(line).unwrap();
-            let mut lines = told.lines().skip(1);
-            assert!(
-                lines.next().unwrap().ends_with(&format!(" {ours}")),
-                "{told}"
-            );
-            assert!(
-                lines.next().unwrap().ends_with(&format!(" {theirs}")),
-                "{told}"
-            );
+            let both = format!(": type `{ours}` or `{theirs}`");
+            assert!(told.ends_with(&both), "{told}");
         }
     }
 }

@@ -59,9 +59,10 @@ const COMMANDS: [&str; 45] = [
 ];
 
 /// Rights that docs/topologies.md adds for a cluster.
-const OF_A_CLUSTER: [&str; 6] = [
+const OF_A_CLUSTER: [&str; 7] = [
     "CLUSTER SLOTS",
     "CLUSTER INFO",
+    "ROLE",
     "ASKING",
     "SSUBSCRIBE C",
     "SUNSUBSCRIBE C",
