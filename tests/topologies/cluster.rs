@@ -137,7 +137,7 @@ async fn a_slot_on_its_way_serves_what_is_held_and_lets_nobody_in() {
     };
     let a = connect(cluster.url()).await;
     // The target sends no message to where waiters listen, so they ask by themselves.
-    let b = stanchion::Client::connect_with(config(cluster.url()).poll_interval(ms(200)))
+    let b = Client::connect_with(config(cluster.url()).poll_interval(ms(200)))
         .await
         .unwrap();
     let name = "orders";

@@ -79,7 +79,7 @@ async fn a_replaced_master_that_does_not_know_it_is_left() {
             .username("app".to_owned())
             .password(Secret::new("pw"))
     };
-    let client = stanchion::Client::connect_with(login(set.url()))
+    let client = Client::connect_with(login(set.url()))
         .await
         .unwrap();
     let guard = lock(&client, "orders", LONG).acquire().await.unwrap();
@@ -231,7 +231,7 @@ async fn sentinels_that_cannot_help_are_told_by_type_and_in_time() {
         "{error:?}"
     );
     let known = config(set.url()).sentinel_password(Secret::new("secret"));
-    let client = stanchion::Client::connect_with(known).await.unwrap();
+    let client = Client::connect_with(known).await.unwrap();
     lock(&client, "orders", LONG)
         .acquire()
         .await

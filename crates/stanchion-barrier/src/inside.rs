@@ -176,17 +176,21 @@ impl Inside {
         let standby = handle.stand_by(&sync)?;
         standby.ask_within(FIRST_LOOK);
         let mut all_out = pin!(standby.wait(timeout, false));
+        let mut answered = false;
         let out = tokio::select! {
             biased;
             released = hold.release() => match released {
-                Ok(()) => all_out.await,
+                Ok(()) => {
+                    answered = true;
+                    all_out.await
+                }
                 Err(error) => return Err(error.into()),
             },
             // Dropped, the release goes on in the background.
             out = &mut all_out => out,
         };
         let late = matches!(out, Err(AcquireError::TimedOut { .. }));
-        if late && round.end().is_none() {
+        if late && !answered && round.end().is_none() {
             // The last to leave learns that from its own leaving, for which no time was left. Left twice, it has left once (P6).
             let call = keys.give_back(&owner, BrokenBy::Left, LAST_ROUND);
             let reply = handle.query_within(&call, LAST_WORD).await;

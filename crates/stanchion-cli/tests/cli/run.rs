@@ -69,11 +69,11 @@ fn the_command_needs_no_dashes_as_with_flock() {
     );
     let told = text(&both.stderr);
     assert!(
-        told.contains("stanchion run job --wait 5m echo ran\n"),
+        told.contains("type `stanchion run job --wait 5m echo ran` or"),
         "{told}"
     );
     assert!(
-        told.contains("stanchion run job -- echo --wait 5m ran\n"),
+        told.contains("or `stanchion run job -- echo --wait 5m ran`\n"),
         "{told}"
     );
 }
