@@ -36,8 +36,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(1250);
 /// The time after which a record ends by itself: three beats.
 pub(super) const LASTS: Duration = Duration::from_secs(30);
 
-/// One beat of so many also removes the processes that ended without a word from the list. So does the first. Each beat lengthens the
-/// list's own time, because it may have made the list: nothing that ended processes leave grows, or stays.
+/// One beat of so many also removes the processes that ended without a word from the list, and lengthens the list's own time. So do
+/// the first beat, and one that may have made the list: nothing that ended processes leave grows, or stays.
 const CLEANS: u32 = 64;
 const LIST_LASTS: Duration = Duration::from_secs(3600);
 
@@ -291,7 +291,7 @@ async fn put(core: &Core, keys: &Keys, text: &str, news: bool) -> Result<(), Fai
 async fn list(core: &Core, keys: &Keys, now: u64, clean: bool) -> Result<(), Failure> {
     let until = now + crate::millis::whole_millis(LASTS);
     let (key, id, until) = (&keys.list, core.id.to_string(), until.to_string());
-    send(core, key, &[b"ZADD", key, until.as_bytes(), id.as_bytes()]).await?;
+    let added = send(core, key, &[b"ZADD", key, until.as_bytes(), id.as_bytes()]).await?;
     if clean {
         let before = now.to_string();
         let ended = [
@@ -301,6 +301,10 @@ async fn list(core: &Core, keys: &Keys, now: u64, clean: bool) -> Result<(), Fai
             before.as_bytes(),
         ];
         send(core, key, &ended).await?;
+    }
+    // A list that is made again has no TTL, and has not had this client. After a failed beat the next one cleans.
+    if !clean && added.as_int() != Some(1) {
+        return Ok(());
     }
     let lasts = LIST_LASTS.as_millis().to_string();
     let lengthen = [b"PEXPIRE", key.as_slice(), lasts.as_bytes()];
