@@ -79,6 +79,10 @@ fn the_command_needs_no_dashes_as_with_flock() {
 }
 
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "another process waits, in real time"
+)]
 fn a_bare_number_is_seconds_in_every_option() {
     let server = RedisServer::start();
     let _holder = start_script(&server, &["job"], HOLD);
