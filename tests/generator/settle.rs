@@ -232,7 +232,11 @@ fn is_documented(state: &crate::state::State, server: usize, database: u8, line:
     }
     // Each of these ends by itself.
     let ends = !line.ends_with(", -1 ms left");
-    let lasting = ["stanchion_job_last", "stanchion_bucket", "stanchion_limiter_"];
+    let lasting = [
+        "stanchion_job_last",
+        "stanchion_bucket",
+        "stanchion_limiter_",
+    ];
     if ends && lasting.iter().any(|prefix| key.starts_with(prefix)) {
         return true;
     }

@@ -191,7 +191,7 @@ impl Place {
         }
         state.reported = true;
         let waiting: Vec<_> = state.waiting.iter().map(|(id, it)| (id, it.need)).collect();
-        self.judge.found(format!(
+        self.judge.stalled(format!(
             "P4: {} could serve waiter {id} for {} ms and did not\n  waiting {waiting:?}\n  inside {:?}\n  {}",
             self.name,
             self.limit * 10,
@@ -302,6 +302,8 @@ pub(crate) struct Judge {
     places: Mutex<Vec<Arc<Place>>>,
     hearts: Mutex<Vec<Heart>>,
     findings: Mutex<Vec<String>>,
+    /// The first stall of each place.
+    stalls: Mutex<Vec<String>>,
     pub(crate) entries: AtomicU64,
     pub(crate) checks: AtomicU64,
     pub(crate) skipped: AtomicU64,
@@ -321,6 +323,7 @@ impl Judge {
             places: Mutex::default(),
             hearts: Mutex::default(),
             findings: Mutex::default(),
+            stalls: Mutex::default(),
             entries: AtomicU64::new(0),
             checks: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
@@ -349,6 +352,25 @@ impl Judge {
         let mut findings = self.findings.lock().unwrap();
         if findings.len() < 20 {
             findings.push(text);
+        }
+    }
+
+    fn stalled(&self, text: String) {
+        self.stalls.lock().unwrap().push(text);
+    }
+
+    /// Makes the stalls a finding if there are more than `permitted`.
+    pub(crate) fn judge_stalls(&self, permitted: u64) {
+        let places = self.places.lock().unwrap();
+        let stalls: u64 = places
+            .iter()
+            .map(|it| it.state.lock().unwrap().stalls)
+            .sum();
+        if stalls > permitted {
+            let texts = self.stalls.lock().unwrap().join("\n\n");
+            self.found(format!(
+                "{stalls} stalls, {permitted} are permitted\n\n{texts}"
+            ));
         }
     }
 

@@ -79,9 +79,7 @@ async fn a_replaced_master_that_does_not_know_it_is_left() {
             .username("app".to_owned())
             .password(Secret::new("pw"))
     };
-    let client = Client::connect_with(login(set.url()))
-        .await
-        .unwrap();
+    let client = Client::connect_with(login(set.url())).await.unwrap();
     let guard = lock(&client, "orders", LONG).acquire().await.unwrap();
     let connections = |server: &RedisServer| {
         let list = server.cli(&["CLIENT", "LIST"]);

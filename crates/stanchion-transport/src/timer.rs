@@ -81,11 +81,8 @@ mod tests {
     #[test]
     fn a_timer_outlives_the_runtime_that_polled_it_first() {
         let (first, second) = (runtime(), runtime());
-        let mut timer = first.block_on(async {
-            let mut timer = sleep(Duration::from_millis(50));
-            assert!(poll!(&mut timer).is_pending());
-            timer
-        });
+        let mut timer = sleep(Duration::from_millis(50));
+        first.block_on(async { assert!(poll!(&mut timer).is_pending()) });
         drop(first);
         second.block_on(&mut timer);
     }

@@ -3,18 +3,19 @@
 //! A message tells this process of so many permits, which are kept for it on the server for a moment: they are for waiters that ask because of
 //! it, not for those who asked before it (invariant 2 of [`super::lock_entry`]).
 
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use super::grants::KEPT;
 use super::lock_entry::LockEntry;
 use super::queue::{FIRST, Queue, Room, Turn, Waiter, Wakers};
-use crate::description::{Granted, Sharing};
+use crate::description::{Granted, Sharing, Synchronizer};
 use crate::hold::handle::Hold;
 use crate::hold::state::Grant;
 use crate::hold::sweep::Leftover;
 use crate::lease::Lease;
 use crate::line::{Reason, Sign};
 use crate::name::Name;
+use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
@@ -356,10 +357,16 @@ impl LockEntry {
         let (Some(core), Some(entry)) = (self.core.upgrade(), self.this.upgrade()) else {
             return;
         };
-        // P1: the first copy has made a hold, or has been given back. A grant of long ago is over, and may be a copy of a forgotten one.
+        // P1: the first copy has made a hold, or has been given back.
         let now = core.clock.now();
-        let age = now.since(core.when(self.name(), granted.now));
-        if age >= KEPT || queue.grants.is_copy(granted, now) {
+        if queue.grants.is_copy(granted, now) {
+            return;
+        }
+        let owner = WireOwner::stored(granted.owner);
+        if now.since(core.when(self.name(), granted.now)) >= KEPT {
+            let waited = queue.waited.clone();
+            drop(queue);
+            give_back_old(&core, waited, owner);
             return;
         }
         let mut wakers = Wakers::default();
@@ -369,7 +376,6 @@ impl LockEntry {
         queue.refused = 0;
         // Won on the server, so this process has its whole turn of hand-offs again.
         queue.handed = 0;
-        let owner = WireOwner::stored(granted.owner);
         let place = queue.first_for_grant();
         let waiter = place.and_then(|place| queue.waiters.get(&place));
         let (mut late, mut spare) = (None, None);
@@ -392,13 +398,7 @@ impl LockEntry {
                 late = Some(hold);
             }
         } else if let Some(sync) = queue.waited.clone() {
-            let leftover = Leftover {
-                owner,
-                lease: Lease::new(granted.lease).unwrap_or_default(),
-                unanswered_until: Moment::ZERO,
-                queued: false,
-            };
-            spare = Some((sync, leftover));
+            spare = Some((sync, owner));
         }
         // Invariant 3: the server does not know of the others.
         let mut others = Wakers::default();
@@ -410,8 +410,28 @@ impl LockEntry {
             gathered.ended();
         }
         drop(late);
-        if let Some((sync, leftover)) = spare {
-            leftover.sweep(&core, &sync);
+        if let Some((sync, owner)) = spare {
+            give_back(&core, &sync, owner);
         }
+    }
+}
+
+/// Releases a permit that was granted by message, and that no waiter takes (P3).
+fn give_back(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, owner: WireOwner) {
+    let leftover = Leftover {
+        owner,
+        lease: Lease::default(),
+        unanswered_until: Moment::ZERO,
+        queued: false,
+    };
+    leftover.sweep(core, sync);
+}
+
+/// Releases a permit whose grant arrived when its lease was long over (P3). The message may be a second copy of a grant that is
+/// no longer remembered: then this client may have the hold, and keeps it (P1).
+fn give_back_old(core: &Arc<Core>, waited: Option<Arc<dyn Synchronizer>>, owner: WireOwner) {
+    let holds = core.timetable.holds();
+    if let Some(sync) = waited.filter(|_| holds.iter().all(|hold| hold.owner != owner)) {
+        give_back(core, &sync, owner);
     }
 }
