@@ -96,7 +96,7 @@ pub(super) fn wait(
                 in_line = in_line.or_else(|| seat.map(Seat::in_line));
             }
             if waited && !std::mem::replace(&mut looked, true) {
-                own::at_once(core, &asking.applicant(), ticket.entry(), terms);
+                own::at_once(core, &**sync, ticket.entry(), terms);
             }
             match next_turn(core, &mut ticket, deadline, watch.as_deref_mut()).await {
                 Turn::TimedOut => {

@@ -331,7 +331,7 @@ impl HoldState {
     }
 
     /// Returns whether any caller has taken a count of it.
-    fn is_claimed(&self) -> bool {
+    pub(crate) fn is_claimed(&self) -> bool {
         let unclaimed = self.unclaimed.load(Ordering::Acquire);
         // With an operation under way, the next renewal sees.
         unclaimed == 0 || self.guards().is_none_or(|guards| unclaimed < guards)

@@ -8,10 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use stanchion_transport::Printable;
 
 use super::SurveyedClient;
+use crate::description::Synchronizer;
 use crate::holders::Holders;
 use crate::options::HoldTerms;
 use crate::shared::Core;
-use crate::waiting::{Applicant, LockEntry};
+use crate::waiting::LockEntry;
 
 /// The most names that are remembered. Of more nothing is said.
 const MOST: usize = 1024;
@@ -38,12 +39,13 @@ impl OwnHolds {
 
 /// Looks when a wait begins. Sees one exclusive holder, which the queue of the name knows: that costs nothing.
 ///
-/// The holder may be the waiter itself: on another thread the grant arrives while the waiter is about to look.
-pub(crate) fn at_once(core: &Core, waiter: &Applicant, entry: &LockEntry, terms: &HoldTerms) {
-    let permits = waiter.sync.holders() == Holders::Permits;
+/// A hold that its caller has not taken yet does not count. On another thread the waiter's own grant may arrive while it is about to
+/// look, and a hand-off gives it a new owner.
+pub(crate) fn at_once(core: &Core, sync: &dyn Synchronizer, entry: &LockEntry, terms: &HoldTerms) {
+    let permits = sync.holders() == Holders::Permits;
     if let Some(actor) = terms.actor
         && !permits
-        && entry.is_held_by(actor, &waiter.owner)
+        && entry.is_held_by(actor)
     {
         core.own.warn(entry.name().as_bytes());
     }

@@ -277,11 +277,10 @@ impl LockEntry {
         })
     }
 
-    /// Returns whether `actor` has the exclusive hold, as another owner than `except`, as far as this process knows.
-    pub(crate) fn is_held_by(&self, actor: ActorId, except: &WireOwner) -> bool {
+    /// Returns whether `actor` has the exclusive hold and has taken it, as far as this process knows.
+    pub(crate) fn is_held_by(&self, actor: ActorId) -> bool {
         let holder = self.queue().holder.upgrade();
-        holder
-            .is_some_and(|it| it.is_held() && it.terms.actor == Some(actor) && it.owner != *except)
+        holder.is_some_and(|it| it.is_held() && it.is_claimed() && it.terms.actor == Some(actor))
     }
 
     pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
