@@ -59,8 +59,8 @@ local function took(place, ask, lease)
   tell_next(lease)
 end
 
--- Says `payload` to the first process that hears it; removes the places before it (L2). Returns how many heard it, and whether there are
--- more places to look at.
+-- Publishes `payload` to the first subscribed process, and removes the places in front of it (L2). Returns the number of receivers, and
+-- whether places are left to check.
 local function tell_first(payload)
   for _ = 1, sweep do
     local head = first()

@@ -27,7 +27,7 @@ local counted = redis.pcall('PUBSUB', numsub, ARGV[1], ARGV[1] .. ':stanchion', 
 if counted.err then return -1 end
 -- Redisson's clients listen to the base channel; the process of the line that hears it for the others hears the second as well.
 local waiting = math.max(0, counted[2] - counted[4]) + rest
--- A process that has died has a place until it is looked at, but hears nothing.
+-- A dead process keeps its place until a script checks it, but it is not subscribed.
 for i = 6, #counted, 2 do
   if counted[i] > 0 then waiting = waiting + 1 end
 end

@@ -410,8 +410,8 @@ macro_rules! define_detach {
             /// restart, to [adopt](crate::$lock::adopt). Its lease begins again, and then ends it; `max_hold` may end it before.
             ///
             /// # Guarantees
-            /// * Nobody else is granted it meanwhile, while the lease lasts (P1). A ticket is adopted once, and cannot be made from what
-            ///   the server shows.
+            /// * No other owner gets the hold while the lease lasts (P1). A ticket is adopted once. It cannot be made from what the
+            ///   server shows.
             /// * The hold is detached or re-entered, never both: of two concurrent calls of its owner the second fails or waits.
             /// * The one that adopts it gets a larger fencing token, so what this process still sends is refused where tokens are
             ///   checked (P2).

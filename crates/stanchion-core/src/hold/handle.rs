@@ -326,7 +326,7 @@ impl Hold {
         let last = state.count.try_lock().is_ok_and(|count| *count <= 1);
         if last && state.end().is_ok() {
             state.unschedule();
-            // The server keeps the hold: the waiters ask now, and the refusal tells them when the lease ends.
+            // The server keeps the hold. The waiters send a request now, and the refusal says when the lease ends.
             state.entry.freed(&state.core, &state, End::Unknown);
         }
     }

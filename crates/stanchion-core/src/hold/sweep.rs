@@ -29,7 +29,7 @@ const STANDS: Duration = Duration::from_millis(21_500);
 /// server that never returns must not do for ever.
 pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
 
-/// The TTL of a wait set in which nobody asks.
+/// The TTL of a wait set, counted from the last request of a waiting process.
 pub(crate) const GATHERED: Duration = Duration::from_secs(20);
 
 /// The possible leftovers of the requests of one new owner: a hold, a place in the server's queue, a request that may still run.

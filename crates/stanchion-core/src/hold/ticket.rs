@@ -323,7 +323,7 @@ impl Detached {
             // R2: an earlier acquire of this owner may still run, once the hold has ended.
             was_sent(state, sent);
         }
-        // The server keeps the hold: the waiters ask now, and the refusal tells them when the lease ends.
+        // The server keeps the hold. The waiters send a request now, and the refusal says when the lease ends.
         state.entry.freed(core, state, End::Unknown);
         passed
     }
