@@ -707,7 +707,7 @@ impl LockEntry {
 
     /// Plans the next poll at `at`, in place of the one planned so far.
     pub(super) fn schedule_poll(&self, queue: &mut Queue, mut at: Moment) {
-        // The wait set on the server ends if nobody asks for its TTL.
+        // The wait set on the server ends after its TTL, and each poll renews it.
         if let (Some(Sharing::Permits(_)), Some(core)) =
             (queue.first_sharing(), self.core.upgrade())
         {
