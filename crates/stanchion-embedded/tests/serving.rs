@@ -180,7 +180,7 @@ fn a_script_without_end_is_stopped_and_one_that_eats_memory_too() {
     assert_eq!(after, Reply::Int(1_000_000));
 }
 
-/// No hook runs in a C function: these ended the process, or ran for minutes while nobody was served.
+/// No hook runs in a C function: such functions ended the process, or ran for minutes while no client was served.
 #[test]
 fn no_function_of_strings_or_tables_runs_without_a_bound() {
     let engine = in_fast_time();
@@ -289,7 +289,7 @@ fn scripts_run_after_one_that_ran_out_of_memory() {
     }
 }
 
-/// Asks over a connection: an administrator's commands are never refused.
+/// Sends the command over a connection: an administrator's commands are never refused.
 async fn ask(stream: &mut UnixStream, words: &[&str]) -> String {
     let mut request = format!("*{}\r\n", words.len());
     for word in words {

@@ -11,7 +11,7 @@ pub fn expected_failure(row: &str, passes: bool, seen: &str) {
         !passes,
         "defect {row} is gone ({seen}): assert this without `expected_failure`"
     );
-    // Not `eprintln!`, whose output the test harness hides when a test passes.
+    // The test harness hides the output of `eprintln!` when a test passes.
     writeln!(std::io::stderr(), "known defect {row}: {seen}").ok();
 }
 

@@ -234,7 +234,7 @@ impl SentinelSet {
         self.sentinels[number].kill();
     }
 
-    /// Starts a killed sentinel again, with its original configuration: it knows of no failover until another sentinel tells it.
+    /// Starts a killed sentinel again, with its original configuration: it knows of no failover until another sentinel reports one.
     pub fn restart_sentinel(&mut self, number: usize) {
         self.sentinels[number].restart();
     }

@@ -49,7 +49,7 @@ impl RedisServer {
     pub fn or_skip(test: &str) -> Option<Self> {
         let found = Self::available();
         if !found {
-            // Not `eprintln!`, whose output the test harness hides when a test passes.
+            // The test harness hides the output of `eprintln!` when a test passes.
             let _ = writeln!(
                 io::stderr(),
                 "SKIPPED {test}: no redis-server, no valkey-server, no {BINARY}"

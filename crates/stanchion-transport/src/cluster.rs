@@ -385,7 +385,7 @@ impl Cluster {
         match self.dialer.routes.connector(&place.route(self.tls)) {
             Ok(connector) => Some(Address {
                 server: place.to_string(),
-                // An idle client finds by the probe that its master was demoted: nothing else tells it.
+                // The probe is the only way in which an idle client learns that its master was demoted.
                 peer: Peer::Master,
                 connector,
             }),
@@ -408,7 +408,7 @@ impl Cluster {
                 doubted = tokio::time::timeout(LONG * 8, self.doubt.notified()) => {
                     if doubted.is_err() {
                         (pause, thorough) = (SHORT, false);
-                        // Without a map (`Cluster::open`) it is in doubt also while nobody calls.
+                        // Without a map (`Cluster::open`) it is in doubt also while no call is made.
                         if !self.view().members.is_empty() {
                             continue;
                         }

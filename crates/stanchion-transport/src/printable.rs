@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Displays text that another program wrote, such as a name, an owner or a server's message.
 ///
-/// Anybody who may write to the server chooses names and owners. A name could contain escape sequences that clear the
+/// Every user with write access to the server chooses names and owners. A name could contain escape sequences that clear the
 /// screen, a line feed that forges a line of a log, or a mark that reverses the direction of the text after it. So control
 /// characters, characters without a glyph and bytes that are not UTF-8 are written as escapes: `\u{1b}`, `\n`, `\xff`.
 /// All other text is shown as it is. Text that was made printable before does not change.

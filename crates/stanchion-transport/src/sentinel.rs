@@ -12,7 +12,7 @@
 //!    after it the client asks that sentinel. A master with a higher epoch ends all streams to other servers, and makes
 //!    pausing links connect at once. An answer with a lower epoch changes nothing: that sentinel is behind.
 //! 4. **Overtake**: a newer master may become known while a stream is being dialled. The dial then starts again.
-//! 5. **Missed messages**: when the link to a sentinel reconnects, that sentinel is asked again. Where subscribing is not
+//! 5. **Missed messages**: when the link to a sentinel reconnects, the client queries that sentinel again. Where subscribing is not
 //!    permitted, the old master is noticed by `READONLY` or by the probe of an idle connection.
 //! 6. **Reset**: if no stream is open, every sentinel answers, and all epochs are lower, then the sentinels were set up again.
 //!    The client forgets what it remembered.
@@ -84,7 +84,7 @@ struct Open {
 /// A question to the sentinels.
 struct Asked {
     at: Moment,
-    /// [`Open::times`] at that time. After a later change the sentinels are asked again.
+    /// [`Open::times`] at that time. After a later change the client queries the sentinels again.
     times: u64,
     /// Filled once, by the task that asks; each connect that shares the question has a clone.
     answer: watch::Receiver<Option<Result<Answer, ConnectError>>>,
@@ -144,7 +144,7 @@ impl Sentinels {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the answer to a new question to the sentinels, or to one that was asked within [`SHARED`].
+    /// Returns the answer to a new query of the sentinels, or to a query that was sent within [`SHARED`].
     async fn master(&self) -> Result<Answer, ConnectError> {
         let mut answer = self.ask_once();
         let answer = answer.wait_for(Option::is_some).await;
@@ -386,7 +386,7 @@ impl Sentinels {
                     }
                 }
             }
-            // Asked after subscribing: a failover in between is either in the answer or in a message.
+            // The query comes after the subscription: a failover in between is either in the answer or in a message.
             if connection.is_some()
                 && let Ok(master) = self.panel.ask_on(&link).await
             {

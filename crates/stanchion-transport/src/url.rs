@@ -165,7 +165,7 @@ impl Several {
         }
     }
 
-    /// Where the number of the database stands in such a URL; empty: a cluster has one.
+    /// The part of such a URL before the number of the database; empty for a cluster, which has one database.
     const fn database_path(self) -> &'static str {
         match self {
             Self::Sentinel => "redis+sentinel://host:port/service/",

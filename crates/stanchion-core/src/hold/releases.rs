@@ -22,7 +22,7 @@ use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{ClientConfig, Moment, Path, Servers};
 
-/// The longest time after which a sentinel notices that a replica has become the master: it asks replicas once a second.
+/// The longest time after which a sentinel notices that a replica has become the master: a sentinel polls replicas once a second.
 const PROMOTION: Duration = Duration::from_secs(1);
 
 /// The number of releases that are remembered at most: about 1 MB, and a burst that a server works off in less than half a second.

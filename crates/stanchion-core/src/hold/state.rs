@@ -337,7 +337,7 @@ impl HoldState {
         unclaimed == 0 || self.guards().is_none_or(|guards| unclaimed < guards)
     }
 
-    /// The lease that a renewal at `now` asks for.
+    /// The lease that a renewal at `now` requests.
     pub(crate) fn lease_to_ask(&self, now: Moment) -> Lease {
         if self.provisional.load(Ordering::Acquire) && self.terms.has_first_lease() {
             return self.terms.first_asked(now);
@@ -562,7 +562,7 @@ impl HoldState {
         if self.ends == Moment::FAR || self.terms.has_first_lease() {
             return by_lease;
         }
-        // No request asked for more than was left of `max_hold`, and the last may run late (P10).
+        // No request set a lease longer than the rest of `max_hold`, and the last request may run late (P10).
         let whole = Lease::MAX.within(self.began, self.ends);
         let last = self.began + self.terms.asked_for(whole).length();
         let last = last.max(self.ends) + self.core.config.silence_limit();

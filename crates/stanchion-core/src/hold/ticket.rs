@@ -294,7 +294,7 @@ struct Detached {
 impl Detached {
     /// Moves a hold, whose last guard was consumed, to the owner of a new ticket.
     ///
-    /// P1: the turn of its count is held from the check to the end, so its owner cannot re-enter meanwhile.
+    /// P1: the turn of its count is held from the check to the end, so its owner cannot re-enter in between.
     async fn from(state: &Arc<HoldState>, lease: Option<Lease>) -> Result<Self, RenewError> {
         let mut count = state.turn().await;
         if *count > 1 {
@@ -317,7 +317,7 @@ impl Detached {
         let sent = Sent::now(state);
         let passed = Self::pass(state, lease.unwrap_or(state.terms.lease)).await;
         if passed.is_err() {
-            // The sweep begins before the next waiter asks: the hold may still be there.
+            // The sweep begins before the next waiter sends its request: the hold may still exist.
             Leftover::of(state).sweep(core, &state.sync);
         } else {
             // R2: an earlier acquire of this owner may still run, once the hold has ended.

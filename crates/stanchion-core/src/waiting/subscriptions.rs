@@ -53,7 +53,7 @@ pub(crate) struct Subscriptions {
 
 type Channel = Arc<[u8]>;
 
-/// The receiver of the channel and payload of each message to those who hold.
+/// Receives the channel and payload of each message to a holder.
 type OnNotice = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 
 /// All subscriptions, and lists of those that changed, so that a pass of [`Subscriptions::serve`] costs only as much as the
@@ -65,7 +65,7 @@ struct Topics {
     wanted: VecDeque<Channel>,
     /// The topics that have been idle, each once, by their earliest end.
     lingering: BinaryHeap<Reverse<(Moment, Channel)>>,
-    /// The channels whose unsubscription was sent and not answered. A channel is not subscribed to again before: the requests could
+    /// The channels whose unsubscription was sent and not answered. A channel is subscribed to again only after the answer: the requests could
     /// overtake each other.
     ending: BTreeSet<Channel>,
 }
@@ -80,9 +80,9 @@ struct Topic {
     notices: bool,
     /// Moved by `serve` and its tasks only.
     state: State,
-    /// The connection on which it was last asked for, unless that is lost. Messages on others do not count.
+    /// The connection on which the subscription was last requested, unless that connection is lost. Messages on others do not count.
     connection: Option<ConnectionId>,
-    /// The messages that arrived while it was asked for, at most [`MOST_EARLY`].
+    /// The messages that arrived before the subscription was confirmed, at most [`MOST_EARLY`].
     early: Vec<Box<[u8]>>,
     /// The moment since which nobody has waited.
     idle_since: Option<Moment>,
@@ -409,7 +409,7 @@ impl Subscriptions {
         self.deliver(topics, channel, payload);
     }
 
-    /// Passes a message on to those whom it is for.
+    /// Passes a message on to its receivers.
     fn deliver(&self, mut topics: MutexGuard<'_, Topics>, channel: &[u8], payload: &[u8]) {
         let Some(topic) = topics.by_channel.get_mut(channel) else {
             return;
@@ -719,7 +719,7 @@ impl Subscriptions {
         next
     }
 
-    /// Records that a subscription has ended. A waiter that came meanwhile is subscribed now.
+    /// Records that a subscription has ended. A waiter that came in between is subscribed now.
     fn ended(&self, channel: &Channel) {
         let mut topics = self.topics();
         topics.ending.remove(channel);

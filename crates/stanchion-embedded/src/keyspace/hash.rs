@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The number of fields up to which a scan is faster than hashing. Most hashes of locks have one field.
 const SCAN_LIMIT: usize = 12;
 
-/// The memory of a field beside its bytes, which the index has once more.
+/// The memory of a field in addition to its bytes, which the index stores a second time.
 const FIELD: usize = 150;
 
 /// A map from field to value that remembers insertion order.

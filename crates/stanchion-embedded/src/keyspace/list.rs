@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-/// The memory of an element beside its bytes.
+/// The memory of an element in addition to its bytes.
 const ELEMENT: usize = 40;
 
 /// A list.

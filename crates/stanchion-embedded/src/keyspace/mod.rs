@@ -62,7 +62,7 @@ pub(crate) struct Entry {
     counted: usize,
 }
 
-/// The memory of a key beside its own bytes and its value's.
+/// The memory of a key in addition to its own bytes and those of its value.
 const KEY: usize = 150;
 /// The most keys that are remembered until they are counted.
 const MOST_UNCOUNTED: usize = 1024;
@@ -75,7 +75,7 @@ pub(crate) struct Keyspace {
     pub(crate) now_ms: i64,
     /// The keys read and written, for sessions that are told of writes.
     pub(crate) notes: Notes,
-    /// True once somebody has asked for the memory in use: then the keys that are written are remembered.
+    /// True once the memory in use was read: from then on the written keys are remembered.
     counts: bool,
     /// Keys that may have been written since they were counted.
     uncounted: Vec<Vec<u8>>,

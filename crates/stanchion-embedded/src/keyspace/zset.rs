@@ -36,7 +36,7 @@ pub(crate) struct Limit {
     pub(crate) exclusive: bool,
 }
 
-/// The memory of a member beside its bytes, which both orders have.
+/// The memory of a member in addition to its bytes, which both orders store.
 const MEMBER: usize = 150;
 
 /// A sorted set.

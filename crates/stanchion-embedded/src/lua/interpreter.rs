@@ -184,7 +184,7 @@ pub(super) struct Limit {
     server: Arc<Mutex<Server>>,
     /// The time at which the running script is stopped, in microseconds of the server's clock.
     stop_at: Arc<AtomicI64>,
-    /// The same on the machine's clock, since `made`: a virtual clock stands still while a script runs, and any may be set back.
+    /// The same on the machine's clock, since `made`: a virtual clock does not advance while a script runs, and any clock may be set back.
     stop_after: Arc<AtomicI64>,
     made: Instant,
     /// True once the running script was stopped: nothing that it calls may catch an error any more.

@@ -25,7 +25,7 @@ impl Mode {
         }
     }
 
-    /// Returns whether the whole match stands for the captures of a pattern that has none.
+    /// Returns whether the whole match takes the place of the captures, for a pattern without captures.
     const fn has_whole(self) -> bool {
         matches!(self, Self::Match | Self::Key)
     }

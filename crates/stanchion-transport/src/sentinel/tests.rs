@@ -202,7 +202,7 @@ async fn connections_that_are_made_together_ask_once() {
     let (a, b, c) = three().await;
     assert!(a.is_ok() && b.is_ok() && c.is_ok());
     assert_eq!(fake.asked.load(Ordering::SeqCst), 1);
-    // After news the sentinels are asked again.
+    // After a change the client queries the sentinels again.
     sentinels.learn(&master("new", 2));
     assert_eq!(in_use(&sentinels), []);
     fake.names("new", 2);
@@ -221,7 +221,7 @@ async fn a_failover_before_the_first_sentinel_was_heard_is_noticed() {
     let sentinels = sentinels(&[&fake], &gate);
     gate.0.add_permits(1);
     let _stream = sentinels.connect().await.unwrap();
-    // Before the subscription, so no message tells of it.
+    // It happened before the subscription, so no message reports it.
     fake.names("new", 2);
     let closed = CancellationToken::new();
     let (_, listening) = listen(&sentinels, &closed);
