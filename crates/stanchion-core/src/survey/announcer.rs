@@ -203,8 +203,9 @@ impl Told {
             return;
         }
         let keys = Keys::new(&core.config);
-        let now = self.server_micros(core, &keys);
-        let seen = local::look(core, record::MOST_HOLDS, record::MOST_WAITS);
+        let at = core.clock.now();
+        let now = self.server_micros(core, at);
+        let seen = local::look(core, at, record::MOST_HOLDS, record::MOST_WAITS);
         own::among(core, &seen);
         let text = record::write(&seen, now, presence == Presence::On);
         self.looks = 0;
@@ -248,9 +249,8 @@ impl Told {
 
     /// The server's time, in µs. By one reading of its clock as long as that is about right: what has not changed is then the same
     /// text each time.
-    fn server_micros(&mut self, core: &Core, keys: &Keys) -> u64 {
-        let (now, slot) = (core.clock.now(), core.slot_of_key(&keys.list));
-        let read = core.server_micros(slot, now);
+    fn server_micros(&mut self, core: &Core, now: Moment) -> u64 {
+        let read = list_micros(core, now);
         let (at, then) = *self.clock.get_or_insert((now, read));
         let reckoned = then + stanchion_transport::micros(now.since(at));
         if reckoned.abs_diff(read) < 1_000_000 {
@@ -259,6 +259,12 @@ impl Told {
         self.clock = Some((now, read));
         read
     }
+}
+
+/// The time in µs of the server that keeps the list: the times of records are of this one clock, wherever they are kept.
+pub(super) fn list_micros(core: &Core, at: Moment) -> u64 {
+    let list = Keys::new(&core.config).list;
+    core.server_micros(core.slot_of_key(&list), at)
 }
 
 pub(super) async fn send(core: &Core, key: &[u8], parts: &[&[u8]]) -> Result<Reply, Failure> {

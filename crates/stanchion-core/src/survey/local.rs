@@ -33,13 +33,22 @@ impl Client {
     /// ```
     #[must_use]
     pub fn local_survey(&self) -> SurveyedClient {
-        look(self.core(), usize::MAX, usize::MAX)
+        look_now(self.core())
     }
 }
 
-/// Looks at this process: at most so many holds and waits, the oldest.
-pub(super) fn look(core: &Core, most_holds: usize, most_waits: usize) -> SurveyedClient {
-    let now = core.clock.now();
+/// Looks at all of this process.
+pub(super) fn look_now(core: &Core) -> SurveyedClient {
+    look(core, core.clock.now(), usize::MAX, usize::MAX)
+}
+
+/// Looks at this process: at most so many holds and waits, the oldest. Durations are those until or since `now`.
+pub(super) fn look(
+    core: &Core,
+    now: Moment,
+    most_holds: usize,
+    most_waits: usize,
+) -> SurveyedClient {
     let mut waits = Vec::new();
     let mut more_waits = 0;
     let mut behind: HashMap<Subject, Behind> = HashMap::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::announcer::{Keys, LASTS, send};
+use super::announcer::{Keys, LASTS, list_micros, send};
 use super::deadlocks::Deadlock;
 use super::holders::{self, Held, Seen, tells};
 use super::tangle::{Graph, client_of, is_foreign};
@@ -278,9 +278,8 @@ impl Seeking<'_> {
             self.read.records.insert(client, (self.now, record));
         }
         if let Some((at, Some((text, lasts)))) = self.read.records.get(&client) {
-            // Times are compared with each other: one reading of the clock for all.
-            let slot = self.core.slot_of_key(&key);
-            let now = self.core.server_micros(slot, self.now) / 1000;
+            // By the clock that records are written with, and by one reading of it: whose wait is younger depends on no reader.
+            let now = list_micros(self.core, self.now) / 1000;
             let told = LASTS.saturating_sub(*lasts) + self.now.since(*at);
             let told = now.saturating_sub(whole_millis(told));
             self.scene.clients.extend(record::read(text, now, told));
@@ -291,11 +290,7 @@ impl Seeking<'_> {
     /// The clients that have a record.
     async fn everybody(&self) -> Result<Vec<Uuid>, Failure> {
         let list = Keys::new(&self.core.config).list;
-        let now = self
-            .core
-            .server_micros(self.core.slot_of_key(&list), self.now)
-            / 1000;
-        let now = now.to_string();
+        let now = (list_micros(self.core, self.now) / 1000).to_string();
         let living = [b"ZRANGEBYSCORE".as_slice(), &list, now.as_bytes(), b"+inf"];
         let reply = send(self.core, &list, &living).await?;
         let ids = reply.as_array().unwrap_or_default().iter();
