@@ -25,6 +25,8 @@ mod connector;
 mod console;
 mod error;
 mod failure;
+#[cfg(test)]
+mod fake;
 mod link;
 mod mask;
 mod node;

@@ -497,7 +497,7 @@ impl Subscriptions {
     /// connection was opened or lost, or a slot has moved.
     async fn look_at_all(&self, servers: &Servers) {
         let mut after: Option<Channel> = None;
-        let mut lost = false;
+        let mut down = false;
         loop {
             let mut deaf = Vec::new();
             {
@@ -509,19 +509,15 @@ impl Subscriptions {
                 // By channel, not by position: topics come and go while the mutex is unlocked between two parts.
                 for (channel, topic) in rest.take(AT_ONCE) {
                     after = Some(Arc::clone(channel));
-                    let connection = servers
-                        .subscriber(topic.slot)
-                        .as_ref()
-                        .and_then(Link::connection_id);
+                    let link = servers.subscriber(topic.slot);
+                    down |= link.as_ref().is_some_and(Link::is_down);
+                    let connection = link.as_ref().and_then(Link::connection_id);
                     match topic.state {
                         State::Asked(old) | State::Confirmed(old) if Some(old) == connection => {
                             continue;
                         }
                         // Only these relied on messages. The others poll already.
-                        State::Confirmed(_) => {
-                            lost = true;
-                            deaf.extend(topic.audience());
-                        }
+                        State::Confirmed(_) => deaf.extend(topic.audience()),
                         State::Asked(_) | State::Wanted => {}
                     }
                     topic.connection = None;
@@ -538,8 +534,9 @@ impl Subscriptions {
                     entry.listening_changed();
                 }
             }
-            // At once: a master that is demoted ends its subscriptions, and the map is to be loaded before they are made again.
-            if std::mem::take(&mut lost) {
+            // A master that is demoted ends its subscriptions: the map is loaded before they are made again. And after each failed attempt
+            // to connect, as the other masters may learn of the new one later.
+            if std::mem::take(&mut down) {
                 servers.doubt();
             }
             if after.is_none() {

@@ -205,7 +205,7 @@ pub(crate) struct Live {
     pub(crate) stops: Arc<Stops>,
     /// Changed by calls and by the wakes of the driver, read by the supervisor.
     pub(crate) books: Books,
-    /// True once a script has been answered on it. Set by calls, read by the supervisor.
+    /// True once a script has been answered on it, or a subscription confirmed. Set by calls, read by the supervisor.
     pub(crate) served: AtomicBool,
     /// The length of its login, if the login ends.
     pub(crate) login_ends: Option<Duration>,
@@ -400,6 +400,11 @@ impl Link {
             .is_some()
     }
 
+    /// Returns whether the connection was lost, or the last attempt to open one has failed.
+    pub fn is_down(&self) -> bool {
+        matches!(&*self.0.phase.borrow(), Phase::Down(_))
+    }
+
     pub(crate) fn server(&self) -> &str {
         &self.0.plan.server
     }
@@ -537,6 +542,7 @@ impl Link {
                 })
             })?;
         }
+        live.served.store(true, Ordering::Relaxed);
         Ok(())
     }
 

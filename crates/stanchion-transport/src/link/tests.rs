@@ -1,8 +1,7 @@
 //! A fake server, and what a link makes of its answers.
 
 use super::*;
-use crate::ByteStream;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use crate::{ByteStream, fake};
 
 /// A node of a cluster that accepts every subscription and reports this role.
 #[derive(Debug)]
@@ -11,30 +10,15 @@ struct Fake(&'static str);
 #[async_trait::async_trait]
 impl Connector for Fake {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
-        let (near, far) = tokio::io::duplex(4096);
         let role = self.0;
-        tokio::spawn(async move {
-            let mut far = BufReader::new(far);
-            let mut line = String::new();
-            while far.read_line(&mut line).await.is_ok_and(|n| n > 0) {
-                let words: usize = line.trim()[1..].parse().unwrap();
-                let mut command = String::new();
-                for _ in 0..words {
-                    line.clear();
-                    far.read_line(&mut line).await.unwrap();
-                    far.read_line(&mut command).await.unwrap();
-                }
-                line.clear();
-                let answer = match command.lines().next() {
-                    Some("SSUBSCRIBE") => "*3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:1\r\n".to_owned(),
-                    Some("ROLE") => format!("*1\r\n${}\r\n{role}\r\n", role.len()),
-                    Some("TIME") => "*2\r\n$1\r\n1\r\n$1\r\n0\r\n".to_owned(),
-                    _ => "+OK\r\n".to_owned(),
-                };
-                far.get_mut().write_all(answer.as_bytes()).await.unwrap();
+        Ok(fake::peer(move |command| {
+            match command.lines().next().unwrap_or_default() {
+                "SSUBSCRIBE" => "*3\r\n$10\r\nssubscribe\r\n$1\r\nc\r\n:1\r\n".to_owned(),
+                "ROLE" => format!("*1\r\n${}\r\n{role}\r\n", role.len()),
+                "TIME" => "*2\r\n$1\r\n1\r\n$1\r\n0\r\n".to_owned(),
+                _ => "+OK\r\n".to_owned(),
             }
-        });
-        Ok(Box::new(near))
+        }))
     }
 }
 
@@ -60,10 +44,14 @@ async fn a_shard_subscription_at_a_replica_does_not_count() {
     let _end = master.connect_once().await.unwrap();
     let started = master.subscribe(b"c", Subscribe::Start, Messages::Sharded);
     started.await.unwrap();
+    // It has proved itself: the next attempt to connect does not wait longer than the first.
+    let served = |link: &Link| link.live().unwrap().served.load(Ordering::Relaxed);
+    assert!(served(&master));
     let replica = link("slave");
     let _end = replica.connect_once().await.unwrap();
     let started = replica.subscribe(b"c", Subscribe::Start, Messages::Sharded);
     // P1: the master's script may take back a grant that this subscriber receives.
     let refused = started.await.unwrap_err();
     assert!(matches!(refused, Failure::NotNow(_)), "{refused:?}");
+    assert!(!served(&replica));
 }

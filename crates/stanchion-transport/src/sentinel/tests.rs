@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 
 #[test]
@@ -41,34 +41,19 @@ impl Connector for Arc<Fake> {
         if self.unreachable.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let (near, far) = tokio::io::duplex(4096);
         let this = Self::clone(self);
-        tokio::spawn(async move {
-            let mut far = BufReader::new(far);
-            let mut line = String::new();
-            while far.read_line(&mut line).await.is_ok_and(|n| n > 0) {
-                let words: usize = line.trim()[1..].parse().unwrap();
-                let mut command = String::new();
-                for _ in 0..words {
-                    line.clear();
-                    far.read_line(&mut line).await.unwrap();
-                    far.read_line(&mut command).await.unwrap();
-                }
-                line.clear();
-                let (host, epoch) = *this.master.lock().unwrap();
-                let length = host.len();
-                let answer = if command.contains("GET-MASTER") {
-                    this.asked.fetch_add(1, Ordering::SeqCst);
-                    format!("*2\r\n${length}\r\n{host}\r\n$4\r\n6379\r\n")
-                } else if command.contains("SENTINEL") {
-                    format!("*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n")
-                } else {
-                    "+OK\r\n".to_owned()
-                };
-                far.get_mut().write_all(answer.as_bytes()).await.unwrap();
+        Ok(crate::fake::peer(move |command| {
+            let (host, epoch) = *this.master.lock().unwrap();
+            let length = host.len();
+            if command.contains("GET-MASTER") {
+                this.asked.fetch_add(1, Ordering::SeqCst);
+                format!("*2\r\n${length}\r\n{host}\r\n$4\r\n6379\r\n")
+            } else if command.contains("SENTINEL") {
+                format!("*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n")
+            } else {
+                "+OK\r\n".to_owned()
             }
-        });
-        Ok(Box::new(near))
+        }))
     }
 }
 
