@@ -1,11 +1,6 @@
 //! The first bytes of a peer. The error of a handshake quotes them if the peer is not a Redis server.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::printable::Printable;
 
@@ -19,12 +14,12 @@ const QUOTED: usize = 60;
 pub(crate) struct Opening(Arc<Mutex<Vec<u8>>>);
 
 impl Opening {
-    /// Wraps a stream, and keeps its first bytes here.
-    pub(crate) fn of<S>(&self, stream: S) -> Opened<S> {
-        Opened {
-            stream,
-            opening: Some(self.clone()),
-        }
+    /// Keeps the next bytes of the peer. Returns whether there is room for more.
+    pub(super) fn keep(&self, read: &[u8]) -> bool {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = (KEPT - kept.len()).min(read.len());
+        kept.extend_from_slice(&read[..room]);
+        kept.len() < KEPT
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -63,86 +58,34 @@ impl Opening {
     }
 }
 
-/// A stream, with its first bytes kept.
-pub(crate) struct Opened<S> {
-    stream: S,
-    /// `None`: there are enough.
-    opening: Option<Opening>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Opened<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        if let Some(opening) = &self.opening {
-            let mut kept = opening.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let read = &buf.filled()[before..];
-            let room = (KEPT - kept.len()).min(read.len());
-            kept.extend_from_slice(&read[..room]);
-            let is_full = kept.len() == KEPT;
-            drop(kept);
-            if is_full {
-                self.opening = None;
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Opened<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::AsyncReadExt as _;
 
-    async fn after(bytes: &[u8]) -> Opening {
+    fn after(bytes: &[u8]) -> Opening {
         let opening = Opening::default();
-        let mut read = Vec::new();
-        opening.of(bytes).read_to_end(&mut read).await.unwrap();
-        assert_eq!(read, bytes);
+        for portion in bytes.chunks(100) {
+            opening.keep(portion);
+        }
         opening
     }
 
-    #[tokio::test]
-    async fn a_peer_is_judged_by_its_first_bytes() {
-        let http = after(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n").await;
+    #[test]
+    fn a_peer_is_judged_by_its_first_bytes() {
+        let http = after(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n");
         let told = "this is no Redis server: it answered \"HTTP/1.1 400 Bad Request\"";
         assert_eq!(http.foreign(str::to_owned).as_deref(), Some(told));
-        let html = after(&[b"<html>".as_slice(), &[b'x'; 1000]].concat()).await;
+        let html = after(&[b"<html>".as_slice(), &[b'x'; 1000]].concat());
         assert!(html.foreign(str::to_owned).unwrap().len() < 110);
-        let echo = after(b"500 unknown: AUTH hunter2\r\n").await;
+        let echo = after(b"500 unknown: AUTH hunter2\r\n");
         let told = echo.foreign(|text| text.replace("hunter2", "***"));
         assert!(told.unwrap().ends_with("\"500 unknown: AUTH ***\""));
-        let tls = after(&[0x15, 3, 1, 0, 2, 2, 70]).await;
+        let tls = after(&[0x15, 3, 1, 0, 2, 2, 70]);
         assert!(tls.foreign(str::to_owned).unwrap().contains("rediss://"));
         for redis in [&b"-ERR no\r\n"[..], b"+OK\r\n", b"%7\r\n", b""] {
-            assert_eq!(after(redis).await.foreign(str::to_owned), None);
+            assert_eq!(after(redis).foreign(str::to_owned), None);
         }
-        assert_eq!(
-            after(b"-ERR no\r\n+OK").await.error().as_deref(),
-            Some("ERR no")
-        );
-        assert_eq!(after(b"+OK\r\n").await.error(), None);
+        assert_eq!(after(b"-ERR no\r\n+OK").error().as_deref(), Some("ERR no"));
+        assert_eq!(after(b"+OK\r\n").error(), None);
     }
 }

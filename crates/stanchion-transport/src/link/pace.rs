@@ -6,7 +6,7 @@
 //! second.
 //!
 //! [`Paced`] also bounds what is read for one reply ([`LONGEST`]): the redis crate keeps what it has read of a reply until the reply is
-//! whole, however long the server says that it is.
+//! whole, however long the server says that it is. And it keeps the first bytes of the peer for the error of a handshake ([`Opening`]).
 
 use std::io;
 use std::pin::Pin;
@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::link::exchange::Owed;
+use crate::link::opening::Opening;
 
 /// The size in bytes of a first portion: some six replies.
 // Measured: from 512 on, two threads wait for each other again.
@@ -45,10 +46,12 @@ pub(crate) struct Paced<S> {
     /// The number of replies and messages that had arrived at the last read, and the bytes that were read since it changed.
     arrived: u64,
     unfinished: usize,
+    /// `None`: it has enough bytes.
+    opening: Option<Opening>,
 }
 
 impl<S> Paced<S> {
-    pub(crate) fn new(stream: S, owed: Owed) -> Self {
+    pub(crate) fn new(stream: S, owed: Owed, opening: Opening) -> Self {
         Self {
             stream,
             owed,
@@ -56,16 +59,18 @@ impl<S> Paced<S> {
             yields: false,
             arrived: 0,
             unfinished: 0,
+            opening: Some(opening),
         }
     }
 
-    /// Adds bytes that were read; fails when they are more than one reply may have.
-    fn count(&mut self, read: usize) -> io::Result<()> {
+    /// Counts bytes that were read. Fails when they are more than one reply may have.
+    fn count(&mut self, read: &[u8]) -> io::Result<()> {
+        self.opening = self.opening.take().filter(|it| it.keep(read));
         let arrived = self.owed.arrived();
         if std::mem::replace(&mut self.arrived, arrived) != arrived {
             self.unfinished = 0;
         }
-        self.unfinished += read;
+        self.unfinished += read.len();
         let most = if arrived == 0 {
             LONGEST_AT_FIRST
         } else {
@@ -91,7 +96,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
             self.yields = false;
             let before = buf.filled().len();
             ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-            return Poll::Ready(self.count(buf.filled().len() - before));
+            return Poll::Ready(self.count(&buf.filled()[before..]));
         }
         // Once for each portion: the redis crate reads before each request that it writes, so the next read must go on.
         if std::mem::take(&mut self.yields) {
@@ -107,7 +112,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         // Doubled while there is more: one long reply is not read in crumbs.
         self.portion = if read < size { FIRST } else { size * 2 };
         self.yields = read > 0;
-        Poll::Ready(self.count(read))
+        let all = buf.filled();
+        Poll::Ready(self.count(&all[all.len() - read..]))
     }
 }
 
@@ -171,14 +177,14 @@ mod tests {
     async fn callers_of_one_portion_run_before_the_next_is_read() {
         let data = [7; 1000];
         let sizes = owing(FEW + 1, async |owed| {
-            reads(&mut Paced::new(&data[..], owed)).await
+            reads(&mut Paced::new(&data[..], owed, Opening::default())).await
         });
         assert_eq!(
             sizes.await,
             [Some(256), None, Some(512), None, Some(232), None]
         );
         let sizes = owing(FEW, async |owed| {
-            reads(&mut Paced::new(&data[..], owed)).await
+            reads(&mut Paced::new(&data[..], owed, Opening::default())).await
         });
         assert_eq!(sizes.await, [Some(1000)], "a few are read at once");
     }
@@ -195,7 +201,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_read_for_one_reply_is_bounded() {
         let books = Books::default();
-        let mut paced = Paced::new(tokio::io::repeat(b'x'), books.owed());
+        let mut paced = Paced::new(tokio::io::repeat(b'x'), books.owed(), Opening::default());
         assert_eq!(read_on(&mut paced).await, LONGEST_AT_FIRST);
         // After the login, and after each reply and message.
         books.enter(pin!(async {})).await;
@@ -212,7 +218,9 @@ mod tests {
         let writer = tokio::spawn(async move { far.write_all(&sent).await });
         let mut got = vec![0; data.len()];
         owing(FEW + 1, async |owed| {
-            Paced::new(near, owed).read_exact(&mut got).await
+            Paced::new(near, owed, Opening::default())
+                .read_exact(&mut got)
+                .await
         })
         .await
         .unwrap();

@@ -308,7 +308,7 @@ impl Link {
         let opening = Opening::default();
         let (connection, driver) = MultiplexedConnection::new_with_config(
             &plan.login.handshake(credentials, protocol),
-            Paced::new(opening.of(stream), books.owed()),
+            Paced::new(stream, books.owed(), opening.clone()),
             config,
         )
         .await
