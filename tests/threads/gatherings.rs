@@ -1,11 +1,13 @@
-//! What several callers do together: barriers, latches; and the rate limiter, whose judge counts.
+//! What several callers do together: barriers, latches; and what limits a rate, whose judge counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use stanchion::{CountDownLatch, CyclicBarrier, DoubleBarrier, Quota, RateLimiter};
+use stanchion::{
+    CountDownLatch, CyclicBarrier, DoubleBarrier, Limit, Quota, RateLimiter, TokenBucket,
+};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -113,19 +115,39 @@ async fn latches(world: Arc<World>, place: Arc<Place>, mut random: Rng) {
     }
 }
 
-/// Calls for permits of a rate.
-async fn limited(world: Arc<World>, place: Arc<Place>, granted: Arc<AtomicU64>, mut random: Rng) {
-    let quota = Quota::new(QUOTA, INTERVAL).unwrap();
-    while !world.stopped() {
-        world.operations.fetch_add(1, Ordering::Relaxed);
-        let limiter = RateLimiter::new(&client(&world, &mut random), "rate", quota).unwrap();
-        let waiting = place.wait(Need::Shared, "acquire");
-        match limiter.acquire().await {
-            Ok(_) => {
-                drop(waiting.enter(None));
-                granted.fetch_add(1, Ordering::Relaxed);
+/// A rate of permits, and how many were granted.
+struct Rate {
+    place: Arc<Place>,
+    granted: AtomicU64,
+}
+
+impl Rate {
+    fn of(world: &World, name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            // A permit comes back after an interval.
+            place: world.judge.slow_place(name, Kind::Meeting(1), 60),
+            granted: AtomicU64::new(0),
+        })
+    }
+
+    /// Calls for permits, with `acquire`.
+    async fn calls<T, E: std::fmt::Debug>(
+        self: Arc<Self>,
+        world: Arc<World>,
+        mut random: Rng,
+        acquire: impl AsyncFn(&stanchion::Client) -> Result<T, E>,
+    ) {
+        while !world.stopped() {
+            world.operations.fetch_add(1, Ordering::Relaxed);
+            let client = client(&world, &mut random);
+            let waiting = self.place.wait(Need::Shared, "acquire");
+            match acquire(&client).await {
+                Ok(_) => {
+                    drop(waiting.enter(None));
+                    self.granted.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => failed(&world, "acquire of a rate", error),
             }
-            Err(error) => failed(&world, "limiter.acquire", error),
         }
     }
 }
@@ -133,14 +155,13 @@ async fn limited(world: Arc<World>, place: Arc<Place>, granted: Arc<AtomicU64>, 
 /// All of them, on the current runtime.
 pub(crate) struct Gatherings {
     tasks: Vec<JoinHandle<()>>,
-    granted: Arc<AtomicU64>,
+    rates: [Arc<Rate>; 2],
     started: Instant,
 }
 
 impl Gatherings {
     pub(crate) fn start(world: &Arc<World>, random: &mut Rng) -> Self {
         let judge = &world.judge;
-        let granted = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
         let meeting = judge.place("meeting", Kind::Meeting(3));
         for _ in 0..4 {
@@ -167,20 +188,32 @@ impl Gatherings {
             latch,
             random.fork(),
         )));
-        // A permit comes back after an interval.
-        let rate = judge.slow_place("rate", Kind::Meeting(1), 60);
+        let quota = Quota::new(QUOTA, INTERVAL).unwrap();
+        let rates = ["rate", "bucket"].map(|name| Rate::of(world, name));
         for _ in 0..3 {
-            let (world, place) = (Arc::clone(world), Arc::clone(&rate));
-            tasks.push(tokio::spawn(limited(
-                world,
-                place,
-                Arc::clone(&granted),
+            let rate = Arc::clone(&rates[0]);
+            tasks.push(tokio::spawn(rate.calls(
+                Arc::clone(world),
                 random.fork(),
+                async move |client| {
+                    let limiter = RateLimiter::new(client, "rate", quota).unwrap();
+                    limiter.acquire().await
+                },
+            )));
+            let rate = Arc::clone(&rates[1]);
+            tasks.push(tokio::spawn(rate.calls(
+                Arc::clone(world),
+                random.fork(),
+                async move |client| {
+                    let limit = Limit::new(quota, QUOTA).unwrap();
+                    let bucket = TokenBucket::new(client, "bucket", limit).unwrap();
+                    bucket.acquire().await
+                },
             )));
         }
         Self {
             tasks,
-            granted,
+            rates,
             started: Instant::now(),
         }
     }
@@ -194,12 +227,16 @@ impl Gatherings {
                 end.abort();
             }
         }
+        // Of a window, and of a bucket that was full: one quota more.
         let intervals = self.started.elapsed().as_millis() / INTERVAL.as_millis() + 2;
-        let granted = u128::from(self.granted.load(Ordering::Relaxed));
-        if granted > intervals * u128::from(QUOTA) {
-            world.judge.found(format!(
-                "{granted} permits in {intervals} intervals of {QUOTA}"
-            ));
+        for rate in self.rates {
+            let granted = u128::from(rate.granted.load(Ordering::Relaxed));
+            if granted > intervals * u128::from(QUOTA) {
+                let name = &rate.place.name;
+                world.judge.found(format!(
+                    "P1: {name} gave {granted} permits in {intervals} intervals of {QUOTA}"
+                ));
+            }
         }
     }
 }

@@ -19,6 +19,7 @@
 
 mod gatherings;
 mod judge;
+mod quorum;
 mod things;
 mod work;
 
@@ -37,6 +38,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::gatherings::Gatherings;
 use crate::judge::Judge;
+use crate::quorum::Quorum;
 use crate::things::{Member, PERMITS, Thing, What};
 use crate::work::{Rounds, World, operate, work};
 
@@ -83,6 +85,14 @@ enum Server {
 }
 
 impl Server {
+    /// Starts another server of the same kind.
+    fn another(&self) -> Self {
+        match self {
+            Self::Engine(_) => Self::Engine(Engine::new()),
+            Self::Real(_) => Self::Real(Box::new(RedisServer::start())),
+        }
+    }
+
     fn config(&self) -> ClientConfig {
         match self {
             Self::Engine(engine) => ClientConfig::embedded(engine),
@@ -259,6 +269,9 @@ fn stress(server: &Server) {
     for thing in &things {
         a.block_on(thing.prepare(&first));
     }
+    let both = [&a, &b];
+    let others = (0..3).map(|_| server.another()).collect();
+    let mut quorum = Quorum::of(&judge, others, both);
     let (resting, rester) = rest(&world, server.config(), &things, random.fork());
     *world.members[2].lock().unwrap() = resting;
     let drops = thread::spawn(move || {
@@ -291,6 +304,7 @@ fn stress(server: &Server) {
         let _inside = a.enter();
         Gatherings::start(&world, &mut random)
     };
+    quorum.start(&world, both, &mut random);
     let replacing = {
         let (world, config) = (Arc::clone(&world), server.config());
         a.spawn(async move { replace(&world, config).await })
@@ -300,6 +314,7 @@ fn stress(server: &Server) {
     world.stop.store(true, Ordering::SeqCst);
     a.block_on(async {
         gatherings.join(&world).await;
+        quorum.join().await;
         for task in tasks {
             task.await.unwrap();
         }
@@ -340,6 +355,7 @@ fn stress(server: &Server) {
             }
         }
         leftovers(&judge, &first, &things).await;
+        quorum.leave(&judge).await;
         first.shutdown(Duration::from_secs(5)).await;
     });
     // The semaphores, and the settings of the limiter: their users made them to last. One counter of tokens for each slot.

@@ -45,7 +45,7 @@ impl World {
 }
 
 /// Runs other tasks for a time that is shorter than a timer can measure.
-async fn a_moment(random: &mut Rng, most_micros: u64) {
+pub(crate) async fn a_moment(random: &mut Rng, most_micros: u64) {
     let (start, time) = (
         Instant::now(),
         Duration::from_micros(random.u64(0..most_micros)),
