@@ -16,6 +16,9 @@ const CHECK: Duration = Duration::from_millis(10);
 /// A check that comes later than this is skipped.
 const LATE: Duration = Duration::from_millis(25);
 
+/// The time in which all calls end once no new ones are made.
+const LONGEST_END: Duration = Duration::from_secs(60);
+
 /// The number of checks in a row that make a waiter stuck: 300 ms.
 pub(crate) const STUCK: u32 = 30;
 
@@ -442,6 +445,23 @@ impl Judge {
                 for place in places {
                     place.check();
                 }
+            }
+        })
+    }
+
+    /// Ends the process, with what was found, if the run does not end: a caller may wait for good.
+    pub(crate) fn must_end(self: &Arc<Self>, seed: u64) -> thread::JoinHandle<()> {
+        let judge = Arc::clone(self);
+        thread::spawn(move || {
+            let until = Instant::now() + LONGEST_END;
+            while !judge.over.load(Ordering::Relaxed) {
+                if Instant::now() > until {
+                    judge.judge_stalls(0);
+                    let (table, findings) = (judge.table(), judge.findings().join("\n\n"));
+                    println!("seed {seed}: the run does not end\n{table}\n{findings}");
+                    std::process::exit(101);
+                }
+                thread::sleep(CHECK);
             }
         })
     }

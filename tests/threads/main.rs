@@ -311,6 +311,7 @@ fn stress(server: &Server) {
     };
 
     thread::sleep(Duration::from_secs(seconds));
+    let ends = judge.must_end(seed);
     world.stop.store(true, Ordering::SeqCst);
     a.block_on(async {
         gatherings.join(&world).await;
@@ -325,6 +326,7 @@ fn stress(server: &Server) {
     }
     let took = started.elapsed();
     judge.end();
+    ends.join().unwrap();
     monitor.join().unwrap();
     for heart in hearts {
         heart.abort();

@@ -214,6 +214,11 @@ impl Thing {
         Self { what, place }
     }
 
+    /// Returns whether a hold stays when its client is shut down. Of plain permits the book says so: nothing ends them.
+    pub(crate) fn outlives_its_client(&self) -> bool {
+        self.what == What::Plain
+    }
+
     pub(crate) async fn prepare(&self, client: &Client) {
         let name = &self.place.name;
         match self.what {
@@ -243,10 +248,12 @@ impl Thing {
             _ => Patience::Long,
         };
         let (need, how, granted) = self.granted(member, patience, random);
+        let process = member.client.id().to_string();
+        let told = format!("{how}, {}", &process[..8]);
         Call {
             granted,
             place: Arc::clone(&self.place),
-            waiting: Some(self.place.wait(need, how)),
+            waiting: Some(self.place.wait(need, &told)),
             member: Arc::clone(member),
             judge: Arc::clone(judge),
             how,

@@ -30,8 +30,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn member(&self, random: &mut Rng) -> Arc<Member> {
-        let at = random.usize(0..self.members.len());
+    pub(crate) fn member(&self, thing: &Thing, random: &mut Rng) -> Arc<Member> {
+        // The last is shut down in use.
+        let last = usize::from(thing.outlives_its_client());
+        let at = random.usize(0..self.members.len() - last);
         Arc::clone(&self.members[at].lock().unwrap())
     }
 
@@ -119,7 +121,7 @@ async fn moved(world: &Arc<World>, call: Call, random: &mut Rng) {
 /// One operation of a worker.
 pub(crate) async fn operate(world: &Arc<World>, thing: &Thing, random: &mut Rng) {
     world.operations.fetch_add(1, Ordering::Relaxed);
-    let member = world.member(random);
+    let member = world.member(thing, random);
     let call = thing.call(&world.judge, &member, random);
     match random.u8(0..20) {
         0 | 1 => {
