@@ -41,13 +41,16 @@ impl Member {
         self.closing.load(Ordering::SeqCst)
     }
 
-    fn options(&self) -> AcquireOptions {
-        let options = AcquireOptions::new();
+    fn lease(&self) -> Lease {
         if self.short {
-            options.lease(Lease::new(SHORT).unwrap())
+            Lease::new(SHORT).unwrap()
         } else {
-            options
+            Lease::default()
         }
+    }
+
+    fn options(&self) -> AcquireOptions {
+        AcquireOptions::new().lease(self.lease())
     }
 }
 
@@ -214,7 +217,7 @@ impl Thing {
         Self { what, place }
     }
 
-    /// Returns whether a hold stays when its client is shut down. Of plain permits the book says so: nothing ends them.
+    /// Returns whether a hold outlives its client's shutdown for good. The book says so of plain permits: they have no lease.
     pub(crate) fn outlives_its_client(&self) -> bool {
         self.what == What::Plain
     }
@@ -328,7 +331,9 @@ impl Thing {
                 }
             }
             What::Leased => {
-                let semaphore = LeasedSemaphore::new(client, name).unwrap();
+                let semaphore = LeasedSemaphore::new(client, name)
+                    .unwrap()
+                    .with_lease(member.lease());
                 if random.u8(0..3) == 0 {
                     let permits = random.u32(2..=PERMITS);
                     let granted: Granted = if once {
@@ -376,7 +381,9 @@ impl Thing {
                 (Need::Alone, how, general(&both))
             }
             What::Office => {
-                let election = Election::new(client, name).unwrap();
+                let election = Election::new(client, name)
+                    .unwrap()
+                    .with_lease(member.lease());
                 let granted: Granted = match patience {
                     Patience::Once => {
                         let granted = election.try_campaign("value");
@@ -394,7 +401,8 @@ impl Thing {
                 (Need::Alone, how, granted)
             }
             What::Job => {
-                let granted = Job::new(client, name).unwrap().begin();
+                let job = Job::new(client, name).unwrap().with_lease(member.lease());
+                let granted = job.begin();
                 let granted: Granted = Box::pin(async move {
                     Ok(match granted.await? {
                         Begun::Running(guard) => Some(Grip::Run(guard)),

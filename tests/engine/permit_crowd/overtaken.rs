@@ -263,3 +263,44 @@ async fn a_message_that_overtakes_the_refusal_of_the_first_in_line_is_for_it() {
         }
     }
 }
+
+/// P4: a process is told of fewer permits than its waiter wants, while a request of that one is in flight which the server has refused before.
+/// The message ends its place among those that are told, so the waiter asks once more and is told of the permits that become free later.
+#[tokio::test(start_paused = true)]
+async fn a_message_of_too_few_permits_that_overtakes_a_refusal_costs_no_later_one() {
+    for kind in KINDS {
+        let world = World::engine();
+        let named = async |name| kind.on(&world.named(name).await);
+        let (holder, front) = (named("holder").await, named("front").await);
+        let here = world.named("here").await;
+        holder.init(3).await.unwrap();
+        let held = [
+            holder.acquire(1).await.unwrap(),
+            holder.acquire(2).await.unwrap(),
+        ];
+        let mut first = Box::pin(front.acquire(2));
+        while world.admin(&["ZCARD", CROWD]) == "0" {
+            assert!(tokio::time::timeout(ms(5), &mut first).await.is_err());
+        }
+        let big = taking(kind, &here, 3);
+        gathered(&world, 2).await;
+        world.quiet().await;
+        // Its next poll has been refused, and the reply takes 20 ms.
+        let (before, faults) = (world.scripts_run(), world.as_engine().faults());
+        faults.delay(Some("here"), ms(20));
+        eventually("it polls", || world.scripts_run() > before).await;
+        faults.delay(Some("here"), ms(0));
+        for permits in held {
+            permits.release().await.unwrap();
+        }
+        // The first in line takes its two, and keeps them until the answer has arrived.
+        let first = first.await.unwrap();
+        tokio::time::sleep(ms(40)).await;
+        let released = Instant::now();
+        first.release().await.unwrap();
+        big.await.unwrap().release().await.unwrap();
+        let elapsed = released.elapsed();
+        assert!(elapsed < ms(20), "{kind:?}: {elapsed:?}");
+        at_rest(&world, 3).await;
+    }
+}

@@ -72,21 +72,17 @@ impl Queue {
             && (self.parked > self.aside || first.is_some_and(|(_, first)| first.refused))
     }
 
-    /// As [`Queue::admit`], after a message to this process alone. Somebody asks, also where `room` is too little: the message has ended
-    /// this process's place on the server, and only a request restores it (invariant 3).
+    /// As [`Queue::admit`], after a message to this process alone, which has taken it out of the crowd on the server. So somebody asks, also
+    /// where `room` is too little (invariant 3). Where one asks now, that is seen when its answer is heard ([`Queue::overtaken`]).
     pub(super) fn admit_told(&mut self, room: u32) -> Wakers {
         if !matches!(self.first_sharing(), Some(Sharing::Permits(_))) {
             return self.admit(Room::For(room));
         }
+        self.note_crowd(true, self.parted);
         self.surplus = self.surplus.saturating_add(room);
         let mut wakers = self.share_out();
-        if let Some((first, waiter)) = self.first()
-            && self.asking == 0
-            && waiter.is_parked()
-            && !self.waiters.values().any(Waiter::was_told)
-        {
-            self.surplus = 0;
-            wakers.0.extend(self.nudge_for(first, Reason::Told).0);
+        if self.asking == 0 {
+            self.make_known(Reason::Told, &mut wakers);
         }
         wakers
     }
@@ -259,7 +255,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether a grant may have taken this process out of the crowd on the server while the waiter at `place` asked.
+    /// Returns whether a grant or a message may have taken this process out of the crowd on the server while the waiter at `place` asked.
     pub(super) fn overtaken(&self, place: u64) -> bool {
         let waiter = self.waiters.get(&place);
         waiter.is_some_and(|it| it.wanted() > 0 && it.parted != self.parted)
@@ -285,14 +281,15 @@ impl Queue {
         !self.unknown || self.waiters.values().any(asks)
     }
 
-    /// Lets a waiter ask if the server may not know that this process waits (invariant 3). `told`: waiters that are to ask anyway.
-    pub(super) fn make_known(&mut self, told: &mut Wakers) {
+    /// Lets a waiter ask for that reason if the server may not know that this process waits (invariant 3). `told`: waiters that are to
+    /// ask anyway.
+    pub(super) fn make_known(&mut self, reason: Reason, told: &mut Wakers) {
         if told.0.is_empty()
             && !self.is_known()
             // Also one that was passed over: the server tells it as the others.
             && let Some((&first, _)) = self.waiters.iter().find(|(_, it)| it.is_parked())
         {
-            told.0.extend(self.nudge(first).0);
+            told.0.extend(self.nudge_for(first, reason).0);
         }
     }
 
@@ -402,7 +399,7 @@ impl LockEntry {
         }
         // Invariant 3: the server does not know of the others.
         let mut others = Wakers::default();
-        queue.make_known(&mut others);
+        queue.make_known(Reason::Anew, &mut others);
         wakers.0.extend(others.0);
         drop(queue);
         wakers.call();

@@ -126,9 +126,9 @@ pub(super) struct Queue {
     /// For permits: how many of those that messages told this process of are nobody's here. A waiter that comes back refused asks for
     /// them, because its request may be older than the message; the next that was told says how many the others have no use for.
     pub(super) surplus: u32,
-    /// For permits: the number of grants that may have taken this process out of the crowd on the server.
+    /// For permits: the number of grants and messages that may have taken this process out of the crowd on the server.
     pub(super) parted: u64,
-    /// For permits: true after such a grant, until an answer says that this process is in the crowd.
+    /// For permits: true after one of these, until an answer says that this process is in the crowd.
     pub(super) unknown: bool,
     /// The reason of the next request of the first waiter.
     pub(super) reason: Reason,
@@ -429,10 +429,6 @@ impl Queue {
         }
         let asked = self.waiters.get(&place).map_or(0, |waiter| waiter.parted);
         self.came_back(place);
-        if hold.is_none() && self.overtaken(place) {
-            // Invariant 3: a grant to another has taken this process out of the crowd.
-            wakers.0.extend(self.nudge(place).0);
-        }
         let parted = parted && hold.is_some();
         if hold.is_some() {
             self.note_crowd(parted, asked);
@@ -442,7 +438,7 @@ impl Queue {
         // Invariant 2: a wake during the hand-off was for others.
         let again = std::mem::take(&mut self.again);
         let mut told = self.admit_again(again);
-        self.make_known(&mut told);
+        self.make_known(Reason::Anew, &mut told);
         wakers.0.extend(told.0);
         Handed {
             hold,

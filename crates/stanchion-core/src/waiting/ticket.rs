@@ -222,13 +222,13 @@ impl Ticket {
         };
         // Else the refusal has put this process into the crowd.
         queue.unknown &= overtaken;
-        if overtaken {
-            // Invariant 3: its refusal put this process into the crowd, and a later grant to another has taken it out.
-            wakers.0.extend(queue.nudge(self.place.unwrap_or(place)).0);
-        }
-        if wakers.0.is_empty() && (again > 0 || queue.surplus > 0) {
+        let told = queue.surplus > 0;
+        if wakers.0.is_empty() && (again > 0 || told || overtaken) {
             // Invariant 2: a wake came during the attempt, and the answer may be older than it.
             wakers = queue.admit_again(again);
+            // Invariant 3: its refusal put this process into the crowd, and a later grant or message has taken it out.
+            let reason = if told { Reason::Told } else { Reason::Anew };
+            queue.make_known(reason, &mut wakers);
             // Somebody asks now, and its answer plans the next poll. The second case: this waiter itself, whose waker was taken
             // when it was told.
             if !wakers.0.is_empty() || queue.parked == 0 {
@@ -337,7 +337,7 @@ impl Ticket {
         let gathered = unknown.then(|| queue.gathered.take()).flatten();
         if let (Sharing::Permits(_), Some(removed)) = (sharing, &removed) {
             queue.note_crowd(unknown, removed.parted);
-            queue.make_known(&mut wakers);
+            queue.make_known(Reason::Anew, &mut wakers);
         }
         if let Some(next) = hold.next()
             && !queue.waiters.is_empty()
