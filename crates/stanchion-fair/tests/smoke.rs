@@ -1,0 +1,36 @@
+//! The contract of the fair lock, on the engine: owners come in the order of arrival.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stanchion_fair::{Client, FairLock};
+
+#[tokio::test]
+async fn owners_come_in_the_order_of_arrival() {
+    let url = "memory://smoke";
+    let holder = Client::connect(url).await.unwrap();
+    let tickets = FairLock::new(&holder, "tickets").unwrap();
+    let guard = tickets.acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiters = Vec::new();
+    for n in 0..4 {
+        let client = Client::connect(url).await.unwrap();
+        let (ours, order) = (
+            FairLock::new(&client, "tickets").unwrap(),
+            Arc::clone(&order),
+        );
+        waiters.push(tokio::spawn(async move {
+            let guard = ours.acquire().await.unwrap();
+            order.lock().unwrap().push(n);
+            guard.release().await.unwrap();
+        }));
+        while tickets.status().await.unwrap().queue_len <= n {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+}
