@@ -1,10 +1,10 @@
-//! The looks at the names that somebody listens to: one task for each name, whatever the number of its listeners.
+//! The background reads of the names that have listeners: one task for each name, whatever the number of its listeners.
 //!
-//! The server tells that a key was written (`CLIENT TRACKING`), and the task looks. A poll finds what the server does not tell, at the
-//! latest after the poll interval; a timer finds the end of a lease. While nobody listens there is no task and no command.
+//! The server reports that a key was written (`CLIENT TRACKING`), and the task reads the state. A poll finds what the server does not
+//! report, at the latest after the poll interval. A timer finds the end of a lease. Without listeners there is no task and no command.
 //!
-//! The order is that of every wait: *be told, look, wait*. The keys are read on the connection for messages before the script looks, so
-//! that a write after the look is told.
+//! The order is that of every wait: *register, read, wait*. The keys are read on the connection for messages before the script reads
+//! the state, so that the server reports a later write.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -24,56 +24,56 @@ use crate::query::query;
 use crate::shared::Core;
 use stanchion_transport::{Moment, Path};
 
-/// The shortest time between two looks at a name: of one that is taken and released all the time not every state is seen.
+/// The shortest time between two reads of one name. If a lock is taken and released all the time, some of its states are not seen.
 const REST: Duration = Duration::from_millis(10);
 
-/// The pause between two looks in an outage.
+/// The pause between two reads in an outage.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The time after the end of a lease at which the server has surely ended it: its milliseconds are whole ones.
+/// The margin after the end of a lease: by then the server has surely ended the lease, because it counts whole milliseconds.
 const ENDED: Duration = Duration::from_millis(2);
 
 /// The number of ended leases that are remembered for listeners that lag.
 const LAPSED: usize = 1000;
 
-/// The result of the last look.
+/// The result of the last read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
-    /// The number of times that somebody may have missed something.
+    /// The number of gaps in which a listener may have missed a change.
     pub(super) gaps: u64,
     pub(super) look: Look,
-    /// The holders whose leases have ended, the last ones. A listener that lags cannot tell that from two looks far apart.
+    /// The last holders with ended leases, for listeners that lag: two states that were read far apart do not show the end of a lease.
     pub(super) lapsed: VecDeque<String>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) enum Look {
-    /// Nobody has looked yet.
+    /// The state has not been read yet.
     #[default]
     None,
     Seen {
         state: Arc<NameState>,
-        /// Before the request was sent.
+        /// The time before the request was sent.
         asked: Moment,
-        /// The number of this look.
+        /// The number of this read.
         number: u64,
     },
     Failed(QueryError),
 }
 
-/// A name that somebody listens to.
+/// A name that has listeners.
 #[derive(Debug)]
 pub(super) struct Lookout {
     keys: Vec<Vec<u8>>,
-    /// The listeners' streams end with it.
+    /// The streams of the listeners end when this sender is dropped.
     view: watch::Sender<View>,
-    /// Rung when there may be something to see.
+    /// Notified when the state must be read again.
     bell: Notify,
-    /// The number of looks that have begun.
+    /// The number of reads that have begun.
     begun: AtomicU64,
 }
 
-/// The names that somebody in this process listens to.
+/// The names that have listeners in this process.
 #[derive(Default)]
 pub(crate) struct Lookouts {
     /// Locked for a look-up or one change; nothing else is locked under it.
@@ -83,11 +83,11 @@ pub(crate) struct Lookouts {
 #[derive(Default)]
 struct Table {
     by_name: HashMap<Topic, Arc<Lookout>>,
-    /// The same by their keys: a message names a key.
+    /// The same entries by key, because a message names a key.
     by_key: HashMap<Vec<u8>, Vec<Arc<Lookout>>>,
 }
 
-/// The family of a kind, and a name: local state belongs to what is locked.
+/// The family of a kind, and a name. Local state belongs to the locked object.
 type Topic = (&'static str, Name);
 
 fn topic(visible: &dyn Visible) -> Topic {
@@ -100,7 +100,7 @@ impl Lookouts {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears that a key was written. Called by the connection's driver: it must not block. Empty: all keys, the server was flushed.
+    /// Notifies the tasks of a key that was written; empty: all keys, after a flush. Called by the connection's driver, so it must not block.
     pub(crate) fn written(&self, key: &[u8]) {
         let table = self.table();
         if key.is_empty() {
@@ -113,7 +113,7 @@ impl Lookouts {
         }
     }
 
-    /// Listens to what `visible` shows: begins to look at it, if nobody does. Returns also the number of looks that began before.
+    /// Subscribes to the state of `visible`, and starts its task if there is none. Also returns the number of reads that began before.
     pub(super) fn listen(
         &self,
         core: &Arc<Core>,
@@ -122,9 +122,10 @@ impl Lookouts {
         let topic = topic(&**visible);
         let mut table = self.table();
         if let Some(lookout) = table.by_name.get(&topic) {
-            // The first thing that a listener is told is no older than its call.
-            lookout.bell.notify_one();
+            // Before the notification: the read that it causes counts for this listener.
             let begun = lookout.begun.load(Ordering::Relaxed);
+            // Causes another read: the first event of a listener must be no older than its call.
+            lookout.bell.notify_one();
             return (lookout.view.subscribe(), begun);
         }
         let (view, seen) = watch::channel(View::default());
@@ -145,10 +146,10 @@ impl Lookouts {
         (seen, 0)
     }
 
-    /// Ends the looks at `visible`, unless somebody listens again and they are `wanted`. Returns whether they have ended.
+    /// Ends the reads of `visible`, unless they are `wanted` and there are listeners again. Returns whether the reads have ended.
     fn leave(&self, visible: &dyn Visible, lookout: &Arc<Lookout>, wanted: bool) -> bool {
         let mut table = self.table();
-        // Under the mutex that `listen` takes: who comes now finds this lookout and is counted, or none.
+        // Under the mutex that `listen` takes: a new listener either finds this lookout and is counted, or finds none.
         if wanted && lookout.view.receiver_count() > 0 {
             return false;
         }
@@ -165,15 +166,15 @@ impl Lookouts {
     }
 }
 
-/// Looks while somebody listens, the client is open, and the server does not refuse.
+/// Reads the state while there are listeners, the client is open, and the server does not refuse.
 async fn look_out(core: Weak<Core>, visible: Arc<dyn Visible>, lookout: Arc<Lookout>) {
     let mut told = Told::default();
     while let Some(strong) = core.upgrade() {
-        // Marked as seen before the look, so that a change during it causes another.
+        // Marked as seen before the read, so that a change during the read causes another one.
         let mut changes = strong.servers.changes();
         changes.mark_unchanged();
         let asked = strong.clock.now();
-        // Relaxed: who has rung the bell has read the number before, and this look was woken by it or comes before another.
+        // Relaxed: `listen` reads the number and notifies the bell. That notification has caused this read, or causes another one.
         let number = lookout.begun.fetch_add(1, Ordering::Relaxed) + 1;
         let looked = tokio::select! {
             biased;
@@ -201,22 +202,22 @@ async fn look_out(core: Weak<Core>, visible: Arc<dyn Visible>, lookout: Arc<Look
             show(&lookout.view, told.gaps(), number, moments, looked);
         }
         if ends {
-            // The listeners' streams end with the last copy of the lookout.
+            // The streams of the listeners end when the last reference to the lookout is dropped.
             strong.lookouts.leave(&*visible, &lookout, false);
             return;
         }
         let (closing, at) = (strong.closing.clone(), strong.clock.now());
-        // At random: of a lock that is taken at regular times every look could find it free.
+        // Random: with a fixed pause, every read could fall into the free time of a lock that is taken at regular times.
         let rest = (REST + strong.jitter(REST / 2)).saturating_sub(at.since(asked));
         let rested = Instant::now() + rest;
-        // Kept only while it looks: the client may end meanwhile.
+        // A strong reference is held only during the read, so that the client can be dropped while this task waits.
         drop(strong);
         tokio::select! {
             biased;
             () = closing.cancelled() => continue,
             () = lookout.view.closed() => continue,
             () = lookout.bell.notified() => told.spend(),
-            // Also when the client is gone: then there is nothing to upgrade.
+            // Also when the client was dropped: then `upgrade` fails, and the loop ends.
             _ = changes.changed() => {}
             () = tokio::time::sleep(next) => {}
         }
@@ -224,7 +225,7 @@ async fn look_out(core: Weak<Core>, visible: Arc<dyn Visible>, lookout: Arc<Look
     }
 }
 
-/// Publishes what was seen.
+/// Publishes the result of a read.
 fn show(
     view: &watch::Sender<View>,
     gaps: u64,
@@ -235,12 +236,12 @@ fn show(
     view.send_modify(|view| {
         view.gaps += gaps;
         match (&view.look, &looked) {
-            // Whoever did not read of the failure has missed as much.
+            // A listener that did not see the failure may have missed changes, too.
             (Look::Failed(_), _) => view.gaps += 1,
             (Look::Seen { state, asked, .. }, Ok(now)) => {
                 let ended = now.ended_since(state, answered.since(*asked));
                 view.lapsed.extend(ended);
-                // Redisson's owners are threads, and come again.
+                // Redisson's owners are threads, so the same owner may hold again.
                 let back = |holder: &String| now.holders.iter().any(|it| it.holder == *holder);
                 view.lapsed.retain(|holder| !back(holder));
                 let over = view.lapsed.len().saturating_sub(LAPSED);
