@@ -1,7 +1,7 @@
 //! The client's clock, by which leases are measured.
 //!
-//! Decisions ("is the lock still mine?") compare this clock; timers only wake a task to compare again. The default keeps counting
-//! while the machine is suspended, where it can; `std::time::Instant` does not everywhere (rust-lang/rust#87906).
+//! Decisions ("is the lock still mine?") compare this clock. Timers only wake a task to compare again. If possible, the default clock counts while
+//! the machine is suspended, which `std::time::Instant` does not do everywhere (rust-lang/rust#87906).
 
 use std::fmt;
 use std::ops::Add;
@@ -15,27 +15,27 @@ pub struct Moment(u64);
 impl Moment {
     /// The clock's origin.
     pub const ZERO: Self = Self(0);
-    /// Later than any other: never.
+    /// Later than any other moment: never.
     pub const FAR: Self = Self(u64::MAX);
 
     /// The moment `since_origin` after the clock's origin.
     #[must_use]
     pub fn from_origin(since_origin: Duration) -> Self {
-        // 584 years of nanoseconds; a clock beyond that saturates.
+        // A `u64` holds 584 years of nanoseconds. A later time saturates.
         Self(u64::try_from(since_origin.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Time since the clock's origin: with the default clock of Linux and Android comparable between processes of one
-    /// machine; elsewhere each process has an origin of its own.
+    /// Returns the time since the clock's origin. With the default clock of Linux and Android the time is comparable between
+    /// processes on one machine. Elsewhere each process has its own origin.
     #[must_use]
     pub fn since_origin(self) -> Duration {
         Duration::from_nanos(self.0)
     }
 
-    /// The time from `earlier` to this moment; zero when this one is not later.
+    /// Returns the time from `earlier` to this moment, or zero if this moment is not later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
-        // Saturates: tasks on two threads may read the clock in one order and compare in the other.
+        // Saturates, because tasks on two threads may read the clock in one order and compare in the other.
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
@@ -45,7 +45,7 @@ impl Moment {
         self.0
     }
 
-    /// The moment so many nanoseconds after the clock's origin.
+    /// Returns the moment `nanos` nanoseconds after the clock's origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -54,7 +54,7 @@ impl Moment {
     /// Whole microseconds since the clock's origin.
     #[must_use]
     pub const fn micros(self) -> u64 {
-        // Rounded down. For the moment before a request this makes the server's offset seem higher, never lower
+        // Rounded down. For the moment before a request, rounding down can only raise the server's computed offset
         // (`ServerClock`).
         self.0 / 1_000
     }
@@ -69,7 +69,7 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, after: Duration) -> Self {
-        // Saturates at `FAR`: an end that is `Duration::MAX` away is never.
+        // Saturates at `FAR`: an end that is `Duration::MAX` away means never.
         Self(
             self.0
                 .saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
@@ -85,9 +85,9 @@ impl fmt::Debug for Moment {
 
 /// A monotonic clock. The default is [`BootClock`]; tests inject [`TokioClock`] or their own.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The current moment. Never earlier than a moment returned before.
+    /// Returns the current moment. Never returns an earlier moment than before.
     ///
-    /// Must not block, nor call the client: the core reads the clock with a local queue locked.
+    /// Must not block or call the client, because the core reads the clock while it holds the lock of a local queue.
     fn now(&self) -> Moment;
 }
 
@@ -97,9 +97,9 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The time since boot. Counts while the machine is suspended on Linux and Android (`CLOCK_BOOTTIME`) and on Windows, whose
-/// `std::time::Instant` does. Elsewhere, for example on macOS, it is an `Instant` that stands still meanwhile: a hold that ended
-/// during the sleep still counts as held afterwards (P1 and P5 do not hold across it).
+/// The time since boot. On Linux and Android (`CLOCK_BOOTTIME`) and on Windows (`std::time::Instant`) it counts while the
+/// machine is suspended. Elsewhere, for example on macOS, it is an `Instant` that stops during the suspend. A hold that
+/// ended in that time still counts as held afterwards (P1 and P5 are not kept there).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
@@ -107,7 +107,7 @@ impl Clock for BootClock {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn now(&self) -> Moment {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        // The time since boot is never negative; the types allow it.
+        // The time since boot is never negative, although the types allow it.
         let secs = u64::try_from(now.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
         Moment(secs * 1_000_000_000 + nanos)
@@ -121,8 +121,8 @@ impl Clock for BootClock {
     fn now(&self) -> Moment {
         use std::sync::OnceLock;
         use std::time::Instant;
-        // An `Instant` has no value of its own, so the first reading of this process is the origin. Moments of two
-        // processes cannot be compared here.
+        // An `Instant` has no absolute value, so the first reading in this process is the origin. Moments of two processes
+        // cannot be compared here.
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
         Moment::from_origin(ORIGIN.get_or_init(Instant::now).elapsed())
     }
@@ -135,7 +135,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that starts now. One day is added, so that the origin is never a special value.
+    /// Returns a clock that starts now. One day is added, so that the origin is never a special value.
     #[must_use]
     pub fn start() -> Self {
         Self {

@@ -1,19 +1,19 @@
 //! A cluster: the map from slots to masters, and calls that follow slots when they move.
 //!
 //! # Life of the map
-//! 1. **Connect**: all seeds are asked at once; the first answer with slots becomes the map, and the client connects to each
-//!    master in it.
-//! 2. **Correct**: `MOVED` changes one slot at once; the call is retried at the new node. `ASK` changes nothing: only this
+//! 1. **Connect**: the client queries all seeds at once. The first answer with slots becomes the map, and the client connects to
+//!    each master in it.
+//! 2. **Correct**: `MOVED` changes one slot at once, and the call is retried at the new node. `ASK` changes nothing: only this
 //!    call goes to the other node.
-//! 3. **Doubt**: `MOVED`, an outage or an unanswered call puts the map in doubt. It is never reloaded by the clock.
-//! 4. **Reload**: one task ([`Cluster::serve`]) waits for doubt, asks a few masters in parallel, and adopts the best answer.
-//!    If that brings nothing new, the next reload also asks nodes without a connection: masters that are down, replicas,
-//!    and seeds. Reloads are at least 50 ms apart, up to 250 ms while they bring nothing new.
+//! 3. **Doubt**: `MOVED`, an outage or an unanswered call puts the map in doubt. No timer reloads the map, except while there is no map.
+//! 4. **Reload**: one task ([`Cluster::serve`]) waits for doubt, queries a few masters in parallel, and adopts the best answer.
+//!    If the answers bring nothing new, the next reload also queries nodes without a connection: masters that are down, replicas,
+//!    and seeds. Reloads are at least 50 ms apart, and up to 250 ms while they bring nothing new.
 //! 5. **Adopt**: the map with the higher epoch wins. Every failover raises the epoch, so a master that was cut off and
-//!    replaced cannot bring its old map back. After 20 rejected answers in a row an older map is adopted all the same: the
+//!    replaced cannot bring its old map back. After 20 rejected maps in a row the client adopts an older map after all: the
 //!    cluster was created again.
-//! 6. **Retire**: a master without slots keeps its connections for one response timeout, for the calls under way there. Its
-//!    connection for messages is closed at once: it may be a replica now, which would pass on its master's messages.
+//! 6. **Retire**: a master without slots keeps its connections for one response timeout, for the calls in flight there. Its
+//!    connection for messages is closed at once: the node may be a replica now, and would forward its new master's messages.
 //!
 //! Long: the slot map and the redirects that change it.
 
@@ -37,27 +37,27 @@ use crate::slot::SLOTS;
 use crate::url::{ClusterTarget, Place, Target};
 use crate::{Call, Failure, Reply};
 
-/// The number of times that one call is sent, the first included, before it gives up following redirects.
-// A migrating slot needs three: an old map, then `ASK`. More mean that nodes disagree, which time mends and another try
-// does not.
+/// The number of times that one call is sent, including the first time, before the client stops following redirects.
+// A migrating slot needs three: with an old map, then after `MOVED`, then after `ASK`. More redirects mean that the nodes
+// disagree. Only time helps then, not another redirect.
 const REDIRECTS: u32 = 5;
 
-/// The number of nodes that are asked for the map at once.
+/// The number of nodes that are queried for the map at once.
 const ASKED: usize = 4;
 
 /// The pause between two reloads of the map: `SHORT`, doubled up to `LONG` after each reload that brought nothing new.
 const SHORT: Duration = Duration::from_millis(50);
-// An unplanned failover takes seconds (`cluster-node-timeout`), so more reloads would only ask the same nodes for the
-// same map.
+// An unplanned failover takes seconds (`cluster-node-timeout`), so more reloads would only return the same map from the same
+// nodes.
 const LONG: Duration = Duration::from_millis(250);
 
-/// The longest a call waits for a change before it fails because its node is unreachable.
-// As long as the longest pause between reloads, so that one map may come in meanwhile.
+/// The longest time that a call waits for a change before it fails because its node is unreachable.
+// As long as the longest pause between reloads, so that one new map may arrive during the wait.
 const OUT_OF_REACH: Duration = Duration::from_millis(250);
 
-/// The number of older maps that are rejected in a row before one is adopted: the cluster was created again.
-// Some 5 s of reloads that all bring older maps: a partition in which only replaced masters are in reach must last that
-// long to be believed.
+/// The number of older maps that are rejected in a row. The next older map is adopted: the cluster was created again.
+// About 5 s of reloads that all bring older maps. A partition in which only replaced masters can be reached must last that
+// long before their map is adopted.
 const STUBBORN: u32 = 20;
 
 /// The nodes of a cluster. See the module.
@@ -67,8 +67,8 @@ pub(crate) struct Cluster {
     name: String,
     seeds: Vec<Place>,
     tls: bool,
-    /// The current map. Every call reads it; redirects and [`Cluster::adopt`] write it. The lock is held only to look up or
-    /// to change the map, which may create nodes, but never while a reply is awaited.
+    /// The current map. Every call reads it. Redirects and [`Cluster::adopt`] write it. The lock is held only to look up or
+    /// change the map, which may create nodes, but never while a call waits for a reply.
     view: RwLock<View>,
     /// Wakes the task that reloads the map. Set by calls and subscriptions.
     doubt: Notify,
@@ -79,7 +79,7 @@ pub(crate) struct Cluster {
 /// A master and its address.
 pub(crate) struct Member {
     place: Place,
-    /// No other member of any map has it, not even one with the same address.
+    /// Unique among the members of all maps, even among members with the same address.
     number: u64,
     pub(crate) node: Node,
 }
@@ -87,12 +87,12 @@ pub(crate) struct Member {
 /// The current map of the cluster, and the connections that belong to it.
 #[derive(Default)]
 struct View {
-    /// Of the map adopted last. `MOVED` does not change it.
+    /// The epoch of the map adopted last. `MOVED` does not change it.
     epoch: u64,
     members: Vec<Arc<Member>>,
     /// The index into `members` of each slot's owner.
     owners: Vec<Option<u16>>,
-    /// Nodes to ask for the map when the masters do not answer.
+    /// Nodes to query for the map when the masters do not answer.
     replicas: Vec<Place>,
 }
 
@@ -113,7 +113,7 @@ impl Cluster {
         to: &ClusterTarget,
     ) -> Result<(Arc<Self>, ServerInfo), ConnectError> {
         let cluster = Arc::new(Self::new(dialer, to));
-        // The first answer will do: where it is old, the nodes in it redirect.
+        // Any first answer suffices: where it is old, its nodes redirect.
         cluster.adopt(cluster.visit_any(&cluster.seeds).await?);
         let members = cluster.view().members.clone();
         let mut connecting: FuturesUnordered<_> = members
@@ -129,7 +129,7 @@ impl Cluster {
             match answer {
                 Ok(info) => {
                     let dialer = &cluster.dialer;
-                    // Not earlier: the task holds the cluster, and a failed connect must leave none.
+                    // Started only now: the task holds the cluster, and a failed connect must not leave the cluster behind.
                     dialer.runner.serve(Arc::clone(&cluster).serve());
                     return Ok((Arc::clone(&cluster), on_cluster(info)));
                 }
@@ -139,7 +139,7 @@ impl Cluster {
         Err(failure.unwrap_or_else(|| cluster.unreachable("it has no master")))
     }
 
-    /// Returns a cluster whose map is read in the background.
+    /// Returns a cluster that reads its map in the background.
     pub(crate) fn open(dialer: Arc<Dialer>, to: &ClusterTarget) -> Arc<Self> {
         let cluster = Arc::new(Self::new(dialer, to));
         cluster.doubt();
@@ -199,7 +199,7 @@ impl Cluster {
         self.member(slot).map(Owner)
     }
 
-    /// Returns the number of the node that owns `slot`; 0 if none is known to.
+    /// Returns the number of the node that owns `slot`, or 0 if no owner is known.
     pub(crate) fn master(&self, slot: u16) -> u64 {
         self.member(slot).map_or(0, |member| member.number)
     }
@@ -209,11 +209,11 @@ impl Cluster {
         self.member(slot).is_some_and(|member| member.node.is_up())
     }
 
-    /// Returns the clock of the node that owns `slot`, or another node's until that one has been read.
+    /// Returns the clock of the node that owns `slot`, or another node's clock while the owner's has not been read.
     pub(crate) fn clock(&self, slot: u16) -> Arc<ServerClock> {
         let owner = self.member(slot);
         let clock = owner.as_ref().map(|member| member.node.clock());
-        // An unread clock counts from this machine's boot, and every request would be late by it.
+        // An unread clock counts from this machine's boot. With such a clock every request would be refused as late.
         if let Some(clock) = clock.filter(|clock| clock.is_known()) {
             return Arc::clone(clock);
         }
@@ -222,7 +222,7 @@ impl Cluster {
         other.cloned().unwrap_or_default()
     }
 
-    /// Returns the earliest of the nodes' times at that moment. Nodes whose clock has not been read are left out.
+    /// Returns the earliest of the nodes' times when the client's clock reads `client_micros`. Clocks that were never read are ignored.
     pub(crate) fn earliest(&self, client_micros: u64) -> u64 {
         let view = self.view();
         let read = view.clocks().map(|clock| clock.at(client_micros));
@@ -260,7 +260,7 @@ impl Cluster {
         }
     }
 
-    /// Reports that the map may be wrong. It is reloaded soon.
+    /// Reports that the map may be wrong. The background task reloads the map soon.
     pub(crate) fn doubt(&self) {
         self.doubt.notify_one();
     }
@@ -274,11 +274,11 @@ impl Cluster {
         };
         let mut asking = false;
         for _ in 0..REDIRECTS {
-            // The link may be new: wait until it is up, or fails within the connect timeout.
+            // The link may be new: wait until it is up, or has failed within the connect timeout.
             if member.node.link(path).settled().await.is_err() {
                 self.doubt();
             }
-            // Chosen again: the other link may have come up first.
+            // Chosen again, because the other link may have come up first.
             let link = member.node.link(path);
             if !link.is_up() {
                 return self.out_of_reach(link.outage()).await;
@@ -294,12 +294,12 @@ impl Cluster {
                     asking = false;
                     match self.moved(slot, &place) {
                         Some(next) => member = next,
-                        // The node cannot be used, and `address` has logged why. The redirect is what the caller is told.
+                        // The node cannot be used; `address` has logged the reason. The caller gets the redirect as the failure.
                         None => return Err(failure),
                     }
                 }
                 Some(Redirect::Ask(place)) => {
-                    // The map stays as it is: the old node serves the keys that have not moved yet.
+                    // The map does not change: the old node serves the keys that have not moved yet.
                     asking = true;
                     match self.member_at(&place) {
                         Some(next) => member = next,
@@ -323,7 +323,7 @@ impl Cluster {
 
     /// Fails a call that was not sent. Waits first, at most [`OUT_OF_REACH`], so that a caller that retries does not spin.
     async fn out_of_reach<T>(&self, outage: Outage) -> Result<T, Failure> {
-        // Before the doubt, so that no reload that it causes is missed: `notify_waiters` reaches what exists by then.
+        // Created before the doubt, so that no reload caused by it is missed: `notify_waiters` wakes only futures that exist already.
         let changes = self.stir().comes_up();
         self.doubt();
         tokio::select! {
@@ -340,8 +340,8 @@ impl Cluster {
             let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
             let (number, member) = self.enter(&mut view, place)?;
             if let Some(owner) = view.owners.get_mut(usize::from(slot)) {
-                // Without an epoch to compare: a node that is wrong is put right by the next reload or by its own
-                // redirect.
+                // There is no epoch to compare. If the redirect was wrong, the next reload or the new node's own redirect
+                // corrects the map.
                 *owner = Some(number);
             }
             member
@@ -364,7 +364,7 @@ impl Cluster {
         if known.is_none() {
             let address = self.address(place)?;
             let node = Node::new(&self.dialer, address);
-            // A guess until its own clock is read: when all masters are replaced at once, no clock would be known.
+            // A guess until the node's own clock is read: when all masters are replaced at once, no clock would be known.
             if let Some(other) = view.clocks().next() {
                 node.clock().assume(other);
             }
@@ -404,11 +404,11 @@ impl Cluster {
             tokio::select! {
                 biased;
                 () = self.dialer.closed.cancelled() => return,
-                // Two seconds without doubt: the trouble is over, and the next one is met with the short pause again.
+                // After 2 s without doubt the trouble is over, and the next one starts with the short pause again.
                 doubted = tokio::time::timeout(LONG * 8, self.doubt.notified()) => {
                     if doubted.is_err() {
                         (pause, thorough) = (SHORT, false);
-                        // Without a map (`Cluster::open`) it is in doubt also while no call is made.
+                        // A client without a map (`Cluster::open`) reloads also while no call is made.
                         if !self.view().members.is_empty() {
                             continue;
                         }
@@ -429,13 +429,13 @@ impl Cluster {
             tokio::select! {
                 biased;
                 () = self.dialer.closed.cancelled() => return,
-                // Doubts during the pause leave one permit, and so cause one reload together.
+                // Doubts during the pause store one permit, so they cause one reload together.
                 () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
-    /// Reloads the map. Returns whether it has changed. If `thorough`, also asks nodes without a connection.
+    /// Reloads the map and returns whether it has changed. If `thorough`, also queries nodes without a connection.
     async fn refresh(&self, thorough: bool) -> bool {
         let (mut up, mut others) = {
             let view = self.view();
@@ -445,12 +445,12 @@ impl Cluster {
             others.extend(view.replicas.iter().chain(&self.seeds).cloned());
             (up, others)
         };
-        // At random, so that nodes with an old map are not the ones asked each time.
+        // Chosen at random, so that nodes with an old map are not queried each time.
         fastrand::shuffle(&mut up);
         up.truncate(ASKED);
         let asked = up.iter().map(|member| async {
             let asking = layout(member.node.link(Path::Background), &member.place.host);
-            // The link bounds silence, but not a queue of calls that is answered slowly.
+            // The link limits the time without any reply, but not the wait behind a queue of calls that are answered slowly.
             let limit = self.dialer.config.silence_limit();
             tokio::time::timeout(limit, asking).await.ok()?.ok()
         });
@@ -467,7 +467,7 @@ impl Cluster {
         best.is_some_and(|layout| self.adopt(layout))
     }
 
-    /// Returns the map from the first of `places` to answer.
+    /// Returns the map of the first node in `places` that answers.
     async fn visit_any(&self, places: &[Place]) -> Result<Layout, ConnectError> {
         let mut visits: FuturesUnordered<_> =
             places.iter().map(|place| self.visit(place)).collect();
@@ -485,7 +485,7 @@ impl Cluster {
         Err(failure.unwrap_or_else(|| self.unreachable("no node is known")))
     }
 
-    /// Asks a node without a connection, on a connection of its own that is closed afterwards.
+    /// Queries a node on a temporary connection, which is closed afterwards.
     async fn visit(&self, place: &Place) -> Result<Layout, ConnectError> {
         let config = &self.dialer.config;
         let plan = Plan {
@@ -501,7 +501,7 @@ impl Cluster {
             name: None,
         };
         let link = Link::new(config, plan);
-        // Half, as the masters have to be reached after the seeds within one connect timeout.
+        // Half of the connect timeout, because the masters must be reached after the seeds within the same timeout.
         let limit = config.connect_timeout / 2;
         let asking = async {
             let _end = link.connect_once().await?;
@@ -521,8 +521,8 @@ impl Cluster {
     /// Makes `layout` the current map unless it is older. Returns whether the owner of any slot has changed.
     fn adopt(&self, layout: Layout) -> bool {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        // A node that was reset or has not joined yet reports no slots. An equal epoch is accepted: slots that an
-        // operator moves need not raise it.
+        // A node that was reset or has not joined yet reports no slots. An equal epoch is accepted, because an operator can
+        // move slots without raising the epoch.
         if layout.ranges.is_empty()
             || (layout.epoch < view.epoch
                 && self.outdated.fetch_add(1, Ordering::Relaxed) < STUBBORN)
@@ -550,18 +550,18 @@ impl Cluster {
             .into_iter()
             .filter(|member| !view.members.iter().any(|m| Arc::ptr_eq(m, member)))
             .collect();
-        // Before the wakes below, whose tasks read the map.
+        // The lock is released before the wakes below, because the woken tasks read the map.
         drop(view);
         if changed {
             tracing::debug!(epoch = layout.epoch, "the cluster has changed");
-            // Not only `changed`: calls that are out of reach wait for this one.
+            // `came_up` and not only `changed`: calls without a reachable node wait for `came_up`.
             self.stir().came_up();
         }
         self.retire(gone);
         changed
     }
 
-    /// Closes the connections to former masters: for messages at once, for calls after the time that those under way may take.
+    /// Closes the connections to former masters: for messages at once, for calls after the time that calls in flight may take.
     fn retire(&self, members: Vec<Arc<Member>>) {
         if members.is_empty() {
             return;
@@ -636,10 +636,10 @@ fn unserved(slot: u16) -> Outage {
     }
 }
 
-/// Returns whether a failure may mean that the map is wrong. `TRYAGAIN`, from a slot that is being moved, does not.
+/// Returns whether a failure may mean that the map is wrong. `TRYAGAIN`, from a slot that is being moved, does not mean that.
 fn is_doubtful(failure: &Failure) -> bool {
     match failure {
-        // The connection ended or was silent: perhaps a failover.
+        // The connection ended or no reply arrived: perhaps a failover.
         Failure::Unanswered(_) => true,
         Failure::NotNow(Outage::Refused { code, .. }) => code != "TRYAGAIN",
         Failure::NotNow(_) => true,
@@ -650,21 +650,21 @@ fn is_doubtful(failure: &Failure) -> bool {
 /// A redirect to another node. The node that sent it has not run the command.
 #[derive(Debug, PartialEq, Eq)]
 enum Redirect {
-    /// From now on.
+    /// For all later calls.
     Moved(Place),
     /// For this call only.
     Ask(Place),
 }
 
 impl Redirect {
-    /// Reads `MOVED 12182 host:port` or `ASK …`. An empty host stands for the host that was asked.
+    /// Reads `MOVED 12182 host:port` or `ASK …`. An empty host means the host that sent the redirect.
     fn read(failure: &Failure, asked: &str) -> Option<Self> {
         let Failure::Rejected(ServerRejection::Cluster { detail }) = failure else {
             return None;
         };
         let mut words = detail.split_ascii_whitespace();
         let (kind, _slot, to) = (words.next()?, words.next()?, words.next()?);
-        // The last colon: IPv6 addresses come without brackets.
+        // Splits at the last colon, because IPv6 addresses come without brackets.
         let (host, port) = to.rsplit_once(':')?;
         let place = Place {
             host: if host.is_empty() { asked } else { host }.to_owned(),
@@ -678,7 +678,7 @@ impl Redirect {
     }
 }
 
-/// Asks one node for its map of the cluster.
+/// Queries one node for its map of the cluster.
 async fn layout(link: &Link, host: &str) -> Result<Layout, ConnectError> {
     let failed = |failure| match failure {
         Failure::Rejected(rejection) => ConnectError::Rejected {
@@ -691,7 +691,7 @@ async fn layout(link: &Link, host: &str) -> Result<Layout, ConnectError> {
         },
     };
     let slots = link.command(&["CLUSTER", "SLOTS"]).await.map_err(failed)?;
-    // Without permission for CLUSTER INFO every map counts as equally new.
+    // Without permission for CLUSTER INFO no map has an epoch (0), so all count as equally new.
     let info = link.command(&["CLUSTER", "INFO"]).await.ok();
     let mut lines = info.iter().filter_map(Reply::as_text).flat_map(str::lines);
     let epoch = lines.find_map(|line| line.trim_end().strip_prefix("cluster_current_epoch:"));
@@ -706,18 +706,18 @@ async fn layout(link: &Link, host: &str) -> Result<Layout, ConnectError> {
 }
 
 impl Layout {
-    /// Adds a range `[from, to, master, replica…]`, where a node is `[host, port, …]`. Leaves out nodes of unknown host.
+    /// Adds a range `[from, to, master, replica…]`, where a node is `[host, port, …]`. Skips nodes with an unknown host.
     fn read(&mut self, range: &Reply, asked: &str) {
         let place = |node: &Reply| {
             let node = node.as_array()?;
             let host = match node.first()? {
-                // The node is set up to know no address (`cluster-preferred-endpoint-type unknown-endpoint`): it is
-                // reached where it was asked.
+                // The node is configured to report no address (`cluster-preferred-endpoint-type unknown-endpoint`): the
+                // client uses the address of the query.
                 Reply::Nil => asked,
                 host => match host.as_text()? {
                     // A node that has not learnt its own address yet.
                     "" => asked,
-                    // Host names are announced, and this node was given none.
+                    // The cluster announces host names, and this node has none.
                     "?" => return None,
                     host => host,
                 },

@@ -1,6 +1,6 @@
 //! The configuration of a client: the servers, the timeouts, and the seams for tests.
 //!
-//! Long: every setting with what it means, in one struct.
+//! Long: every setting with its meaning, in one struct.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::observer::{Observer, Observing};
 use crate::secret::{CredentialsProvider, MASKED, Provider, Secret, ServerUrl};
 use crate::url::{Endpoint, Target};
 
-/// The place where renewals, releases of dropped guards and messages are handled.
+/// The thread or runtime that handles renewals, releases of dropped guards, and messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Background {
-    /// A thread of the client's own. Renewal continues while the caller's executor is blocked, and guards dropped with a
-    /// runtime are still released. Costs a thread and, for each server, a second connection.
+    /// A thread that belongs to the client. Renewal continues while the caller's executor is blocked, and guards that are
+    /// dropped with a runtime are still released. Costs a thread and, for each server, a second connection.
     #[default]
     OwnThread,
-    /// The runtime that connects. For virtual time and simulation. When that runtime is blocked, leases are not renewed; when
-    /// it shuts down, the client ends with it: calls fail as after a shutdown, and its locks stay held until their leases end.
+    /// The runtime that connects. For virtual time and simulation. When that runtime is blocked, leases are not renewed. When the runtime shuts down,
+    /// the client ends: calls fail as after a shutdown, and its locks stay held until their leases end.
     CurrentRuntime,
 }
 
@@ -37,24 +37,24 @@ pub enum Wake {
     /// By message, with a poll at [`ClientConfig::poll_interval`](ClientConfig#structfield.poll_interval) as a fallback.
     #[default]
     Messages,
-    /// By polling: after 1 ms, then twice as long each time, up to 128 ms, as Redisson's spin lock. For servers or proxies
-    /// without pub/sub, and for users without permission for it. Costs requests for as long as anybody waits. Releases still
+    /// By polling: after 1 ms, then twice as long each time, up to 128 ms, like Redisson's spin lock. For servers or proxies
+    /// without pub/sub, and for users without permission for it. Costs requests as long as any call waits. Releases still
     /// publish, for other clients.
     Poll,
 }
 
-/// The part of what a client does that other processes can read from the server: see `Client::survey`.
+/// The information about a client that other processes can read from the server: see `Client::survey`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Presence {
-    /// Its holds and waits, while they last for seconds; with the name of the application, the host and the process id.
+    /// The client's holds and waits that last for seconds, with the name of the application, the host and the process id.
     #[default]
     On,
-    /// The same without names: 8 hex digits stand for each. They are the same in all processes, so deadlocks are found; who can guess
-    /// a name can recognise it.
+    /// The same without names: 8 hex digits replace each name. The digits of a name are the same in all processes, so
+    /// deadlocks are found. If a reader guesses a name, the digits confirm the guess.
     WithoutNames,
-    /// Nothing is written.
+    /// Nothing is written to the server.
     Off,
 }
 
@@ -95,54 +95,54 @@ pub struct ClientConfig {
     /// The prefix of every name, as with Redisson's `NameMapper`. At most 256 bytes, no braces. Clients with different
     /// prefixes share no locks; longer prefixes are sent with every key. Default empty.
     pub key_prefix: String,
-    /// The name of the application, for operators: `CLIENT LIST` shows the connections as `stanchion:<client's uuid>:<name>`.
-    /// Cut to 32 bytes; what is not in `[A-Za-z0-9._-]` becomes `_`. Default `stanchion`.
+    /// The name of the application, for operators: `CLIENT LIST` shows the connections as `stanchion:<client's
+    /// uuid>:<name>`. Cut to 32 bytes; a character outside `[A-Za-z0-9._-]` becomes `_`. Default `stanchion`.
     ///
-    /// It is also the label by which faults are aimed at connections to the embedded engine.
+    /// Tests also use the name as the label under which they inject faults into connections to the embedded engine.
     pub name: String,
     /// A PEM file with the certificate authorities to trust instead of the platform's (TLS only).
     ///
-    /// This file and the next two are read at every connect, so renewed files take effect without a restart. If one cannot be
-    /// read or used then, the last usable contents are used and a warning is logged.
+    /// This file and the next two are read at every connect, so renewed files take effect without a restart. If one of them
+    /// cannot be read or used at that time, the client uses the last usable contents and logs a warning.
     pub tls_ca_file: Option<PathBuf>,
     /// A PEM file with the client's own certificate and the intermediate certificates up to its authority, for servers that
-    /// ask for one (TLS only). Requires [`tls_key_file`](#structfield.tls_key_file).
+    /// require one (TLS only). Requires [`tls_key_file`](#structfield.tls_key_file).
     pub tls_cert_file: Option<PathBuf>,
     /// A PEM file with the private key of that certificate: PKCS #8, PKCS #1 or SEC 1, not encrypted. Requires
     /// [`tls_cert_file`](#structfield.tls_cert_file).
     pub tls_key_file: Option<PathBuf>,
-    /// The longest that one attempt to connect may take, with credentials, TLS and login. Default 2 s.
+    /// The longest time that one attempt to connect may take, including credentials, TLS and login. Default 2 s.
     ///
-    /// Sentinels, and cluster nodes that are only asked for the map, have half of it. If it is too short, a slow handshake or
-    /// provider of credentials never succeeds; if it is long, an unreachable server is noticed late.
+    /// Half of this time applies to sentinels, and to cluster nodes that are only queried for the map. With a short timeout, a slow handshake or a
+    /// slow provider of credentials never succeeds. With a long one, an unreachable server is noticed late.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
-    /// The longest that a connection may owe a reply while no reply arrives; then it is dropped and reopened. An idle
-    /// connection is probed after the same time. Default 1 s.
+    /// The longest time that a connection may owe a reply while no reply arrives. After that the connection is dropped and
+    /// reopened. An idle connection is probed after the same time. Default 1 s.
     ///
-    /// Short: a dead server is noticed early. Long: a server that stalls, on a slow script or command of somebody else, keeps
-    /// its connections. Every call on a dropped connection is ambiguous: it may have been executed.
+    /// Short: a dead server is noticed early. Long: a server that stalls, on a slow script or command of another client,
+    /// keeps its connections. Every call on a dropped connection is ambiguous: it may have been executed.
     #[serde(with = "humantime_serde")]
     pub response_timeout: Duration,
-    /// The longest that a call without a deadline of its own may take: try, release, renew, re-enter, status. Default 5 s.
+    /// The longest time that a call without its own deadline may take: try, release, renew, re-enter, status. Default 5 s.
     ///
-    /// Until then a call is repeated through outages where that is safe. Long: calls survive a failover. Short:
+    /// Until then the client repeats the call through outages, where that is safe. Long: calls survive a failover. Short:
     /// callers learn of an outage early.
     #[serde(with = "humantime_serde")]
     pub operation_timeout: Duration,
-    /// The length of an outage after which an acquire without a deadline gives up. Default 30 s.
+    /// The length of an outage after which an acquire without a deadline fails. Default 30 s.
     ///
     /// The outage begins with the first unanswered request of any waiter for the same name in this process, or with the call
     /// if that came later. Long: waiters survive long outages. Short: callers learn of an outage early.
     #[serde(with = "humantime_serde")]
     pub outage_tolerance: Duration,
-    /// The longest that a waiter goes without a message before it asks the server; up to a tenth less, at random. Default 5 s.
+    /// The longest time without a message before a waiter sends a request; up to a tenth less, at random. Default 5 s.
     ///
-    /// Short: less delay after a lost message. Long: fewer requests while nothing changes. The end of a lease that the waiter
-    /// knows of does not wait for it. A process that waits for a lock asks every 5 s at the latest, to keep its place in the line.
+    /// Short: less delay after a lost message. Long: fewer requests while nothing changes. A waiter that knows the end of a lease sends a request
+    /// then, even before this time. A process that waits for a lock sends one at least every 5 s, to keep its queue entry.
     #[serde(with = "humantime_serde")]
     pub poll_interval: Duration,
-    /// The time that a subscription is kept after its last waiter. Default 3 s.
+    /// The time for which a subscription is kept after its last waiter. Default 3 s.
     ///
     /// Long: the next waiter for the name saves a subscribe and its round trip. Short: names that are used once leave fewer
     /// subscriptions behind.
@@ -152,8 +152,8 @@ pub struct ClientConfig {
     pub background: Background,
     /// The way in which waiters learn of a release. Messages cost a connection for each server, polls cost requests.
     pub wake: Wake,
-    /// The record by which others see what this client holds and waits for. Written by the background every 10 s, and only while it
-    /// holds for 5 s or longer or waits for 1 s or longer; 64 KiB at most. Never a password, a URL or a value.
+    /// The record that shows other processes the holds and waits of this client. A background task writes it every 10 s, and only while a hold lasts
+    /// 5 s or longer or a wait lasts 1 s or longer. At most 64 KiB. Never a password, a URL or a value.
     pub presence: Presence,
     #[serde(skip)]
     pub(crate) provider: Option<Provider>,
@@ -167,11 +167,11 @@ pub struct ClientConfig {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Seams {
-    /// Leases are measured with it.
+    /// Measures leases.
     pub clock: Option<Arc<dyn Clock>>,
     /// Opens the byte streams.
     pub connector: Option<Arc<dyn Connector>>,
-    /// Of all jitter.
+    /// Seeds all jitter.
     pub seed: Option<u64>,
     /// The first part of every wire owner.
     pub identity: Option<u128>,
@@ -210,28 +210,28 @@ impl Default for ClientConfig {
 }
 
 macro_rules! setters {
-    // `Into`, so that an optional setting takes the bare value.
+    // `Into` lets the caller pass the bare value of an optional setting.
     ($($(#[$doc:meta])* $name:ident: $type:ty),* $(,)?) => {
         $($(#[$doc])* #[must_use] pub fn $name(mut self, value: impl Into<$type>) -> Self { self.$name = value.into(); self })*
     };
 }
 
 impl ClientConfig {
-    /// The name of the application as servers get it: see [`name`](#structfield.name).
+    /// Returns the name of the application in the form that servers get: see [`name`](#structfield.name).
     #[must_use]
     pub fn app(&self) -> String {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let tame = |c: char| if fits(c) { c } else { '_' };
-        // Every character is one byte now, so these are bytes.
+        // Every character is one byte now, so 32 characters are 32 bytes.
         self.name.chars().map(tame).take(32).collect()
     }
 
-    /// For `stanchion-core`: the time after which a connection that answers nothing has been dropped, so that none of the requests
-    /// sent on it is awaited any more.
+    /// For `stanchion-core`: the time after which a connection without replies has been dropped, so that no call waits for a
+    /// request on it any longer.
     #[doc(hidden)]
     #[must_use]
     pub fn silence_limit(&self) -> Duration {
-        // The supervisor drops a connection that owes a reply after 1 to 1.25 response timeouts of silence (it looks four
+        // The supervisor drops a connection that owes a reply after 1 to 1.25 response timeouts of silence (it checks four
         // times in each). The rest is for a supervisor that runs late.
         self.response_timeout * 2
     }
@@ -243,7 +243,7 @@ impl ClientConfig {
         &self.seams
     }
 
-    /// The defaults for `url`. Nothing is checked before `Client::connect_with`.
+    /// Returns the defaults for `url`. `Client::connect_with` checks the settings.
     pub fn new(url: impl Into<ServerUrl>) -> Self {
         Self {
             url: url.into(),
@@ -292,28 +292,28 @@ impl ClientConfig {
         presence: Presence,
     }
 
-    /// Asks `provider` for the credentials, at every connect and before a login ends, instead of using a password.
+    /// Uses `provider` for the credentials instead of a password. The client calls it at every connect and before a login expires.
     #[must_use]
     pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
         self.provider = Some(Provider(Arc::new(provider)));
         self
     }
 
-    /// Tells `observer` the events of the client, for programs that do not use the `metrics` facade. A second one replaces the first.
+    /// Sends the client's events to `observer`, for programs that do not use the `metrics` facade. A second call replaces the first.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observing = Some(Observing(observer));
         self
     }
 
-    /// For `stanchion-core`, which puts its own observer in the place of the given one.
+    /// For `stanchion-core`, which replaces the given observer by its own.
     #[doc(hidden)]
     #[must_use]
     pub fn observed_by(&self) -> Option<Arc<dyn Observer>> {
         Some(Arc::clone(&self.observing.as_ref()?.0))
     }
 
-    /// Returns the configuration of a client of `engine`, at which faults are aimed by [`name`](#structfield.name).
+    /// Returns the configuration of a client of `engine`. Tests inject faults by the client's [`name`](#structfield.name).
     #[cfg(feature = "embedded")]
     #[must_use]
     pub fn embedded(engine: &stanchion_embedded::Engine) -> Self {
@@ -322,10 +322,10 @@ impl ClientConfig {
         config
     }
 
-    /// Uses tokio's clock, which `tokio::time::pause` makes virtual, and no thread of its own.
+    /// Uses tokio's clock, which `tokio::time::pause` makes virtual, and no separate thread.
     #[must_use]
     pub fn virtual_time(self) -> Self {
-        // A thread of its own would have a runtime of its own, whose time `tokio::time::pause` does not stop.
+        // A separate thread would have its own runtime, and `tokio::time::pause` does not stop the time of that runtime.
         self.clock(crate::clock::TokioClock::start())
             .background(Background::CurrentRuntime)
     }
@@ -351,8 +351,8 @@ impl ClientConfig {
         self
     }
 
-    /// Makes the client's identity reproducible. **WARNING: no two clients may ever have the same identity**: they would hold
-    /// each other's locks.
+    /// Makes the client's identity reproducible. **WARNING: no two clients may ever have the same identity**: each would
+    /// hold the other's locks.
     #[must_use]
     pub fn identity(mut self, identity: u128) -> Self {
         self.seams.identity = Some(identity);
@@ -360,7 +360,7 @@ impl ClientConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        // `subscription_linger` is not among them: 0 makes sense, and no length does harm.
+        // `subscription_linger` is not in the list: 0 makes sense, and no length does harm.
         let bounds = [
             ("connect_timeout", self.connect_timeout),
             ("response_timeout", self.response_timeout),
@@ -369,8 +369,8 @@ impl ClientConfig {
             ("poll_interval", self.poll_interval),
         ];
         for (setting, value) in bounds {
-            // The supervisor looks four times in a response timeout, and timers count whole milliseconds: below 10 ms
-            // they would mostly measure their own rounding.
+            // The supervisor checks four times in a response timeout, and timers count whole milliseconds. Below 10 ms the
+            // timers would mostly measure their own rounding.
             if value < Duration::from_millis(10) || value > Duration::from_secs(3600) {
                 return Err(ConfigError::InvalidSetting {
                     setting,
@@ -379,8 +379,8 @@ impl ClientConfig {
                 });
             }
         }
-        // A name has at most 512 bytes with its prefix, so half of them stay for the name. A brace would be the hash tag
-        // of every name: all in one slot, and derived keys without braces of their own (Redisson's rule).
+        // A name has at most 512 bytes with its prefix, so at least half of them remain for the name. A brace would be the
+        // hash tag of every name: all names in one slot, and derived keys without their own braces (Redisson's rule).
         if self.key_prefix.len() > 256 || self.key_prefix.contains(['{', '}']) {
             return Err(ConfigError::InvalidSetting {
                 setting: "key_prefix",
@@ -388,8 +388,8 @@ impl ClientConfig {
                 rule: "at most 256 bytes and no braces".into(),
             });
         }
-        // With one of the two the client would connect without a certificate (`Trust::new`), and the server's refusal
-        // would name neither.
+        // With only one of the two the client would connect without a certificate (`Trust::new`), and the server's refusal
+        // would name neither file.
         if self.tls_cert_file.is_some() != self.tls_key_file.is_some() {
             let (setting, value, missing) = match (&self.tls_cert_file, &self.tls_key_file) {
                 (Some(file), _) => ("tls_cert_file", file, "tls_key_file"),
@@ -407,7 +407,7 @@ impl ClientConfig {
 
     pub(crate) fn endpoint(&self) -> Result<Endpoint, ConfigError> {
         self.check()?;
-        // The URL first: the settings override what it says.
+        // The URL is parsed first, because the settings override it.
         let mut endpoint = Endpoint::parse(self.url.reveal())?;
         if let Some(user) = &self.username {
             endpoint.login.username = Some(user.clone());
@@ -415,8 +415,8 @@ impl ClientConfig {
         if let Some(password) = &self.password {
             endpoint.login.password = Some(password.clone());
         }
-        // A masked password would be refused by the server as wrong, and the mistake would be sought there. The URL's own
-        // password is among them: `ServerUrl` is written masked, too.
+        // The server would refuse a masked password as wrong, and the user would look for the mistake there. The URL's own
+        // password is checked, too, because `ServerUrl` is also written masked.
         let passwords = [
             ("password", &endpoint.login.password),
             ("sentinel_password", &self.sentinel_password),
@@ -430,8 +430,7 @@ impl ClientConfig {
                 });
             }
         }
-        // A provider is asked instead of using the password (`Login::now`), so one that is given as well would never be
-        // used.
+        // A provider replaces the password (`Login::now`), so a password given next to a provider would never be used.
         if let Some(provider) = &self.provider {
             if endpoint.login.password.is_some() {
                 return Err(ConfigError::InvalidSetting {
@@ -446,7 +445,7 @@ impl ClientConfig {
             endpoint.login.database = database;
         }
         let several = !matches!(endpoint.target, Target::Server(_));
-        // A connector is told no address, so it cannot lead to several nodes.
+        // A connector gets no address, so it cannot connect to several nodes.
         if several && self.seams.connector.is_some() {
             return Err(ConfigError::InvalidSetting {
                 setting: "connector",
@@ -478,7 +477,7 @@ mod tests {
             "redis://:hunter2@h:notaport",
             "redis+cluster://:hunter2@h,i/1",
             "redis+sentinel://:hunter2@h:1,i:2",
-            // Characters of a password that end the authority.
+            // Passwords with characters that end the authority of a URL.
             "redis://app:12/hunter2@h",
             "redis://app:12?hunter2@h",
             "redis://app:12#hunter2@h",

@@ -1,4 +1,4 @@
-//! The seam between a link and what carries its bytes.
+//! The interface between a link and the transport of its bytes.
 
 use std::fmt;
 use std::io;
@@ -17,6 +17,6 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// Opens one stream. Called again after every disconnect.
     ///
     /// # Errors
-    /// Any error; the link tries again with backoff.
+    /// Any error. The link retries with backoff.
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>>;
 }

@@ -1,4 +1,4 @@
-//! Plain commands to one server: what an operator asks that no script can.
+//! Plain commands to one server, for operators' requests that no script can serve.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::servers::Servers;
 
 /// One server of a client: the only one, the current master of a Sentinel set, or one master of a cluster.
 ///
-/// Its commands go out once and follow no redirect, so they fit what concerns the server and not a key: `CLIENT LIST`, `INFO`,
-/// `SCAN`.
+/// Its commands are sent once and follow no redirect. They suit requests about the server and not about a key: `CLIENT
+/// LIST`, `INFO`, `SCAN`.
 #[derive(Clone)]
 pub struct Console {
     seat: Seat,
-    /// True if its commands go out on the connection on which messages come.
+    /// True if the commands are sent on the connection that receives messages.
     hears: bool,
 }
 
@@ -40,8 +40,8 @@ impl Console {
         Self { seat, hears: false }
     }
 
-    /// The same server, with commands that go out on the connection on which messages come, whatever path they are given: those whose
-    /// later answer is a message.
+    /// Returns a console for the same server that sends its commands on the connection for messages, whatever path a call
+    /// names. For commands with a later answer that arrives as a message.
     #[must_use]
     pub fn hearing(&self) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Console {
         self.node().map_or("", |node| &node.address.server)
     }
 
-    /// Returns the connection on which the next command goes out; `None` while there is none.
+    /// Returns the connection that the next command would use, or `None` while there is none.
     #[must_use]
     pub fn connection_id(&self) -> Option<ConnectionId> {
         self.link(Path::Background)?.connection_id()
@@ -77,18 +77,18 @@ impl Console {
         })
     }
 
-    /// Sends a command and returns the reply; waits at most the connect timeout for a connection that is not up yet.
+    /// Sends a command and returns the reply. Waits at most the connect timeout for a connection that is not up yet.
     ///
     /// Dropping the future does not cancel the command.
     ///
     /// # Errors
-    /// [`Failure`] says whether it may have run.
+    /// [`Failure`] states whether the command may have run.
     pub async fn command(&self, path: Path, parts: &[&[u8]]) -> Result<Reply, Failure> {
-        // A console is made for servers that have a node.
+        // Consoles exist only for servers with a node.
         let Some(link) = self.link(path) else {
             return Ok(Reply::Nil);
         };
-        // The link may be new. Its outage, if it does not come up, is the answer of `command`.
+        // The link may be new. If it does not come up, `command` returns its outage.
         let _ = link.settled().await;
         let answer = link.command(parts).await;
         match &self.seat {

@@ -1,12 +1,12 @@
-//! Errors of the way to a server: configuration, connection, and the server's own answers.
+//! Errors on the way to a server: configuration, connection, and the server's own error replies.
 
 use crate::printable::Printable;
 
-/// Why the server could not be reached, or could not answer, for now.
+/// The reason why the server could not be reached, or could not answer, for now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Outage {
-    /// No connection, and reconnecting has not succeeded yet.
+    /// There is no connection, and reconnecting has not succeeded yet.
     #[error(
         "no connection to {}: {}",
         Printable::new(server),
@@ -15,10 +15,10 @@ pub enum Outage {
     Disconnected {
         /// The server, without credentials.
         server: String,
-        /// The failure of the last try.
+        /// The failure of the last attempt.
         detail: String,
     },
-    /// The request was sent, and no answer came.
+    /// The request was sent, and no answer arrived.
     #[error("no answer: {}", Printable::new(detail))]
     Unanswered {
         /// The failure of the connection.
@@ -42,7 +42,7 @@ pub enum Outage {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerRejection {
-    /// The key exists and belongs to something else. It was not touched.
+    /// The key exists and holds another kind of value. The key was not touched.
     #[error(
         "the key holds another kind of value and was left untouched: {}",
         Printable::new(detail)
@@ -57,7 +57,7 @@ pub enum ServerRejection {
         /// The server's message.
         detail: String,
     },
-    /// `NOPERM`: the user lacks a right. `docs/operations.md` lists the rights that are needed.
+    /// `NOPERM`: the user lacks a permission. `docs/operations.md` lists the permissions that are needed.
     #[error("not permitted: {}", Printable::new(detail))]
     NotPermitted {
         /// The server's message.
@@ -69,7 +69,7 @@ pub enum ServerRejection {
         /// The server's message.
         detail: String,
     },
-    /// The server is one of a cluster and this client was not told so, or keys fell into different slots.
+    /// The server belongs to a cluster, but the client is configured for one server; or the keys are in different slots.
     #[error("the server is part of a cluster: {}", Printable::new(detail))]
     Cluster {
         /// The server's message.
@@ -78,7 +78,7 @@ pub enum ServerRejection {
     /// Another error of the server.
     #[error("the server answered: {}", Printable::new(detail))]
     Other {
-        /// The server's message, or what was wrong with its answer.
+        /// The server's message, or the fault in its answer.
         detail: String,
     },
 }
@@ -92,10 +92,10 @@ pub enum ConfigError {
     InvalidUrl {
         /// The URL, its password masked.
         url: String,
-        /// The fault in it.
+        /// The fault in the URL.
         rule: String,
     },
-    /// The URL's scheme is none of ours.
+    /// The URL's scheme is unknown.
     #[error("unknown scheme {scheme:?} in {url:?}: use one of {known}")]
     UnknownScheme {
         /// The scheme.
@@ -105,7 +105,7 @@ pub enum ConfigError {
         /// The schemes of this build.
         known: &'static str,
     },
-    /// The scheme is ours, but this build has no support for it.
+    /// The scheme is known, but this build does not support it.
     #[error(
         "{url:?} needs the crate feature `{feature}`: in Cargo.toml add {line} to the line of stanchion, or of the primitive's crate"
     )]
@@ -120,9 +120,9 @@ pub enum ConfigError {
     /// A setting is out of its range.
     #[error("invalid {setting} {value}: {rule}")]
     InvalidSetting {
-        /// Its name in [`crate::ClientConfig`].
+        /// The setting's name in [`crate::ClientConfig`].
         setting: &'static str,
-        /// As given.
+        /// The value as given.
         value: String,
         /// The rule.
         rule: String,
@@ -139,7 +139,7 @@ impl ConfigError {
     }
 }
 
-/// A client that could not be connected.
+/// A client could not be connected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -171,10 +171,10 @@ pub enum ConnectError {
     Rejected {
         /// The server, without credentials.
         server: String,
-        /// Why.
+        /// The reason.
         rejection: ServerRejection,
     },
-    /// The provider of credentials has none. It is asked again at the next try.
+    /// The provider of credentials has none. The next attempt to connect calls the provider again.
     #[error(
         "no credentials for {}: {}",
         Printable::new(server),
@@ -200,10 +200,10 @@ pub enum ConnectError {
     },
 }
 
-/// Of two reasons why a connection failed, the one that helps more: a refusal tells more than silence.
+/// Returns the more helpful of two reasons for a failed connection: a refusal is more helpful than a missing answer.
 pub(crate) fn more_telling(earlier: Option<ConnectError>, later: ConnectError) -> ConnectError {
-    // Silence may come from one dead seed or sentinel. A refusal (a password, a certificate, an unknown service) is for
-    // the user to mend, and must not be hidden behind it.
+    // A missing answer may come from one dead seed or sentinel. The user must fix a refusal (a password, a certificate, an
+    // unknown service), so a missing answer must not hide it.
     match earlier {
         Some(earlier) if !matches!(earlier, ConnectError::Unreachable { .. }) => earlier,
         _ => later,

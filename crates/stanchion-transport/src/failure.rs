@@ -1,4 +1,4 @@
-//! The meaning of an error of the server or of the connection. All callers use this one table.
+//! The table that maps errors of the server or of the connection to their meaning. All callers use this one table.
 
 use redis::{RedisError, Value};
 
@@ -6,19 +6,19 @@ use crate::error::{Outage, ServerRejection};
 use crate::printable::Printable;
 use crate::{Call, Reply};
 
-/// A call that brought no reply.
+/// A call without a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The call was sent; it may have been executed, or may still be (P8: ambiguous).
+    /// The call was sent; the server may have executed it, or may still execute it (P8: ambiguous).
     Unanswered(Outage),
-    /// The call was not executed; a later attempt may succeed.
+    /// The call was not executed. A later attempt may succeed.
     NotNow(Outage),
-    /// The call was not executed, and a later attempt would be refused too.
+    /// The call was not executed, and a later attempt would also be refused.
     Rejected(ServerRejection),
 }
 
 impl Failure {
-    /// Adds the keys of `call` and the ACL rules that permit them, where the server says only that one of them is not permitted.
+    /// Adds the keys of `call` and the ACL rules for them, if the server only reports that one of the keys is not permitted.
     pub(crate) fn about(self, call: &Call) -> Self {
         let Self::Rejected(ServerRejection::NotPermitted { detail }) = self else {
             return self;
@@ -40,7 +40,7 @@ impl Failure {
         Self::Rejected(ServerRejection::NotPermitted { detail })
     }
 
-    /// Adds the URL of the cluster that a server belongs to, for a client of one server.
+    /// Adds the URL of the server's cluster to the error, for a client of one server.
     pub(crate) fn of_one_server(self) -> Self {
         let Self::Rejected(ServerRejection::Cluster { detail }) = self else {
             return self;
@@ -58,25 +58,25 @@ impl Failure {
     }
 }
 
-/// The code for a script that the server does not know: not executed.
+/// The code for an unknown script: not executed.
 pub(crate) const NO_SCRIPT: &str = "NOSCRIPT";
 
 /// The code for a write to a replica: not executed.
 pub(crate) const READ_ONLY: &str = "READONLY";
 
-/// Sorts a result of the redis crate. `Err` holds the error code, empty if there is none, and the failure.
+/// Classifies a result of the redis crate. `Err` holds the error code, empty if there is none, and the failure.
 pub(crate) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String, Failure)> {
-    // The low-level call reports error replies as values.
+    // The low-level call returns error replies as values.
     match result.and_then(Value::extract_error) {
         Ok(value) => Ok(Reply::from_value(value)),
         Err(error) => match error.code() {
-            // The code and the rest come apart: the redis crate's detail does not begin with the code.
+            // The redis crate separates the code from the rest: its detail does not begin with the code.
             Some(code) => {
                 let detail = error.detail().unwrap_or_default();
                 Err((code.to_owned(), by_code(code, detail)))
             }
-            // Only the server's error replies have a code. What is left is the connection's: it ended, or its bytes are
-            // no RESP. The request may have been written before, so it may run (P8).
+            // Only the server's error replies have a code. Any other error belongs to the connection: the connection ended,
+            // or its bytes are not RESP. The request may have been written before, so it may run (P8).
             None => Err((
                 String::new(),
                 Failure::Unanswered(Outage::Unanswered {
@@ -90,15 +90,15 @@ pub(crate) fn judge(result: Result<Value, RedisError>) -> Result<Reply, (String,
 /// Returns the failure for an error reply. No error reply is ambiguous: stanchion's scripts raise errors before their first
 /// write.
 pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
-    // With the code, which users search for and `cluster::Redirect` reads.
+    // Includes the code: users search for it, and `cluster::Redirect` parses it.
     let text = format!("{code} {detail}");
     match code {
-        // The server answers these before it runs a script, or at the script's first write, and the same request may
+        // The server sends these errors before it runs a script, or at the script's first write, and the same request may
         // succeed later. LOADING: the server still reads its data. MASTERDOWN: a replica without its master. READONLY: a
-        // replica, so a failover is not known here yet. NOREPLICAS: fewer replicas than `min-replicas-to-write`. MISCONF:
-        // the server cannot persist its data and refuses writes. BUSY: somebody else's script runs for too long.
-        // TRYAGAIN: a slot moves and its keys are on two nodes. CLUSTERDOWN: a slot has no owner, or the node sees no
-        // majority. NOSCRIPT: `Link::call` answers it with EVAL.
+        // replica, so the client does not know of a failover yet. NOREPLICAS: fewer replicas than `min-replicas-to-write`.
+        // MISCONF: the server cannot persist its data and refuses writes. BUSY: the script of another client runs for too
+        // long. TRYAGAIN: a slot moves and its keys are on two nodes. CLUSTERDOWN: a slot has no owner, or the node sees no
+        // majority. NOSCRIPT: `Link::call` retries with EVAL.
         "LOADING" | "MASTERDOWN" | "READONLY" | "NOREPLICAS" | "MISCONF" | "BUSY" | "TRYAGAIN"
         | "CLUSTERDOWN" | "NOSCRIPT" | "UNKILLABLE" | "NOGOODSLAVE" => {
             Failure::NotNow(Outage::Refused {
@@ -106,22 +106,22 @@ pub(crate) fn by_code(code: &str, detail: &str) -> Failure {
                 detail: detail.into(),
             })
         }
-        // Final, although memory may come back: an acquire that waited for it would not say why it waits. Renewals and
-        // releases begin with commands that the server permits at the limit.
+        // Final, although memory may become free: an acquire that waits for memory would not report why it waits. Renewals
+        // and releases begin with commands that the server permits at the limit.
         "OOM" => Failure::Rejected(ServerRejection::OutOfMemory { detail: text }),
-        // The name is somebody else's key. A command inside a script fails with the same code as outside.
+        // The key belongs to another program. A command inside a script fails with the same code as outside.
         "WRONGTYPE" => Failure::Rejected(ServerRejection::WrongType { detail: text }),
-        // For a command inside a script, too: scripts run with the rights of their caller.
+        // The same for a command inside a script, because scripts run with the permissions of their caller.
         "NOPERM" => Failure::Rejected(ServerRejection::NotPermitted { detail: text }),
         "NOAUTH" | "WRONGPASS" => {
             Failure::Rejected(ServerRejection::Unauthenticated { detail: text })
         }
-        // For the client of one server a redirect is final: it knows no other node. `Cluster::call` follows it before a
-        // caller sees it.
+        // For the client of one server a redirect is final, because the client knows no other node. `Cluster::call` follows
+        // redirects before a caller sees them.
         "MOVED" | "ASK" | "CROSSSLOT" => {
             Failure::Rejected(ServerRejection::Cluster { detail: text })
         }
-        // `ERR` is among them: a syntax or an argument that will be as wrong the next time. An unknown code is no reason
+        // This includes `ERR`: a syntax or argument error that would also occur the next time. An unknown code is no reason
         // to repeat a request.
         _ => Failure::Rejected(ServerRejection::Other { detail: text }),
     }

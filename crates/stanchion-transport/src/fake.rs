@@ -4,7 +4,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::ByteStream;
 
-/// Returns a connection to a peer that answers each command with what `answer` returns for its words, one on each line.
+/// Returns a connection to a peer that answers each command with the result of `answer`. Its argument has one word per line.
 pub(crate) fn peer(mut answer: impl FnMut(&str) -> String + Send + 'static) -> Box<dyn ByteStream> {
     let (near, far) = tokio::io::duplex(4096);
     tokio::spawn(async move {

@@ -1,7 +1,7 @@
-//! The way to the server: a script goes out, a reply comes back.
+//! Sends scripts to Redis servers and returns their replies.
 //!
-//! This crate knows scripts, servers and connections. It knows no hold, no owner and no waiter: those are `stanchion-core`'s.
-//! Only this crate names the redis crate.
+//! This crate handles scripts, servers and connections. Holds, owners and waiters belong to `stanchion-core`. Only this
+//! crate names the redis crate.
 //!
 //! A [`Call`] passes through these layers:
 //!
@@ -9,12 +9,12 @@
 //!    key's slot (`cluster.rs`).
 //! 2. The node picks a link: the one on the caller's runtime or the one on the client's own thread (`node.rs`).
 //! 3. The [`Link`] sends on its current connection and waits for the [`Reply`]. `exchange.rs` records that a reply is owed,
-//!    and `cork.rs` joins the writes of calls that are sent together.
-//! 4. `failure.rs` sorts an error: not sent or not executed, refused for good, or ambiguous.
+//!    and `pace.rs` reads the replies in portions.
+//! 4. `failure.rs` classifies an error: not sent or not executed, refused permanently, or ambiguous.
 //!
-//! Each link has one supervisor task (`supervise.rs`). It opens byte streams through a [`Connector`] (`stream.rs` has the ones
-//! for URLs), logs in and renews the login (`login.rs`), drops a connection that stops answering, reads the server's clock
-//! ([`ServerClock`]), and reports outages to the log (`health.rs`). It runs until the client is closed.
+//! Each link has one supervisor task (`supervise.rs`), which runs until the client is closed. The supervisor opens byte
+//! streams through a [`Connector`] (`stream.rs` has those for URLs), logs in and renews the login (`login.rs`), drops a
+//! connection that stops answering, reads the server's clock ([`ServerClock`]), and logs outages (`health.rs`).
 //!
 //! No blocking lock of this crate is held across an `.await`.
 

@@ -1,20 +1,20 @@
-//! The text of a URL for messages, with everything masked that may be a secret.
+//! The text of a URL for messages, with every part masked that may be a secret.
 //!
-//! A URL that is understood is shown by its parts: the scheme, the user, the hosts, and a path that is a number or names a service, a
-//! socket or a namespace. Of a URL that is not understood only the scheme is shown: any other part may belong to a password, because
-//! a password may contain every character that separates the parts.
+//! A valid URL is shown by its parts: the scheme, the user, the hosts, and a path that is a number or names a service, a
+//! socket or a namespace. For an invalid URL only the scheme is shown: any other part may belong to a password, because a
+//! password may contain every character that separates the parts.
 
 use url::Url;
 
 use crate::secret::MASKED;
 use crate::url::{Several, has_stray_at};
 
-/// Returns `text` without what may be a secret.
+/// Returns `text` without the parts that may be a secret.
 pub(crate) fn mask(text: &str) -> String {
     let shown = if has_stray_at(text) {
         None
     } else if let Some((kind, tls, rest)) = Several::of(text) {
-        // A service may have any name, so it is shown only if the whole URL is valid.
+        // A service may have any name, so the name is shown only if the whole URL is valid.
         kind.parse(tls, rest).ok().map(|_| several(text, rest))
     } else {
         Url::parse(text).ok().and_then(|url| single(text, &url))
@@ -45,7 +45,7 @@ fn single(text: &str, url: &Url) -> Option<String> {
     let rest = text.split_once("://")?.1;
     let scheme = url.scheme();
     if scheme.contains("unix") {
-        // With a host, a part of the path may belong to a password.
+        // If there is a host, a part of the path may belong to a password.
         return url
             .host_str()
             .is_none_or(str::is_empty)
@@ -61,7 +61,7 @@ fn single(text: &str, url: &Url) -> Option<String> {
     let path = url.path();
     let is_number = path.trim_matches('/').bytes().all(|b| b.is_ascii_digit());
     let path = match scheme {
-        // A namespace is a name that is chosen for tests.
+        // A namespace is not a secret: it is a name chosen for tests.
         "memory" => path,
         // The parser adds a `/` to some schemes.
         _ if path == "/" && !text.ends_with('/') => "",
@@ -74,7 +74,7 @@ fn single(text: &str, url: &Url) -> Option<String> {
     ))
 }
 
-/// Shows a socket: its path may contain an @, and so may a parameter.
+/// Shows a socket. Its path may contain an `@`, and a parameter may contain one, too.
 fn socket(scheme: &str, rest: &str) -> String {
     let rest = rest.split('#').next().unwrap_or_default();
     let Some((path, parameters)) = rest.split_once('?') else {
@@ -84,14 +84,14 @@ fn socket(scheme: &str, rest: &str) -> String {
         Some(("user", _)) => parameter.to_owned(),
         Some(("db", number)) if number.bytes().all(|b| b.is_ascii_digit()) => parameter.to_owned(),
         Some((key @ ("pass" | "password"), _)) => format!("{key}={MASKED}"),
-        // May be the rest of a password that contains an `&`.
+        // The parameter may be the rest of a password that contains an `&`.
         _ => MASKED.to_owned(),
     };
     let parameters: Vec<String> = parameters.split('&').map(shown).collect();
     format!("{scheme}://{path}?{}", parameters.join("&"))
 }
 
-/// The login of a valid URL, with the `@` behind it.
+/// Returns the masked login of a valid URL, with the `@` after it.
 fn masked_login(login: &str) -> String {
     match login.split_once(':') {
         Some((user, _)) => format!("{user}:{MASKED}@"),
@@ -169,10 +169,10 @@ mod tests {
         }
     }
 
-    /// The beginning and the end of each generated secret. Neither may be shown, whatever comes between.
+    /// The beginning and the end of each generated secret. Neither may be shown, whatever text is between them.
     const ENDS: [&str; 2] = ["Xq7", "zQ9"];
 
-    /// A secret in each place in which users write one, also in wrong ones.
+    /// Returns URLs with a secret in each place in which users write one, including wrong places.
     fn urls(secret: &str) -> Vec<String> {
         let mut urls = Vec::new();
         for scheme in ["redis", "rediss", "valkey"] {
@@ -207,11 +207,11 @@ mod tests {
         }
         urls.push(format!("app:{secret}@h:1"));
         urls.push(format!("redis:app:{secret}@h"));
-        // What is before the first colon of a login is a user.
+        // The part before the first colon of a login is a user.
         if !secret.contains(':') {
             urls.push(format!("redis://{secret}@h"));
         }
-        // Without an @ behind it, what follows an @ in a password is a host, and looks like one.
+        // Without a second `@`, the rest of a password after an `@` is parsed as a host, and looks like one.
         if !secret.contains('@') {
             urls.extend([
                 format!("redis://app:{secret}"),

@@ -1,7 +1,7 @@
 //! One server, and the connections to it.
 //!
 //! A [`Node`] is one server with up to three links, so that one blocked runtime or a flood of messages does not delay the
-//! rest:
+//! other links:
 //!
 //! | link | runs on | carries |
 //! |---|---|---|
@@ -9,9 +9,9 @@
 //! | `background` | the client's own thread | renewals, heartbeats of waiters, releases of dropped guards |
 //! | `subscriber` | the client's own thread | subscriptions, over RESP3 |
 //!
-//! With `Background::CurrentRuntime` all run on the caller's runtime, and `direct` and `background` are the same link. A call
-//! uses the other of the two when its own is down. A call on any other runtime than the one that connected uses `background`
-//! only: that runtime may not be running.
+//! With `Background::CurrentRuntime` all links run on the caller's runtime, and `direct` and `background` are the same link.
+//! A call uses the other of the two if its own link is down. A call on a different runtime than the one that connected uses
+//! only `background`, because the runtime of `direct` may not be running.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,16 +32,16 @@ use crate::url::Login;
 /// The connection that a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// The one on the runtime that connected: the shortest way from there. From any other runtime it is as `Background`.
+    /// The link on the runtime that connected, which is the fastest from there. On any other runtime the same as `Background`.
     Direct,
-    /// The one on the background thread, where a stalled or ended runtime of the caller cannot stop it.
+    /// The link on the background thread. A stalled or ended runtime of the caller cannot stop it.
     Background,
 }
 
 /// The parts that all connections of a client share.
 pub(crate) struct Dialer {
     pub(crate) config: ClientConfig,
-    /// The name of the caller's own connections. The others have it with an end of their own.
+    /// The name of the caller's own connections. The other connections add a suffix.
     pub(crate) name: String,
     pub(crate) routes: Arc<Routes>,
     pub(crate) login: Login,
@@ -52,7 +52,7 @@ pub(crate) struct Dialer {
     pub(crate) on_push: OnPush,
     /// Cancelled when the client is closed or dropped. Ends all links.
     pub(crate) closed: CancellationToken,
-    /// Written by the supervisors of all links and by the cluster, awaited by calls that retry.
+    /// Notified by the supervisors of all links and by the cluster. Calls that retry wait for it.
     pub(crate) stir: Arc<Stir>,
     /// Read when the client connects, or by the first link that comes up.
     pub(crate) facts: Arc<Facts>,
@@ -68,7 +68,7 @@ impl Dialer {
     }
 }
 
-/// The way to reach one server.
+/// The address of one server, and the connector to it.
 pub(crate) struct Address {
     /// The server without credentials, for messages.
     pub(crate) server: String,
@@ -76,7 +76,7 @@ pub(crate) struct Address {
     pub(crate) connector: Arc<dyn Connector>,
 }
 
-/// One server and the links to it. Dropping it closes them.
+/// One server and the links to it. Dropping the node closes the links.
 pub(crate) struct Node {
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) address: Address,
@@ -86,7 +86,7 @@ pub(crate) struct Node {
     subscriber: OnceLock<Link>,
     /// Written by the supervisors of all three links.
     clock: Arc<ServerClock>,
-    /// Written by the supervisors of all three links, too.
+    /// Written by the supervisors of all three links.
     health: Arc<Health>,
     /// Ends this node's links. A child of [`Dialer::closed`].
     closed: CancellationToken,
@@ -97,9 +97,9 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(dialer: &Arc<Dialer>, address: Address) -> Self {
         let clock = Arc::new(ServerClock::default());
-        // A child, so that a master that leaves the cluster can end alone.
+        // A child token, so that a master that leaves the cluster can be closed alone.
         let closed = dialer.closed.child_token();
-        // One clock and one record of outages for all links: they lead to one server.
+        // One clock and one record of outages for all links, because they lead to one server.
         let health = Arc::default();
         let plan = |role| plan(dialer, &address, &clock, &health, None, role);
         let (direct, background) = match dialer.config.background {
@@ -107,7 +107,7 @@ impl Node {
                 let background = dialer.link(plan(":bg"), dialer.runner.handle(), &closed);
                 (dialer.link(plan(""), &dialer.user, &closed), background)
             }
-            // With one runtime no link can stall alone, so a second connection would add nothing.
+            // With one runtime no link can stall alone, so a second connection would be useless.
             Background::CurrentRuntime => {
                 let only = dialer.link(plan(""), dialer.runner.handle(), &closed);
                 (only.clone(), only)
@@ -126,11 +126,11 @@ impl Node {
         }
     }
 
-    /// Returns the link for `path`, or the other one if only that is up. On another runtime than the one that connected, returns
-    /// `background`.
+    /// Returns the link for `path`, or the other link if only that one is up. On a different runtime than the one that
+    /// connected, returns `background`.
     pub(crate) fn link(&self, path: Path) -> &Link {
-        // The connection of a runtime moves only while that runs. From elsewhere nothing tells whether it does, and its link counts
-        // as up for as long as it does not: not even a closed connection is noticed.
+        // A connection makes progress only while its runtime runs. Another runtime cannot detect this, and the link counts
+        // as up while its runtime is stopped: not even a closed connection is noticed.
         let at_home = Handle::try_current().is_ok_and(|here| here.id() == self.dialer.user.id());
         if !at_home {
             return &self.background;
@@ -139,8 +139,8 @@ impl Node {
             Path::Direct => (&self.direct, &self.background),
             Path::Background => (&self.background, &self.direct),
         };
-        // One may be down alone, and reconnect later than the other. If both are down, the first one's error is the answer, and a
-        // cluster waits for it to settle.
+        // One link may be down alone, and reconnect later than the other. If both are down, the call returns the error of
+        // the first link, and a cluster waits for the first attempt of that link.
         if !first.is_up() && second.is_up() {
             second
         } else {
@@ -148,11 +148,11 @@ impl Node {
         }
     }
 
-    /// Returns the link for messages; creates it at the first use.
+    /// Returns the link for messages, and creates it at the first use.
     pub(crate) fn subscriber(&self) -> &Link {
         self.subscriber.get_or_init(|| {
-            // A connection without commands: for an unasked `sunsubscribe` the redis crate takes the oldest request as
-            // answered, and a command would get another one's reply (see `Stops`).
+            // A connection without commands: the redis crate takes an unrequested `sunsubscribe` for the reply to the oldest
+            // request, so a command would get the reply of another one (see `Stops`).
             let on_push = Arc::clone(&self.dialer.on_push);
             let dialer = &self.dialer;
             let plan = plan(
@@ -163,12 +163,12 @@ impl Node {
                 Some(on_push),
                 ":sub",
             );
-            // On the runner: messages wake the waiters of all runtimes, so none of these may delay them.
+            // Runs on the runner: messages wake the waiters of all runtimes, so none of these runtimes may delay them.
             dialer.link(plan, dialer.runner.handle(), &self.deaf)
         })
     }
 
-    /// Closes the link for messages at once, and for good.
+    /// Closes the link for messages at once. The link does not reconnect.
     pub(crate) fn end_subscriber(&self) {
         self.deaf.cancel();
         if let Some(subscriber) = self.subscriber.get() {
@@ -181,7 +181,7 @@ impl Node {
         both.into_iter().chain(self.subscriber.get())
     }
 
-    /// Returns which links have a connection, with their uses.
+    /// Returns the use of each link, and whether the link has a connection.
     pub(crate) fn connected(&self) -> [(&'static str, bool); 3] {
         let subscriber = self.subscriber.get();
         [
@@ -195,15 +195,15 @@ impl Node {
         &self.clock
     }
 
-    /// Returns whether a call would find a connection here and now.
+    /// Returns whether a call from the current runtime would find a connection now.
     pub(crate) fn is_up(&self) -> bool {
         self.link(Path::Direct).is_up()
     }
 
-    /// Closes `direct` and `background` at once: the client's thread may end before their supervisors see `closed`.
+    /// Closes `direct` and `background` at once, because the client's thread may end before their supervisors see `closed`.
     pub(crate) fn end(&self) {
         self.closed.cancel();
-        // `subscriber` is left to `closed`: the runner drives it, so it ends with the runner at the latest.
+        // `closed` ends `subscriber`: the runner drives that link, so the link ends with the runner at the latest.
         self.direct.end();
         self.background.end();
     }
@@ -211,8 +211,8 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Supervisors hold links, not nodes, so they do not keep a node alive whose connect failed or whose last pause
-        // (`Cluster::retire`) is over.
+        // Supervisors hold links, not nodes. A node is therefore dropped after a failed connect, and after its last pause
+        // (`Cluster::retire`).
         self.closed.cancel();
     }
 }

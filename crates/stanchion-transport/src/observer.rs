@@ -1,19 +1,19 @@
-//! The events of a client, for whoever counts them.
+//! The events of a client, for programs that count them.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hears the events of a client: what the metrics are made of, for programs that do not use the `metrics` facade. Given to
-/// [`ClientConfig::observer`](crate::ClientConfig::observer).
+/// Receives the events of a client, from which metrics are made, for programs that do not use the `metrics` facade. Passed
+/// to [`ClientConfig::observer`](crate::ClientConfig::observer).
 ///
-/// `kind` is a kind of synchronizer, such as `lock`; the other texts are the labels of the metrics in `docs/operations.md`. No event
-/// has a name: names are unbounded.
+/// `kind` is a kind of synchronizer, such as `lock`. The other texts are the labels of the metrics in `docs/operations.md`.
+/// No event contains the name of a synchronizer, because the number of names is unbounded.
 ///
 /// # Rules
-/// The methods are called from the tasks that acquire and release, and from the client's background thread, which also renews.
-/// They must not block, and must not wait for the client. Each does nothing unless it is written. An observer that panics is not
-/// called again.
+/// The methods are called from the tasks that acquire and release, and from the client's background thread, which also
+/// renews leases. They must not block, and must not wait for the client. By default a method does nothing. An observer that
+/// panics is not called again.
 pub trait Observer: Send + Sync + 'static {
     /// An acquire has ended after `time`: `acquired`, `busy` (a try that was refused), `timed_out` or `failed`.
     fn waited(&self, kind: &'static str, outcome: &'static str, time: Duration) {
@@ -30,7 +30,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (kind, reason);
     }
 
-    /// A hold was handed to the next waiter of this process.
+    /// A hold was handed to the next waiter in this process.
     fn handed(&self, kind: &'static str) {
         let _ = kind;
     }
@@ -40,8 +40,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = kind;
     }
 
-    /// A waiter was woken, by a message, a release in this process or its poll. `useful`: it then held. With a fair lock, permits and
-    /// latches the request that follows a new subscription counts, too.
+    /// A waiter was woken, by a message, a release in this process or its poll. `useful`: the waiter then got its hold. For
+    /// a fair lock, permits and latches, the request that follows a new subscription counts, too.
     fn woken(&self, kind: &'static str, useful: bool) {
         let _ = (kind, useful);
     }
@@ -51,7 +51,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = time;
     }
 
-    /// The renewal of a hold was refused or not answered. It is tried again.
+    /// The renewal of a hold was refused or not answered. The client will retry it.
     fn renewal_failed(&self, kind: &'static str) {
         let _ = kind;
     }
@@ -59,12 +59,12 @@ pub trait Observer: Send + Sync + 'static {
     /// A connection that was lost is open again.
     fn reconnected(&self) {}
 
-    /// A request for permits of a limiter was turned down: a try, or a wait that cannot end before its deadline.
+    /// A request for permits of a limiter was refused: a try, or a wait that cannot end before its deadline.
     fn limited(&self, kind: &'static str) {
         let _ = kind;
     }
 
-    /// Permits of a limiter were granted for a moment `ahead`, and its caller waits for that.
+    /// Permits of a limiter were granted for a moment `ahead` from now, and the caller waits for that moment.
     fn booked(&self, kind: &'static str, ahead: Duration) {
         let _ = (kind, ahead);
     }
@@ -79,13 +79,13 @@ pub trait Observer: Send + Sync + 'static {
         let _ = end;
     }
 
-    /// The present figures, once a second.
+    /// The current figures, once per second.
     fn gauges(&self, now: &Gauges) {
         let _ = now;
     }
 }
 
-/// The present figures of one client.
+/// The current figures of one client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gauges {
@@ -93,7 +93,7 @@ pub struct Gauges {
     pub held: Vec<(&'static str, u64)>,
     /// The number of calls that wait, by kind.
     pub waiting: Vec<(&'static str, u64)>,
-    /// The age of the oldest of them; zero when nobody waits.
+    /// The age of the oldest waiting call, or zero if no call waits.
     pub oldest_wait: Duration,
     /// The number of open connections, by their use: `direct`, `background`, `subscriber`.
     pub connected: Vec<(&'static str, u64)>,

@@ -1,4 +1,4 @@
-//! Text of other programs on a terminal and in a log.
+//! Displays text of other programs safely on a terminal and in a log.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::fmt;
 /// Displays text that another program wrote, such as a name, an owner or a server's message.
 ///
 /// Every user with write access to the server chooses names and owners. A name could contain escape sequences that clear the
-/// screen, a line feed that forges a line of a log, or a mark that reverses the direction of the text after it. So control
-/// characters, characters without a glyph and bytes that are not UTF-8 are written as escapes: `\u{1b}`, `\n`, `\xff`.
-/// All other text is shown as it is. Text that was made printable before does not change.
+/// screen, a line feed that forges a log line, or a mark that reverses the direction of the text after it. Therefore control
+/// characters, characters without a glyph and bytes that are not UTF-8 are written as escapes: `\u{1b}`, `\n`, `\xff`. All
+/// other text is shown unchanged. Text that is already printable does not change.
 ///
 /// ```
 /// use stanchion_transport::Printable;
@@ -53,7 +53,7 @@ impl<'a> Printable<'a> {
     }
 }
 
-/// Returns whether a character is a control character, or changes the direction or the looks of its neighbours.
+/// Returns whether a character is a control character, or changes the direction or the appearance of its neighbours.
 fn is_escaped(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -15,7 +15,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Returns the number, if it is one. Text that parses as a number counts: Redis answers `GET` of a counter as text.
+    /// Returns the number, if the reply is one. Text that parses as a number counts, because Redis answers `GET` of a counter as text.
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
         match self {
@@ -26,7 +26,7 @@ impl Reply {
         }
     }
 
-    /// Returns the text, if it is bytes in UTF-8.
+    /// Returns the text, if the reply is bytes in UTF-8.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -35,7 +35,7 @@ impl Reply {
         }
     }
 
-    /// Returns the elements, if it is an array.
+    /// Returns the elements, if the reply is an array.
     #[must_use]
     pub fn as_array(&self) -> Option<&[Self]> {
         match self {
@@ -46,30 +46,30 @@ impl Reply {
 
     pub(crate) fn from_value(value: redis::Value) -> Self {
         use redis::Value;
-        // Some of these types exist in RESP3 only, which the connections that run scripts do not speak. They are read all
-        // the same, so that the meaning of a reply does not depend on the protocol.
+        // Some of these types exist only in RESP3, which the connections for scripts do not use. They are converted anyway,
+        // so that the meaning of a reply does not depend on the protocol.
         match value {
             Value::Int(n) => Self::Int(n),
             Value::BulkString(bytes) => Self::Bulk(bytes),
             Value::SimpleString(text) => Self::Bulk(text.into_bytes()),
             Value::VerbatimString { text, .. } => Self::Bulk(text.into_bytes()),
-            // The redis crate has a value of its own for `+OK`.
+            // The redis crate has a separate value for `+OK`.
             Value::Okay => Self::Bulk(b"OK".to_vec()),
             Value::Boolean(yes) => Self::Int(i64::from(yes)),
-            // As RESP2 sends it.
+            // In the same form as in RESP2.
             Value::Double(n) => Self::Bulk(n.to_string().into_bytes()),
             Value::Array(items) | Value::Set(items) => {
                 Self::Array(items.into_iter().map(Self::from_value).collect())
             }
-            // As RESP2 sends a map: keys and values in turn. Sentinels' facts are read in this form.
+            // RESP2 sends a map as keys and values in turn. The client reads the facts of sentinels in this form.
             Value::Map(pairs) => Self::Array(
                 pairs
                     .into_iter()
                     .flat_map(|(k, v)| [Self::from_value(k), Self::from_value(v)])
                     .collect(),
             ),
-            // Among them the confirmation of a subscription, which the redis crate gives to the caller as the reply. That
-            // it came is all that its caller needs.
+            // One of these is the confirmation of a subscription, which the redis crate returns as the reply. The caller
+            // needs only to know that the confirmation arrived.
             _ => Self::Nil,
         }
     }

@@ -1,6 +1,6 @@
-//! The runner of background work, and futures that finish after their caller has dropped them.
+//! Runs background work, and futures that finish after their caller has dropped them.
 //!
-//! [`Runner::serve`] runs tasks for the client's life; [`Runner::finish`] and [`Persistent`] run work that a shutdown waits for.
+//! [`Runner::serve`] runs tasks for the client's life. A shutdown waits for the work of [`Runner::finish`] and [`Persistent`].
 
 use std::fmt;
 use std::future::Future;
@@ -26,43 +26,43 @@ pub struct Runner {
     handle: Handle,
     /// The work that a shutdown waits for.
     tracker: TaskTracker,
-    /// The number of works that were dropped before their ends, with their runtime or by a panic.
+    /// The number of tasks that were dropped before their end, with their runtime or by a panic.
     lost: Arc<AtomicUsize>,
 }
 
 impl Runner {
-    /// Starts the thread if one is wanted. It ends when `closed` is cancelled.
+    /// Starts the client's thread if the configuration requires one. The thread ends when `closed` is cancelled.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub async fn start(background: Background, closed: CancellationToken) -> io::Result<Self> {
         let tracker = TaskTracker::new();
         let handle = match background {
-            // Virtual time and simulations: the work must see the time of the runtime that drives the test.
+            // Virtual time and simulations: the work must use the time of the runtime that drives the test.
             Background::CurrentRuntime => Handle::current(),
             Background::OwnThread => {
-                // The join handle is not kept: to join the thread would block whoever drops the last client (P9). It ends
-                // by itself.
+                // The join handle is not kept: joining the thread would block the caller that drops the last client (P9).
+                // The thread ends without a join.
                 let (started, starting) = oneshot::channel();
-                // A plain thread, not a blocking task: the caller's runtime may end first.
+                // A plain thread, not a blocking task, because the caller's runtime may end first.
                 std::thread::Builder::new()
                     .name("stanchion".into())
                     .spawn(move || {
-                        // One thread for everything: these tasks only wait for the network. What may block, reading
-                        // certificate files, is sent to a blocking thread (`tls.rs`).
+                        // One thread for everything, because these tasks only wait for the network. Blocking work, the
+                        // reading of certificate files, runs on a blocking thread (`tls.rs`).
                         match tokio::runtime::Builder::new_current_thread()
                             .enable_all()
                             .build()
                         {
                             Ok(runtime) => {
-                                // An error means that the caller was dropped: no client will use this thread, so it ends.
+                                // An error means that the caller was dropped. No client will use this thread, so the thread ends.
                                 if started.send(Ok(runtime.handle().clone())).is_ok() {
-                                    // When this returns the runtime is dropped, and with it every task that still waits.
-                                    // `drain` waits before, for work that must not end so.
+                                    // When this call returns, the runtime and every task that still waits are dropped.
+                                    // `drain` waits earlier for the work that must not be dropped.
                                     runtime.block_on(closed.cancelled());
                                 }
                             }
-                            // The receiver waits below. If the caller was dropped, nobody needs the error.
+                            // The receiver waits below. If the caller was dropped, no task needs the error.
                             Err(error) => drop(started.send(Err(error))),
                         }
                     })?;
@@ -82,7 +82,7 @@ impl Runner {
         &self.handle
     }
 
-    /// Runs work that must end before the client does. Never blocks, never panics; a runtime that has ended drops the work.
+    /// Runs work that must end before the client ends. Never blocks or panics. A runtime that has ended drops the work.
     pub fn finish(&self, work: impl Future<Output = ()> + Send + 'static) {
         let unfinished = Unfinished(Some(Arc::clone(&self.lost)));
         let work = async move {
@@ -103,9 +103,9 @@ impl Runner {
         self.handle.spawn(work);
     }
 
-    /// Sleeps on the runner's timers, so that the caller's runtime needs none.
+    /// Sleeps on the runner's timers, so that the caller's runtime needs no timers.
     pub async fn sleep(&self, pause: Duration) {
-        // Dropping the caller's future does not end this task; it holds nothing but its timer.
+        // Dropping the caller's future does not end this task, but the task holds only its timer.
         let slept = self
             .handle
             .spawn(async move { tokio::time::sleep(pause).await })
@@ -116,31 +116,31 @@ impl Runner {
         }
     }
 
-    /// Waits up to `grace` for the work to end. Returns the number of tasks that have not, and of those that their runtime has dropped.
+    /// Waits up to `grace` for the work to end. Returns the number of tasks that are unfinished or were dropped before their end.
     pub async fn drain(&self, grace: Duration) -> usize {
-        // `wait` ends only on a closed tracker; a closed one still takes work.
+        // `wait` returns only for a closed tracker. A closed tracker still accepts work.
         self.tracker.close();
         let drained = timeout(grace, pin!(self.tracker.wait())).await;
-        // A shutdown drains twice, and the work between must count for the second time.
+        // A shutdown drains twice, and the second drain must count the work that was added in between.
         self.tracker.reopen();
-        // Not `len()` alone: work that began after the wait ended would be reported as unfinished.
+        // `len()` alone is wrong: work that began after the wait ended would count as unfinished.
         let unfinished = if drained.is_some() {
             0
         } else {
             self.tracker.len()
         };
-        // P8: what was dropped has ended, and is not done.
+        // P8: work that was dropped has ended but was not done.
         unfinished + self.lost.load(Ordering::Relaxed)
     }
 }
 
-/// Counts a work as lost, unless it is emptied.
+/// Counts a task as lost when this value is dropped, unless it was emptied before.
 struct Unfinished(Option<Arc<AtomicUsize>>);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some(lost) = &self.0 {
-            // `Relaxed`: a count, which orders nothing else.
+            // `Relaxed`: the counter orders nothing else.
             lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -148,10 +148,10 @@ impl Drop for Unfinished {
 
 /// A future that finishes in the background when its caller drops it.
 ///
-/// All cancel safety rests on this: a request that was sent is awaited, and its outcome, dropped in the background, cleans up
-/// after itself. One that was never polled has sent nothing, and is simply dropped.
+/// All cancel safety depends on this: a request that was sent is awaited, and its outcome, when dropped in the background,
+/// cleans up. A future that was never polled has sent nothing and is simply dropped.
 pub struct Persistent<T: Send + 'static> {
-    /// `None` once it has ended, or has gone to the background.
+    /// `None` once the work has ended or was moved to the background.
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     runner: Arc<Runner>,
     /// Makes a shutdown wait, from the first poll on. Also marks that the work has begun.
@@ -170,7 +170,7 @@ impl<T: Send + 'static> fmt::Debug for Persistent<T> {
 pub type Busy = TaskTrackerToken;
 
 impl<T: Send + 'static> Persistent<T> {
-    /// Work that begins when this is first polled.
+    /// Creates a future. The work begins at the first poll.
     pub fn new(runner: &Arc<Runner>, work: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
             work: Some(Box::pin(work)),
@@ -179,7 +179,7 @@ impl<T: Send + 'static> Persistent<T> {
         }
     }
 
-    /// Makes a future whose work is done even if nobody ever polls it.
+    /// Creates a future. The work is done even if the future is never polled.
     pub fn begun(runner: &Arc<Runner>, work: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
             work: Some(Box::pin(work)),
@@ -198,16 +198,16 @@ impl<T: Send + 'static> Future for Persistent<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Before the first poll of the work, so that a shutdown that begins during it waits for the request.
+        // Set before the first poll of the work, so that a shutdown during that poll waits for the request.
         if self.busy.is_none() {
             self.busy = Some(self.runner.busy());
         }
-        // Polled after its end: pending rather than a panic.
+        // A poll after the end returns pending and does not panic.
         let Some(work) = &mut self.work else {
             return Poll::Pending;
         };
         let outcome = std::task::ready!(work.as_mut().poll(cx));
-        // A drop must not run it again: it has ended, and polling it would panic.
+        // The work has ended. If the drop ran it again, the poll would panic.
         self.work = None;
         Poll::Ready(outcome)
     }
@@ -215,8 +215,8 @@ impl<T: Send + 'static> Future for Persistent<T> {
 
 impl<T: Send + 'static> Drop for Persistent<T> {
     fn drop(&mut self) {
-        // Nothing has been sent before the first poll.
-        // Fields are dropped after this: `finish` counts the work before `busy` is given back, so a shutdown sees no gap.
+        // Work that was never polled has sent nothing.
+        // The fields are dropped after this code: `finish` counts the work before `busy` is released, so a shutdown sees no gap.
         if let Some(work) = self.work.take().filter(|_| self.busy.is_some()) {
             self.runner.finish(async move { drop(work.await) });
         }

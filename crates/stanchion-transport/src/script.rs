@@ -1,4 +1,4 @@
-//! Scripts, and one invocation of one.
+//! Scripts, and single invocations of scripts.
 
 use std::sync::OnceLock;
 
@@ -6,11 +6,11 @@ use redis::Cmd;
 
 use crate::slot::slot_of;
 
-/// A Lua script whose header documents its keys and arguments. `K` keys and `A` arguments are checked against the
-/// header when the program is compiled; a call passes arrays of exactly these lengths.
+/// A Lua script with a header that documents its keys and arguments. The compiler checks the `K` keys and `A` arguments
+/// against the header. A call passes arrays of exactly these lengths.
 ///
-/// Header lines start with `-- KEYS[` and `-- ARGV[`. A script that does the same to many [items](Script::item) documents
-/// the argument that all items share, then the keys and arguments of one item.
+/// Header lines start with `-- KEYS[` and `-- ARGV[`. A script for many [items](Script::item) documents the argument that
+/// all items share, then the keys and arguments of one item.
 #[derive(Debug)]
 pub struct Script<const K: usize, const A: usize> {
     source: Source,
@@ -27,7 +27,7 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn sha(&self) -> &str {
         self.sha
-            // At the first call: the hash cannot be computed in a const fn.
+            // Computed at the first call, because a const fn cannot compute the hash.
             .get_or_init(|| sha1_smol::Sha1::from(self.text).digest().to_string())
     }
 }
@@ -69,7 +69,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
         call
     }
 
-    /// Returns one invocation of a script whose numbers of keys and arguments vary.
+    /// Returns one invocation of a script with variable numbers of keys and arguments.
     #[must_use]
     pub fn batch<'a>(&'static self, keys: &[&[u8]], args: impl Iterator<Item = Arg<'a>>) -> Call {
         let mut call = Call::start(&self.source, keys.len(), keys.len() + args.size_hint().0);
@@ -82,7 +82,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
         call
     }
 
-    /// Returns one item of a script that does the same to many: its keys, and its arguments after the shared first one.
+    /// Returns one item of a script that handles many items: its keys, and its arguments after the shared first one.
     #[must_use]
     pub fn item<const B: usize>(&'static self, keys: [Vec<u8>; K], args: [Vec<u8>; B]) -> Item {
         const { assert!(B + 1 == A, "one argument is common to all items") };
@@ -95,7 +95,7 @@ impl<const K: usize, const A: usize> Script<K, A> {
     }
 }
 
-// Indices over bytes: a const fn has no iterators.
+// Uses indices over bytes, because a const fn has no iterators.
 const fn count_lines_starting(text: &[u8], start: &[u8]) -> usize {
     let mut count = 0;
     let mut at = 0;
@@ -130,8 +130,7 @@ impl Arg<'_> {
     fn write(self, cmd: &mut Cmd) {
         match self {
             Arg::Bytes(bytes) => cmd.arg(bytes),
-            // As decimal text. A script that makes a Lua number of it keeps 53 bits, so scripts get their numbers as
-            // text.
+            // Written as decimal text. A Lua number keeps only 53 bits, so scripts receive their numbers as text.
             Arg::Int(n) => cmd.arg(n),
         };
     }
@@ -155,25 +154,25 @@ impl From<u64> for Arg<'_> {
     }
 }
 
-/// The keys and arguments of one item of a script that does the same to many. See [`Script::item`].
+/// The keys and arguments of one item of a script that handles many items. See [`Script::item`].
 #[derive(Clone, Debug)]
 pub struct Item {
     source: &'static Source,
     keys: Vec<Vec<u8>>,
     args: Vec<Vec<u8>>,
-    /// The items to send instead while the keys are on two nodes; empty if there are none.
+    /// The items to send one by one while the keys are on two nodes; empty if there are none.
     parts: Vec<Self>,
 }
 
 impl Item {
-    /// Adds items, usually one for each key, that are sent instead, in this order, while the keys are on two nodes.
+    /// Adds items, usually one for each key. They replace this item, in this order, while the keys are on two nodes.
     #[must_use]
     pub fn or_in_parts(mut self, parts: impl Into<Vec<Self>>) -> Self {
         self.parts = parts.into();
         self
     }
 
-    /// The parts that may be sent instead, one by one.
+    /// Returns the parts that may be sent one by one in place of this item.
     #[must_use]
     pub fn parts(&self) -> &[Self] {
         &self.parts
@@ -184,11 +183,11 @@ impl Item {
         self.source.name
     }
 
-    /// Returns one invocation for `items`, which are of one script, with `first` as the argument that they share. `None` if
-    /// there are no items.
+    /// Returns one invocation for `items`, which must belong to one script. `first` is the argument that they share. Returns
+    /// `None` if there are no items.
     pub fn call_all(first: u64, items: &[&Self]) -> Option<Call> {
         let source = items.first()?.source;
-        // KEYS and ARGV are two lists, so the script finds an item's keys and arguments by its position in both.
+        // KEYS and ARGV are two lists, so the script finds the keys and arguments of an item by its position in both.
         let keys = items.iter().map(|item| item.keys.len()).sum();
         let args: usize = items.iter().map(|item| item.args.len()).sum();
         let mut call = Call::start(source, keys, keys + 1 + args);
@@ -211,15 +210,15 @@ pub struct Call {
 }
 
 impl Call {
-    /// `parts`: the number of keys and arguments.
+    /// `parts` is the number of keys and arguments.
     fn start(source: &'static Source, keys: usize, parts: usize) -> Self {
-        // Room for keys and arguments of 40 bytes, so that building a call mostly allocates twice.
+        // Reserves 40 bytes for each key and argument, so that most calls need only two allocations.
         let mut cmd = Cmd::with_capacity(3 + parts, 40 * (3 + parts));
         cmd.arg("EVALSHA").arg(source.sha()).arg(keys);
         Self { source, cmd }
     }
 
-    /// Returns its keys.
+    /// Returns the keys of this call.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let simple = |arg| match arg {
             redis::Arg::Simple(bytes) => Some(bytes),
@@ -231,10 +230,10 @@ impl Call {
         keys.take(count.unwrap_or(0))
     }
 
-    /// Returns the slot of its first key; 0 if it has none.
+    /// Returns the slot of the first key, or 0 if there is no key.
     pub(crate) fn slot(&self) -> u16 {
-        // EVALSHA, hash, number of keys, first key. The first one is enough: a server refuses keys of several slots
-        // (`CROSSSLOT`).
+        // The order is EVALSHA, hash, number of keys, first key. The first key is enough, because a server refuses keys of
+        // several slots (`CROSSSLOT`).
         match self.cmd.args_iter().nth(3) {
             Some(redis::Arg::Simple(key)) => slot_of(key),
             _ => 0,
@@ -243,13 +242,12 @@ impl Call {
 
     /// Returns the same call with the script's text, for a server that does not know the script yet.
     ///
-    /// EVAL runs it and caches it in one step; SCRIPT LOAD + EVALSHA would be two more round trips.
+    /// EVAL runs the script and caches it in one step. SCRIPT LOAD + EVALSHA would be two more round trips.
     pub(crate) fn with_text(&self) -> Cmd {
-        // Built anew, and only when it is needed: after a restart, `SCRIPT FLUSH` or a failover, once for each script and
-        // server.
+        // Built only when needed: after a restart, `SCRIPT FLUSH` or a failover, once for each script and server.
         let mut cmd = Cmd::new();
         cmd.arg("EVAL").arg(self.source.text);
-        // Without `EVALSHA` and the hash. The other kind of argument, a cursor, occurs in no call.
+        // Skips `EVALSHA` and the hash. The other kind of argument, a cursor, occurs in no call.
         for arg in self.cmd.args_iter().skip(2) {
             if let redis::Arg::Simple(bytes) = arg {
                 cmd.arg(bytes);

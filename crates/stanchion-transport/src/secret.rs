@@ -14,10 +14,10 @@ use crate::mask::mask;
 /// The text shown in place of a secret.
 pub(crate) const MASKED: &str = "***";
 
-/// A text that is never shown: `Debug` and `serde` write `***`.
+/// A text that is never shown: `Debug` and `serde` write `***` in its place.
 ///
-/// `serde` reads it in clear. A configuration that was written out needs its secrets again: `Client::connect_with`
-/// refuses `***` as a password, with a [`ConfigError`].
+/// `serde` reads it in clear. A configuration that was written out needs its secrets again: `Client::connect_with` refuses
+/// `***` as a password, with a [`ConfigError`].
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -32,9 +32,9 @@ impl Secret {
         &self.0
     }
 
-    /// Returns `text` with this secret masked, for messages of the server.
+    /// Returns `text`, a message of the server, with this secret masked.
     pub(crate) fn hidden_in(&self, text: &str) -> String {
-        // An empty pattern matches everywhere: `replace` would put the mask between all characters.
+        // An empty pattern matches everywhere, so `replace` would put the mask between all characters.
         if self.0.is_empty() {
             text.to_owned()
         } else {
@@ -61,8 +61,8 @@ impl Serialize for Secret {
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// Reads the URL from the first line of a file, without the space around it. A URL with a password can thus stay out of
-    /// command lines and the environment.
+    /// Reads the URL from the first line of a file, without the white space around it. A URL with a password can thus stay
+    /// out of command lines and the environment.
     ///
     /// # Errors
     /// [`ConfigError::InvalidSetting`] when the file cannot be read or its first line is empty. The file is read once, now.
@@ -73,7 +73,7 @@ impl ServerUrl {
             value: format!("{:?}", path.display().to_string()),
             rule,
         };
-        // The errors name the file and never quote it: a part of it may be the password.
+        // The errors name the file and never quote it, because a part of the file may be the password.
         let text = std::fs::read_to_string(path).map_err(|e| invalid(e.to_string()))?;
         match text.lines().next().map(str::trim) {
             None | Some("") => Err(invalid(
@@ -128,16 +128,16 @@ impl Serialize for ServerUrl {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Credentials {
-    /// The user. `None` for the user of the configuration or, without one, the server's default user.
+    /// The user. `None` for the configured user or, if there is none, the server's default user.
     pub username: Option<String>,
     /// The password, or a token used as one.
     pub password: Secret,
-    /// The time that a login with them lasts, from the provider's answer. `None` if it lasts as long as the connection.
+    /// The time for which a login with them is valid, as the provider reports it. `None` if the login does not expire.
     pub valid_for: Option<Duration>,
 }
 
 impl Credentials {
-    /// Returns credentials of a password, or of a token used as one.
+    /// Returns credentials with a password, or with a token used as a password.
     #[must_use]
     pub fn new(password: Secret) -> Self {
         Self {
@@ -165,25 +165,25 @@ impl Credentials {
 /// A source of credentials for passwords that change: tokens that expire, secrets that are rotated. Pass it to
 /// [`ClientConfig::credentials`](crate::ClientConfig::credentials).
 ///
-/// # When it is asked
-/// For each connection, at every connect, and again when four fifths of [`Credentials::valid_for`] have passed: the
-/// connection then logs in again without reconnecting (`AUTH`). Requests under way, subscriptions and holds are not affected.
-/// A client has up to three connections to each server, so a provider that asks a remote service should cache the answer. It
-/// is not asked for sentinels, which have [a password of their own](crate::ClientConfig#structfield.sentinel_password).
+/// # When it is called
+/// The client calls the provider for each connection: at every connect, and again when four fifths of
+/// [`Credentials::valid_for`] have passed. The connection then logs in again without reconnecting (`AUTH`). Requests in flight,
+/// subscriptions and holds are not affected. A client has up to three connections to each server, so a provider with a remote
+/// service should cache the answer. Sentinels have [a password of their own](crate::ClientConfig#structfield.sentinel_password).
 ///
 /// # When it fails
 /// At a connect: [`ConnectError::Credentials`](crate::ConnectError::Credentials), and another attempt after the usual pause.
-/// At a renewal: the connection is kept, a warning is logged, and the provider is asked again, until the server ends the
+/// At a renewal: the connection is kept, a warning is logged, and the provider is called again, until the server ends the
 /// connection. The same applies when the server refuses the credentials.
 ///
 /// # What it may do
-/// The provider runs on the runtime of the connection, which may be the client's own thread, where leases are renewed: it
-/// must not block. Its future is dropped when it has not finished within
+/// The provider runs on the runtime of the connection. This may be the client's own thread, which renews leases, so the
+/// provider must not block. Its future is dropped if it has not finished within
 /// [`ClientConfig::connect_timeout`](crate::ClientConfig#structfield.connect_timeout). Its credentials are never shown; the
-/// text of its errors is.
+/// text of its errors is shown.
 #[async_trait]
 pub trait CredentialsProvider: Send + Sync + 'static {
-    /// Returns the credentials to log in with now.
+    /// Returns the current credentials for a login.
     ///
     /// # Errors
     /// Any error. Its text appears in errors and logs, so it must not contain a secret.
@@ -192,7 +192,7 @@ pub trait CredentialsProvider: Send + Sync + 'static {
     ) -> Result<Credentials, Box<dyn std::error::Error + Send + Sync + 'static>>;
 }
 
-/// A provider whose `Debug` output is masked.
+/// A provider with masked `Debug` output.
 #[derive(Clone)]
 pub(crate) struct Provider(pub(crate) Arc<dyn CredentialsProvider>);
 

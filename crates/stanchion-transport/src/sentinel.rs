@@ -2,22 +2,22 @@
 //!
 //! [`Sentinels`] is a [`Connector`], so the links above it do not know of sentinels.
 //!
-//! # Life of the sentinels' word
-//! 1. **Ask**: each connect asks all sentinels at once and takes the answer with the highest epoch. A sentinel that was cut
+//! # Life of a sentinel answer
+//! 1. **Query**: each connect queries all sentinels at once and takes the answer with the highest epoch. A sentinel that was cut
 //!    off names an old master with a lower epoch. Connects at the same time share one answer ([`Asked`]). The client itself
 //!    remembers the newest master ([`Open::known`]), and compares that with the answers.
 //! 2. **Dial**: a stream to that master is opened and recorded in [`Open`]. The supervisor then verifies with `ROLE` that the
 //!    server is a master.
 //! 3. **Listen**: one link to each sentinel subscribes to `+promoted-slave` and `+switch-master`. A message carries no epoch, so
-//!    after it the client asks that sentinel. A master with a higher epoch ends all streams to other servers, and makes
+//!    the client queries that sentinel after the message. A master with a higher epoch ends all streams to other servers, and makes
 //!    pausing links connect at once. An answer with a lower epoch changes nothing: that sentinel is behind.
 //! 4. **Overtake**: a newer master may become known while a stream is being dialled. The dial then starts again.
-//! 5. **Missed messages**: when the link to a sentinel reconnects, the client queries that sentinel again. Where subscribing is not
-//!    permitted, the old master is noticed by `READONLY` or by the probe of an idle connection.
+//! 5. **Missed messages**: when the link to a sentinel reconnects, the client queries that sentinel again. Without permission to
+//!    subscribe, the client notices the old master by `READONLY` or by the probe of an idle connection.
 //! 6. **Reset**: if no stream is open, every sentinel answers, and all epochs are lower, then the sentinels were set up again.
-//!    The client forgets what it remembered.
+//!    The client drops the master that it remembered.
 //!
-//! Long: one conversation with sentinels: asking, listening, leaving.
+//! Long: one conversation with sentinels: querying, listening, leaving.
 
 use std::io;
 use std::pin::Pin;
@@ -41,17 +41,17 @@ use crate::stream::Routes;
 use crate::url::{Login, Place, SentinelTarget};
 use crate::{ByteStream, Connector, Failure};
 
-/// The time that the other sentinels have after one has answered: they may know of a later failover.
-// Every connect pays it if one sentinel is silent, so it is short against the default connect timeout of 2 s.
+/// The time that the remaining sentinels have once one has answered: another sentinel may know of a later failover.
+// Every connect waits for this time if one sentinel is silent, so it is short compared with the default connect timeout of 2 s.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The time for which connects share one question to the sentinels.
-// Links that lose a master together dial again within 20 ms (the supervisor's first pause) and so share one. An answer
-// that is older may have been overtaken by a failover whose messages nobody heard.
+/// The time for which connects share one query of the sentinels.
+// Links that lose a master together dial again within 20 ms (the supervisor's first pause), so they share one query. An
+// older answer may be out of date, because a failover happened and its messages were missed.
 const SHARED: Duration = Duration::from_millis(100);
 
-/// The messages about a failover. The sentinel that leads it sends the first as soon as the new master accepts writes; every
-/// sentinel sends the second once it knows. In between the old master may still accept writes, which will be lost.
+/// The messages about a failover. The sentinel that leads the failover sends the first as soon as the new master accepts
+/// writes. Every sentinel sends the second once it knows. In between the old master may accept writes, which will be lost.
 const PROMOTED: &str = "+promoted-slave";
 const SWITCHED: &str = "+switch-master";
 
@@ -60,12 +60,12 @@ pub(crate) struct Sentinels {
     panel: Arc<Panel>,
     routes: Arc<Routes>,
     tls: bool,
-    /// The runtime on which sentinels are asked, the client's own: a blocked caller's runtime must not delay the others
-    /// that share the answer.
+    /// The runtime of the queries, the client's own: the answer is shared, so a blocked runtime of one caller must not delay
+    /// the others.
     home: Handle,
-    /// Changed by connects, and by the tasks that listen to sentinels. Never held while `asked` is taken.
+    /// Changed by connects, and by the tasks that listen to sentinels. Never held while `asked` is locked.
     open: Mutex<Open>,
-    /// The last question, shared by connects that come within [`SHARED`] of it.
+    /// The last query, shared by connects that come within [`SHARED`] of it.
     asked: Mutex<Option<Asked>>,
     stir: Arc<Stir>,
 }
@@ -75,29 +75,29 @@ pub(crate) struct Sentinels {
 struct Open {
     /// The address of each open stream, and the token that ends it.
     streams: Vec<(Place, CancellationToken)>,
-    /// The master with the highest epoch of all answers so far. The streams lead to it.
+    /// The master with the highest epoch of all answers so far. All open streams lead to this master.
     known: Option<Master>,
     /// The number of changes of `known`. A change means that an earlier answer may be outdated.
     times: u64,
 }
 
-/// A question to the sentinels.
+/// A query of the sentinels.
 struct Asked {
     at: Moment,
-    /// [`Open::times`] at that time. After a later change the client queries the sentinels again.
+    /// [`Open::times`] at the time of the query. After a later change the client queries the sentinels again.
     times: u64,
-    /// Filled once, by the task that asks; each connect that shares the question has a clone.
+    /// Filled once, by the task of the query. Each connect that shares the query has a clone.
     answer: watch::Receiver<Option<Result<Answer, ConnectError>>>,
 }
 
-/// The answer of the sentinels to a connect.
+/// The result of a query of all sentinels.
 #[derive(Clone, Debug)]
 struct Answer {
-    /// The one with the highest epoch.
+    /// The master with the highest epoch.
     master: Master,
     /// True if every sentinel has answered.
     is_complete: bool,
-    /// [`Open::times`] before the question.
+    /// [`Open::times`] before the query.
     times: u64,
 }
 
@@ -108,7 +108,7 @@ struct Master {
     epoch: u64,
 }
 
-/// The sentinels, and the means to ask them.
+/// The sentinels, with all that a query needs.
 struct Panel {
     service: String,
     config: ClientConfig,
@@ -160,7 +160,7 @@ impl Sentinels {
     }
 
     fn ask_once(&self) -> watch::Receiver<Option<Result<Answer, ConnectError>>> {
-        // Copied first, so that the two locks are never held together.
+        // Read before `asked` is locked, so that the two locks are never held together.
         let times = self.open().times;
         let now = self.panel.clock.now();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ impl Sentinels {
         }
         let (tell, answer) = watch::channel(None);
         let panel = Arc::clone(&self.panel);
-        // A task: the question must not end with the caller that asks first, as others wait for its answer.
+        // A task, because the query must not end with its first caller: others wait for the same answer.
         self.home.spawn(async move {
             tell.send_replace(Some(panel.master(times).await));
         });
@@ -186,13 +186,13 @@ impl Sentinels {
 
     /// Opens a stream to the master.
     async fn dial(&self, master: &Place) -> io::Result<Box<dyn ByteStream>> {
-        // Made anew for each dial: the address is known only now.
+        // Created for each dial, because the address is known only now.
         let connector = self.routes.connector(&master.route(self.tls));
         let connector = connector.map_err(|e| io::Error::other(ConnectError::from(e)))?;
         connector.connect().await.map_err(|error| {
             #[cfg(feature = "tls")]
             if crate::tls::is_tls(&error) {
-                // As it is: `Link::unreachable` knows TLS errors by their type.
+                // Returned unchanged: `Link::unreachable` recognises TLS errors by their type.
                 return error;
             }
             io::Error::other(ConnectError::Unreachable {
@@ -227,8 +227,8 @@ impl Panel {
         }
     }
 
-    /// Asks all sentinels at once and returns the answer with the highest epoch. A sentinel that was cut off from the others
-    /// names an old master.
+    /// Queries all sentinels at once and returns the answer with the highest epoch. A sentinel that was cut off from the
+    /// others names an old master.
     async fn master(&self, times: u64) -> Result<Answer, ConnectError> {
         let mut answers: FuturesUnordered<_> = self
             .sentinels
@@ -240,7 +240,7 @@ impl Panel {
         let mut failure: Option<ConnectError> = None;
         loop {
             let answer = match best {
-                // No grace before the first answer: each question has its own limit.
+                // No grace period before the first answer: each query has its own limit.
                 None => answers.next().await,
                 Some(_) => tokio::time::timeout(GRACE, answers.next())
                     .await
@@ -277,7 +277,7 @@ impl Panel {
         connector: &Arc<dyn Connector>,
     ) -> Result<Master, ConnectError> {
         let server = || format!("the sentinel {place}");
-        // Leaves half of the connect timeout for the master itself.
+        // Leaves half of the connect timeout for the connection to the master.
         let limit = self.config.connect_timeout / 2;
         let asking = async {
             let plan = self.plan(place, connector, None);
@@ -315,7 +315,7 @@ impl Panel {
         // During a failover this command names the new master earlier than SENTINEL MASTER does.
         let address = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.service];
         let address = link.command(&address).await.map_err(failed)?;
-        // Nil. The name of the service in the URL is wrong, so a retry would not help.
+        // Nil: the service name in the URL is wrong, so a retry would not help.
         let Some([host, port]) = address.as_array() else {
             return Err(unknown());
         };
@@ -347,7 +347,7 @@ impl Sentinels {
             let told = Arc::clone(&news);
             let on_push = move |_: ConnectionId, channel: &[u8], payload: &[u8]| {
                 let (channel, payload) = (str::from_utf8(channel), str::from_utf8(payload));
-                // Runs on the driver of this sentinel's link, so it waits for nothing.
+                // Runs on the driver of this sentinel's link, so it must not wait.
                 if let (Ok(channel), Ok(payload)) = (channel, payload)
                     && names_a_master(&service, channel, payload)
                 {
@@ -361,13 +361,13 @@ impl Sentinels {
         }
     }
 
-    /// Subscribes at one sentinel and asks it: after each connect, because messages may have been missed, and after each
+    /// Subscribes at one sentinel and queries it: after each connect, because messages may have been missed, and after each
     /// message (`news`).
     async fn listen(self: Arc<Self>, link: Link, news: Arc<Notify>, closed: CancellationToken) {
         let mut phase = link.phase();
         let mut subscribed = None;
         loop {
-            // Marked as seen before the work below, so that a reconnect during it starts another round.
+            // The phase is marked as seen before the work below, so a reconnect during that work starts another round.
             let connection = match &*phase.borrow_and_update() {
                 Phase::Up(connection) => Some(*connection),
                 _ => None,
@@ -377,7 +377,7 @@ impl Sentinels {
                 for channel in [PROMOTED, SWITCHED] {
                     let (channel, kind) = (channel.as_bytes(), Messages::Plain);
                     let outcome = link.subscribe(channel, Subscribe::Start, kind).await;
-                    // Not the end: the other channel may be permitted, and every reconnect tries again.
+                    // The loop goes on: the other channel may be permitted, and every reconnect tries again.
                     if let Err(failure) = outcome {
                         tracing::debug!(
                             ?failure,
@@ -396,17 +396,17 @@ impl Sentinels {
                 biased;
                 () = closed.cancelled() => return,
                 changed = phase.changed() => if changed.is_err() { return },
-                // Keeps a permit for a message that arrives during the question.
+                // `Notify` stores a permit for a message that arrives during the query.
                 () = news.notified() => {}
             }
         }
     }
 
-    /// Takes `master` for the known one if its epoch is higher.
+    /// Stores `master` as the known one if its epoch is higher.
     fn learn(&self, master: &Master) {
         let mut open = self.open();
-        // P1: a master that is in use is not left for one with a lower epoch. Nor for one with the same epoch: that is the
-        // same master under another name.
+        // P1: the client does not leave a master in use for one with a lower epoch, nor for one with the same epoch: that is
+        // the same master under another name.
         if open
             .known
             .as_ref()
@@ -416,7 +416,7 @@ impl Sentinels {
         }
     }
 
-    /// Makes `master` the known one, and ends the streams to all other servers.
+    /// Stores `master` as the known one, and ends the streams to all other servers.
     fn follow(&self, open: &mut Open, master: &Master) {
         if open.known.as_ref() != Some(master) {
             open.times += 1;
@@ -427,10 +427,10 @@ impl Sentinels {
         }
         let mut left = None;
         open.streams.retain(|(place, over)| {
-            // A stream that has ended already is not left again, nor logged.
+            // A stream that has ended already is removed without a log message.
             if *place != master.place && !over.is_cancelled() {
                 left = Some(place.clone());
-                // Under the lock: what this wakes runs later, and the drop of a stream does not take it.
+                // Called under the lock. This is safe: the woken tasks run later, and the drop of a stream does not take this lock.
                 over.cancel();
             }
             !over.is_cancelled()
@@ -442,16 +442,16 @@ impl Sentinels {
         self.stir.hurry();
     }
 
-    /// Returns the master to dial: the one that the sentinels name, or the known one.
+    /// Returns the master to dial: the master that the sentinels name, or the known one.
     fn newest(&self, answer: Answer) -> Place {
         let mut open = self.open();
         if let Some(known) = &open.known
             && known.epoch >= answer.master.epoch
         {
             let mut streams = open.streams.iter();
-            // All connections lead to one server: that of those which are open.
+            // All connections lead to one server, so a new stream goes to the server of the open ones.
             let in_use = streams.any(|(place, over)| *place == known.place && !over.is_cancelled());
-            // If every sentinel has answered since then, none knows of the higher epoch any more.
+            // If every sentinel has answered since then, no sentinel knows the higher epoch any more.
             let forgotten = answer.is_complete && answer.times == open.times;
             if in_use || known.epoch > answer.master.epoch && !forgotten {
                 return known.place.clone();
@@ -462,12 +462,12 @@ impl Sentinels {
     }
 }
 
-/// Returns whether the message names a new master of service `ours`: `slave <name> <host> <port> @ <service> <old host> <port>` and
-/// `<service> <old host> <port> <new host> <port>`.
+/// Returns whether the message names a new master of service `ours`. The two forms are `slave <name> <host> <port> @
+/// <service> <old host> <port>` and `<service> <old host> <port> <new host> <port>`.
 fn names_a_master(ours: &str, channel: &str, payload: &str) -> bool {
     let words: Vec<&str> = payload.split(' ').collect();
     match (channel, words.as_slice()) {
-        // The old master, whose name is the service's, follows the `@`.
+        // The service name and the address of the old master follow the `@`.
         (PROMOTED, ["slave", _, _, _, "@", service, ..]) => *service == ours,
         (SWITCHED, [service, _, _, _, _]) => *service == ours,
         _ => false,
@@ -483,7 +483,7 @@ impl Connector for Sentinels {
             let stream = self.dial(&master).await?;
             let over = CancellationToken::new();
             let mut open = self.open();
-            // Under the lock that `learn` takes: a newer master either is seen here or ends this stream.
+            // Under the lock that `learn` takes: a newer master is either seen here, or `learn` ends this stream.
             if open
                 .known
                 .as_ref()
@@ -491,7 +491,7 @@ impl Connector for Sentinels {
             {
                 continue;
             }
-            // Streams that were dropped: nothing else removes them.
+            // Removes the streams that were dropped. No other code removes them.
             open.streams.retain(|(_, over)| !over.is_cancelled());
             open.streams.push((master, over.clone()));
             return Ok(Box::new(Leashed {
@@ -512,12 +512,12 @@ impl std::fmt::Debug for Sentinels {
     }
 }
 
-/// A stream that another task can end; it then reads as closed.
+/// A stream that another task can end. The reader then sees the end of the stream.
 struct Leashed {
     stream: Box<dyn ByteStream>,
-    /// Waits for `over`. Polled by reads only, so it keeps the waker of the driver.
+    /// Waits for `over`. Only reads poll it, so it keeps the waker of the driver.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Also cancelled by the drop, so that [`Open`] can forget the stream.
+    /// Also cancelled by the drop, so that [`Open`] can remove the stream.
     over: CancellationToken,
 }
 
@@ -527,10 +527,10 @@ impl AsyncRead for Leashed {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // First, so that replies of a replaced master that have arrived are not believed: its writes may be lost.
+        // Checked first, so that the client ignores replies of a replaced master that have arrived: its writes may be lost.
         if self.ended.as_mut().poll(cx).is_ready() {
-            // No bytes: the end of the stream. Reads suffice: the redis crate's driver reads whenever it runs, also to
-            // write.
+            // No bytes mean the end of the stream. Checking reads is enough: the redis crate's driver reads whenever it
+            // runs, even to write.
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)

@@ -7,9 +7,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A server's clock, by its last reading. Shared by all links of a node.
+/// The last reading of a server's clock. Shared by all links of a node.
 ///
-/// Offset and round trip are read and replaced together, under one lock: those of two different readings do not match.
+/// Offset and round trip are read and replaced together, under one lock, because values of two readings do not match.
 #[derive(Debug, Default)]
 pub struct ServerClock(Mutex<Reading>);
 
@@ -18,7 +18,7 @@ pub struct ServerClock(Mutex<Reading>);
 struct Reading {
     /// The server's time minus the client's time from *before* `TIME` was sent, in µs: never less than the true offset.
     offset: i64,
-    /// The time until the reply, in µs: the offset is too high by at most this.
+    /// The time until the reply, in µs. The offset is too high by at most this much.
     round_trip: u64,
 }
 
@@ -27,7 +27,7 @@ struct Reading {
 pub struct Reached {
     /// The server time in µs. The server's clock does not pass it before the client's clock reads the moment.
     pub server_micros: u64,
-    /// The longest it may take after that moment until the server's clock has passed it.
+    /// The longest time from the moment until the server's clock has passed `server_micros`.
     pub within: Duration,
 }
 
@@ -36,33 +36,33 @@ impl ServerClock {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a reading of the server's clock, and when it was asked for and answered by ours.
+    /// Stores a reading of the server's clock, with the client's times before the request and after the reply.
     pub fn observe(&self, server_micros: u64, asked_at_micros: u64, answered_at_micros: u64) {
-        // The server reads its clock at some moment of the round trip. Counted from the moment before the question, the
-        // offset is too high if anything: a request is then told to end late, never so early that the server refuses it
-        // as late.
+        // The server reads its clock at some moment of the round trip. The offset is computed from the moment before the
+        // request, so it can only be too high. A request then carries a late end, and never an end so early that the server
+        // refuses the request as late.
         let reading = Reading {
             offset: server_micros
                 .cast_signed()
-                // Wraps, so that no answer of a server makes this panic.
+                // Wraps, so that no reply of a server can cause a panic.
                 .wrapping_sub(asked_at_micros.cast_signed()),
             round_trip: answered_at_micros.saturating_sub(asked_at_micros),
         };
-        // The latest reading counts, not the one with the shortest round trip: the server's clock may have been stepped
-        // since, and only a new reading shows it.
+        // The last reading counts, not the reading with the shortest round trip: the server's clock may have been stepped in
+        // between, and only a new reading shows that.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reading;
     }
 
     /// Copies the reading of `other`, as a guess for a clock that has not been read.
     pub(crate) fn assume(&self, other: &Self) {
-        // Wrong by as much as the two servers' clocks differ. If it is too low, a request is refused as late, and the clock
-        // is read then (`Link::synchronise`).
+        // The guess is wrong by the difference of the two servers' clocks. If it is too low, a request is refused as late,
+        // and the client then reads the clock (`Link::synchronise`).
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = other.reading();
     }
 
-    /// Returns whether it has been read, or assumed.
+    /// Returns whether the clock has been read or assumed.
     pub(crate) fn is_known(&self) -> bool {
-        // A reading equal to the default would need a server whose time of day is this machine's time since boot.
+        // A reading equals the default only if the server's time of day is the time since boot of this machine.
         self.reading() != Reading::default()
     }
 
@@ -77,7 +77,7 @@ impl ServerClock {
         self.reach(client_micros).server_micros
     }
 
-    /// Returns the server time as `at`, with the bound on its error.
+    /// Returns the server time like `at`, with the bound on its error.
     pub fn reach(&self, client_micros: u64) -> Reached {
         let reading = self.reading();
         Reached {
@@ -95,14 +95,14 @@ mod tests {
     fn an_instant_is_reached_within_the_round_trip_of_the_reading_it_was_told_by() {
         let clock = ServerClock::default();
         assert!(!clock.is_known());
-        // Asked at 1000, answered 400 later; the server is 5000 ahead and read its clock when the question came, at 1300.
+        // Sent at 1000, answered 400 later. The server is 5000 ahead and read its clock when the request arrived, at 1300.
         clock.observe(6_300, 1_000, 1_400);
         assert!(clock.is_known());
         let reached = clock.reach(2_000);
         assert_eq!(reached.server_micros, 7_300, "never before the truth, 7000");
-        // It reads 7300 when ours reads 2300.
+        // The server's clock reads 7300 when the client's reads 2300.
         assert!(reached.within >= Duration::from_micros(300));
-        // A better reading says nothing of what was told by the worse one.
+        // A better reading does not change the bound that came from the worse one.
         clock.observe(7_010, 2_000, 2_020);
         assert_eq!(clock.reach(2_000).within, Duration::from_micros(20));
         assert_eq!(reached.within, Duration::from_micros(400));

@@ -6,7 +6,7 @@ use crate::error::{ConnectError, ServerRejection};
 use crate::link::{Link, Live, plain};
 use crate::{Failure, Reply};
 
-/// The server's placement of keys.
+/// The way in which the server distributes keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placement {
@@ -22,9 +22,9 @@ pub enum Placement {
 pub struct ServerInfo {
     /// The product and version: `redis 7.0.15`, `valkey 8.1.0`; `unknown` where `INFO` is not permitted.
     pub version: String,
-    /// The placement of keys: by slot on a cluster.
+    /// The distribution of keys: by slot on a cluster.
     pub placement: Placement,
-    /// The server's policy for full memory. Any other than `noeviction` may evict locks.
+    /// The server's policy for full memory. Any policy except `noeviction` may evict locks.
     pub eviction_policy: String,
     /// The server's role: `master` or `slave`.
     pub role: String,
@@ -44,17 +44,17 @@ impl Default for ServerInfo {
     }
 }
 
-/// The question for them. Without a section the answer has all that are read, in one round trip.
+/// The command that reads the facts. Without a section argument, one reply contains all of them, in one round trip.
 const INFO: [&str; 1] = ["INFO"];
 
-/// What a client knows of its servers.
+/// The facts that a client has about its servers.
 #[derive(Debug)]
 pub struct Facts {
-    /// What counts until they are read: nothing but the placement, by the URL.
+    /// The default facts until they are read. Only the placement is set, from the URL.
     assumed: ServerInfo,
     /// Set once: at the connect, or by the first connection of a client that connects later.
     read: OnceLock<ServerInfo>,
-    /// True of a client that connects later: each of its connections reads them before it is used, until one has.
+    /// True for a client that connects later: each connection reads the facts before its first call, until one has succeeded.
     later: bool,
 }
 
@@ -70,13 +70,13 @@ impl Facts {
         }
     }
 
-    /// Returns what is known now.
+    /// Returns the facts known now.
     pub fn get(&self) -> &ServerInfo {
         self.read.get().unwrap_or(&self.assumed)
     }
 
     pub(crate) fn set(&self, info: ServerInfo) {
-        // Set before, by another connection of the same client: as good.
+        // An error means that another connection of the same client has set them already, which is as good.
         let _ = self.read.set(info);
     }
 
@@ -106,7 +106,7 @@ impl ServerInfo {
     /// Returns whether the server may evict locks when its memory is full.
     #[must_use]
     pub fn may_evict(&self) -> bool {
-        // An unknown policy brings no warning: that `INFO` is not permitted has been logged (`ServerInfo::ask`).
+        // An unknown policy causes no warning: the missing permission for `INFO` has been logged (`ServerInfo::of`).
         !matches!(self.eviction_policy.as_str(), "noeviction" | "unknown" | "")
     }
 
@@ -119,8 +119,8 @@ impl ServerInfo {
         let server = || server.to_owned();
         let text = match answer {
             Ok(reply) => reply.as_text().unwrap_or_default().to_owned(),
-            // Not fatal: no grant depends on these facts, only checks and warnings do. On a cluster the placement is set
-            // by `on_cluster`.
+            // Not fatal: only checks and warnings depend on these facts, and no grant does. For a cluster `on_cluster` sets
+            // the placement.
             Err(Failure::Rejected(ServerRejection::NotPermitted { detail })) => {
                 tracing::warn!(
                     detail,
@@ -159,7 +159,7 @@ impl ServerInfo {
 
     fn read(text: &str) -> Self {
         let field = |name| field(text, name);
-        // Valkey first: it reports a `redis_version`, too.
+        // Valkey first, because Valkey reports a `redis_version`, too.
         let version = match field("valkey_version") {
             Some(version) => format!("valkey {version}"),
             None => field("redis_version")
@@ -181,22 +181,22 @@ impl ServerInfo {
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
-        // The colon is part of the match: otherwise `role` would find the first field whose name begins so.
+        // The colon is part of the match. Otherwise `role` would match the first field with that prefix.
         .find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// Returns the version if it is below 7, which has no `PEXPIRE … GT`. Valkey reports the Redis version it is compatible
-/// with.
+/// Returns the version if it is below 7, which has no `PEXPIRE … GT`. Valkey reports the Redis version with which it is
+/// compatible.
 fn too_old(text: &str) -> Option<String> {
-    // A server without a version, or with one that is no number, is let through: only what is known to be too old is
-    // refused.
+    // A server without a version, or with a version that is not a number, is accepted. Only a version that is known to be
+    // too old is refused.
     let version = field(text, "redis_version")?;
     let major: u32 = version.split('.').next()?.parse().ok()?;
     // The option came with 7.0, so the major number decides.
     (major < 7).then(|| format!("redis {version}"))
 }
 
-/// Returns `info` with placement by slot, which a user without permission for `INFO` cannot see.
+/// Returns `info` with placement by slot. A user without permission for `INFO` cannot read the placement.
 pub(crate) fn on_cluster(info: ServerInfo) -> ServerInfo {
     ServerInfo {
         placement: Placement::Slots,

@@ -27,8 +27,8 @@ use crate::stream::Routes;
 use crate::url::{Endpoint, Route, Target};
 use crate::{Connector, Failure, Reply};
 
-/// A set of keys: a server (or a set of servers with one content) and a database. Clients of equal realms share it, as far
-/// as they could tell when they connected; the server has the last word.
+/// A set of keys: a server (or a set of servers with one content) and a database. Clients with equal realms share the keys,
+/// as far as they could detect at the connect. Only the server's replies decide.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Realm(Arc<str>);
 
@@ -38,17 +38,17 @@ impl Realm {
     }
 }
 
-/// A configuration taken apart and checked: a destination that can be connected to.
+/// A checked configuration: a destination that the client can connect to.
 #[derive(Debug)]
 pub struct Destination {
     endpoint: Endpoint,
     routes: Arc<Routes>,
-    /// True if [`Destination::connect`] waits for no server.
+    /// True if [`Destination::connect`] does not wait for a server.
     later: bool,
 }
 
 impl Destination {
-    /// Checks the configuration before anything is sent: features, addresses and certificate files.
+    /// Checks the configuration before any request is sent: features, addresses and certificate files.
     ///
     /// # Errors
     /// [`ConfigError`] names the setting and the rule.
@@ -67,7 +67,7 @@ impl Destination {
             Target::Sentinel(to) => (&to.sentinels, to.tls),
             Target::Cluster(to) => (&to.seeds, to.tls),
         };
-        // All of them, not only the first: a place that cannot be used would else be found when the others are down.
+        // All places are checked. Otherwise an unusable place would be found only when the others are down.
         for place in places {
             routes.check(&place.route(tls)).await?;
         }
@@ -78,7 +78,7 @@ impl Destination {
         })
     }
 
-    /// Has [`Destination::connect`] wait for no server: the links connect in the background, as after an outage.
+    /// Makes [`Destination::connect`] return without waiting: the links connect in the background, as after an outage.
     #[must_use]
     pub const fn later(mut self) -> Self {
         self.later = true;
@@ -91,7 +91,7 @@ impl Destination {
         self.endpoint.login.database
     }
 
-    /// The error of a connection that failed before a server could say why.
+    /// Returns the error of a connection that failed before a server could give a reason.
     #[must_use]
     pub fn unreachable(&self, detail: String) -> ConnectError {
         ConnectError::Unreachable {
@@ -100,8 +100,8 @@ impl Destination {
         }
     }
 
-    /// The error of a connection that had no answer when the timer of `limit` fired, `waited` after its start by the machine's
-    /// clock.
+    /// Returns the error of a connection without an answer when the timer of `limit` fired, `waited` after its start by the
+    /// machine's clock.
     #[must_use]
     pub fn silent(&self, limit: Duration, waited: Duration) -> ConnectError {
         let within = humantime::format_duration(limit);
@@ -110,7 +110,7 @@ impl Destination {
             Target::Sentinel(to) => to.tls,
             Target::Cluster(to) => to.tls,
         };
-        // A timer of tokio fires early if its time is paused: then it runs ahead whenever all tasks wait.
+        // A timer of tokio fires early if tokio's time is paused: the paused time jumps ahead whenever all tasks wait.
         let detail = if waited < limit / 2 {
             format!(
                 "no answer within {within} of tokio's paused time; for memory:// set ClientConfig::virtual_time(), a real server \
@@ -126,11 +126,11 @@ impl Destination {
         self.unreachable(detail)
     }
 
-    /// Connects, and reads what the server says of itself, unless this is for [later](Destination::later). The caller sets the time
-    /// limit.
+    /// Connects and reads the facts about the server, unless this is for [later](Destination::later). The caller sets the
+    /// time limit.
     ///
-    /// The connections belong to `runner` and to the runtime of the caller. They end with `closed`. `on_push` hears every message.
-    /// `client` is the identity that servers show with them.
+    /// The connections run on `runner` and on the runtime of the caller, and end with `closed`. `on_push` receives every
+    /// message. `client` is the identity that servers show with the connections.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -156,7 +156,7 @@ impl Destination {
             login: self.endpoint.login.clone(),
             clock,
             runner,
-            // The direct links live on the runtime that connects, and calls from there use them.
+            // The direct links run on the runtime that connects, because calls from that runtime use them.
             user: Handle::current(),
             on_push,
             closed,
@@ -207,8 +207,8 @@ impl Kind {
             }
             Target::Server(_) | Target::Sentinel(_) => Self::node(&dialer, target)?,
         };
-        // They connect at the same time, so this takes as long as the slowest. None may fail: a client that can acquire
-        // and cannot renew would lose what it is granted.
+        // The links connect at the same time, so this takes as long as the slowest link. All of them must succeed: a client
+        // that can acquire but not renew would lose its grants.
         for link in node.links() {
             link.settled().await?;
         }
@@ -227,7 +227,7 @@ impl Kind {
     /// Starts the links to the only server.
     fn node(dialer: &Arc<Dialer>, target: &Target) -> Result<Node, ConnectError> {
         let one = |peer, connector| {
-            // For a Sentinel set the service, as its master's address changes.
+            // The service name for a Sentinel set, because the address of its master changes.
             let server = target.to_string();
             Node::new(
                 dialer,
@@ -253,7 +253,7 @@ impl Kind {
                 });
             }
         };
-        // Now rather than for the first waiter: a server or a user without `HELLO` (RESP3) shows at the connect.
+        // Started now and not for the first waiter, so that a server or user without `HELLO` (RESP3) fails at the connect.
         node.subscriber_if_wanted();
         Ok(node)
     }
@@ -265,24 +265,24 @@ impl Servers {
     /// Dropping the future does not cancel the script: the server may still run it.
     ///
     /// # Errors
-    /// [`Failure`] says whether it may have run.
+    /// [`Failure`] states whether the script may have run.
     pub async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
         match &self.kind {
             Kind::One(node) => {
                 let answer = node.link(path).call(call).await;
                 answer.map_err(Failure::of_one_server)
             }
-            // Boxed: its future is larger, and calls to a single server should not carry the size.
+            // Boxed: the future of the cluster is larger, and calls to a single server should not carry that size.
             Kind::Cluster(cluster) => Box::pin(cluster.call(path, call)).await,
         }
     }
 
-    /// Reads the clock of the server of `slot`, after it refused a request as late.
+    /// Reads the clock of the server of `slot`, after that server refused a request as late.
     pub async fn synchronise(&self, path: Path, slot: u16) {
         match &self.kind {
             Kind::One(node) => node.link(path).synchronise().await,
             Kind::Cluster(cluster) => {
-                // Without an owner there is no clock to read, and calls to the slot are not sent either.
+                // Without an owner no clock can be read, and calls to the slot are not sent either.
                 if let Some(node) = cluster.owner(slot) {
                     node.link(path).synchronise().await;
                 }
@@ -298,8 +298,8 @@ impl Servers {
         }
     }
 
-    /// Returns the earliest of the servers' times, in µs, when the client's clock reads `client_micros`, as far as the
-    /// servers' clocks are known.
+    /// Returns the earliest of the servers' times, in µs, when the client's clock reads `client_micros`. Only servers with a
+    /// known clock count.
     pub fn earliest(&self, client_micros: u64) -> u64 {
         match &self.kind {
             Kind::One(node) => node.clock().at(client_micros),
@@ -307,7 +307,7 @@ impl Servers {
         }
     }
 
-    /// Returns whether the time of a server is known, without which no request can carry its end.
+    /// Returns whether the clock of any server is known. Without a known clock, requests cannot carry their end time.
     pub fn is_time_known(&self) -> bool {
         match &self.kind {
             Kind::One(node) => node.clock().is_known(),
@@ -345,21 +345,21 @@ impl Servers {
     pub fn subscriber(&self, slot: u16) -> Option<Link> {
         match &self.kind {
             Kind::One(node) => Some(node.subscriber().clone()),
-            // Creates the link: on a cluster only nodes with waiters, or with holds that are renewed, get one.
+            // Creates the link: in a cluster only nodes with waiters, or with holds that are renewed, get one.
             Kind::Cluster(cluster) => Some(cluster.owner(slot)?.subscriber().clone()),
         }
     }
 
-    /// Reports that a subscription was refused or has ended, or that a master is out of reach: in a cluster the slot may have another
-    /// owner now.
+    /// Reports that a subscription was refused or has ended, or that a master cannot be reached. In a cluster the slot may
+    /// have another owner now.
     pub fn doubt(&self) {
-        // Elsewhere nothing is remembered that could be wrong: sentinels are asked at every connect.
+        // Only a cluster remembers a map that can be wrong. Sentinels are queried at every connect.
         if let Kind::Cluster(cluster) = &self.kind {
             cluster.doubt();
         }
     }
 
-    /// Returns whether another server may take the place of a master.
+    /// Returns whether another server may replace a master.
     pub fn fails_over(&self) -> bool {
         match &self.kind {
             Kind::One(node) => node.address.peer == Peer::Master,
@@ -375,7 +375,7 @@ impl Servers {
         }
     }
 
-    /// Returns the number of the master of `slot`. It is another one once another server serves the slot.
+    /// Returns a number that identifies the master of `slot`. The number changes when another server serves the slot.
     pub fn master(&self, slot: u16) -> u64 {
         match &self.kind {
             Kind::One(node) => node.dialer.stir.replaced(),
@@ -402,7 +402,7 @@ impl Servers {
         }
     }
 
-    /// Returns the only server; `None` of a cluster.
+    /// Returns the only server, or `None` for a cluster.
     pub(crate) const fn only(&self) -> Option<&Node> {
         match &self.kind {
             Kind::One(node) => Some(node),
@@ -435,15 +435,15 @@ impl Servers {
         }
     }
 
-    /// Returns the realm, which tells the keys of these servers from those of others. Two clients share a realm if they use
-    /// the same seeds (a cluster), or have found the same server process and use the same database. If the process is not
-    /// known, the realm is this client's alone.
+    /// Returns the realm, which distinguishes the keys of these servers from those of others. Two clients share a realm if
+    /// they use the same seeds (a cluster), or if they found the same server process and use the same database. If the
+    /// process is unknown, the realm belongs to this client alone.
     pub fn realm(&self, info: &ServerInfo, database: u32, client: &Uuid) -> Realm {
         Realm::new(match &self.kind {
-            // By the seeds as they were given: masters and their run ids change. A realm too many makes an owner wait for
-            // itself, one too few costs a request that the server answers with the truth.
+            // The seeds as the user wrote them, because masters and their run ids change. With too many realms an owner
+            // waits for itself; with too few, one request is wasted, and the server's reply is still correct.
             Kind::Cluster(cluster) => cluster.name().to_owned(),
-            // Two servers that tell nothing of themselves must not look like one.
+            // Two servers without a run id must not count as the same server.
             Kind::One(_) if info.run_id.is_empty() => client.to_string(),
             Kind::One(_) => format!("{}/{database}", info.run_id),
         })

@@ -3,7 +3,7 @@
 /// The number of hash slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of `key`: CRC16 (XMODEM) of the text between the first `{` and the next `}`, or of the whole key.
+/// Returns the slot of `key`: CRC16 (XMODEM) of the text between the first `{` and the next `}`, or of the whole key.
 #[must_use]
 pub fn slot_of(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
@@ -16,14 +16,14 @@ fn hash_tag(key: &[u8]) -> &[u8] {
     // Only the first `{` counts: `{}{a}` has no tag.
     let rest = &key[open + 1..];
     match rest.iter().position(|b| *b == b'}') {
-        // An empty `{}` is no tag, and the server hashes the whole key.
+        // An empty `{}` is not a tag: the server hashes the whole key.
         Some(len) if len > 0 => &rest[..len],
         _ => key,
     }
 }
 
 const fn crc16(bytes: &[u8]) -> u16 {
-    // Bit by bit, without a table: a name has at most 512 bytes, and the inverse below needs this at compile time.
+    // Computed bit by bit, without a table: a name has at most 512 bytes, and the inverse below needs this at compile time.
     let mut crc = 0_u16;
     let mut i = 0;
     while i < bytes.len() {
@@ -43,11 +43,11 @@ const fn crc16(bytes: &[u8]) -> u16 {
     crc
 }
 
-/// Four characters `@`..`O`, each of which carries four free bits.
+/// Four characters `@`..`O`. Each carries four free bits.
 type Tag = [u8; 4];
 
 const fn spell(bits: u16) -> Tag {
-    // Printable, and without a brace, so a tag never ends early.
+    // Printable characters without a brace, so a tag never ends early.
     [
         0x40 | ((bits >> 12) & 15) as u8,
         0x40 | ((bits >> 8) & 15) as u8,
@@ -87,11 +87,11 @@ const fn invert() -> [u16; 14] {
             }
             row += 1;
         }
-        // At compile time: a tag that cannot reach every slot does not build.
+        // Checked at compile time: if a tag cannot reach every slot, the build fails.
         assert!(pivot < 16, "four characters of four bits reach every slot");
         used[pivot] = true;
         pivots[bit] = pivot;
-        // All other rows, also those that are pivots already: in the end each pivot flips its own bit and no other.
+        // All other rows, including earlier pivots: in the end each pivot flips only its own bit.
         row = 0;
         while row < 16 {
             if row != pivot && effect[row] >> bit & 1 == 1 {
@@ -111,12 +111,12 @@ const fn invert() -> [u16; 14] {
     inverse
 }
 
-/// A hash tag whose slot is `slot`, always the same for one slot.
+/// Returns a hash tag with the slot `slot`. The tag of a slot is always the same.
 ///
-/// The fence counter of a slot lives under it: at most 16384 small keys however many names there are.
+/// The fence counter of a slot is stored under the tag: at most 16384 small keys, for any number of names.
 #[must_use]
 pub fn tag_of(slot: u16) -> String {
-    // Above `BASE` the map is linear, so the free bits of the wanted ones are added up by XOR.
+    // Apart from `BASE` the map is linear, so XOR combines the free bits of the wanted slot bits.
     let wanted = (slot % SLOTS) ^ BASE;
     let bits = (0..14)
         .filter(|b| wanted >> b & 1 == 1)

@@ -13,7 +13,7 @@ use crate::error::ConfigError;
 use crate::url::Route;
 use crate::{ByteStream, Connector};
 
-/// Creates the connectors for URLs. Certificate files are read when they connect, not before.
+/// Creates the connectors for URLs. Certificate files are read at the connect, not before.
 #[derive(Debug)]
 pub(crate) struct Routes {
     config: ClientConfig,
@@ -32,7 +32,7 @@ impl Routes {
 
     /// Checks that `route` is supported and, if it uses TLS, that the certificates can be read.
     pub(crate) async fn check(&self, route: &Route) -> Result<(), ConfigError> {
-        // Only its errors are wanted: a feature that is missing, a host name that TLS cannot verify.
+        // Only the errors matter here: a missing feature, or a host name that TLS cannot verify.
         drop(self.connector(route)?);
         #[cfg(feature = "tls")]
         if matches!(route, Route::Tls { .. }) && self.config.seams.connector.is_none() {
@@ -43,7 +43,7 @@ impl Routes {
 
     /// Returns the connector for `route`, or the one that the configuration injects.
     pub(crate) fn connector(&self, route: &Route) -> Result<Arc<dyn Connector>, ConfigError> {
-        // Before the route: a simulated network stands for every transport.
+        // Checked before the route, because a simulated network replaces every transport.
         if let Some(connector) = &self.config.seams.connector {
             return Ok(Arc::clone(connector));
         }
@@ -64,7 +64,7 @@ impl Routes {
             Route::Memory { namespace } => {
                 let engine = self.config.seams.engine.clone();
                 Arc::new(Memory {
-                    // By name, so that clients of one namespace meet in one engine.
+                    // The engine is found by name, so clients with the same namespace share one engine.
                     engine: engine.unwrap_or_else(|| stanchion_embedded::Engine::named(namespace)),
                     label: self.config.name.clone(),
                 })
@@ -81,7 +81,7 @@ impl Routes {
     }
 }
 
-/// Plain TCP without Nagle's delay, which the redis crate's own connections have, and with keepalive to notice dead peers.
+/// Plain TCP without Nagle's delay, like the redis crate's own connections, and with keepalive to detect dead peers.
 #[derive(Clone, Debug)]
 pub(crate) struct Tcp {
     host: String,
@@ -91,13 +91,13 @@ pub(crate) struct Tcp {
 
 impl Tcp {
     pub(crate) async fn open(&self) -> io::Result<TcpStream> {
-        // Names are resolved again for every connection: addresses change.
+        // Names are resolved again for every connection, because addresses change.
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        // The redis crate joins the requests that are there already. Nagle's algorithm would hold one back until the one
-        // before it is acknowledged.
+        // The redis crate already joins the requests that are ready. Nagle's algorithm would delay a request until the
+        // previous one is acknowledged.
         stream.set_nodelay(true)?;
-        // The probe of the supervisor usually notices a dead peer first. Keepalive does not depend on it, nor on a
-        // response timeout that may be an hour. No number of probes is set: on Linux the user timeout below overrides it.
+        // The probe of the supervisor usually detects a dead peer first. Keepalive does not depend on the probe, nor on a
+        // response timeout, which may be an hour. No number of probes is set: on Linux the user timeout below overrides it.
         let socket = socket2::SockRef::from(&stream);
         socket.set_tcp_keepalive(
             &socket2::TcpKeepalive::new()

@@ -1,7 +1,7 @@
-//! Timers of calls that may move from one runtime to another.
+//! Timers for calls that may move from one runtime to another.
 //!
-//! A timer of tokio belongs to the runtime on which it was made, and panics when it is polled after that runtime has ended. A call may
-//! be polled on one runtime first and on another later. These timers are made again on the runtime that polls them (P9).
+//! A timer of tokio belongs to the runtime that created it, and panics when it is polled after that runtime has ended. A call may be polled on one
+//! runtime first and on another later. These timers are created again on the runtime that polls them (P9).
 //!
 //! Background work does not move, and uses tokio's timers.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
-/// A timer that is never due: 30 years, as tokio counts it.
+/// The length of a timer that is never due: 30 years, the same as in tokio.
 const NEVER: Duration = Duration::from_secs(86_400 * 365 * 30);
 
 /// Waits for `length`.
@@ -30,7 +30,7 @@ pub fn sleep(length: Duration) -> Sleep {
 #[derive(Debug)]
 pub struct Sleep {
     due: Instant,
-    /// The timer, and the runtime that it belongs to. `None` before the first poll.
+    /// The timer and its runtime. `None` before the first poll.
     timer: Option<(Id, Pin<Box<tokio::time::Sleep>>)>,
 }
 
@@ -52,11 +52,11 @@ impl Future for Sleep {
     }
 }
 
-/// Runs `work` for at most `limit`; `None` after that. The caller pins it: by value, the future would carry it twice.
+/// Runs `work` for at most `limit`; returns `None` after that. The caller pins `work`: by value, the future would contain it twice.
 pub async fn timeout<T>(limit: Duration, mut work: impl Future<Output = T> + Unpin) -> Option<T> {
     let mut timer = sleep(limit);
     poll_fn(|cx| {
-        // First: an outcome that is there counts, also after the limit.
+        // The work is polled first: an available outcome counts, even after the limit.
         if let Poll::Ready(outcome) = Pin::new(&mut work).poll(cx) {
             return Poll::Ready(Some(outcome));
         }

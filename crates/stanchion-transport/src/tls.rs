@@ -1,4 +1,4 @@
-//! TLS by rustls. The crypto provider is chosen here, not taken from the process default, whose absence would panic.
+//! TLS by rustls. The crypto provider is chosen here: a missing process default would cause a panic.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::error::{ConfigError, ConnectError};
 use crate::stream::Tcp;
 use crate::{ByteStream, Connector};
 
-/// The authorities that a client trusts and its own certificate. The files are read at every connect, on a blocking thread;
-/// changed files take effect then.
+/// The authorities that a client trusts, and the client's own certificate. The files are read at every connect, on a
+/// blocking thread, so changed files take effect then.
 pub(crate) struct Trust {
     authorities: Option<PathBuf>,
     /// The files of the client's own certificate and its key.
     own: Option<(PathBuf, PathBuf)>,
-    /// The last usable files and the configuration made from them. All connects share it; locked only to compare or replace.
+    /// The last usable files and the configuration made from them. Shared by all connects. Locked only to compare or replace.
     last: Mutex<Option<(Files, Arc<ClientConfig>)>>,
 }
 
@@ -41,10 +41,10 @@ impl Trust {
         }
     }
 
-    /// Returns the configuration by the files as they are now, or by the last usable ones if these cannot be used.
+    /// Returns the configuration from the current files, or from the last usable files if the current ones cannot be used.
     pub(crate) async fn now(self: &Arc<Self>) -> Result<Arc<ClientConfig>, ConfigError> {
         let this = Arc::clone(self);
-        // The client's own thread connects, too, and renews leases meanwhile: it must not wait for a disk.
+        // The client's own thread also connects. That thread renews leases at the same time, so it must not wait for a disk.
         let read = tokio::task::spawn_blocking(move || this.read()).await;
         let error = match read {
             Ok(Ok(config)) => return Ok(config),
@@ -53,7 +53,7 @@ impl Trust {
         };
         let last = self.last().as_ref().map(|(_, last)| Arc::clone(last));
         match last {
-            // A file that is being replaced may be there in part. The certificates in use are likely still good, and a
+            // A file that is being replaced may be incomplete. The certificates in use are probably still valid, and a
             // client without a connection loses its leases.
             Some(last) => {
                 tracing::warn!(%error, "certificates cannot be read, the last ones are used");
@@ -85,21 +85,21 @@ impl Trust {
                 .transpose()?,
             own: own.transpose()?,
         };
-        // By content: the time stamp of a mounted file says little, and reading costs less than building a configuration.
+        // Compared by content: the time stamp of a mounted file is unreliable, and reading is cheaper than building a configuration.
         if let Some((last, config)) = &*self.last()
             && *last == files
         {
             return Ok(Arc::clone(config));
         }
-        // Not under the lock, so that other connects do not wait. Two of them may build one each; the later stays, and
-        // the next connect compares again.
+        // Built without the lock, so that other connects do not wait. Two connects may build one each. The later one is
+        // kept, and the next connect compares again.
         let config = Arc::new(self.config(&files)?);
         *self.last() = Some((files, Arc::clone(&config)));
         Ok(config)
     }
 
     fn config(&self, files: &Files) -> Result<ClientConfig, ConfigError> {
-        // `read` fills the one exactly where the other is set, so `_` is a client without a file of its own.
+        // `read` sets the contents exactly if the path is set, so `_` means a client without its own file.
         let roots = match (&self.authorities, &files.authorities) {
             (Some(path), Some(pem)) => Arc::new(roots(path, pem)?),
             _ => platform_roots(),
@@ -117,7 +117,7 @@ impl Trust {
         // here and not in the handshake.
         let chain = certificates("tls_cert_file", cert_file, certificate)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| {
-            // Never the text of the file.
+            // The message never contains the text of the file.
             let rule = format!("no private key that is not encrypted, in PEM form: {e}");
             invalid("tls_key_file", key_file, rule)
         })?;
@@ -152,7 +152,7 @@ fn certificates(
 ) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|e| invalid(setting, path, e.to_string()))?;
-    // A PEM file without a certificate, such as a key, reads as an empty list. No server would be trusted by it, and no
+    // A PEM file without a certificate, such as a key, reads as an empty list. Then no server would be trusted, and no
     // message would name the file.
     if certificates.is_empty() {
         let rule = "it holds no certificate in PEM form";
@@ -161,12 +161,12 @@ fn certificates(
     Ok(certificates)
 }
 
-/// Returns the platform's authorities, read once in a process: there are many.
+/// Returns the platform's authorities. They are read once in a process, because there are many.
 fn platform_roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let read = || {
         let mut roots = RootCertStore::empty();
-        // One unreadable platform certificate must not shut out the others.
+        // One unreadable certificate of the platform must not exclude the others.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         Arc::new(roots)
     };
@@ -200,9 +200,9 @@ impl Tls {
 #[async_trait]
 impl Connector for Tls {
     async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
-        // Before the connection: unusable files cost the server nothing, and no handshake waits for a disk.
+        // Done before the connection: unusable files cost the server nothing, and no handshake waits for a disk.
         let config = self.trust.now().await;
-        // `Link::unreachable` takes the typed error out again.
+        // `Link::unreachable` extracts the typed error again.
         let config = config.map_err(|e| io::Error::other(ConnectError::from(e)))?;
         let stream = self.tcp.open().await?;
         let connector = TlsConnector::from(config);
@@ -215,15 +215,15 @@ impl Connector for Tls {
 pub(crate) fn is_tls(error: &io::Error) -> bool {
     error
         .get_ref()
-        // tokio-rustls wraps rustls's errors so. A handshake that the network broke off has another one inside, or none.
+        // tokio-rustls wraps rustls's errors like this. After a network failure, a handshake error contains another error, or none.
         .is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 /// Returns whether an error of a connection came from TLS: a server may refuse a client certificate after the handshake.
 pub(crate) fn is_alert(error: &redis::RedisError) -> bool {
-    // The redis crate keeps an I/O error as a shared trait object, and its source is that `Arc`, not the error in it. In
-    // TLS 1.3 the client's handshake has ended when the server refuses its certificate, so the first read finds the
-    // alert.
+    // The redis crate stores an I/O error as a shared trait object. The `source` of its error is that `Arc`, not the error
+    // inside. In TLS 1.3 the client's handshake has ended when the server refuses its certificate, so the first read finds
+    // the alert.
     type Shared = Arc<dyn std::error::Error + Send + Sync>;
     std::error::Error::source(error)
         .and_then(|source| source.downcast_ref::<Shared>())

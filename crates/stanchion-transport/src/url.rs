@@ -50,7 +50,7 @@ pub(crate) enum Target {
     Cluster(ClusterTarget),
 }
 
-/// The master that these sentinels call `service`.
+/// The sentinels, and the name under which they know the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SentinelTarget {
     pub(crate) sentinels: Vec<Place>,
@@ -85,7 +85,7 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without brackets the port would read as one more group of an IPv6 address.
+        // Without brackets the port would look like one more group of an IPv6 address.
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
@@ -133,7 +133,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// The kinds of URLs whose authority lists several hosts, which no URL library reads.
+/// The kinds of URLs with several hosts in the authority. No URL library parses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Several {
     Sentinel,
@@ -141,7 +141,7 @@ pub(crate) enum Several {
 }
 
 impl Several {
-    /// Returns the kind of a URL with several hosts, whether it asks for TLS, and the rest after `://`.
+    /// Returns the kind of a URL with several hosts, whether it requires TLS, and the rest after `://`.
     pub(crate) fn of(text: &str) -> Option<(Self, bool, &str)> {
         let (scheme, rest) = text.split_once("://")?;
         let (server, kind) = scheme.split_once('+')?;
@@ -165,7 +165,7 @@ impl Several {
         }
     }
 
-    /// The part of such a URL before the number of the database; empty for a cluster, which has one database.
+    /// Returns the part of such a URL before the number of the database; empty for a cluster, which has one database.
     const fn database_path(self) -> &'static str {
         match self {
             Self::Sentinel => "redis+sentinel://host:port/service/",
@@ -173,14 +173,14 @@ impl Several {
         }
     }
 
-    /// Parses `[user[:password]@]host[:port][,…][/path]`. An error quotes nothing of the URL: any part may belong to a password.
+    /// Parses `[user[:password]@]host[:port][,…][/path]`. An error quotes no part of the URL, because any part may belong to a password.
     pub(crate) fn parse(self, tls: bool, rest: &str) -> Result<Endpoint, String> {
         if let Some((_, parameters)) = rest.split_once('?') {
             return Err(unknown_parameter(parameters, self.database_path()));
         }
-        // The first `/` ends the authority: `has_stray_at` has refused a login that contains one.
+        // The first `/` ends the authority: `has_stray_at` has already refused a login that contains a `/`.
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // The last `@`: a host has none, a password may.
+        // Splits at the last `@`: a host has no `@`, but a password may have one.
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
         let mut login = Login {
@@ -221,7 +221,7 @@ impl Several {
     }
 
     fn place(self, host: &str) -> Result<Place, String> {
-        // One host at a time can be given to the URL library, which knows IPv6 and checks the port.
+        // Each single host can be passed to the URL library, which knows IPv6 and checks the port.
         let url = Url::parse(&format!("redis://{host}"))
             .map_err(|e| format!("{e} (in the list of hosts)"))?;
         let name = url
@@ -233,7 +233,7 @@ impl Several {
         }
         Ok(Place {
             host: name
-                // The resolver wants an IPv6 address without brackets.
+                // The resolver needs an IPv6 address without brackets.
                 .trim_start_matches('[')
                 .trim_end_matches(']')
                 .to_owned(),
@@ -283,7 +283,7 @@ impl Endpoint {
                         .parse()
                         .map_err(|_| invalid("the path is not a database number".into()))?;
                 }
-                // `redis` itself ends in an s.
+                // The scheme `redis` also ends in an s.
                 if url.scheme().ends_with('s') && url.scheme() != "redis" {
                     Route::Tls { host, port }
                 } else {
@@ -327,7 +327,7 @@ impl Endpoint {
         endpoint.supported(text)
     }
 
-    /// Reads a URL of a socket. An error quotes nothing of the URL: any part may belong to a password.
+    /// Parses the URL of a socket. An error quotes no part of the URL, because any part may belong to a password.
     fn socket(url: &Url) -> Result<(Route, Login), &'static str> {
         if url.host_str().is_some_and(|host| !host.is_empty()) {
             return Err(
@@ -351,7 +351,7 @@ impl Endpoint {
             }
         }
         let path = decoded(url.path()).unwrap_or_default();
-        // `/` is the root, and no socket.
+        // `/` is the root directory and not a socket.
         if path.len() < 2 {
             return Err("it names no socket path; write it as unix:///run/redis.sock");
         }
@@ -385,8 +385,8 @@ impl Endpoint {
     }
 }
 
-/// Returns the rule that a URL with parameters breaks. Names the parameter only if it is one of other libraries: what follows a
-/// question mark may be the rest of a password.
+/// Returns the rule that a URL with parameters breaks. The text names only parameters that other libraries use, because the
+/// text after a question mark may be the rest of a password.
 fn unknown_parameter(parameters: &str, database_path: &str) -> String {
     let first = parameters.split('&').next().unwrap_or_default();
     let (name, value) = first.split_once('=').unwrap_or((first, ""));
@@ -414,7 +414,7 @@ fn unknown_parameter(parameters: &str, database_path: &str) -> String {
 }
 
 /// Returns whether an `@` comes after the authority, where no URL of a server has one. Then the login contains an unescaped
-/// `/`, `?` or `#`, at which the parser would cut it.
+/// `/`, `?` or `#`, and the parser would split the login there.
 pub(crate) fn has_stray_at(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;

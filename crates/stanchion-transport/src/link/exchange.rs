@@ -1,11 +1,11 @@
-//! The count of replies that a connection owes, by which the supervisor notices a silent server.
+//! Counts the replies that a connection owes. The supervisor uses the count to notice a silent server.
 //!
 //! A reply counts when it arrives, not when its caller polls again. A caller may poll once and then be busy for long (in a
-//! `select!` whose other arm runs): its reply is there, but its future does not know. If only polls were counted, the
-//! connection would look silent and would be dropped.
+//! `select!` with another arm that runs): the reply is there, but the future has not seen it. If only polls were counted,
+//! the connection would look silent and would be dropped.
 //!
-//! The arrival is noticed by the wake: [`Books::enter`] hands the redis crate a waker of its own, which counts the reply and
-//! then wakes the caller. A wake without a reply is corrected at the next poll. Such wakers are used again.
+//! The wake shows the arrival: [`Books::enter`] gives the redis crate a special waker, which counts the reply and then wakes
+//! the caller. A wake without a reply is corrected at the next poll. The wakers are reused.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,27 +15,27 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// The most wakers that are kept for the requests to come.
+/// The largest number of wakers that are kept for later requests.
 const SPARE: usize = 256;
 
-/// The requests and replies of one connection. Calls change the counters, the supervisor reads them.
+/// The requests and replies of one connection. Calls change the counters, and the supervisor reads them.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     counts: Arc<Counts>,
-    /// Entries that nobody else refers to. Locked for one access.
+    /// Entries without any other reference. Locked for one access.
     spare: Mutex<Vec<Kept>>,
 }
 
-/// `Relaxed` suffices: they order nothing else, and the supervisor looks again after a tick.
+/// `Relaxed` suffices: the counters order nothing else, and the supervisor reads them again after a tick.
 #[derive(Debug, Default)]
 struct Counts {
     owed: AtomicUsize,
     answered: AtomicU64,
-    /// The messages, which answer no request.
+    /// The number of messages. Messages answer no request.
     told: AtomicU64,
 }
 
-/// A look at the replies of a connection: how many are owed, and whether any arrives.
+/// A shared handle to a connection's counters: how many replies are owed, and how many have arrived.
 #[derive(Clone)]
 pub(crate) struct Owed(Arc<Counts>);
 
@@ -45,7 +45,7 @@ impl Owed {
         self.0.told.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of replies and messages that have arrived whole.
+    /// Returns the number of replies and messages that have arrived completely.
     pub(crate) fn arrived(&self) -> u64 {
         let answered = self.0.answered.load(Ordering::Relaxed);
         answered.wrapping_add(self.0.told.load(Ordering::Relaxed))
@@ -73,7 +73,7 @@ impl Books {
 
     /// Runs `exchange`, a request and its reply, and counts it from the first poll on.
     pub(crate) async fn enter<T>(&self, mut exchange: Pin<&mut impl Future<Output = T>>) -> T {
-        // Before the first poll: a caller may drop this future at any point after it.
+        // Created before the first poll, because a caller may drop this future at any point after the first poll.
         let opened = Opened {
             books: self,
             kept: Some(self.entry()),
@@ -81,22 +81,22 @@ impl Books {
         let mut polled = false;
         poll_fn(|cx| {
             let Some(Kept { entry, waker }) = &opened.kept else {
-                // OK: taken only by the drop.
+                // OK: only the drop takes it.
                 return Poll::Pending;
             };
-            // Before the poll: the driver may store the reply and wake on its own thread right after it.
+            // Registered before the poll: the driver may store the reply and wake the entry on its own thread right after the poll.
             entry.caller.register(cx.waker());
-            // Opened again after a wake without a reply.
-            // Owed although the bytes may still be in the redis crate's queue: a driver that does not take them is as
-            // silent as a server.
+            // The entry is opened again after a wake without a reply.
+            // The reply counts as owed while the bytes are still in the redis crate's queue: a driver that does not take them is
+            // as silent as a server.
             let counted = entry.open() && std::mem::replace(&mut polled, true);
-            // The entry's waker, not the caller's: it counts the reply even if the caller does not poll again.
+            // The entry's waker, not the caller's: the entry's waker counts the reply even if the caller does not poll again.
             let answer = exchange.as_mut().poll(&mut Context::from_waker(waker));
-            // The wake has counted this reply; only the debt that this poll opened again is to be closed.
+            // The wake has counted this reply. Only the debt that this poll opened again must be closed.
             if answer.is_ready() && counted {
                 entry.close();
             } else if answer.is_ready() {
-                // Ready before any wake: at the first poll, or between the driver's storing the reply and its waking.
+                // The reply was ready before any wake: at the first poll, or after the driver stored it and before the driver woke the entry.
                 entry.arrived();
             }
             answer
@@ -122,26 +122,26 @@ impl Books {
     }
 }
 
-/// An entry, and the waker that it is.
+/// An entry, and a waker made from it.
 #[derive(Debug)]
 struct Kept {
     entry: Arc<Entry>,
     waker: Waker,
 }
 
-/// One request, as the waker that the redis crate wakes when the reply arrives.
+/// One request. The redis crate wakes this entry when the reply arrives.
 #[derive(Debug)]
 struct Entry {
     counts: Arc<Counts>,
-    /// True while it is counted in [`Counts::owed`]. Set by polls of the caller's task; cleared by these, by the driver's wake
-    /// or by the drop, whichever comes first.
+    /// True while the entry is counted in [`Counts::owed`]. Polls of the caller's task set it. The first of these clears it:
+    /// a poll, the driver's wake or the drop.
     open: AtomicBool,
     /// Set by the caller's task at each poll, woken by the driver.
     caller: AtomicWaker,
 }
 
 impl Entry {
-    /// Returns whether it was closed.
+    /// Opens the entry. Returns whether it was closed.
     fn open(&self) -> bool {
         let was_closed = !self.open.swap(true, Ordering::Relaxed);
         if was_closed {
@@ -150,7 +150,7 @@ impl Entry {
         was_closed
     }
 
-    /// Returns whether it was open.
+    /// Closes the entry. Returns whether it was open.
     fn close(&self) -> bool {
         let was_open = self.open.swap(false, Ordering::Relaxed);
         if was_open {
@@ -172,14 +172,14 @@ impl Wake for Entry {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // First the count: a caller that was woken without a reply polls, and opens the entry again. In the other order
-        // that debt would be struck off.
+        // The count comes first: a caller that was woken without a reply polls, and opens the entry again. In the other
+        // order this call would close that new debt.
         self.arrived();
         self.caller.wake();
     }
 }
 
-/// Closes the entry when the caller's future has ended or is dropped: nobody waits for that reply any longer.
+/// Closes the entry when the caller's future has ended or was dropped: no task waits for that reply any longer.
 struct Opened<'a> {
     books: &'a Books,
     kept: Option<Kept>,
@@ -190,12 +190,12 @@ impl Drop for Opened<'_> {
         let Some(kept) = self.kept.take() else {
             return;
         };
-        // The redis crate wakes nobody for a request whose future is gone. Left open, the debt would make the supervisor
-        // drop a healthy connection. Not counted as answered: no reply has been seen.
+        // The redis crate sends no wake for a request after its future was dropped. An open debt would make the supervisor
+        // drop a healthy connection. The reply does not count as answered, because no reply was seen.
         kept.entry.close();
-        // It would keep the caller's task.
+        // Otherwise the waker would keep the caller's task alive.
         drop(kept.entry.caller.take());
-        // These two alone: while the driver has a waker of it, a late wake would count for the next request.
+        // `entry` and `waker` are the only references: while the driver has one, a late wake would count for the next request.
         if Arc::strong_count(&kept.entry) == 2 {
             let mut spare = self
                 .books
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(books.enter(pin!(answered)).await, Ok(7));
         assert_eq!(spare(), 1);
 
-        // The driver keeps the waker of a request that its caller has dropped.
+        // The driver keeps the waker of a request after the caller has dropped the request.
         let mut kept = None;
         {
             let mut exchange = pin!(poll_fn(|cx| {

@@ -1,9 +1,9 @@
-//! Reports to the log that a server is lost and that it is back: once each, for all connections to it together.
+//! Logs that a server is lost and that it is back, once each for all connections to that server together.
 //!
 //! A node has up to three links, and all of them lose a server that stops. The first loss is logged at once, without a
-//! reason. An outage that lasts is logged again with its reason, after 5 s and then every minute. The last link to reconnect
-//! logs the end and the length. A server that is lost again within 10 s of a message is not logged at once, so a flapping
-//! server does not fill the log.
+//! reason. A longer outage is logged again with its reason, after 5 s and then every minute. The last link to reconnect logs
+//! the end and the length of the outage. If a server is lost again within 10 s of a message, that loss is not logged at
+//! once, so a flapping server does not fill the log.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::error::ConnectError;
 
-/// A loss within this time of the last message is not logged at once, only by the first reminder.
+/// A loss within this time after the last message is not logged at once. Only its first reminder is logged.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The time into an outage at which it is logged with its reason.
+/// The age of an outage at which it is logged with its reason.
 const FIRST_REMINDER: Duration = Duration::from_secs(5);
 
 /// The interval of later reminders.
 const REMINDERS: Duration = Duration::from_secs(60);
 
-/// The state of a server, shared by the supervisors of all links to it. The lock is held for the update only.
+/// The state of a server, shared by the supervisors of all links to it. The lock is held only for the update.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<State>);
 
@@ -30,11 +30,11 @@ struct State {
     down: u32,
     /// The start of the outage, while `down` is not 0.
     since: Moment,
-    /// True when this outage has been logged, so its end will be too.
+    /// True when this outage was logged. Then its end is logged, too.
     told: bool,
-    /// The time of the last message about an outage, of this one or an earlier one.
+    /// The time of the last log message about this outage or an earlier one.
     told_at: Option<Moment>,
-    /// From this moment on a failed attempt is logged.
+    /// The moment after which a failed attempt is logged.
     remind_at: Moment,
 }
 
@@ -58,15 +58,15 @@ impl Health {
     /// Records that a connection has ended.
     pub(crate) fn lost(&self, server: &str, now: Moment) {
         let mut state = self.state();
-        // The other links of a server are lost with it; the first one has spoken for them.
+        // The other links lose the server as well; the loss of the first link is logged for all of them.
         if !state.one_more_down(now) {
             return;
         }
-        // Not told, so its end is not either, unless the outage lasts until the first reminder.
+        // If this loss is not logged, its end is not logged either, unless the outage lasts until the first reminder.
         let recent = state.told_at.is_some_and(|told| now.since(told) < QUIET);
         if !recent {
             state.tell(now);
-            // A log line runs the subscriber's code, which may take long: not under the mutex.
+            // Logged without the mutex, because a log line runs the subscriber's code, which may take long.
             drop(state);
             tracing::warn!(server, "connection lost, connecting again");
         }
@@ -74,8 +74,8 @@ impl Health {
 
     /// Records that a link has failed to connect at its first attempt.
     pub(crate) fn never_up(&self, now: Moment) {
-        // Silent: during `Client::connect` the caller gets the error, and of a link that was added later the first
-        // reminder tells.
+        // Not logged: during `Client::connect` the caller gets the error. For a link that was added later the first reminder
+        // logs the outage.
         self.state().one_more_down(now);
     }
 
@@ -83,7 +83,7 @@ impl Health {
     pub(crate) fn failed(&self, server: &str, error: &ConnectError, now: Moment) {
         tracing::debug!(server, %error, "connecting failed");
         let mut state = self.state();
-        // No timer of its own: attempts come in any case, and each of them looks.
+        // The reminder needs no timer: each of the regular attempts checks the time.
         if state.down > 0 && now >= state.remind_at {
             state.tell(now);
             state.remind_at = now + REMINDERS;
@@ -101,7 +101,7 @@ impl Health {
         }
     }
 
-    /// Records that a link without a connection is not needed any more.
+    /// Records that a link without a connection is no longer needed.
     pub(crate) fn given_up(&self, server: &str, now: Moment) {
         let over = self.state().one_less_down(now);
         if let Some(after) = over {
@@ -116,7 +116,7 @@ impl State {
         self.down += 1;
         let first = self.down == 1;
         if first {
-            // `told_at` stays: it spans outages, or a server that comes and goes would be told each time.
+            // `told_at` keeps its value across outages. Otherwise every loss of a flapping server would be logged.
             (self.since, self.told) = (now, false);
             self.remind_at = now + FIRST_REMINDER;
         }
@@ -125,7 +125,7 @@ impl State {
 
     /// Returns the length of the outage, if this ends one that was logged.
     fn one_less_down(&mut self, now: Moment) -> Option<Duration> {
-        // Saturates: a wrong count may cost a message, not the supervisor.
+        // Saturates, because a wrong count may cost a message but must not end the supervisor.
         self.down = self.down.saturating_sub(1);
         let over = self.down == 0 && std::mem::take(&mut self.told);
         over.then(|| now.since(self.since))

@@ -1,9 +1,9 @@
-//! Logging in: at the handshake, and again before the login ends.
+//! Logs in at the handshake, and again before the login expires.
 //!
-//! At each connect the supervisor asks for the credentials and sends them in the handshake. If they have a lifetime
-//! ([`Credentials::valid_for`]), it asks again when four fifths of that have passed and sends `AUTH` on the same connection:
-//! requests under way and subscriptions are not disturbed. When that fails, the connection is kept and the login retried;
-//! the server ends the connection if it insists.
+//! At each connect the supervisor gets the credentials and sends them in the handshake. If they have a lifetime
+//! ([`Credentials::valid_for`]), it gets new ones after four fifths of that time and sends `AUTH` on the same connection.
+//! Requests in flight and subscriptions are not affected. If that fails, the connection is kept and the login is retried;
+//! the server may end the connection.
 //!
 //! No error or log message may contain the password, including the text that a server sends back ([`refused`]).
 
@@ -22,21 +22,21 @@ use crate::secret::{Credentials, Secret};
 use crate::url::Login;
 
 /// The part of a login's length after which it is renewed; a random twentieth of the length or less is subtracted.
-// A fifth is left for attempts that fail: four pauses of a twentieth each. The random part keeps clients that were
-// started together from asking the provider together.
+// The last fifth is for attempts that fail: four pauses of a twentieth each. The random part spreads the calls to the
+// provider of clients that were started together.
 const RENEW_AT: f64 = 0.8;
 
-/// Bounds on the pause between two attempts to renew a login, which is a twentieth of its length.
-// The lower one also for a length of 0, which would otherwise renew in a loop without a pause.
+/// Bounds on the pause between two attempts to renew a login. The pause is a twentieth of the login's length.
+// The lower bound also covers a length of 0, which would otherwise renew in a loop without a pause.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
 
 impl Login {
-    /// Returns the credentials to log in with now: the provider's, or the configured ones.
+    /// Returns the current credentials: the provider's, or the configured ones.
     pub(crate) async fn now(&self, server: &str) -> Result<Option<Credentials>, ConnectError> {
         let Some(provider) = &self.provider else {
             let password = self.password.clone();
-            // A user alone is no login: the redis crate sends a user only with a password.
+            // A user without a password is no login: the redis crate sends a user only with a password.
             return Ok(password.map(|password| Credentials {
                 username: self.username.clone(),
                 ..Credentials::new(password)
@@ -61,7 +61,7 @@ impl Login {
     ) -> RedisConnectionInfo {
         let mut handshake = RedisConnectionInfo::default()
             .set_db(self.database.into())
-            // `CLIENT SETINFO` is known from 7.2 on and needs a right of its own. The redis crate ignores the answer.
+            // `CLIENT SETINFO` exists since 7.2 and needs a separate permission. The redis crate ignores the answer.
             .set_lib_name("stanchion", env!("CARGO_PKG_VERSION"))
             .set_protocol(protocol);
         let user = credentials.map_or(self.username.as_ref(), |c| c.username.as_ref());
@@ -94,11 +94,11 @@ pub(crate) fn refused(
         return ConnectError::Unreachable { server, detail };
     }
     let detail = hide(&error.to_string());
-    // A refused `AUTH` (RESP2) has the redis crate's own kind and no code; a refused `HELLO` (RESP3) keeps the server's.
+    // A refused `AUTH` (RESP2) has the redis crate's own kind and no code. A refused `HELLO` (RESP3) keeps the server's code.
     if error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
     {
-        // The server's own text, which the redis crate drops: `AUTH` is the first request, so it is the first reply.
+        // The redis crate drops the server's own text. `AUTH` is the first request, so the text is in the first reply.
         let own = opening.error();
         let detail = own.map_or(detail, |text| hide(&text));
         return ConnectError::Rejected {
@@ -115,39 +115,39 @@ pub(crate) fn refused(
         .map(|code| by_code(code, &hide(error.detail().unwrap_or_default())))
     {
         Some(Failure::Rejected(rejection)) => ConnectError::Rejected { server, rejection },
-        // The supervisor tries again in either case. The difference is for whoever reads the error.
+        // The supervisor retries in either case. The distinction helps the reader of the error.
         _ => ConnectError::Unreachable { server, detail },
     }
 }
 
 /// Returns `text` without the password.
 fn hidden(text: &str, password: Option<&Secret>) -> String {
-    // The server may cut off the list of arguments within the password, so the whole list is removed.
+    // The server may cut the list of arguments in the middle of the password, so the whole list is removed.
     let text = text.split(", with args beginning with").next();
     let text = text.unwrap_or_default();
     password.map_or_else(|| text.to_owned(), |password| password.hidden_in(text))
 }
 
 impl Link {
-    /// Sends the name of the connection together with `greeting`, and returns the answer to that.
+    /// Sends the name of the connection together with `greeting`, and returns the answer to `greeting`.
     pub(crate) async fn named<T>(&self, live: &Live, greeting: impl Future<Output = T>) -> T {
         let Some(name) = &self.0.plan.name else {
             return greeting.await;
         };
-        // A right of its own (`+client|setname`), and no part of any promise: whatever the answer, the connection is used. The
-        // handshake of the redis crate has no place for it; both go out in one write.
+        // The name needs a separate permission (`+client|setname`), and no promise depends on it: the connection is used
+        // whatever the answer. The redis crate's handshake cannot include the name. Both commands go out in one write.
         let command = ["CLIENT", "SETNAME", name];
         let (_, answer) = tokio::join!(plain(live, &command), greeting);
         answer
     }
 
-    /// Renews the login each time before it ends. Never returns.
+    /// Renews the login each time before it expires. Never returns.
     pub(crate) async fn stay_logged_in(&self, home: &Handle) {
         let mut login = self.login_ends();
         while let Some(valid_for) = login {
             let early = fastrand::f64() / 20.0;
             tokio::time::sleep(valid_for.mul_f64(RENEW_AT - early).max(SHORTEST)).await;
-            // The old login is still valid at first, so there is time: no backoff.
+            // The old login is still valid at first, so the fixed pause needs no backoff.
             let pause = (valid_for / 20).clamp(SHORTEST, LONGEST);
             login = loop {
                 match self.log_in_again_on(home).await {
@@ -164,7 +164,7 @@ impl Link {
             };
             tracing::debug!(server = self.server(), "logged in again");
         }
-        // In the supervisor's `select!` an end would be the end of the connection.
+        // If this future ended, the supervisor's `select!` would end the connection.
         std::future::pending::<()>().await;
     }
 
@@ -192,10 +192,10 @@ impl Link {
             valid_for,
         }) = credentials
         else {
-            // No credentials at all: nothing has an end.
+            // Without credentials nothing expires.
             return Ok(None);
         };
-        // The user that `AUTH` with a password alone stands for.
+        // `AUTH` with only a password uses this user, too.
         let user = username.as_deref().unwrap_or("default");
         match self.command(&["AUTH", user, password.reveal()]).await {
             Ok(_) => Ok(valid_for),
@@ -204,7 +204,7 @@ impl Link {
                     Failure::Rejected(rejection) => rejection.to_string(),
                     Failure::NotNow(outage) | Failure::Unanswered(outage) => outage.to_string(),
                 };
-                // A server repeats the arguments of a command that it does not know, so the password could be among them.
+                // A server repeats the arguments of an unknown command, so the text could contain the password.
                 Err(hidden(&text, Some(&password)))
             }
         }

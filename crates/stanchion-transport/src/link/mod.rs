@@ -1,15 +1,15 @@
 //! A link: one multiplexed connection to one server, reopened until the client is closed.
 //!
 //! # Life of a link
-//! 1. [`Link::new`] is not connected: phase [`Phase::Starting`]. A [supervisor](supervise) task takes over.
+//! 1. [`Link::new`] returns a link without a connection: phase [`Phase::Starting`]. A [supervisor](supervise) task connects it.
 //! 2. The supervisor connects and [installs](Link::install) the connection ([`Live`]). Calls can be sent from here on. Then
 //!    it enters [`Phase::Up`] with the number of the connection, and subscriptions can be made.
 //! 3. Each call clones the [`Live`] that it finds and sends on it. A call has no timer of its own: it ends with its reply or
 //!    with its connection.
-//! 4. The connection ends: the peer closes it, the supervisor drops it for its silence, or a caller leaves a
+//! 4. The connection ends: the peer closes it, the supervisor drops it because it is silent, or a call drops the connection to a
 //!    master that answers `READONLY`. Every call on it fails at once, as ambiguous. The link enters [`Phase::Down`] and
 //!    returns to step 2 after a pause. Calls made in between fail without being sent.
-//! 5. The client closes or the runtime of the connection ends: [`Phase::Ended`], for good.
+//! 5. The client closes, or the runtime of the connection ends: [`Phase::Ended`]. This phase is final.
 //!
 //! The redis crate's own reconnecting connections are not used: they never reconnect after a timeout, stop after six
 //! tries, and do not resubscribe an idle subscriber.
@@ -46,12 +46,12 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-/// A callback for every message: the connection that it came on, its channel and its payload. Runs on the thread of the
-/// connection's driver; must not block.
+/// A callback for every message: the connection on which the message arrived, its channel and its payload. The callback runs
+/// on the thread of the connection's driver, so it must not block.
 pub type OnPush = Arc<dyn Fn(ConnectionId, &[u8], &[u8]) + Send + Sync>;
 
-/// The channel of the messages that keys were written which this connection has read: `CLIENT TRACKING`. Its payload is the key;
-/// empty: all of them.
+/// The channel name under which a connection reports that keys which it has read were written (`CLIENT TRACKING`). The
+/// payload is the key. An empty payload means all keys.
 pub const WRITTEN: &[u8] = b"__redis__:invalidate";
 
 /// The phase of a link's life; see the module.
@@ -59,9 +59,9 @@ pub const WRITTEN: &[u8] = b"__redis__:invalidate";
 pub(crate) enum Phase {
     /// The first attempt to connect has not ended.
     Starting,
-    /// Connected; the number counts the connections of this link, from 1.
+    /// Connected. The number counts the connections of this link, from 1.
     Up(u64),
-    /// Not connected, and about to try again. Carries the last error.
+    /// Not connected; the supervisor will retry. Carries the last error.
     Down(ConnectError),
     /// The runtime of the connection has ended, or the client was closed. Final.
     Ended,
@@ -75,23 +75,23 @@ const ENDED: &str = "the client was shut down, or the runtime of the connection 
 pub(crate) enum Peer {
     /// A server in any role.
     Server,
-    /// The master of a set whose roles change, or of a cluster: the link drops a server in another role.
+    /// The master of a set with changing roles, or of a cluster. The link drops the connection to a server in another role.
     Master,
     /// A sentinel.
     Sentinel,
 }
 
-/// The notifications that the links of a client share. Supervisors send them; callers that retry, subscriptions and other
+/// The notifications that the links of a client share. Supervisors send them. Calls that retry, subscriptions and other
 /// supervisors wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Stir {
     /// Counts the changes of phase and of the cluster map.
     changes: watch::Sender<u64>,
-    /// Fires when a connection comes up. A `Notify`, as it wakes in order of arrival, which `watch` does not.
+    /// Fires when a connection comes up. A `Notify` and not a `watch`, because a `Notify` wakes its waiters in order of arrival.
     up: Notify,
-    /// Fires when links that pause between attempts should try at once.
+    /// Fires when links that pause between attempts should connect at once.
     hurry: Notify,
-    /// The number of masters that were replaced, where sentinels name them.
+    /// The number of masters that were replaced, according to the sentinels. Stays 0 without sentinels.
     replaced: AtomicU64,
 }
 
@@ -105,7 +105,7 @@ impl Stir {
         self.up.notified()
     }
 
-    /// Makes links that pause between attempts try at once: a server that was out of reach may be reachable now.
+    /// Ends the pauses of links between attempts: a server that could not be reached may be reachable now.
     pub(crate) fn hurry(&self) {
         self.hurry.notify_waiters();
     }
@@ -115,7 +115,7 @@ impl Stir {
         self.hurry.notified()
     }
 
-    /// Records that the sentinels name another master.
+    /// Records that the sentinels name a new master.
     pub(crate) fn another_master(&self) {
         self.replaced.fetch_add(1, Ordering::AcqRel);
         self.changed();
@@ -127,7 +127,7 @@ impl Stir {
     }
 
     pub(crate) fn changed(&self) {
-        // A count, so that a receiver that was busy sees that something changed, however often.
+        // The value is a count, so a receiver that was busy sees that something changed, however often it changed.
         self.changes.send_modify(|n| *n += 1);
     }
 
@@ -179,43 +179,43 @@ pub(crate) struct Inner {
     pub(crate) plan: Plan,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
-    /// Hears of connections that are open again.
+    /// Receives an event when a lost connection is open again.
     pub(crate) observing: Option<Observing>,
-    /// Of the jitter of the pauses, for tests.
+    /// The seed for the jitter of the pauses, for tests.
     pub(crate) seed: Option<u64>,
-    /// Learnt from a new connection before it is used, if there is something to learn.
+    /// The facts about the server, read on a new connection before its first call if the client does not know them yet.
     pub(crate) facts: Option<Arc<Facts>>,
-    /// The connection that calls are sent on. Every call reads it. The supervisor sets it; the supervisor, [`Link::drop_connection`]
-    /// and [`Link::end`] clear it. The lock is held only to clone or to replace the `Arc`.
+    /// The connection on which calls are sent. Every call reads it. The supervisor sets it. The supervisor,
+    /// [`Link::drop_connection`] and [`Link::end`] clear it. The lock is held only to clone or to replace the `Arc`.
     current: RwLock<Option<Arc<Live>>>,
-    /// Changed by the supervisor and by [`Link::end`]. It follows `current`: [`Phase::Up`] after a connection is set,
-    /// [`Phase::Down`] after it is cleared.
+    /// Changed by the supervisor and by [`Link::end`]: to [`Phase::Up`] after `current` is set, to [`Phase::Down`] after
+    /// `current` is cleared.
     phase: watch::Sender<Phase>,
 }
 
-/// One open connection. Calls that began on it keep it until they end, also after the link has dropped it.
+/// One open connection. A call keeps the connection on which it began until the call ends, even if the link drops it earlier.
 pub(crate) struct Live {
-    /// Cloned by each call: to send needs exclusive access.
+    /// Cloned by each call, because sending needs exclusive access.
     pub(crate) connection: MultiplexedConnection,
     /// The task that moves bytes, on the runtime of the connection.
     pub(crate) driver: AbortHandle,
-    /// Reached when the link drops the connection. It ends the calls even while the driver's runtime is blocked.
+    /// Signals that the link has dropped the connection. The signal ends the calls even while the driver's runtime is blocked.
     pub(crate) over: End,
-    /// Changed by calls that unsubscribe and by the driver; the supervisor waits for its signal.
+    /// Changed by calls that unsubscribe and by the driver. The supervisor waits for its signal.
     pub(crate) stops: Arc<Stops>,
-    /// Changed by calls and by the wakes of the driver, read by the supervisor.
+    /// Changed by calls and by the wakes of the driver. The supervisor reads it.
     pub(crate) books: Books,
-    /// True once a script has been answered on it, or a subscription confirmed. Set by calls, read by the supervisor.
+    /// Set once a script was answered or a subscription confirmed on this connection. Set by calls, read by the supervisor.
     pub(crate) served: AtomicBool,
-    /// The length of its login, if the login ends.
+    /// The time for which the login of this connection is valid, if the login expires.
     pub(crate) login_ends: Option<Duration>,
 }
 
-/// The end of a connection, for the calls that wait for their replies on it.
+/// The end of a connection. Calls that wait for their replies on this connection wait for its end, too.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     reached: AtomicBool,
-    /// Wakes the calls: at the end, and at each reminder.
+    /// Wakes the calls, at the end and at each reminder.
     bell: Notify,
 }
 
@@ -232,7 +232,7 @@ impl End {
 
     async fn reached(&self) {
         loop {
-            // Before the flag is read: it is woken by every ring from here on.
+            // Created before the flag is read, so that a ring after the read still wakes this task.
             let rung = self.bell.notified();
             if self.reached.load(Ordering::Acquire) {
                 return;
@@ -242,16 +242,16 @@ impl End {
     }
 }
 
-/// The shard channels that this client has unsubscribed from and whose confirmation is due.
+/// The unsubscriptions of shard channels that the server has not confirmed yet.
 ///
-/// A server that gives a slot away ends the subscriptions of its channels by itself. The redis crate takes that message for
-/// the reply to the oldest request, and from then on every reply reaches the wrong request. The supervisor therefore drops
-/// a connection with an end of subscription that was not requested.
+/// A server that gives a slot away also ends the subscriptions of the slot's channels. The redis crate takes that message
+/// for the reply to the oldest request, and from then on every reply reaches the wrong request. The supervisor therefore
+/// drops a connection with an end of subscription that was not requested.
 #[derive(Debug, Default)]
 pub(crate) struct Stops {
-    /// One entry for each `SUNSUBSCRIBE` under way: added before it is sent, removed by the driver when it is confirmed.
+    /// One entry for each `SUNSUBSCRIBE` in flight: added before it is sent, removed by the driver when it is confirmed.
     asked: Mutex<Vec<Vec<u8>>>,
-    /// Fires when a subscription ended that nobody asked to end.
+    /// Fires when a subscription ends without a request of this client.
     pub(crate) unasked: Notify,
 }
 
@@ -264,19 +264,19 @@ impl Stops {
         self.asked().push(channel.to_vec());
     }
 
-    /// Handles the confirmation of a stop. One that nobody asked for fires `unasked`.
+    /// Handles the confirmation of a stop. A confirmation without a request fires `unasked`.
     pub(crate) fn stopped(&self, channel: &[u8]) {
         if !self.forget(channel) {
-            // Keeps a permit: the supervisor may be waiting for its probe and not for this.
+            // `notify_one` stores a permit: the supervisor may be waiting for its probe when the signal fires.
             self.unasked.notify_one();
         }
     }
 
-    /// Removes one entry of `channel`; returns whether there was one. The server has confirmed, or refused and so never will.
+    /// Removes one entry of `channel`, after the server has confirmed or refused. Returns whether there was an entry.
     fn forget(&self, channel: &[u8]) -> bool {
         let mut asked = self.asked();
         let at = asked.iter().position(|other| other == channel);
-        // One entry only: a channel can be stopped again before the first confirmation.
+        // One entry only, because a channel can be stopped again before the first confirmation.
         at.map(|at| asked.swap_remove(at)).is_some()
     }
 }
@@ -291,45 +291,45 @@ impl Live {
     /// Sends `ASKING` and the command as one pipeline, so that no other command comes between them.
     async fn send_asking(&self, cmd: &Cmd) -> Result<redis::Value, redis::RedisError> {
         let mut both = redis::pipe();
-        // The first reply, of `ASKING`, is skipped even if it is an error: the script then gets `MOVED`, and has not run.
+        // The first reply, to `ASKING`, is skipped even if it is an error: then the script gets `MOVED` and does not run.
         both.cmd("ASKING").add_command(cmd.clone());
         let mut connection = self.connection.clone();
         let replies = pin!(connection.send_packed_commands(&both, 1, 1));
-        // The redis crate returns as many replies as it was asked for: one.
+        // The redis crate returns as many replies as requested here: one.
         let reply = self.answered(replies).await?.pop();
         Ok(reply.unwrap_or(redis::Value::Nil))
     }
 
-    /// Waits for the reply to `asking`; fails when the link drops the connection.
+    /// Waits for the reply to `asking`. Fails when the link drops the connection.
     ///
-    /// The caller pins it: by value, the future of every request would carry it several times, and move it as often.
+    /// The caller pins the future. If it were passed by value, the future of every request would contain it several times and move it as often.
     async fn answered<T>(
         &self,
         asking: Pin<&mut impl Future<Output = Result<T, redis::RedisError>>>,
     ) -> Result<T, redis::RedisError> {
         tokio::select! {
             biased;
-            // First: a reply that has arrived is a definite answer, also if the link was dropped meanwhile (P8).
+            // The reply is checked first: an arrived reply is a definite answer, even if the link was dropped in the same moment (P8).
             reply = self.books.enter(asking) => reply,
-            // An error without a code, so `judge` calls it ambiguous.
+            // The error has no code, so `judge` calls it ambiguous.
             () = self.over.reached() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     }
 }
 
 impl Link {
-    /// Returns a link that is not connected yet; [`Link::supervise`] connects it.
+    /// Returns a link that is not connected yet. [`Link::supervise`] connects it.
     pub(crate) fn new(config: &ClientConfig, plan: Plan) -> Self {
         Self::made(config, plan, None)
     }
 
-    /// As [`Link::new`], to a node whose `facts` the client may not know yet.
+    /// Like [`Link::new`], for a link to a node. `facts` are read on the first connection if the client does not know them yet.
     pub(crate) fn of_node(config: &ClientConfig, plan: Plan, facts: Arc<Facts>) -> Self {
         Self::made(config, plan, Some(facts))
     }
 
     fn made(config: &ClientConfig, plan: Plan, facts: Option<Arc<Facts>>) -> Self {
-        // For the whole process: a `ConnectionId` must not match one of another node or client.
+        // The numbers are unique in the process: a `ConnectionId` must not match one of another node or client.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(Arc::new(Inner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -368,8 +368,8 @@ impl Link {
 
     /// Returns the identity of the current connection, while the link is up.
     pub fn connection_id(&self) -> Option<ConnectionId> {
-        // From the phase, not from `current`: subscriptions are made once the link is up, and the number is known only
-        // there.
+        // The number comes from the phase, not from `current`, which does not contain it. Subscriptions are made only while
+        // the link is up.
         match &*self.0.phase.borrow() {
             Phase::Up(connection) => Some(self.numbered(*connection)),
             _ => None,
@@ -383,7 +383,7 @@ impl Link {
 
     pub(crate) fn enter(&self, phase: Phase) {
         let up = matches!(phase, Phase::Up(_));
-        // `send` would not keep the value while nobody listens.
+        // `send` would discard the value while there is no receiver.
         self.0.phase.send_replace(phase);
         if up {
             self.0.plan.stir.came_up();
@@ -400,7 +400,7 @@ impl Link {
             .is_some()
     }
 
-    /// Returns whether the connection was lost, or the last attempt to open one has failed.
+    /// Returns whether the connection was lost or the last attempt to open one failed.
     pub fn is_down(&self) -> bool {
         matches!(&*self.0.phase.borrow(), Phase::Down(_))
     }
@@ -422,7 +422,7 @@ impl Link {
         let detail = match &*self.0.phase.borrow() {
             Phase::Down(error) => error.to_string(),
             Phase::Ended => ENDED.into(),
-            // `Up` without a connection: it was dropped, and the supervisor has not said so yet.
+            // `Up` without a connection: the connection was dropped, and the supervisor has not changed the phase yet.
             Phase::Starting | Phase::Up(_) => "connecting".into(),
         };
         Outage::Disconnected {
@@ -436,33 +436,32 @@ impl Link {
     /// Dropping the future does not cancel the script: the server may still run it.
     pub(crate) async fn call(&self, call: &Call) -> Result<Reply, Failure> {
         let Some(live) = self.live() else {
-            // Not queued for the next connection: nothing has been sent, and the caller decides if and when to try again.
+            // The call is not queued for the next connection. Nothing was sent, so the caller decides if and when to retry.
             return Err(Failure::NotNow(self.outage()));
         };
         let answer = match judge(live.send(&call.cmd).await) {
-            // Boxed: rare, and every request carries this future.
-            // Nothing has run, so EVAL cannot run it twice (P6). The script is unknown after a restart, `SCRIPT FLUSH` or
-            // a failover.
+            // Boxed, because this is rare and every request carries this future. Nothing has run, so EVAL cannot run the
+            // script twice (P6). The script is unknown after a restart, `SCRIPT FLUSH` or a failover.
             Err((code, _)) if code == NO_SCRIPT => {
                 judge(Box::pin(live.send(&call.with_text())).await)
             }
             other => other,
         };
-        // An error reply counts: the connection works. The backoff is for peers that hang up before they answer
-        // (`STEADY`).
+        // An error reply counts, too, because it shows that the connection works. The backoff is for peers that hang up
+        // before they answer (`STEADY`).
         if !matches!(answer, Err((_, Failure::Unanswered(_)))) {
-            // `Relaxed`: read by the supervisor after the connection has ended; a late one costs a longer pause.
+            // `Relaxed`: the supervisor reads the flag after the connection has ended. A late write only costs a longer pause.
             live.served.store(true, Ordering::Relaxed);
         }
         answer.map_err(|(code, failure)| {
-            // Only where another server can be found. A single server that is a replica would be left and found
-            // again for ever.
+            // Only where another server can be found. A client of a single server would reconnect to the same replica
+            // without end.
             if self.0.plan.peer == Peer::Master && code == READ_ONLY {
                 tracing::debug!(
                     server = self.0.plan.server,
                     "leaving a server that is read-only"
                 );
-                // Not a newer connection: the caller may have polled this answer long after it arrived.
+                // Never drops a newer connection: the caller may have polled this answer long after it arrived.
                 self.drop_connection_if(|current| Arc::ptr_eq(current, &live));
             }
             failure.about(call)
@@ -475,7 +474,7 @@ impl Link {
             return Err(Failure::NotNow(self.outage()));
         };
         let answer = match judge(live.send_asking(&call.cmd).await) {
-            // `ASKING` is good for one command, so EVAL needs its own.
+            // `ASKING` is valid for one command, so EVAL needs another one.
             Err((code, _)) if code == NO_SCRIPT => judge(live.send_asking(&call.with_text()).await),
             other => other,
         };
@@ -495,8 +494,8 @@ impl Link {
 
     /// Subscribes to a channel, or unsubscribes from it. Returns when the server has confirmed.
     ///
-    /// A shard subscription is confirmed by a master only. Replicas accept it, too, and pass on what their master publishes. But
-    /// the master counts no receiver there, so its script may take a grant back that such a subscriber still receives (P1).
+    /// A shard subscription is accepted only at a master. Replicas confirm such subscriptions, too, and forward the messages of their master. But the
+    /// master does not count their subscribers as receivers, so its script may revoke a grant that such a subscriber receives (P1).
     ///
     /// # Errors
     /// [`Failure`]: the server refused or is a replica, or there is no connection.
@@ -509,16 +508,16 @@ impl Link {
         let Some(live) = self.live() else {
             return Err(Failure::NotNow(self.outage()));
         };
-        // One channel in each command. The server confirms every channel by itself, and the redis crate takes the first
-        // confirmation for the reply: a second one would answer the next request. Shard channels of several slots would
-        // be refused besides.
+        // Each command has one channel. The server confirms each channel with a message of its own, and the redis crate
+        // takes the first confirmation for the reply: a second one would answer the next request. A server also refuses
+        // shard channels of several slots in one command.
         let command = match (kind, on) {
             (Messages::Plain, Subscribe::Start) => "SUBSCRIBE",
             (Messages::Plain, Subscribe::Stop) => "UNSUBSCRIBE",
             (Messages::Sharded, Subscribe::Start) => "SSUBSCRIBE",
             (Messages::Sharded, Subscribe::Stop) => {
-                // Before the request is sent: the driver may see the confirmation before this task runs again. Only here:
-                // a server ends plain subscriptions only with their connection.
+                // Recorded before the request is sent, because the driver may see the confirmation before this task runs
+                // again. Plain subscriptions need no record: a server ends them only with their connection.
                 live.stops.ask(channel);
                 "SUNSUBSCRIBE"
             }
@@ -526,14 +525,14 @@ impl Link {
         let mut cmd = Cmd::new();
         cmd.arg(command).arg(channel);
         let answer = judge(live.send(&cmd).await);
-        // Otherwise a later end of this channel that nobody asked for would pass as asked, and its confirmation for the
-        // reply to another request.
+        // A stale entry would match a later, unrequested end of this channel. The redis crate would take that message for
+        // the reply to another request, and the connection would not be dropped.
         if answer.is_err() && (kind, on) == (Messages::Sharded, Subscribe::Stop) {
             live.stops.forget(channel);
         }
         answer.map_err(|(_, failure)| failure)?;
         if (kind, on) == (Messages::Sharded, Subscribe::Start) {
-            // After the subscription: a master that is demoted later ends it. Not before, when it could be demoted in between.
+            // The role is checked after the subscription: a later demotion ends the subscription, an earlier one is seen here.
             let role = supervise::is_master(&live).await;
             role.map_err(|detail| {
                 Failure::NotNow(Outage::Refused {
@@ -546,11 +545,11 @@ impl Link {
         Ok(())
     }
 
-    /// Drops the connection for good.
+    /// Closes the link, which does not reconnect afterwards.
     pub(crate) fn end(&self) {
-        // The phase first: a connection that is installed after this finds it, one that was installed before is dropped.
+        // The phase changes first: `install` checks the phase after it has set a connection, and a connection set earlier is dropped here.
         self.enter(Phase::Ended);
-        // Not left to the supervisor: its runtime may have ended.
+        // The supervisor cannot do this, because its runtime may have ended.
         self.drop_connection();
     }
 
@@ -561,7 +560,7 @@ impl Link {
             .current
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(live));
-        // An attempt on a runtime that still runs may succeed after the end.
+        // An attempt on a runtime that still runs may succeed after the link has ended.
         if matches!(*self.0.phase.borrow(), Phase::Ended) {
             self.drop_connection();
         }
@@ -571,7 +570,7 @@ impl Link {
         &self.0.plan.login
     }
 
-    /// Returns the length of the current connection's login, if the login ends.
+    /// Returns the time for which the current connection's login is valid, if the login expires.
     pub(crate) fn login_ends(&self) -> Option<Duration> {
         self.live()?.login_ends
     }
@@ -590,8 +589,8 @@ impl Link {
     }
 
     fn drop_connection_if(&self, matches: impl FnOnce(&Arc<Live>) -> bool) {
-        // Taken out under the lock, ended after it: ending wakes the calls, and these look at `current` when they try
-        // again.
+        // The connection is removed under the lock and ended after it: the end wakes the calls, and they read `current` when
+        // they retry.
         let live = self
             .0
             .current
@@ -599,7 +598,7 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner)
             .take_if(|live| matches(live));
         if let Some(live) = live {
-            // Before the abort, which takes effect only when the runtime of the driver runs.
+            // `reach` comes before the abort, because the abort takes effect only when the driver's runtime runs.
             live.over.reach();
             live.driver.abort();
         }
@@ -607,8 +606,8 @@ impl Link {
 
     /// Reads the server's clock, after the server refused a request as late.
     pub(crate) async fn synchronise(&self) {
-        // Before the request is sent: see `Reading::offset`. If it fails, the old reading stays, and the next refusal
-        // asks again.
+        // Read before the request is sent: see `Reading::offset`. If the request fails, the old reading stays, and the next
+        // late refusal causes another read.
         let asked = self.now();
         if let Ok(reply) = self.command(&["TIME"]).await {
             self.observe_time(&reply, asked.micros());
@@ -625,7 +624,7 @@ pub enum Subscribe {
     Stop,
 }
 
-/// A link without a supervisor; ends when this is dropped.
+/// A link without a supervisor. Dropping this value ends the link.
 pub(crate) struct OnceConnected(pub(crate) Link);
 
 impl Drop for OnceConnected {
@@ -634,7 +633,7 @@ impl Drop for OnceConnected {
     }
 }
 
-/// The two kinds of messages: sent by any node, or only by the owner of the channel's slot.
+/// The two kinds of messages: published at any node, or only at the owner of the channel's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Messages {
     /// `PUBLISH`.
@@ -644,7 +643,7 @@ pub enum Messages {
 }
 
 impl Messages {
-    /// The kind that Redisson uses as well: sharded messages on a cluster, plain ones everywhere else.
+    /// Returns the kind that Redisson uses as well: sharded messages on a cluster, plain ones everywhere else.
     #[must_use]
     pub const fn of(placement: Placement) -> Self {
         match placement {
@@ -653,7 +652,7 @@ impl Messages {
         }
     }
 
-    /// The command that sends one.
+    /// The command that publishes a message of this kind.
     #[must_use]
     pub const fn publish_command(self) -> &'static str {
         match self {

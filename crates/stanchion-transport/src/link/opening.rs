@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::printable::Printable;
 
-/// The number of bytes that are kept: an error reply of Redis, or the first line of another protocol.
+/// The number of bytes that are kept: enough for an error reply of Redis, or the first line of another protocol.
 const KEPT: usize = 256;
-/// The number of characters that an error quotes. Fewer by far: a password that the end of the kept bytes cuts is not among them.
+/// The number of characters that an error quotes. Far below `KEPT`, so that no password cut off by the end of the kept bytes is quoted.
 const QUOTED: usize = 60;
 
 /// The first bytes of a connection, shared with its stream.
@@ -27,7 +27,7 @@ impl Opening {
         bytes.clone()
     }
 
-    /// Returns the text of the error reply with which the server has answered first.
+    /// Returns the text of the error reply, if the server's first reply is an error.
     pub(crate) fn error(&self) -> Option<String> {
         let bytes = self.bytes();
         let line = bytes
@@ -37,8 +37,8 @@ impl Opening {
         Some(String::from_utf8_lossy(line).into_owned())
     }
 
-    /// Describes the peer if its first byte is not the beginning of a reply of a Redis server. `hide` removes the password, which a peer
-    /// may repeat, before the text is cut.
+    /// Describes the peer if its first byte cannot begin a reply of a Redis server. The peer may repeat the password, so
+    /// `hide` removes it before the text is cut.
     pub(crate) fn foreign(&self, hide: impl Fn(&str) -> String) -> Option<String> {
         let bytes = self.bytes();
         match *bytes.first()? {

@@ -1,12 +1,12 @@
-//! Replies in portions: the stream between the redis crate and the socket.
+//! Reads replies in portions: the stream between the redis crate and the socket.
 //!
-//! Replies to many requests arrive together. If all of them are read at once, the next requests are written only when all
-//! callers have run, and until then the server has nothing to do. So [`Paced`] lets the scheduler run the callers of a few
-//! replies, whose requests are written before more is read. With 64 callers that is up to three quarters more requests a
-//! second.
+//! Replies to many requests arrive together. If all of them are read at once, the next requests are written only after all
+//! callers have run, and the server is idle until then. [`Paced`] therefore lets the scheduler run the callers of a few
+//! replies, and those callers write their next requests before more is read. With 64 callers this gives up to three quarters
+//! more requests per second.
 //!
-//! [`Paced`] also bounds what is read for one reply ([`LONGEST`]): the redis crate keeps what it has read of a reply until the reply is
-//! whole, however long the server says that it is. And it keeps the first bytes of the peer for the error of a handshake ([`Opening`]).
+//! [`Paced`] also limits the bytes of one reply ([`LONGEST`]), because the redis crate buffers a reply until the reply is complete, whatever length
+//! the server announced. [`Paced`] also keeps the peer's first bytes for handshake errors ([`Opening`]).
 
 use std::io;
 use std::pin::Pin;
@@ -17,22 +17,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::link::exchange::Owed;
 use crate::link::opening::Opening;
 
-/// The size in bytes of a first portion: some six replies.
-// Measured: from 512 on, two threads wait for each other again.
+/// The size in bytes of a first portion: about six replies.
+// Measured: from 512 bytes on, the two threads wait for each other again.
 const FIRST: usize = 256;
 
-/// The number of replies that are read at once: a portion holds as many.
-// Measured with 1 to 12: each turn of the scheduler wakes another thread, so one without need costs a fifth with 16 callers.
+/// The number of replies that are read at once. A portion holds as many.
+// Measured with 1 to 12: each turn of the scheduler wakes another thread, so a needless one costs a fifth with 16 callers.
 const FEW: usize = 6;
 
-/// The most bytes that are read while no reply and no message becomes whole.
-// The longest reply to this library is `CLIENT LIST`, with some 350 bytes for each connection: 64 MiB are 190,000 connections. Replies to
-// scripts have kilobytes.
+/// The largest number of bytes that are read while no reply and no message becomes complete.
+// The longest reply to this library is `CLIENT LIST`, with about 350 bytes for each connection: 64 MiB are 190,000
+// connections. Replies to scripts have kilobytes.
 const LONGEST: usize = 64 * 1024 * 1024;
 
-/// The same before the first reply that is counted, which follows the login.
-// The replies to a login have some hundred bytes, and `ROLE` of a master some 50 for each replica. A peer that is no server of ours, or
-// an attacker's, costs no more.
+/// The same limit before the first counted reply, which follows the login.
+// The replies to a login have a few hundred bytes, and `ROLE` of a master about 50 for each replica. A peer that is not a
+// Redis server, or is an attacker's, cannot use more memory than this.
 const LONGEST_AT_FIRST: usize = 1024 * 1024;
 
 /// A stream that reads in portions while more than [`FEW`] replies are owed. Only the connection's driver uses it.
@@ -41,12 +41,12 @@ pub(crate) struct Paced<S> {
     owed: Owed,
     /// The size of the next portion.
     portion: usize,
-    /// True after a portion: those whom it woke go first.
+    /// True after a portion: the tasks that the portion woke run before the next read.
     yields: bool,
-    /// The number of replies and messages that had arrived at the last read, and the bytes that were read since it changed.
+    /// The number of replies and messages that had arrived at the last read, and the bytes read since that number changed.
     arrived: u64,
     unfinished: usize,
-    /// `None`: it has enough bytes.
+    /// `None` once enough bytes are kept.
     opening: Option<Opening>,
 }
 
@@ -63,7 +63,7 @@ impl<S> Paced<S> {
         }
     }
 
-    /// Counts bytes that were read. Fails when they are more than one reply may have.
+    /// Counts bytes that were read. Fails when one reply has more bytes than the limit.
     fn count(&mut self, read: &[u8]) -> io::Result<()> {
         self.opening = self.opening.take().filter(|it| it.keep(read));
         let arrived = self.owed.arrived();
@@ -98,9 +98,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
             ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
             return Poll::Ready(self.count(&buf.filled()[before..]));
         }
-        // Once for each portion: the redis crate reads before each request that it writes, so the next read must go on.
+        // Yields once for each portion. The redis crate reads before each request that it writes, so the next read must not yield.
         if std::mem::take(&mut self.yields) {
-            // The scheduler runs what is ready already before it comes back to this task.
+            // The scheduler runs the tasks that are ready before it returns to this task.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -109,7 +109,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut portion))?;
         let read = portion.filled().len();
         buf.advance(read);
-        // Doubled while there is more: one long reply is not read in crumbs.
+        // Doubled while more data is there, so that one long reply is not read in tiny portions.
         self.portion = if read < size { FIRST } else { size * 2 };
         self.yields = read > 0;
         let all = buf.filled();
@@ -144,7 +144,7 @@ mod tests {
     use futures_util::poll;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// Reads what there is without waiting, and returns the sizes of the reads; `None` where it let others run.
+    /// Reads all data without waiting, and returns the sizes of the reads; `None` where the stream yielded to other tasks.
     async fn reads(paced: &mut Paced<&[u8]>) -> Vec<Option<usize>> {
         let mut sizes = Vec::new();
         let mut buf = [0; 8192];
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Runs `then` while `count` replies are owed.
+    /// Runs `then` while the connection owes `count` replies.
     async fn owing<T>(count: usize, then: impl AsyncFnOnce(Owed) -> T) -> T {
         let books = Books::default();
         let mut asked: Vec<_> = (0..count)
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(sizes.await, [Some(1000)], "a few are read at once");
     }
 
-    /// Reads until an error, and returns the bytes before it.
+    /// Reads until an error, and returns the number of bytes before it.
     async fn read_on(paced: &mut Paced<tokio::io::Repeat>) -> usize {
         let (mut read, mut buf) = (0, vec![0; 65_536]);
         while let Ok(more) = paced.read(&mut buf).await {
@@ -203,7 +203,7 @@ mod tests {
         let books = Books::default();
         let mut paced = Paced::new(tokio::io::repeat(b'x'), books.owed(), Opening::default());
         assert_eq!(read_on(&mut paced).await, LONGEST_AT_FIRST);
-        // After the login, and after each reply and message.
+        // The limit after the login, and after each reply and message.
         books.enter(pin!(async {})).await;
         assert_eq!(read_on(&mut paced).await, LONGEST);
         books.owed().told();

@@ -1,22 +1,22 @@
-//! The supervisor of a [`Link`]: connects, watches, pauses, and connects again.
+//! The supervisor of a [`Link`]: connects, watches, pauses, and reconnects.
 //!
 //! # One round
-//! 1. **Connect** on the runtime `home`, within the connect timeout: open a stream, get the credentials, shake hands, check
+//! 1. **Connect** on the runtime `home`, within the connect timeout: open a stream, get the credentials, do the handshake, check
 //!    that the server is the right one (`ROLE`, for a master), and read its clock (`TIME`). The connection is installed in
 //!    the link.
-//! 2. **Watch** until one of these ends the connection:
-//!    * the driver stops: the peer closed the stream, or an I/O error;
-//!    * the connection owes a reply and none has come for the response timeout;
+//! 2. **Watch** until one of these events ends the connection:
+//!    * the driver stops: the peer closed the stream, or an I/O error occurred;
+//!    * the connection owes a reply and no reply has arrived for the response timeout;
 //!    * nothing was sent for the response timeout and the probe fails;
-//!    * a shard subscription ended unasked (see `Stops`).
+//!    * a shard subscription ended without a request (see `Stops`).
 //!
-//!    Meanwhile [`login`](super::login) renews the login.
+//!    During the watch, [`login`](super::login) renews the login.
 //! 3. **Drop** the connection: every call on it fails as ambiguous.
-//! 4. **Pause** with backoff and jitter. The backoff starts over after a connection that has proved itself (`STEADY`), and
+//! 4. **Pause** with backoff and jitter. The backoff restarts after a connection that proved usable (`STEADY`), and
 //!    when a sentinel announces a new master.
 //!
-//! The supervisor runs on the client's own thread if there is one, apart from `home`: a caller that blocks its runtime
-//! does not stop the watch.
+//! The supervisor runs on the client's own thread if there is one, and not on `home`: a caller that blocks its runtime does
+//! not stop the watch.
 
 use std::io;
 use std::sync::Arc;
@@ -39,23 +39,23 @@ use crate::link::{End, Link, Live, OnceConnected, Peer, Phase, Stops, WRITTEN, p
 use crate::{Failure, Reply};
 
 impl Link {
-    /// Keeps the link connected until `closed`, or until `home` ends. The connection is driven by `home`; this future should
-    /// run elsewhere.
+    /// Keeps the link connected until `closed`, or until `home` ends. The runtime `home` drives the connection; this future
+    /// should run elsewhere.
     pub(crate) async fn supervise(self, home: Handle, closed: CancellationToken) {
-        // Also when this is dropped with its runtime: nothing would connect again.
+        // The link also ends when this future is dropped with its runtime, because then no task would reconnect it.
         let _ends = Ends(self.clone());
         let mut generation = 0;
         let mut pauses = pauses(self.0.seed);
         let (plan, mut missing) = (&self.0.plan, false);
         while !closed.is_cancelled() {
-            // Not raced against `closed`: an attempt that is left alone would install its connection after `end`. The
-            // connect timeout bounds it.
+            // Not raced against `closed`: an attempt that is no longer awaited would install its connection after `end`. The
+            // connect timeout bounds the wait.
             match self.connect_on(&home, generation + 1).await {
                 Some(Ok(ended)) => {
                     if std::mem::take(&mut missing) {
                         plan.health.back(&plan.server, self.now());
                     }
-                    // Not of one that was never open: a server that is slow to appear is no outage.
+                    // A first connection is not reported: a server that is slow to start is not an outage.
                     if generation > 0
                         && let Some(observing) = &self.0.observing
                     {
@@ -63,13 +63,13 @@ impl Link {
                     }
                     generation += 1;
                     self.enter(Phase::Up(generation));
-                    // Kept beyond `drop_connection`, which takes it out of the link: `served` is read after that.
+                    // Kept after `drop_connection`, which removes the connection from the link: `served` is read after that.
                     let (began, live) = (self.now(), self.live());
                     tokio::select! {
                         biased;
                         () = closed.cancelled() => break,
                         () = self.watch_over(ended) => {}
-                        // Never ends; it is dropped with the connection.
+                        // This future never ends, and is dropped with the connection.
                         () = self.stay_logged_in(&home) => {}
                     }
                     self.drop_connection();
@@ -93,34 +93,34 @@ impl Link {
                     plan.health.failed(&plan.server, &error, now);
                     self.enter(Phase::Down(error));
                 }
-                // `home` has ended: no runtime is left to drive a connection.
+                // `home` has ended, so no runtime is left to drive a connection.
                 None => break,
             }
             loop {
                 tokio::select! {
                     biased;
                     () = closed.cancelled() => break,
-                    // All clients get the announcement at once: the first pause spreads their attempts.
+                    // All clients get the announcement at the same time, so the first pause spreads their attempts.
                     () = plan.stir.hurried() => pauses = self::pauses(self.0.seed),
                     () = tokio::time::sleep(pauses.next().unwrap_or(MAX_PAUSE)) => break,
                 }
             }
         }
-        // Otherwise the link of a node that is retired would count as down for ever.
+        // Otherwise the link of a retired node would count as down without an end.
         if missing {
             plan.health.given_up(&plan.server, self.now());
         }
     }
 
-    /// Returns when the connection has ended or has to be dropped; see the module. Silence is measured in quarters of the
+    /// Returns when the connection has ended or must be dropped; see the module. Silence is measured in quarters of the
     /// response timeout.
     async fn watch_over(&self, mut ended: oneshot::Receiver<()>) {
-        // Dropped (`Link::drop_connection`) before this was first polled.
+        // The connection was dropped (`Link::drop_connection`) before the first poll of this future.
         let Some(live) = self.live() else {
             return;
         };
-        // Ticks are counted rather than moments compared. After a suspend, or while this thread stands still, the server
-        // may have answered long since, and nobody has read it: that counts as one tick.
+        // The loop counts ticks and does not compare moments. After a suspend, or when this thread was blocked, the server
+        // may have answered long ago, but no task has read the reply. Such a gap counts as one tick.
         let tick = self.0.response_timeout / 4;
         let mut answered = live.books.answered();
         let (mut silent, mut idle) = (Duration::ZERO, Duration::ZERO);
@@ -128,18 +128,18 @@ impl Link {
             tokio::select! {
                 biased;
                 _ = &mut ended => return,
-                // From that message on every reply would go to the wrong request. All channels are asked for again on the
+                // After that message every reply would reach the wrong request. All channels are subscribed again on the
                 // next connection.
                 () = live.stops.unasked.notified() => return,
                 () = tokio::time::sleep(tick) => {}
             }
             let now_answered = live.books.answered();
-            // Replies come in the order of the requests, so any reply shows that the server works through them.
+            // Replies arrive in the order of the requests, so any reply shows that the server processes them.
             let progress = std::mem::replace(&mut answered, now_answered) != now_answered;
             if live.books.owes() {
-                // P9: a connection that answers others is not silent, and its callers set no timer before they are woken once.
+                // P9: a connection with replies to other calls stays open, and callers set no timer before their first wake.
                 live.over.remind();
-                // The probe is for connections without calls. A call is a probe of its own.
+                // The probe is for connections without calls. A call serves as a probe.
                 idle = Duration::ZERO;
                 silent = if progress {
                     Duration::ZERO
@@ -161,7 +161,7 @@ impl Link {
                     tokio::select! {
                         biased;
                         _ = &mut ended => return,
-                        // Bounded here: nobody counts silence while this waits.
+                        // Limited here, because the loop does not count silence while it waits for the probe.
                         probe = tokio::time::timeout(self.0.response_timeout, self.probe()) => if !probe.unwrap_or(false) { return },
                     }
                 }
@@ -169,36 +169,36 @@ impl Link {
         }
     }
 
-    /// Returns whether the server answers and is still the right one. `TIME` rather than `PING`: one round trip also reads
-    /// the server's clock.
+    /// Returns whether the server answers and is still the right one. Uses `TIME` and not `PING`, because the same round
+    /// trip also reads the server's clock.
     async fn probe(&self) -> bool {
         let Some(live) = self.live() else {
             return false;
         };
-        // A refusal is an answer too: the connection works. Calls will get the same refusal and report it.
+        // A refusal is an answer, too: the connection works. Calls will get the same refusal and report it.
         let asked = self.now();
         if let Ok(reply) = plain(&live, self.greeting()).await {
             self.observe_time(&reply, asked.micros());
         }
-        // Where listening to the sentinels is not permitted, an idle client finds here that its master was demoted.
+        // Without permission to subscribe at the sentinels, an idle client notices here that its master was demoted.
         self.0.plan.peer != Peer::Master || is_master(&live).await.is_ok()
     }
 
     fn greeting(&self) -> &'static [&'static str] {
         match self.0.plan.peer {
             Peer::Server | Peer::Master => &["TIME"],
-            // A sentinel has no `TIME`, and its clock decides nothing.
+            // A sentinel has no `TIME`, and no decision depends on its clock.
             Peer::Sentinel => &["PING"],
         }
     }
 
     pub(crate) fn observe_time(&self, reply: &Reply, asked_at: u64) {
-        // Seconds, and the microseconds of the present one. Any other reply, such as that of `PING`, is not for the
-        // clock.
+        // Seconds, and the microseconds of the current second. Any other reply, such as the reply to `PING`, is not a clock
+        // reading.
         if let Some([secs, micros]) = reply.as_array()
             && let (Some(secs), Some(micros)) = (secs.as_int(), micros.as_int())
         {
-            // A nonsense clock must not end the supervisor.
+            // Saturating, because a nonsense clock must not end the supervisor.
             let server = secs
                 .cast_unsigned()
                 .saturating_mul(1_000_000)
@@ -216,7 +216,7 @@ impl Link {
         home: &Handle,
         number: u64,
     ) -> Option<Result<oneshot::Receiver<()>, ConnectError>> {
-        // On `home`: a socket belongs to the runtime that opens it, and `connect` spawns the driver where it runs itself.
+        // On `home`: a socket belongs to the runtime that opens it, and `connect` spawns the driver on its own runtime.
         let link = self.clone();
         home.spawn(async move {
             let timeout = link.0.connect_timeout;
@@ -235,8 +235,8 @@ impl Link {
         .await
         .map_or_else(
             |error| {
-                // A panic, of a connector or provider that the user wrote, is one failed attempt and not the end of the
-                // link. The other reason for a join error is that `home` has ended.
+                // A panic of a connector or provider written by the user is one failed attempt and does not end the link.
+                // The only other reason for a join error is that `home` has ended.
                 error.is_panic().then(|| {
                     Err(ConnectError::Unreachable {
                         server: self.server().to_owned(),
@@ -248,7 +248,7 @@ impl Link {
         )
     }
 
-    /// Connects without supervision, for a few commands. The connection ends when the returned value is dropped.
+    /// Connects without supervision, for a few commands. Dropping the returned value ends the connection.
     pub(crate) async fn connect_once(&self) -> Result<OnceConnected, ConnectError> {
         drop(self.connect(1).await?);
         Ok(OnceConnected(self.clone()))
@@ -257,24 +257,24 @@ impl Link {
     /// Opens the connection with this number.
     async fn connect(&self, number: u64) -> Result<oneshot::Receiver<()>, ConnectError> {
         let plan = &self.0.plan;
-        // First the stream: while a server is out of reach, the provider of credentials is not asked at every attempt,
-        // and what it gives is fresh.
+        // The stream is opened first: while a server cannot be reached, the provider of credentials is not called at every
+        // attempt, and its credentials are fresh.
         let stream = plan.connector.connect().await;
         let stream = stream.map_err(|e| self.unreachable(&e))?;
         let credentials = plan.login.now(&plan.server).await?;
         let credentials = credentials.as_ref();
-        // RESP2 wherever no messages are expected: then nothing that the redis crate could take for a reply comes
-        // unasked.
+        // RESP2 wherever no messages are expected: such a connection receives no unrequested data that the redis crate could
+        // take for a reply.
         let protocol = if plan.on_push.is_some() {
             ProtocolVersion::RESP3
         } else {
             ProtocolVersion::RESP2
         };
         let mut config = AsyncConnectionConfig::new()
-            // By default 500 ms. Such a timer ends the request and keeps the connection, and it belongs to the caller's
-            // runtime, which may end before the request does (decision 0004).
+            // The default is 500 ms. That timer ends the request and keeps the connection. The timer also belongs to the
+            // caller's runtime, which may end before the request does (decision 0004).
             .set_response_timeout(None)
-            // By default 50: the next call would wait for a place, and count as owed a reply without having been sent.
+            // The default is 50: the next call would wait for a free slot, and count as owed a reply although it was not sent.
             .set_pipeline_buffer_size(4096);
         let (stops, books) = (Arc::new(Stops::default()), Books::default());
         if let Some(on_push) = plan.on_push.clone() {
@@ -283,8 +283,8 @@ impl Link {
             config = config.set_push_sender(move |push: PushInfo| {
                 use redis::Value::{Array, BulkString};
                 owed.told();
-                // Runs on the driver, so nothing here may block. Other kinds need nothing: confirmations reach their
-                // callers as replies, and `ended` tells of a disconnection.
+                // Runs on the driver, so nothing here may block. Other kinds need no action: confirmations reach their
+                // callers as replies, and `ended` reports a disconnection.
                 match (push.kind, push.data.as_slice()) {
                     (
                         PushKind::Message | PushKind::SMessage,
@@ -297,7 +297,7 @@ impl Link {
                             }
                         }
                     }
-                    // The server was flushed.
+                    // All keys: the server was flushed.
                     (PushKind::Invalidate, _) => on_push(connection, WRITTEN, b""),
                     (PushKind::SUnsubscribe, [BulkString(channel), ..]) => stops.stopped(channel),
                     _ => {}
@@ -316,7 +316,7 @@ impl Link {
         let (ending, ended) = oneshot::channel::<()>();
         let driver = tokio::spawn(async move {
             driver.await;
-            // Owned by the task, so that `ended` also fires when it is aborted or its runtime ends.
+            // The task owns `ending`, so `ended` also fires when the task is aborted or its runtime ends.
             drop(ending);
         });
         let live = Live {
@@ -329,18 +329,18 @@ impl Link {
             login_ends: credentials.and_then(|c| c.valid_for),
         };
         if let Err(error) = self.greet(&live).await {
-            // A driver without callers ends by itself, but only after a flush that a silent peer can delay.
+            // A driver without callers ends without an abort, but only after a flush, which a silent peer can delay.
             live.driver.abort();
             return Err(error);
         }
-        // Only now: no call may reach a server that is no master, or that refuses this user.
+        // Installed only now: no call may reach a server that is not a master, or that refuses this user.
         self.install(live);
         Ok(ended)
     }
 
     async fn greet(&self, live: &Live) -> Result<(), ConnectError> {
         let server = || self.0.plan.server.clone();
-        // Before the clock, which the links of a node share: that of a replica must not be taken in.
+        // The role comes before the clock, which the links of a node share: a replica's clock must not be stored.
         if self.0.plan.peer == Peer::Master {
             is_master(live)
                 .await
@@ -352,7 +352,7 @@ impl Link {
         let asked = self.now();
         match self.named(live, plain(live, self.greeting())).await {
             Ok(reply) => self.observe_time(&reply, asked.micros()),
-            // Not only the greeting would fail: the scripts ask for `TIME`, too, with the rights of the same user.
+            // A refusal fails the connect, because the scripts call `TIME`, too, with the rights of the same user.
             Err(Failure::Rejected(rejection)) => {
                 let sentinel = self.sentinel(live).await;
                 return Err(ConnectError::Rejected {
@@ -360,7 +360,7 @@ impl Link {
                     rejection: sentinel.unwrap_or(rejection),
                 });
             }
-            // LOADING and the like: connected; calls will report it.
+            // LOADING and similar errors: the client is connected, and calls will report the error.
             Err(_) => {}
         }
         match &self.0.facts {
@@ -369,7 +369,7 @@ impl Link {
         }
     }
 
-    /// Returns the rejection that names the right URL, if the server says that it is a sentinel: it has no `TIME`.
+    /// Returns the rejection that names the right URL, if the server, which has no `TIME`, reports that it is a sentinel.
     async fn sentinel(&self, live: &Live) -> Option<ServerRejection> {
         let reply = plain(live, &["INFO"]).await.ok()?;
         let mut lines = reply.as_text()?.lines().map(str::trim_end);
@@ -393,7 +393,7 @@ impl Link {
     }
 
     fn unreachable(&self, error: &io::Error) -> ConnectError {
-        // The connector for sentinels has a more precise error of its own.
+        // The connector for sentinels returns a more precise error.
         let told = error
             .get_ref()
             .and_then(|inner| inner.downcast_ref::<ConnectError>());
@@ -418,37 +418,37 @@ impl Drop for Ends {
     }
 }
 
-/// Checks that the server is a master; the error says what it is instead. Without permission for `ROLE` it passes.
+/// Checks that the server is a master. The error names the actual role. Without permission for `ROLE` the check passes.
 pub(super) async fn is_master(live: &Live) -> Result<(), String> {
     match plain(live, &["ROLE"]).await {
         Ok(reply) => {
             let role = reply.as_array().and_then(|parts| parts.first()?.as_text());
             match role {
                 Some("master") => Ok(()),
-                // A failure of this attempt: at the next one the sentinels may know the new master.
+                // This attempt fails. At the next attempt the sentinels may know the new master.
                 Some(role) => Err(format!("it is no master but a {role}")),
                 None => Err("it does not tell its role".into()),
             }
         }
         Err(Failure::Unanswered(outage)) => Err(outage.to_string()),
-        // A server that is loading may be the master. Where ROLE is not permitted, a replica shows later by READONLY.
+        // A server that is loading may be the master. Without permission for ROLE, a replica is detected later by READONLY.
         Err(Failure::NotNow(_) | Failure::Rejected(_)) => Ok(()),
     }
 }
 
-/// A connection that lasted this long, or on which a script was answered, resets the backoff. Any other counts as a failed
-/// attempt; otherwise a peer that hangs up after each handshake would be dialled in a tight loop.
+/// A connection that lasted this long, or that answered a script, resets the backoff. Any other connection counts as a failed
+/// attempt. Otherwise a peer that hangs up after each handshake would be dialled in a tight loop.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// The first pause is a random part of this, so that clients that lost the same server do not all reconnect at once.
+/// The first pause is a random part of this time, so that clients that lost the same server do not all reconnect at once.
 const SPREAD: Duration = Duration::from_millis(20);
 
 /// The longest pause, before jitter.
-// With jitter up to 4 s: a client finds a server that is back within that and one attempt.
+// With jitter up to 4 s: a client finds a restarted server within that time and one attempt.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// Returns the pauses between attempts, without end: a random part of [`SPREAD`], then 50 ms doubling to 2 s, each with
-/// jitter of up to its own length added.
+/// Returns the endless sequence of pauses between attempts: a random part of [`SPREAD`], then 50 ms doubling to 2 s. Jitter
+/// of up to its own length is added to each.
 fn pauses(seed: Option<u64>) -> impl Iterator<Item = Duration> {
     let mut builder = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
@@ -458,7 +458,7 @@ fn pauses(seed: Option<u64>) -> impl Iterator<Item = Duration> {
     if let Some(seed) = seed {
         builder = builder.with_jitter_seed(seed);
     }
-    // The first pause is not the builder's: its jitter is added to a pause, so it never comes near zero.
+    // The first pause does not come from the builder, which adds its jitter to a pause, so its pauses never come near zero.
     let mut rng = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
     std::iter::once(SPREAD.mul_f64(rng.f64())).chain(builder.build())
 }

@@ -1,9 +1,9 @@
-//! A fake server, and what a link makes of its answers.
+//! A fake server, and the reaction of a link to its answers.
 
 use super::*;
 use crate::{ByteStream, fake};
 
-/// A node of a cluster that accepts every subscription and reports this role.
+/// A cluster node that accepts every subscription and reports this role.
 #[derive(Debug)]
 struct Fake(&'static str);
 
@@ -44,7 +44,7 @@ async fn a_shard_subscription_at_a_replica_does_not_count() {
     let _end = master.connect_once().await.unwrap();
     let started = master.subscribe(b"c", Subscribe::Start, Messages::Sharded);
     started.await.unwrap();
-    // It has proved itself: the next attempt to connect does not wait longer than the first.
+    // The flag makes the next attempt to connect wait only for the first pause.
     let served = |link: &Link| link.live().unwrap().served.load(Ordering::Relaxed);
     assert!(served(&master));
     let replica = link("slave");

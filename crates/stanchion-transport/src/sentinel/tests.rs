@@ -1,4 +1,4 @@
-//! Fake sentinels, and what the connector does with their answers.
+//! Fake sentinels, and the reaction of the connector to their answers.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,12 +20,12 @@ fn a_message_is_heard_if_it_is_about_our_service() {
     assert!(!read("+sdown", &promoted));
 }
 
-/// A sentinel that names `master` with its epoch, and counts the questions.
+/// A sentinel that names `master` with its epoch, and counts the queries.
 #[derive(Debug, Default)]
 struct Fake {
     master: Mutex<(&'static str, u64)>,
     asked: AtomicU32,
-    /// True while it refuses connections.
+    /// True while the sentinel refuses connections.
     unreachable: AtomicBool,
 }
 
@@ -57,7 +57,7 @@ impl Connector for Arc<Fake> {
     }
 }
 
-/// The connector to all masters: a dial waits for a permit.
+/// The connector to all masters. A dial waits for a permit.
 #[derive(Debug)]
 struct Gate(Arc<Semaphore>, AtomicU32);
 
@@ -84,7 +84,7 @@ fn in_use(sentinels: &Sentinels) -> Vec<Place> {
     live.map(|(place, _)| place.clone()).collect()
 }
 
-/// Listens to the first sentinel until `closed`; a message has come when the [`Notify`] says so.
+/// Listens to the first sentinel until `closed`. The test fires the [`Notify`] to simulate a message.
 fn listen(
     sentinels: &Arc<Sentinels>,
     closed: &CancellationToken,
@@ -206,7 +206,7 @@ async fn a_failover_before_the_first_sentinel_was_heard_is_noticed() {
     let sentinels = sentinels(&[&fake], &gate);
     gate.0.add_permits(1);
     let _stream = sentinels.connect().await.unwrap();
-    // It happened before the subscription, so no message reports it.
+    // The failover happened before the subscription, so no message reports it.
     fake.names("new", 2);
     let closed = CancellationToken::new();
     let (_, listening) = listen(&sentinels, &closed);
@@ -225,24 +225,24 @@ async fn a_live_link_is_never_left_for_a_lower_epoch() {
     gate.0.add_permits(9);
     let _stream = sentinels.connect().await.unwrap();
     assert_eq!(in_use(&sentinels), [place("new")]);
-    // Now only the stale one is in reach, and the client has connected to it again.
+    // Now only the stale sentinel can be reached, and the client has connected to it again.
     current.unreachable.store(true, Ordering::SeqCst);
     let before = stale.asked.load(Ordering::SeqCst);
     let closed = CancellationToken::new();
     let (news, listening) = listen(&sentinels, &closed);
     until(|| stale.asked.load(Ordering::SeqCst) == before + 1).await;
-    // A message that was delayed.
+    // A delayed message.
     news.notify_one();
     until(|| stale.asked.load(Ordering::SeqCst) == before + 2).await;
-    // The third question follows the answer to the second.
+    // The third query follows the answer to the second.
     news.notify_one();
     until(|| stale.asked.load(Ordering::SeqCst) == before + 3).await;
     assert_eq!(in_use(&sentinels), [place("new")], "P1");
-    // Nor does another connection of the client go to the old master.
+    // Another connection of the client does not go to the old master either.
     sentinels.asked.lock().unwrap().take();
     let _other = sentinels.connect().await.unwrap();
     assert_eq!(in_use(&sentinels), [place("new"), place("new")]);
-    // It is left for a higher one.
+    // The client leaves the master for one with a higher epoch.
     stale.names("newer", 3);
     news.notify_one();
     until(|| in_use(&sentinels).is_empty()).await;
