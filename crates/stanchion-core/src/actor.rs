@@ -1,4 +1,4 @@
-//! Actors: the tie between holds and waits that belong together.
+//! Actors: a tie between the holds and the waits of one piece of work.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,21 +16,21 @@ tokio::task_local! {
     static CURRENT: Actor;
 }
 
-/// One who acts: a transfer, a request, a job, whose holds and waits belong together, whatever owners they have.
+/// A unit of work, such as a transfer, a request or a job. Its holds and waits belong together, whatever their owners are.
 ///
-/// An acquire is not tied to what else its caller holds: each has an owner of its own. An actor ties them, for
-/// [`Client::deadlocks`] and [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). It excludes nobody and re-enters nothing.
+/// By default each acquire has an owner of its own, so nothing ties it to the other holds of its caller. An actor ties them, for
+/// [`Client::deadlocks`] and [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). An actor excludes no other caller and makes nothing re-entrant.
 ///
 /// # What belongs to it
-/// What is acquired inside of [`Actor::scope`], with any client. Not what a task does that was spawned there: whoever spawns passes the
-/// actor on, `tokio::spawn(actor.scope(…))`. It counts which task polls an acquire first, not which made it. Inside several scopes it is the
-/// innermost. A hold keeps its actor when its guard is moved, and after the scope.
+/// Every acquire inside of [`Actor::scope`] belongs to the actor, with any client. A task that is spawned there does not: pass the
+/// actor on with `tokio::spawn(actor.scope(…))`. The task that first polls an acquire counts, not the task that made the future.
+/// With nested scopes, the innermost one counts. A hold keeps its actor when its guard is moved, and after the scope.
 ///
-/// # What it is worth
-/// A tie by an actor is certain as far as its user is right that the holds are released by the work that waits. So is an explicit
-/// [`Owner`], which ties what is acquired as it outside of scopes. Without either the task is taken for the actor, which is a hint only.
+/// # Certainty
+/// Deadlock detection treats a tie by an actor as certain. This is right if the work that waits also releases the holds. The same is
+/// true of an explicit [`Owner`], which ties its acquires outside of scopes. Without either, the task counts as the actor, as a hint only.
 ///
-/// Cheap to clone; clones are the same actor, two calls of [`Client::actor`] with one label are two.
+/// Clones are cheap and are the same actor. Two calls of [`Client::actor`] with one label return two different actors.
 #[derive(Clone)]
 pub struct Actor(Arc<Inner>);
 
@@ -41,8 +41,8 @@ struct Inner {
 }
 
 impl Client {
-    /// Returns a new actor. Its label is for people: a [survey](Client::survey) and the error of a deadlock show it. Control characters in it
-    /// become spaces, and it is cut after 64 characters. Sends nothing.
+    /// Returns a new actor. Its label is shown to people, in a [survey](Client::survey) and in the error of a deadlock. Control characters
+    /// in the label become spaces, and it is cut after 64 characters. Sends nothing.
     ///
     /// ```
     /// # use stanchion_core::Client;
@@ -73,12 +73,12 @@ impl Actor {
     /// Runs `work` as this actor.
     ///
     /// # Cancel safety
-    /// That of `work`; dropping the future drops it.
+    /// The same as for `work`; dropping the future drops `work`.
     pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         CURRENT.scope(self.clone(), work)
     }
 
-    /// Returns the actor in whose scope this is called: to pass it on to a task.
+    /// Returns the actor of the current scope, for example to pass it on to a spawned task.
     ///
     /// ```
     /// # use stanchion_core::Actor;
@@ -123,7 +123,7 @@ impl Drop for Inner {
     }
 }
 
-/// The labels of a client's actors. An acquire carries the number alone, because every waiter does.
+/// The labels of a client's actors. An acquire carries only the number of its actor, because every waiter stores it.
 #[derive(Debug, Default)]
 pub(crate) struct Labels(Mutex<HashMap<ActorId, Box<str>>>);
 
@@ -144,8 +144,8 @@ impl Labels {
     }
 }
 
-/// The actor behind an acquire, as one number, because every waiter carries it. The two highest bits are the marks of an explicit owner and
-/// of a scope, which are actors by their user's word. Without either it is the number of a task, which is a hint only: a guard may be moved,
+/// The actor of an acquire, as one number, because every waiter stores it. The two highest bits mark an explicit owner and a scope: with
+/// these the user declares an actor. Without either it is the number of a task, which is a hint only: a guard may move to another task,
 /// and a task may do several things at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ActorId(NonZeroU64);
@@ -155,9 +155,9 @@ const SCOPE: u64 = 1 << 62;
 const A_SCOPE: NonZeroU64 = NonZeroU64::MIN.saturating_add(SCOPE - 1);
 
 impl ActorId {
-    /// The actor of an acquire that begins now; `None` outside of tasks.
+    /// Returns the actor of an acquire that begins now. `None` if there is no scope, no explicit owner and no task.
     pub(crate) fn of(owner: Option<&Owner>) -> Option<Self> {
-        // The scope first: it says what belongs together, an owner only what re-enters each other.
+        // The scope first: a scope declares which acquires belong together, an owner only which acquires re-enter each other.
         if let Ok(id) = CURRENT.try_with(|actor| actor.0.id) {
             return Some(id);
         }
@@ -165,7 +165,7 @@ impl ActorId {
             return NonZeroU64::new(owner.mark() | OWNER).map(Self);
         }
         let mut number = Number(0);
-        // Tokio shows the number of a task as text alone, and hashes it as it is. Any other would do: they only have to differ.
+        // Tokio shows a task's number only as text, but hashes the plain number. Any other number would do, if it differs between tasks.
         tokio::task::try_id()?.hash(&mut number);
         NonZeroU64::new(number.0 & !(OWNER | SCOPE)).map(Self)
     }
@@ -174,12 +174,12 @@ impl ActorId {
         Self(A_SCOPE | (mark & !OWNER))
     }
 
-    /// Returns whether it is an actor by its user's word.
+    /// Returns whether the user declared this actor, by a scope or an explicit owner.
     pub(crate) const fn is_certain(self) -> bool {
         self.0.get() & (OWNER | SCOPE) != 0
     }
 
-    /// Returns whether `text` is that of an actor by its user's word.
+    /// Returns whether `text` is that of an actor which the user declared.
     pub(crate) fn is_certain_as(text: &str) -> bool {
         text.starts_with(['o', 's'])
     }
@@ -216,7 +216,7 @@ impl Hasher for Number {
     }
 }
 
-/// A number for a text; the same in every process (FNV-1a).
+/// Returns the FNV-1a hash of a text, which is the same in every process.
 pub(crate) fn mark_of(text: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     text.iter().fold(0xcbf2_9ce4_8422_2325, step)

@@ -1,9 +1,9 @@
-//! The timers of all holds and waiters of a client: when to renew, when a hold has expired, when a waiter asks again.
+//! The timers of all holds and waiters of a client: renewals, expiries and polls.
 //!
-//! One task on the background thread, [`run`], sleeps until the first item is due, takes what is due and handles it: holds go to
-//! the [`watchdog`], queues poll. Items are inserted and removed by any task; a hold or a queue inserts itself again.
+//! One task on the background thread, [`run`], sleeps until the first item is due, takes the items that are due and handles
+//! them: holds go to the [`watchdog`], queues poll. Any task inserts and removes items. A hold or a queue inserts itself again.
 //!
-//! Items are weak: the timetable keeps no hold and no queue alive, and skips those that no longer exist.
+//! Items are weak references: the timetable keeps no hold and no queue alive, and skips those that no longer exist.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::waiting::LockEntry;
 use crate::watchdog;
 use stanchion_transport::Moment;
 
-/// The longest sleep between two readings of the clock. Timers stand still while the machine is suspended, the clock does not:
-/// without this bound a lease that could still be renewed would be lost, and a loss noticed late.
+/// The longest sleep between two readings of the clock. While the machine is suspended, timers stop but the clock
+/// runs. Without this bound a lease that could still be renewed would be lost, and a loss would be noticed late.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The timetable of a client.
@@ -26,7 +26,7 @@ pub(crate) type Agenda = Timetable<Item>;
 pub(crate) enum Item {
     /// A hold to renew, or to declare lost.
     Hold(Weak<HoldState>),
-    /// A queue whose first waiter asks again.
+    /// A queue whose first waiter is to poll.
     Poll(Weak<LockEntry>),
 }
 
@@ -44,7 +44,7 @@ impl Scheduled for Item {
 }
 
 impl Agenda {
-    /// The holds in the table. Every live hold with a tenure is in it, except for the moment in which it is rescheduled.
+    /// The holds in the table. Every live hold with a tenure is in it, except while the hold is being rescheduled.
     pub(crate) fn holds(&self) -> Vec<Arc<HoldState>> {
         self.items(|item| match item {
             Item::Hold(hold) => hold.upgrade(),
@@ -53,7 +53,7 @@ impl Agenda {
     }
 }
 
-/// Runs the timetable until the client is closed or dropped: it keeps the core only while it handles items.
+/// Runs the timetable until the client is closed or dropped. Keeps the core alive only while it handles items.
 pub(crate) async fn run(
     core: Weak<Core>,
     timetable: Arc<Agenda>,
@@ -62,7 +62,7 @@ pub(crate) async fn run(
     loop {
         let Some(strong) = core.upgrade() else { return };
         let now = strong.clock.now();
-        // The table is unlocked again when they are handled: a queue's mutex comes before it in the lock order.
+        // The table is unlocked before the items are handled: a queue's mutex comes before it in the lock order.
         let (items, next) = timetable.take_due(now);
         let mut holds = Vec::new();
         for item in items {
@@ -75,10 +75,10 @@ pub(crate) async fn run(
                 }
             }
         }
-        // All at once, so that those of one slot share a batch.
+        // All at once, so that holds of one slot share a batch.
         watchdog::tend(&strong, holds);
         strong.listen_if_held();
-        // Before it sleeps: the last guard may go meanwhile, and the client with it.
+        // Dropped before the sleep, because the last guard, and the client with it, may be dropped during the sleep.
         drop(strong);
         tokio::select! {
             biased;

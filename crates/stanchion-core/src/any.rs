@@ -1,4 +1,4 @@
-//! One interface for all locks of the family, for code that is given "a lock".
+//! One interface for all locks of the family, for code that works with any of them.
 
 use std::fmt;
 use std::future::Future;
@@ -21,11 +21,11 @@ use stanchion_transport::Moment;
 /// An acquire under way. `'static`: it can be spawned, and outlives the handle it came from.
 pub type Acquiring<T> = Pin<Box<dyn Future<Output = Result<T, AcquireError>> + Send>>;
 
-/// Anything that can be acquired with a lease, behind one set of methods: `Lock`, `FairLock`, both sides of a `RwLock`,
-/// `MultiLock`, `RedLock`, one permit of a `LeasedSemaphore`. Object-safe, for code that is given "a lock".
+/// Anything that can be acquired with a lease, behind one set of methods: `Lock`, `FairLock`, both sides of a `RwLock`, `MultiLock`, `RedLock`, one
+/// permit of a `LeasedSemaphore`. Object-safe, for code that works with any lock.
 ///
-/// The methods promise what those of the same names promise on the type itself. Prefer the type's own methods where it is
-/// known: they need no box, and their guards can do more.
+/// The methods give the guarantees of the methods with the same names on the type itself. Prefer the type's own methods if the type is known: they
+/// need no box, and their guards can do more.
 ///
 /// ```
 /// use stanchion_core::{Acquire, AcquireError, Guard};
@@ -40,23 +40,23 @@ pub trait Acquire: fmt::Debug + Send + Sync {
     /// The name that is acquired, with the client's key prefix; of several names the first.
     fn name(&self) -> Name;
 
-    /// Acquires as `options` say.
+    /// Acquires with `options`.
     fn acquire_with(&self, options: AcquireOptions) -> Acquiring<Guard>;
 
-    /// Asks once, as `options` say; `None` when another owner holds it.
+    /// Tries once, with `options`; `None` if another owner holds the name.
     fn try_acquire_with(&self, options: AcquireOptions) -> Acquiring<Option<Guard>>;
 
-    /// Waits until it is acquired.
+    /// Waits until the name is acquired.
     fn acquire(&self) -> Acquiring<Guard> {
         self.acquire_with(AcquireOptions::new())
     }
 
-    /// Waits for at most `timeout`. Zero asks once.
+    /// Waits for at most `timeout`. Zero sends one request.
     fn acquire_timeout(&self, timeout: Duration) -> Acquiring<Guard> {
         self.acquire_with(AcquireOptions::new().timeout(timeout))
     }
 
-    /// Asks once; `None` when another owner holds it.
+    /// Tries once; `None` if another owner holds the name.
     fn try_acquire(&self) -> Acquiring<Option<Guard>> {
         self.try_acquire_with(AcquireOptions::new())
     }
@@ -81,7 +81,7 @@ impl<T: Lockable + Send + Sync + ?Sized> Acquire for T {
 /// The guard of an [`Acquire`]. Every guard with a lease can be turned [into](From) one. Release it, or drop it: the release
 /// then runs in the background.
 ///
-/// Its methods promise what those of the guard that it was made from promise.
+/// Its methods give the guarantees of the guard that it was made from.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct Guard(HoldSet);
 
@@ -92,7 +92,7 @@ impl Guard {
         self.0.name()
     }
 
-    /// Returns whether nobody else can hold it at the same time.
+    /// Returns whether no other owner can hold the name at the same time.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
         let alone = |hold: &Hold| matches!(hold.sharing(), Sharing::Exclusive | Sharing::Queued);
@@ -108,7 +108,7 @@ impl Guard {
         }
     }
 
-    /// The end of the time for which the holder may count on it (P1).
+    /// The end of the time in which the holder may rely on the hold (P1).
     #[must_use]
     pub fn valid_until(&self) -> Moment {
         self.0.valid_until()
@@ -120,34 +120,34 @@ impl Guard {
         self.0.remaining()
     }
 
-    /// Returns whether it is still held (P5).
+    /// Returns whether the hold is still held (P5).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
-    /// Resolves when it is lost (P5); never after a release.
+    /// Resolves when the hold is lost (P5); never after a release.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         self.0.lost()
     }
 
-    /// Resolves when it is released or lost (P5).
+    /// Resolves when the hold is released or lost (P5).
     pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
         self.0.ended()
     }
 
-    /// Resolves when the holder is asked to give it back. The holder decides.
+    /// Resolves when a client requests that the holder gives the hold back. The holder decides.
     pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
         self.0.requested()
     }
 
-    /// The last request to give it back.
+    /// The last request to give the hold back.
     #[must_use]
     pub fn request(&self) -> Option<ReleaseRequest> {
         self.0.request()
     }
 
-    /// Runs `work` as long as it is held. When it is lost, `work` is dropped at its await point.
+    /// Runs `work` while the hold lasts. When the hold is lost, `work` is dropped at its await point.
     ///
     /// # Errors
     /// [`LeaseLost`]: the work did not finish.
@@ -183,10 +183,10 @@ impl Guard {
     /// Re-enters: holds once more, as the same owner.
     ///
     /// # Errors
-    /// [`RenewError`]; [`RenewError::Rejected`] where one owner cannot hold it twice: permits, several names, a quorum.
+    /// [`RenewError`]; [`RenewError::Rejected`] if one owner cannot hold the name twice: permits, several names, a quorum.
     ///
     /// # Cancel safety
-    /// Safe: a re-entry that was sent is taken back in the background.
+    /// Safe: a re-entry that was sent is undone in the background.
     pub async fn reenter(&self) -> Result<Self, RenewError> {
         match self.0.holds() {
             [hold] => hold.reenter().await.map(Self::from),

@@ -1,4 +1,4 @@
-//! The client: the public face of what the holds and waiters of one process share. What that is stands in [`Core`].
+//! The client: the public interface to the state that the holds and waiters of one process share. [`Core`] is that state.
 
 use std::fmt;
 use std::pin::pin;
@@ -79,20 +79,19 @@ impl Client {
         Self::connect_lazy_with(ClientConfig::new(url)).await
     }
 
-    /// Returns a client that connects in the background, and does not wait for the server: for a program that may start before its
-    /// server does, and for a RedLock that starts while a minority of its servers is down.
+    /// Returns a client that connects in the background and does not wait for the server: for a program that may start before its server, and for a
+    /// RedLock that starts while a minority of its servers is down.
     ///
-    /// Until the server is reached the client is in an outage, as after a lost connection: calls fail as unavailable within their
-    /// deadlines, and waits last through it. Each new connection is tried again without end, and what [`Client::connect_with`] checks is
-    /// checked before the first call; a server that fails the check stays unavailable, with the reason in the error.
+    /// Until the server is reached the client is in an outage, as after a lost connection: calls fail as unavailable within their deadlines, and
+    /// waits continue. The client retries to connect without a limit. The checks of [`Client::connect_with`] are made before the first call; a
+    /// server that fails a check stays unavailable, with the reason in the error.
     ///
     /// # Limits
-    /// Names follow the placement of the URL: for a cluster it must be `redis+cluster://`. Before the server was reached
-    /// [`Client::server`] knows nothing. An [owner](Client::owner) used with this client and with another of the same server is two
-    /// owners to them.
+    /// Names follow the placement of the URL: for a cluster the URL must be `redis+cluster://`. Until the server is reached, [`Client::server`] has
+    /// no information. An [owner](Client::owner) that is used with this client and with another client of the same server counts as two owners.
     ///
     /// # Errors
-    /// [`ConnectError::Config`], before anything is sent. A missing server or a wrong password is none.
+    /// [`ConnectError::Config`], before anything is sent. A missing server or a wrong password is no error of this call.
     pub async fn connect_lazy_with(config: ClientConfig) -> Result<Self, ConnectError> {
         Self::start(config, true).await
     }
@@ -100,7 +99,7 @@ impl Client {
     async fn start(mut config: ClientConfig, later: bool) -> Result<Self, ConnectError> {
         let sink = sink(config.observed_by());
         if let Some(sink) = &sink {
-            // The links tell the same one.
+            // The links report to the same observer.
             config = config.observer(Arc::clone(sink));
         }
         let mut destination = Destination::of(&config).await?;
@@ -114,7 +113,7 @@ impl Client {
             .unwrap_or_else(|| Arc::new(BootClock));
         let id = identity(config.seams().identity);
         let closed = CancellationToken::new();
-        // A failure from here on ends the parts that were started.
+        // If a later step fails, this guard ends the parts that were started.
         let guard = closed.clone().drop_guard();
         let unreachable = |detail| destination.unreachable(detail);
         let runner = Runner::start(config.background, closed.clone())
@@ -133,7 +132,7 @@ impl Client {
             on_push(&subscriptions, &writes, &lookouts),
             closed.clone(),
         );
-        // P9: one bound on everything, not one for each step.
+        // P9: one bound for the whole connect, not one for each step.
         #[expect(
             clippy::disallowed_methods,
             reason = "the machine's clock shows whether tokio's time is paused"
@@ -235,8 +234,8 @@ impl Client {
         Owner::new(self.core.next_wire_owner())
     }
 
-    /// The server's properties, as found when connecting. Of a client that [connects later](Client::connect_lazy_with) they are unknown
-    /// until then.
+    /// The server's properties, as found during the connect. For a client that [connects later](Client::connect_lazy_with) they are unknown until
+    /// then.
     #[must_use]
     pub fn server(&self) -> &ServerInfo {
         self.core.facts.get()
@@ -267,27 +266,26 @@ impl Client {
         &self.core
     }
 
-    /// Stops acquiring, waits up to `grace` for the operations under way, and closes.
+    /// Stops acquiring, waits up to `grace` for the operations in flight, and closes.
     ///
-    /// Calls that wait end with [`AcquireError::Shutdown`](crate::AcquireError::Shutdown). So does one that is granted meanwhile, and its
-    /// hold is released. The shutdown waits for releases, awaited ones and those of dropped guards. Guards that are still alive are lost
-    /// ([`LostReason::Shutdown`]) and reported; their holds are not released, because the work under them may still run: they
-    /// end with their leases.
+    /// Waiting calls end with [`AcquireError::Shutdown`](crate::AcquireError::Shutdown). A call that is granted during the shutdown ends with it,
+    /// too, and its hold is released. The shutdown waits for releases, awaited ones and those of dropped guards. Guards that are still alive are
+    /// lost ([`LostReason::Shutdown`]) and reported. Their holds are not released, because the work under them may still run: they end with their
+    /// leases.
     ///
     /// # Cancel safety
-    /// Dropping the future does not undo the start: nothing new is acquired. The client is closed only if the call runs to its
-    /// end.
+    /// Dropping the future does not undo the start: nothing new is acquired. The client is closed only if the call runs to its end.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let core = &self.core;
         let until = core.clock.now() + grace;
         core.closing.cancel();
-        // P3: the waiting calls may run, and give up their places, only after the last connection has closed.
+        // P3: the waiting calls may be polled only after the last connection has closed, too late to give up their places.
         for (sync, leftover) in core.entries.places() {
             leftover.sweep(core, &sync);
         }
         drop(core.entries.standing());
         drop(core.entries.unclaimed());
-        // P3: nor may those who have a hold and wait on.
+        // P3: the same applies to calls that have a hold and continue to wait.
         for hold in core.timetable.holds() {
             if hold.is_withheld() && hold.end().is_ok() {
                 hold.unschedule();
@@ -295,19 +293,19 @@ impl Client {
             }
         }
         core.runner.drain(grace).await;
-        // A hold that was being handed to a local waiter has arrived by now, and nobody takes it; or its place in line.
+        // A hold on its way to a local waiter, or its place in the line, has arrived by now, and no call takes it.
         drop(core.entries.standing());
         drop(core.entries.unclaimed());
         for hold in core.timetable.holds() {
-            // From here on a release finds it lost, so it is not released.
+            // From here on a release sees that the hold is lost, so the hold is not released.
             if hold.lost_reason(core.clock.now()).is_none() {
                 hold.lose(LostReason::Shutdown);
             }
             hold.unschedule();
         }
-        // P8: also those that were lost before, and not released since.
+        // P8: the report includes holds that were lost before and not released since.
         let abandoned = core.losses.abandon(core.clock.now());
-        // The releases that began before that.
+        // Waits for the releases that began before the holds were lost.
         let mut unfinished = core.runner.drain(until.since(core.clock.now())).await;
         if !core.presence.leave(core, until).await {
             unfinished += 1;
@@ -335,12 +333,12 @@ impl fmt::Debug for Client {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// The number of acquires, renewals, releases and clean-ups that were not answered within the grace; the leases end what
-    /// they leave. A future that was polled once and not again counts as one; so does the [record](crate::Presence) of what this
-    /// client held and waited for, which ends within 30 s.
+    /// The number of acquires, renewals, releases and clean-ups that were not answered within the grace; their leftovers end with the leases. A
+    /// future that was polled once and not again counts as one. The [record](crate::Presence) of this client's holds and waits counts as one, too,
+    /// unless its removal is certain; the record ends within 30 s.
     pub unfinished: usize,
-    /// The holds whose guards were still alive, also those that had been lost at their ends
-    /// ([`LostReason::Expired`], [`LostReason::MaxHold`]) so lately that the server may still keep them.
+    /// The holds whose guards were still alive. They include holds that had been lost at their ends ([`LostReason::Expired`],
+    /// [`LostReason::MaxHold`]) so recently that the server may still keep them.
     pub abandoned: Vec<AbandonedHold>,
 }
 
@@ -352,7 +350,7 @@ impl ShutdownReport {
     }
 }
 
-/// A hold whose guard outlived its client. It may have been lost before, and be kept by the server until its lease ends.
+/// A hold whose guard outlived its client. The hold may have been lost before, but the server may keep it until its lease ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AbandonedHold {
@@ -364,7 +362,7 @@ pub struct AbandonedHold {
     pub free_by: FreeBy,
 }
 
-/// The receiver of all messages. Those that tell of a written key are counted, and go to listeners; all others go to those who wait or hold.
+/// The receiver of all messages. Messages about written keys are counted and passed to event listeners, all others to waiters and holders.
 fn on_push(
     subscriptions: &Arc<Subscriptions>,
     writes: &watch::Sender<u64>,
@@ -382,15 +380,14 @@ fn on_push(
     })
 }
 
-/// Ends the client with the runtime of its background. With [`Background::CurrentRuntime`](crate::Background::CurrentRuntime) that may
-/// end first, and then nothing would be renewed or woken any more: calls that wait must not wait for it.
+/// Ends the client with the runtime of its background. With [`Background::CurrentRuntime`](crate::Background::CurrentRuntime) that runtime may end
+/// first. After that nothing is renewed or woken, so waiting calls must end, too.
 async fn last_as_long(closing: CancellationToken, closed: CancellationToken) {
     let _with_this = (closing.drop_guard(), closed.clone().drop_guard());
     closed.cancelled().await;
 }
 
-/// Makes a random UUID of version 8, "for vendors' own use". Redisson's are of version 4, so an operator can tell the owners
-/// apart.
+/// Makes a random UUID of version 8, "for vendors' own use". Redisson's are of version 4, so an operator can distinguish the owners.
 fn identity(given: Option<u128>) -> Uuid {
     let bits = given.map_or_else(|| Uuid::new_v4().into_bytes(), u128::to_be_bytes);
     Uuid::new_v8(bits)

@@ -1,4 +1,4 @@
-//! The operator's door: plain commands to each server of a client.
+//! Plain commands to each server of a client, for operators' tools.
 
 use std::fmt;
 use std::pin::pin;
@@ -50,7 +50,7 @@ impl Console {
         self.inner.server()
     }
 
-    /// Sends a command, once, and returns the reply. It follows no redirect.
+    /// Sends a command once and returns the reply. Follows no redirect.
     ///
     /// # Errors
     /// [`QueryError`]: the server refused (its message is in it), the connection ended before the reply
@@ -64,21 +64,21 @@ impl Console {
             .await
     }
 
-    /// Asks the server to tell when one of `keys` is written or expires next. They need not exist; in a cluster they are in one slot.
+    /// Requests a notification for the next write or expiry of one of `keys`. They need not exist; in a cluster they are in one slot.
     ///
-    /// It is a hint for whoever watches keys, instead of asking again and again: lost with the connection, and also given for writes
-    /// that change nothing. Not by messages of a synchronizer: these count their subscribers as waiters.
+    /// The notification is a hint for tools that watch keys, so that they need not poll. It is lost with the connection, and also sent for
+    /// writes that change nothing. Messages of a synchronizer are not used for this, because it counts their subscribers as waiters.
     ///
     /// On the wire: `CLIENT TRACKING ON` and one `EXISTS`, on the connection for messages.
     ///
     /// # Errors
-    /// [`QueryError`]: among them that the server refuses, because the user may not (`+client|tracking`, `+exists`) or because it does not
+    /// [`QueryError`], also if the server refuses: the user lacks a right (`+client|tracking`, `+exists`), or the server does not
     /// know the command.
     ///
     /// # Cancel safety
-    /// Nothing is changed but what the server tells this client.
+    /// Safe. The only change is that the server sends notifications to this client.
     pub async fn track<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Tracked, QueryError> {
-        // First: what is told from here on counts.
+        // Subscribe first, so that no notification from here on is missed.
         let mut told = self.client.core().writes.subscribe();
         told.mark_unchanged();
         let on: [&[u8]; 3] = [b"CLIENT", b"TRACKING", b"ON"];
@@ -113,21 +113,21 @@ impl Console {
     }
 }
 
-/// Keys whose next write the server tells. See [`Console::track`].
+/// Keys for which the server announces the next write. See [`Console::track`].
 #[derive(Debug)]
 pub struct Tracked {
     told: watch::Receiver<u64>,
 }
 
 impl Tracked {
-    /// Resolves when a key was written that this client has asked about, with this or another [`Console::track`]. For the next write ask
-    /// again: the server tells of one.
+    /// Resolves when the server announces a write to a key of this or another [`Console::track`] of this client. The server announces one
+    /// write only; call [`Console::track`] again for the next one.
     ///
     /// # Cancel safety
-    /// Safe: a write that was told is not forgotten.
+    /// Safe: an announced write is not lost.
     pub async fn written(&mut self) {
         if self.told.changed().await.is_err() {
-            // The client is gone, and nobody tells any more.
+            // The client was dropped, so no more writes are announced.
             std::future::pending::<()>().await;
         }
     }

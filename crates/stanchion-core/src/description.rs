@@ -1,6 +1,6 @@
-//! The description of a synchronizer: the questions that the core asks a primitive, and the answers it reads.
+//! The description of a synchronizer: the scripts and properties that a primitive supplies to the core, and the readers of its replies.
 //!
-//! Nothing here knows clients, holds or waiters.
+//! This module does not depend on clients, holds or waiters.
 //!
 //! Long: one convention, and all that is asked by it.
 
@@ -24,7 +24,7 @@ use stanchion_transport::{Call, Item, Reply};
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Request<'a> {
-    /// The owner that asks.
+    /// The owner that sends the request.
     pub owner: &'a WireOwner,
     /// The lease of the hold.
     pub lease: Lease,
@@ -32,23 +32,23 @@ pub struct Request<'a> {
     pub not_after: u64,
     /// Server time in µs when the caller's call began, or a little earlier.
     pub since: u64,
-    /// True when the caller waits after a refusal. The script may then leave a mark of that on the server.
+    /// True if the caller waits after a refusal. The script may then leave a mark of the waiting caller on the server.
     pub waits: bool,
-    /// For [`Sharing::Permits`]: true when no other waiter of this process is ahead. Only then may the script give it a place in
-    /// line, so that the order on the server is that of this process.
+    /// For [`Sharing::Permits`]: true if no other waiter of this process is ahead. Only then may the script give the request a place in the line, so
+    /// that the order on the server is the order in this process.
     pub first: bool,
-    /// True when the server has answered this owner before, and gave it a place in its queue or line.
+    /// True if the server has answered this owner before and has given it a place in its queue or line.
     pub queued: bool,
-    /// With a line: the way in which this request asks.
+    /// With a line: the place and the reason of this request, and how this client receives messages.
     pub approach: Approach,
-    /// For a shared hold: the owner of the exclusive hold of the same name that the same actor has (a writer that also reads).
+    /// For a shared hold: the owner of the exclusive hold that the same actor has on this name (a writer that also reads).
     pub within: Option<&'a WireOwner>,
-    /// The owner of a detached hold that this request takes over, and nothing else: see [`HoldTicket`](crate::HoldTicket).
+    /// The owner of the detached hold that this request takes over. Such a request acquires nothing else: see [`HoldTicket`](crate::HoldTicket).
     pub from: Option<&'a WireOwner>,
 }
 
 impl Request<'_> {
-    /// The words by which the scripts of a line know how a request asks.
+    /// Returns the argument that describes this request to the scripts of a line: a word, the arrival, and a flag for [`Approach::hears`].
     #[must_use]
     pub fn ask(&self) -> Cow<'static, str> {
         let Approach {
@@ -64,7 +64,7 @@ impl Request<'_> {
             "poll".into()
         } else {
             let ask = match reason {
-                // What another waiter of this process was told, or came to look at, is not lost when one without a place asks.
+                // The reason of another waiter of this process, a wake-up or a due poll, is kept if this request has no place.
                 Reason::Told => "ask",
                 Reason::Look => "look",
                 Reason::Turn | Reason::Reply if arrived > 0 => "ask",
@@ -81,19 +81,19 @@ impl Request<'_> {
     }
 }
 
-/// The way in which holders share, and so in which the waiters of one process take turns.
+/// The way in which holders share, which also decides how the waiters of one process take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sharing {
-    /// One holder at a time. Only the first waiter asks.
+    /// One holder at a time. Only the first waiter sends requests.
     Exclusive,
-    /// Any number of holders of this kind, while there is no exclusive one: a grant to one waiter lets those behind it ask.
+    /// Any number of holders of this kind while no exclusive one exists. A grant to one waiter lets the waiters behind it send requests.
     Together,
-    /// The given number of permits, out of a limited total. A message says how many are free.
+    /// The given number of permits, out of a limited total. A message contains the number of free permits.
     Permits(u32),
-    /// No holders: an event that one waiter sees has happened for all of them.
+    /// No holders. An event that one waiter observes has occurred for all of them.
     Event,
-    /// One holder at a time, from a queue that the server keeps: every waiter asks for itself, and grants come by message.
+    /// One holder at a time, from a queue that the server keeps. Every waiter sends its own request, and grants arrive as messages.
     Queued,
 }
 
@@ -104,7 +104,7 @@ impl Sharing {
     }
 }
 
-/// The identity of a locked thing, apart from its server: the key of the local queues and of an owner's seats.
+/// The identity of a locked object, without its server: the key of the local queues and of an owner's seats.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     family: &'static str,
@@ -150,7 +150,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// A kind that is a family of its own. `name`: the label of its metrics, as `lock`.
+    /// Creates a kind with a family of its own. `name` is the label of its metrics, such as `lock`.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self {
@@ -160,23 +160,23 @@ impl Kind {
         }
     }
 
-    /// Puts it into a family. Synchronizers of one family and name are one thing: their waiters share a queue, and an owner has
-    /// one seat there. Example: the two sides of a read-write lock.
+    /// Puts the kind into a family. Synchronizers of one family and name lock the same object: their waiters share a queue, and an owner has one
+    /// seat there. Example: the two sides of a read-write lock.
     #[must_use]
     pub const fn of_family(mut self, family: &'static str) -> Self {
         self.family = family;
         self
     }
 
-    /// Declares that a hold is one field of the hash `name` and nothing else, and that whoever finds no such key may hold. A
-    /// multi-lock takes several of them in one script.
+    /// Declares that a hold is one field of the hash `name` and nothing else, and that a client may acquire if this key does not exist. A multi-lock
+    /// acquires several such locks in one script.
     #[must_use]
     pub const fn plain(mut self) -> Self {
         self.plain = true;
         self
     }
 
-    /// The label of its metrics.
+    /// The metrics label of this kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
@@ -197,24 +197,24 @@ impl Kind {
 
 /// The description of a synchronizer: its scripts, and the properties that the core needs to know.
 ///
-/// All scripts answer by one convention, read by [`Verdict`]: a number, or an array whose first element is that number
-/// and whose second is the server's time in µs.
+/// All scripts reply in one format, which [`Verdict`] reads: a number, or an array whose first element is that number and whose second is the
+/// server's time in µs.
 ///
 /// | reply | acquire, re-enter, hand-off, downgrade | release, abandon |
 /// |---|---|---|
 /// | n > 0 | done, n is the fencing token; for [`Sharing::Permits`], the number still free | done, n subscribers notified |
-/// | 0 | done, no token | done, nobody notified |
+/// | 0 | done, no token | done, no subscriber notified |
 /// | −1 | too late, not done (a hand-off has released instead) | done, the message could not be sent |
 /// | −2 | the owner holds nothing; the object waited for is deleted | the owner holds nothing |
-/// | n ≤ −3 | busy, ask again after −4 − n ms (−3: the time is not known) | – |
+/// | n ≤ −3 | busy, retry after −4 − n ms (−3: the time is not known) | – |
 ///
-/// The elements from the third on: of a busy reply see [`Synchronizer::hint`], of a grant [`Synchronizer::dated`]; of a release, the ms
-/// after which [`ServerQueue::tend`] is due, and with a [`ServerQueue`] a grant to a waiter of this client, as its message would be.
+/// From the third element on, [`Synchronizer::hint`] reads a busy reply, and [`Synchronizer::dated`] a grant. In the reply to a release, these
+/// elements are the ms until [`ServerQueue::tend`] is due and, with a [`ServerQueue`], a grant to a waiter of this client, as in a message.
 ///
-/// A script that frees something may meet more dead processes than it removes in one run. Then it replies `{ "tend", ms, reply }`, and
-/// [`ServerLine::tend`] is sent after that time.
+/// A script that frees something may find more dead processes than it removes in one run. Then it replies `{ "tend", ms, reply }`, and the client
+/// sends [`ServerLine::tend`] after that time.
 ///
-/// The core may call these methods while it has a local queue locked: they must not block, nor call the client.
+/// The core may call these methods while it has a local queue locked, so they must not block or call the client.
 pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// The kind of synchronizer.
     fn kind(&self) -> Kind;
@@ -222,7 +222,7 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
     /// The name that is synchronized on.
     fn name(&self) -> &Name;
 
-    /// All names that it holds: for those who look who holds what.
+    /// All names that a hold covers. Deadlock detection and the hand-off read them.
     fn names(&self) -> Vec<&Name> {
         vec![self.name()]
     }
@@ -240,19 +240,19 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         Tenure::Leased
     }
 
-    /// Returns whether a grant is the caller's also when its answer took longer than the lease. For what a grant tells that lasts, as an
-    /// arrival that has completed a round; the caller finds the hold lost, and gives it back before it asks again. Elsewhere the core does
-    /// both, at the same time, with a fresh owner.
+    /// Returns whether the caller gets a grant even if its reply took longer than the lease. Needed if a grant carries lasting information, such as
+    /// an arrival that has completed a round. The caller finds the hold lost, and releases it before it retries. For other primitives the core
+    /// releases and retries concurrently, with a new owner.
     fn keeps_late_grants(&self) -> bool {
         false
     }
 
-    /// Returns whether a hold is several entries on the server, of which some may exist when others are gone.
+    /// Returns whether a hold consists of several entries on the server, some of which may remain when others are gone.
     fn in_parts(&self) -> bool {
         matches!(self.sharing(), Sharing::Permits(2..))
     }
 
-    /// Where the server keeps who holds. Those who wait for what it does not tell are in no certain deadlock.
+    /// Describes how to read the current holders from the server. A wait for a name with unreadable holders is in no certain deadlock.
     fn holders(&self) -> Holders {
         match self.sharing() {
             Sharing::Permits(_) => Holders::Permits,
@@ -261,26 +261,26 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// The script of one attempt. Run twice for one owner, it has the effect of once (P6).
+    /// The script of one attempt. Running it twice for one owner has the effect of running it once (P6).
     fn acquire(&self, request: &Request<'_>) -> Call;
 
-    /// The script that goes from `count` holds to `count` − 1; the last one frees and publishes. `None`, which is never sent,
-    /// with [`Tenure::Nothing`].
+    /// The script that lowers the hold count from `count` to `count` − 1. The release of the last hold frees the name and publishes. `None`, which
+    /// is never sent, with [`Tenure::Nothing`].
     fn release(&self, owner: &WireOwner, count: u32, lease: Lease) -> Option<Call>;
 
-    /// The script that ends the last hold with the keys of the hold alone, and grants to nobody: for a slot in migration, where a script
-    /// whose keys are on two nodes is refused. `None` where that is what `release` does.
+    /// The script that ends the last hold with the keys of the hold alone, and grants to no waiter. Needed for a slot in migration, where a script
+    /// is refused if its keys are on two nodes. `None` if `release` already does this.
     fn release_alone(&self, _owner: &WireOwner) -> Option<Call> {
         None
     }
 
-    /// The script that undoes the requests of `owner`: a hold, a place in a queue on the server.
+    /// The script that undoes the requests of `owner`: it removes a hold, or a place in a queue on the server.
     fn abandon(&self, owner: &WireOwner, lease: Lease) -> Option<Call> {
         self.release(owner, 1, lease)
     }
 
-    /// Returns whether a refused request that waits leaves something on the server: a place in a queue, a mark. The core then
-    /// [abandons](Synchronizer::abandon) it when the waiter leaves.
+    /// Returns whether a refused request of a waiting caller leaves something on the server: a place in a queue, or a mark. If so, the core
+    /// [abandons](Synchronizer::abandon) the request when the waiter leaves.
     fn leaves_sign(&self) -> bool {
         self.sharing() == Sharing::Queued
     }
@@ -290,12 +290,12 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The script that goes from `count` holds to `count` + 1; `None` where re-entry is not supported.
+    /// The script that raises the hold count from `count` to `count` + 1; `None` if re-entry is not supported.
     fn reenter(&self, _request: &Request<'_>, _count: u32) -> Option<Call> {
         None
     }
 
-    /// The hand-off inside a process, where a hold may go directly to the next waiter of the same kind.
+    /// The hand-off inside a process, if a hold may go directly to the next waiter of the same kind.
     fn hand_off(&self) -> Option<&dyn HandOff> {
         None
     }
@@ -305,18 +305,18 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The items that the watchdog sends for a hold. The hold is renewed when every item is.
+    /// The items that the watchdog sends to renew a hold. The hold is renewed if every item succeeds.
     fn renewals(&self, owner: &WireOwner, lease: Lease) -> Vec<Item> {
         vec![renew_field(self.name(), owner.as_str(), lease)]
     }
 
-    /// The channel on which all holders are told that some of them were forced away, where a script cannot know whose hold it
-    /// takes: permits by their ids. By default a holder is told on the channel of its client.
+    /// The channel that notifies all holders when some of their holds were taken by force. Permits need it, because a script finds them by their ids
+    /// and cannot know the holder. By default a holder is notified on the channel of its client.
     fn notices(&self) -> Option<Vec<u8>> {
         None
     }
 
-    /// The script that frees it, whoever holds, and tells those who held: 1 if there were any. It is sent once only.
+    /// The script that frees the name regardless of its holders, and notifies them: 1 if there were any. Sent only once.
     fn force_release(&self) -> Option<Call> {
         None
     }
@@ -331,8 +331,8 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         Dated::default()
     }
 
-    /// The script that asks whether the grant of `owner`, which was dated, still stands after this `wait`. Its reply is 1, or 0: then
-    /// the acquire begins anew. `None` where that need not be asked.
+    /// The script that checks, after this `wait`, whether the dated grant of `owner` is still valid. A reply of 1 confirms the grant; after 0 the
+    /// acquire starts again. `None` if no check is needed.
     fn confirm(&self, _owner: &WireOwner, _wait: Duration) -> Option<Call> {
         None
     }
@@ -342,12 +342,12 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// With [`Sharing::Event`]: messages are facts. `None` where they are hints, after which somebody asks.
+    /// With [`Sharing::Event`]: the reader of messages that report final events. `None` if a message is only a hint to send a request.
     fn facts(&self) -> Option<&dyn Facts> {
         None
     }
 
-    /// The line of processes that the server keeps; with [`Sharing::Permits`] the crowd of those that it tells of free permits.
+    /// The line of processes that the server keeps. With [`Sharing::Permits`], the wait set of the processes that it notifies of free permits.
     fn line(&self) -> Option<&dyn ServerLine> {
         None
     }
@@ -355,27 +355,27 @@ pub trait Synchronizer: fmt::Debug + Send + Sync + 'static {
 
 /// The line of the processes that wait for a name: see [`Synchronizer::line`].
 ///
-/// A process has one place in it, whichever of its waiters asked. A release grants to the head of the line by message, and the
-/// process gives the hold to its first waiter; or the head is told to ask.
+/// A process has one place in it for all its waiters. A release grants to the head of the line by message, and that process gives the hold to its
+/// first waiter; or the message only wakes the head, which then sends a request.
 pub trait ServerLine {
-    /// The channel on which Redisson's clients publish releases of `name`. [`Synchronizer::channel`] is the one of this process.
+    /// The channel on which Redisson's clients publish releases of `name`. [`Synchronizer::channel`] is the channel of this process.
     fn neighbours(&self, name: &Name) -> Option<&[u8]>;
 
-    /// Returns whether a place serves every synchronizer of this kind, name and counter. It does not where it is for several names.
+    /// Returns whether a place is valid for every synchronizer of this kind, name and counter. A place for several names is not.
     fn is_common(&self) -> bool {
         true
     }
 
-    /// The script that looks after what is free: `heard` after a message on [`ServerLine::neighbours`], otherwise because the reply of
-    /// another script says so. `None` if it is heard, where several names are taken together.
+    /// The script that serves the line if the name is free. With `heard`, a message on [`ServerLine::neighbours`] is the reason, otherwise the reply
+    /// of another script. `None` with `heard` if several names are taken together.
     fn tend(&self, heard: bool) -> Option<Call>;
 
-    /// The script that takes this process out of a crowd: its last waiter has left.
+    /// The script that removes this process from the wait set after its last waiter has left.
     fn leave(&self) -> Option<Call> {
         None
     }
 
-    /// The script that releases for `from` and puts the requester into the line; it may be granted at once.
+    /// The script that releases for `from` and puts the requester into the line. The requester may be granted the hold at once.
     fn pass_on(&self, _from: &WireOwner, _to: &Request<'_>) -> Option<Call> {
         None
     }
@@ -392,21 +392,21 @@ pub trait ServerQueue {
     /// Reads a message: a grant to one waiter, or a hint to try.
     fn hear<'a>(&self, payload: &'a [u8]) -> Heard<'a>;
 
-    /// A channel on which one waiter alone is woken to try.
+    /// The channel that wakes a single waiter to try.
     fn channel_of(&self, owner: &WireOwner) -> Vec<u8>;
 
     /// The interval at which [`ServerQueue::heartbeat`] is sent while there are waiters.
     fn beat(&self) -> Duration;
 
-    /// The heartbeat of the process, on behalf of its first waiter. Sent from the background, where a stalled executor cannot
-    /// delay it. The script answers as if that waiter had asked and been refused.
+    /// The heartbeat of the process, on behalf of its first waiter. The background sends it, where a stalled executor cannot delay it. The script
+    /// replies as to a refused request of that waiter.
     fn heartbeat(&self, first: &Request<'_>) -> Call;
 
-    /// The script that releases the last hold of `from`, and acquires for the requester, a newcomer of this client that waits. It replies
-    /// with the two replies; the second is nil where that part failed, and the requester has to ask for itself.
+    /// The script that releases the last hold of `from` and acquires for the requester, a new waiter of this client. The reply contains both
+    /// replies. The second is nil if that part failed, and the requester then has to send its own request.
     fn release_and_acquire(&self, from: &WireOwner, to: &Request<'_>) -> Call;
 
-    /// The script to run later, when a release's reply says so. It answers the ms until the next run, or −1.
+    /// The script to run later, if the reply to a release requires it. The reply is the time in ms until the next run, or −1.
     fn tend(&self) -> Call;
 }
 
@@ -419,9 +419,9 @@ pub struct Granted<'a> {
     pub token: Option<FencingToken>,
     /// The server time of the grant, in µs.
     pub now: u64,
-    /// The lease of the grant. It is short, and must be renewed soon.
+    /// The lease of the grant, which is short and must be renewed soon.
     pub lease: Duration,
-    /// The counter that the token comes from, `-` for none; `None` where the message does not say.
+    /// The counter that the token comes from, `-` for none; `None` if the message does not contain it.
     pub fence: Option<&'a str>,
 }
 
@@ -433,16 +433,16 @@ pub enum Heard<'a> {
     Free(u32),
     /// A grant to a waiter of this process.
     Granted(Granted<'a>),
-    /// This process is the head of the line: look when this time has passed.
+    /// This process is the head of the line, and polls after this time.
     Head(Duration),
-    /// Ask when this time has passed: others have a head start.
+    /// This process may send a request after this time: others have a head start.
     Open(Duration),
-    /// Hear Redisson's releases for all that wait.
+    /// This process becomes the relay: it subscribes to Redisson's releases on behalf of all waiters.
     Hear,
 }
 
 impl Heard<'_> {
-    /// Reads a decimal number of permits; anything else counts as one.
+    /// Reads a decimal number of permits; any other payload counts as one.
     #[must_use]
     pub fn free(payload: &[u8]) -> Self {
         let count = std::str::from_utf8(payload)
@@ -452,7 +452,7 @@ impl Heard<'_> {
     }
 }
 
-/// A reply of a script, read by the convention of [`Synchronizer`].
+/// A reply of a script, read in the format of [`Synchronizer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -462,12 +462,12 @@ pub enum Verdict {
     Late,
     /// The owner holds nothing (any more), or the object that was waited for is deleted.
     Gone,
-    /// Another owner holds; ask again after this number of ms, if it is known.
+    /// Another owner holds the name; retry after this number of ms, if it is known.
     Busy(Option<u64>),
 }
 
 impl Verdict {
-    /// Reads a reply; `None` when it breaks the convention.
+    /// Reads a reply; `None` if it breaks the format.
     #[must_use]
     pub fn read(reply: &Reply) -> Option<Self> {
         let n = code_of(reply)?;

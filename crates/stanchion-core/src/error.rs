@@ -2,12 +2,12 @@
 //!
 //! | class | state on the server | what to do |
 //! |---|---|---|
-//! | not acquired (`TimedOut`) | nothing of this call; or, with `free_by`, a leftover that is being removed | try again at any time |
-//! | deadlock (`Deadlock`) | as not acquired | release what the caller holds, then try the whole again |
-//! | ambiguous | it may have happened; a leftover is being removed, and is gone by `free_by` at the latest | treat as not done, or wait until `free_by` |
+//! | not acquired (`TimedOut`) | no effect of this call; or, with `free_by`, a leftover that is being removed | try again at any time |
+//! | deadlock (`Deadlock`) | as not acquired | release the caller's holds, then retry the whole operation |
+//! | ambiguous | it may have happened; a leftover is being removed, and is gone by `free_by` | treat as not done, or wait until `free_by` |
 //! | lost | the hold has ended; another owner may hold | stop the work that needed it |
-//! | unavailable | nothing of this call | worth retrying |
-//! | rejected | nothing of this call | fix the configuration |
+//! | unavailable | no effect of this call | worth retrying |
+//! | rejected | no effect of this call | fix the configuration |
 //!
 //! Long: all errors in one place, and a test that displays each of them.
 
@@ -22,11 +22,11 @@ use crate::survey::DeadlockEdge;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{ConnectError, Outage, Printable, ServerRejection};
 
-/// A refusal by the server, or of the request before it was sent. Retrying does not help.
+/// A request that the server refused, or that was refused before it was sent. Retrying does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// The key exists and belongs to something else. It was not touched.
+    /// The key exists and belongs to something else. The key was not touched.
     #[error(
         "the key holds another kind of value and was left untouched: {}",
         Printable::new(detail)
@@ -65,13 +65,13 @@ pub enum Rejection {
         /// The server's message, or the fault in its answer.
         detail: String,
     },
-    /// The owner holds the name already, and this acquire would wait for itself for ever: a reader asks to write, or
-    /// re-entry was refused. Nothing was sent.
+    /// The owner holds the name already, so this acquire would wait for its own hold indefinitely: a reader requests the write side, or re-entry was
+    /// refused. Nothing was sent.
     #[error("{owner} {rule}")]
     AlreadyHeld {
         /// The owner.
         owner: WireOwner,
-        /// The hold that it has, and what to do about it.
+        /// The existing hold, and how to resolve the conflict.
         rule: &'static str,
     },
     /// The object that was waited for was deleted.
@@ -131,39 +131,38 @@ pub struct LeaseLost {
     pub reason: LostReason,
 }
 
-/// An acquire that gave no guard.
+/// The error of an acquire that returned no guard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// The deadline passed first.
     #[error("timed out after {} waiting for {name}{}", Brief(*.waited), Leftover(*.free_by))]
     TimedOut {
-        /// The name that was asked for.
+        /// The requested name.
         name: Name,
         /// The time that the call waited.
         waited: Duration,
-        /// `None`: nothing of this call holds, or can come to hold; the mark of a waiting writer or large request is being
-        /// removed. Otherwise a request was under way, or the call had a place in a queue or line, which the server may grant to
-        /// and which it has not confirmed to be given up: it is being undone, and its effect is gone after this time even if the server
-        /// does not answer.
+        /// `None`: this call holds nothing and can no longer be granted anything; the mark of a waiting writer or large request is being removed.
+        /// Otherwise a request was in flight, or the call had a place in a queue or line. The server may grant to such a place until it confirms the
+        /// removal. The call is being undone, and its effect is gone after this time even if the server does not answer.
         free_by: Option<FreeBy>,
     },
-    /// Requests went unanswered, so the server may have granted. The grant is being removed.
+    /// Requests went unanswered, so the server may have granted the hold. The grant is being removed.
     #[error(
         "cannot tell whether {name} was acquired ({outage}); it is being released and is free {free_by}"
     )]
     Ambiguous {
-        /// The name that was asked for.
+        /// The requested name.
         name: Name,
         /// The time after which the leftover is gone in any case.
         free_by: FreeBy,
         /// The last failure.
         outage: Outage,
     },
-    /// The server could not be reached; nothing of this call is on it. Worth retrying.
+    /// The server could not be reached, and this call left nothing on it. Worth retrying.
     #[error("unavailable while acquiring {name}: {outage}")]
     Unavailable {
-        /// The name that was asked for.
+        /// The requested name.
         name: Name,
         /// The last failure.
         outage: Outage,
@@ -171,29 +170,28 @@ pub enum AcquireError {
     /// The request cannot succeed as it is. Nothing was changed.
     #[error("rejected while acquiring {name}: {rejection}")]
     Rejected {
-        /// The name that was asked for.
+        /// The requested name.
         name: Name,
         /// The reason.
         rejection: Rejection,
     },
-    /// The call waited in a deadlock across names, and gave up so that the others go on: see
-    /// [`OnDeadlock::Fail`](crate::OnDeadlock::Fail). The holds of its caller are in the others' way until the caller releases them;
-    /// then the whole can be tried again.
+    /// The call waited in a deadlock across names, and gave up so that the others can continue: see [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
+    /// The caller's own holds block the others until the caller releases them; then the whole operation can be retried.
     #[error("gave up after {} waiting for {name} in a deadlock: {}{}", Brief(*.waited), Cycle(.cycle), Leftover(*.free_by))]
     Deadlock {
-        /// The name that was asked for.
+        /// The requested name.
         name: Name,
         /// The time that the call waited.
         waited: Duration,
-        /// As of [`AcquireError::TimedOut`].
+        /// As for [`AcquireError::TimedOut`].
         free_by: Option<FreeBy>,
-        /// Who waited for whom, this call among them.
+        /// The waits that form the deadlock, including the wait of this call.
         cycle: Vec<DeadlockEdge>,
     },
     /// The client was shut down, or, with [`Background::CurrentRuntime`](crate::Background::CurrentRuntime), its runtime has ended.
     #[error("cannot acquire {name}: the client was shut down")]
     Shutdown {
-        /// The name that was asked for.
+        /// The requested name.
         name: Name,
     },
 }
@@ -230,7 +228,7 @@ impl std::fmt::Display for Leftover {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The hold had already ended: another owner may have held since. Its hold was not touched.
+    /// The hold had already ended: another owner may have held the name since. That owner's hold was not touched.
     #[error("released too late: {0}")]
     Lost(#[from] LeaseLost),
     /// No answer yet. The release continues in the background; the lock is free after `free_by` at the latest.
@@ -243,7 +241,7 @@ pub enum ReleaseError {
         /// The time after which the lease has ended.
         free_by: FreeBy,
     },
-    /// The server refused the release. The lease will end it; a permit without one stays taken.
+    /// The server refused the release. The lease ends the hold; a permit without a lease stays taken.
     #[error(
         "the release of {name} was refused; only its lease, if it has one, ends it: {rejection}"
     )]
@@ -262,7 +260,7 @@ pub enum RenewError {
     /// The hold has ended.
     #[error(transparent)]
     Lost(#[from] LeaseLost),
-    /// No answer in time. The hold stands as before, until its `valid_until`.
+    /// No answer in time. The hold remains as before, until its `valid_until`.
     #[error("unavailable while renewing {name}, still held: {outage}")]
     Unavailable {
         /// The name that is held.
@@ -270,7 +268,7 @@ pub enum RenewError {
         /// The last failure.
         outage: Outage,
     },
-    /// The server refused. The hold stands as before, until its `valid_until`.
+    /// The server refused. The hold remains as before, until its `valid_until`.
     #[error("rejected while renewing {name}: {rejection}")]
     Rejected {
         /// The name that is held.
@@ -280,7 +278,7 @@ pub enum RenewError {
     },
 }
 
-/// A question to the server, or an administrative command, that failed.
+/// A query to the server, or an administrative command, that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -308,7 +306,7 @@ pub enum QueryError {
     Shutdown,
 }
 
-/// Any error of this crate, for callers who do not care which call it was.
+/// Any error of this crate, for callers that do not distinguish between the failed calls.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -357,7 +355,7 @@ impl From<AdoptError> for Error {
 mod tests {
     use super::*;
 
-    /// Shows every error about a name, an owner or a text of the server.
+    /// Returns the text of every error that contains a name, an owner or a text of the server.
     fn shown(name: &Name, owner: &WireOwner, text: &str) -> Vec<String> {
         let detail = || text.to_owned();
         let (name, owner) = (|| name.clone(), || owner.clone());
@@ -517,7 +515,7 @@ mod tests {
         }
     }
 
-    /// One server, one wording: what a server says reads the same when connecting and later.
+    /// An error of the server has the same text when it occurs during the connect as when it occurs later.
     #[test]
     fn a_rejection_by_the_server_keeps_its_kind_and_its_words() {
         let detail = || String::from("it said so");

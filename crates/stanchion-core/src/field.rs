@@ -1,4 +1,4 @@
-//! Holds that are one field of a hash, the owner: their renewal, and the change of their owner by a ticket.
+//! Holds that are one field of a hash, named by the owner: their renewal, and the change of their owner by a ticket.
 
 use crate::description::Request;
 use crate::lease::Lease;
@@ -24,7 +24,7 @@ static ADOPT: Script<2, 4> = Script::new(
 
 /// The script that moves the hold of `from` to the requester, the owner of a ticket, with its token and for its lease alone.
 pub(crate) fn detach_field(name: &Name, from: &WireOwner, to: &Request<'_>) -> Call {
-    // Without a counter no token is minted.
+    // The name takes the place of a counter, so no token is minted.
     pass(name, name.as_bytes(), from, to)
 }
 

@@ -1,4 +1,4 @@
-//! The bound on the time for which a leftover of a call can exist.
+//! The limit on how long a leftover of a call can exist.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::millis::Brief;
 pub enum FreeBy {
     /// At the latest after this time: a lease ends it.
     After(Duration),
-    /// There is no bound: what has no lease, as a permit of a plain semaphore, is given back once the server answers again.
+    /// There is no bound: a grant without a lease, as a permit of a plain semaphore, is given back once the server answers again.
     Unbounded,
 }
 

@@ -3,14 +3,14 @@
 /// Defines a guard type around a [`Hold`](crate::primitive::Hold) or a [`HoldSet`](crate::primitive::HoldSet), with the methods
 /// that all guards have.
 ///
-/// For the crates of the family. A primitive adds its own methods (a fencing token, re-entry, downgrade) in an `impl` of its
-/// own, through the private field `hold` or `holds`. `with` adds fields for what they need besides the hold.
+/// For the crates of this workspace. A primitive adds its own methods (a fencing token, re-entry, downgrade) in a separate `impl`, through the
+/// private field `hold` or `holds`. `with` adds the fields that these methods need besides the hold.
 ///
-/// `example` and the lines above it are for the examples of the methods: how to make the synchronizer (hidden), and its two
-/// calls that acquire, without and with `options`.
+/// `example` and the lines above it supply the examples of the methods: the hidden setup of the synchronizer, and its two acquire calls, without and
+/// with `options`.
 ///
-/// A guard of one hold is documented here. A guard `over holds` says what each method means for several: `{ in short }`, then
-/// the example, then `{ the sections }`. It writes `name` and `Debug` itself.
+/// A guard of one hold is documented here. A guard `over holds` documents each method for several holds: `{ in short }`, then the example,
+/// then `{ the sections }`. That guard implements `name` and `Debug` itself.
 #[macro_export]
 macro_rules! define_guard {
     (
@@ -29,35 +29,35 @@ macro_rules! define_guard {
             example $acquire, $acquire_with;
 
             fn valid_until {
-                /// The end of the time for which the holder may count on the hold: sent + lease − max(2 ms, lease/100), on the
-                /// client's clock. Every renewal moves it on.
+                /// The end of the time in which the holder may rely on the hold: sent + lease − max(2 ms, lease/100), on the client's clock. Every
+                /// renewal extends this time.
             } {
                 /// # Guarantees
-                /// P1: no other owner is granted before it, while the server keeps its data and its clock is not stepped.
+                /// P1: no other owner is granted the name before then, while the server keeps its data and its clock is not stepped.
             }
             fn is_held {
                 /// Returns whether the hold is still held.
             } {
                 /// # Guarantees
-                /// P5: false before another owner can be granted. Compares the clock; needs no network and no timer.
-                /// The check cannot stop code between it and its effect: for that, use the fencing token.
+                /// P5: false before another owner can be granted the name. Compares the clock; needs no network and no timer. The check does not
+                /// protect the code that runs after it: for that, use the fencing token.
             }
             fn lost {
                 /// Resolves when the hold is lost, with the reason; never after a release.
             } {
                 /// # Guarantees
-                /// P5: resolves before another owner can be granted, and not early while renewals succeed. Every poll compares
-                /// the clock, so the first poll after a pause of the process already sees the loss.
+                /// P5: resolves before another owner can be granted the name, and not early while renewals succeed. Every poll compares the clock,
+                /// so the first poll after a pause of the process already sees the loss.
             }
             fn ended {
-                /// Resolves when the hold has ended: released (by its last guard), or lost. For tasks that watch it.
+                /// Resolves when the hold has ended: released (by its last guard), or lost. For tasks that watch the hold.
             }
             fn run {
                 /// Runs `work` while the hold lasts. When the hold is lost, `work` is dropped at its await point.
             }
             fn renew {
-                /// Renews the lease now. Only needed with [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to have a
-                /// whole lease ahead at a certain point. Never shortens the lease.
+                /// Renews the lease now. Needed only with [`Renewal::Manual`](stanchion_core::Renewal::Manual), or to have a whole lease left at a
+                /// certain point. Never shortens the lease.
             } {
                 /// # Errors
                 /// [`RenewError::Lost`](stanchion_core::RenewError::Lost) when the hold has ended; the other errors leave the
@@ -67,14 +67,14 @@ macro_rules! define_guard {
                 /// Safe: a renewal that was sent may still take effect.
                 ///
                 /// # On the wire
-                /// One script; sent again after a lost reply, with the effect of once.
+                /// One script. After a lost reply the script is sent again; repeated runs have the effect of one.
             }
             fn release {
                 /// Releases, and waits for the server's answer. Dropping the guard does the same in the background.
             } {
                 /// # Errors
-                /// [`ReleaseError::Lost`](stanchion_core::ReleaseError::Lost): the hold had ended before, and another owner may
-                /// have held since; its hold was not touched.
+                /// [`ReleaseError::Lost`](stanchion_core::ReleaseError::Lost): the hold had ended before, and another owner may have held the name
+                /// since; that owner's hold was not touched.
                 /// [`ReleaseError::Ambiguous`](stanchion_core::ReleaseError::Ambiguous): no answer within the operation timeout;
                 /// the release continues in the background.
                 ///
@@ -82,7 +82,7 @@ macro_rules! define_guard {
                 /// Safe: the release continues in the background.
                 ///
                 /// # On the wire
-                /// One script. It publishes, or hands the hold to the next waiter of this process.
+                /// One script, which publishes, or hands the hold to the next waiter of this process.
             }
         }
 
@@ -99,13 +99,13 @@ macro_rules! define_guard {
                 self.hold.owner()
             }
 
-            /// Ends the hold without releasing it: it is no longer renewed, and its lease ends it. With
-            /// [`first_lease`](stanchion_core::AcquireOptions::first_lease) a quick job keeps others out for at least that lease,
-            /// also those whose clocks are late. Without it the usual lease is left. For a hold with several guards one `leave` is enough: the others keep the hold,
-            /// and after the last of them its lease ends it.
+            /// Ends the hold without releasing it: it is no longer renewed, and ends with its lease. With
+            /// [`first_lease`](stanchion_core::AcquireOptions::first_lease) a quick job keeps other clients out for at least that lease, even
+            /// clients whose clocks are late. Without a first lease the rest of the usual lease remains. For a hold with several guards one `leave`
+            /// is enough: the other guards keep the hold, which ends with its lease after the last of them.
             ///
             /// # On the wire
-            /// Nothing is sent, and nothing is published: waiters ask again when the lease has ended.
+            /// Nothing is sent, and nothing is published: waiters retry when the lease has ended.
             pub fn leave(self) {
                 self.hold.leave();
             }
@@ -233,8 +233,8 @@ macro_rules! define_guard {
             $(#[$lost_more])*
             ///
             /// # Cancel safety
-            /// Safe; any number of these futures may exist, and they may outlive the guard. After a release it pends for ever
-            /// and keeps nothing alive, but a task that only waits for it never ends: spawn [`ended`](Self::ended) instead.
+            /// Safe; any number of these futures may exist, and they may outlive the guard. After a release the future stays pending and keeps
+            /// nothing alive, but a task that waits only for it never ends: spawn [`ended`](Self::ended) instead.
             pub fn lost(&self) -> impl ::std::future::Future<Output = $crate::LostReason> + Send + 'static {
                 self.$held.lost()
             }
@@ -254,16 +254,16 @@ macro_rules! define_guard {
             /// ```
             ///
             /// # Guarantees
-            /// As [`lost`](Self::lost), if it is lost.
+            /// For a lost hold, as [`lost`](Self::lost).
             ///
             /// # Cancel safety
-            /// As [`lost`](Self::lost). It keeps nothing alive.
+            /// As [`lost`](Self::lost). The future keeps nothing alive.
             pub fn ended(&self) -> impl ::std::future::Future<Output = $crate::Ended> + Send + 'static {
                 self.$held.ended()
             }
 
-            /// Resolves when somebody asks the holder to give it back, with the last request; at once if that has happened; never
-            /// after the hold's end. The holder decides: nothing happens by itself.
+            /// Resolves with the last request to give the hold back, at once if there has been one; never after the hold's end. The holder decides:
+            /// a request alone changes nothing.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -280,17 +280,17 @@ macro_rules! define_guard {
             /// ```
             ///
             /// # Cancel safety
-            /// Safe; any number of these futures may exist, and they keep nothing alive. What was asked before the call is not
-            /// missed, once the client listens: see "On the wire".
+            /// Safe; any number of these futures may exist, and they keep nothing alive. A request from before the call is not missed if the client
+            /// was subscribed by then: see "On the wire".
             ///
             /// # On the wire
-            /// The first call of a client subscribes to its own channel, unless it has held something for a second. A request that
-            /// is sent before is not heard: who asks is told so.
+            /// The first call of a client subscribes to the client's own channel, unless the client has held something for a second. A request from
+            /// before the subscription is not received, and the reply to its sender reports that.
             pub fn requested(&self) -> impl ::std::future::Future<Output = $crate::ReleaseRequest> + Send + 'static {
                 self.$held.requested()
             }
 
-            /// The last request to give it back, as of [`requested`](Self::requested).
+            /// The last request to give the hold back, as of [`requested`](Self::requested).
             #[must_use]
             pub fn request(&self) -> Option<$crate::ReleaseRequest> {
                 self.$held.request()
@@ -341,8 +341,8 @@ macro_rules! define_guard {
                 self.$held.renew().await
             }
 
-            /// Renews now, once for `lease` instead of the usual one: before a step that nothing must interrupt, not even a server
-            /// that is out of reach. Never shortens what is left; later renewals are for the usual lease again, and do not either.
+            /// Renews now, once for `lease` instead of the usual one. For use before a step that must not be interrupted, even if the server becomes
+            /// unreachable. Never shortens the remaining lease. Later renewals use the usual lease again, and do not shorten it either.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -357,7 +357,7 @@ macro_rules! define_guard {
             /// # }
             /// ```
             ///
-            /// If the process dies, the name stays taken for what is left of `lease`. With `max_hold` the lease ends with that.
+            /// If the process dies, the name stays taken for the rest of `lease`. With `max_hold` the lease ends at that limit.
             ///
             /// # Errors
             /// As [`renew`](Self::renew).
@@ -399,41 +399,40 @@ macro_rules! define_guard {
     };
 }
 
-/// Lets the holds of a guard, with the private field `hold`, be detached, and adopted by its lock.
+/// Adds methods to a guard with the private field `hold` that detach its hold, so that its lock can adopt the hold.
 ///
-/// For the crates of the family.
+/// For the crates of this workspace.
 #[macro_export]
 macro_rules! define_detach {
     (impl $guard:ident, adopted by $lock:ident;) => {
         impl $guard {
-            /// Ends this hold here without releasing it, and returns its ticket: for another process, or for this one after a
-            /// restart, to [adopt](crate::$lock::adopt). Its lease begins again, and then ends it; `max_hold` may end it before.
+            /// Ends this hold here without releasing it, and returns its ticket. Another process, or this one after a restart, can
+            /// [adopt](crate::$lock::adopt) the hold with it. The lease begins again, and then ends the hold; `max_hold` may end it before.
             ///
             /// # Guarantees
-            /// * No other owner gets the hold while the lease lasts (P1). A ticket is adopted once. It cannot be made from what the
-            ///   server shows.
-            /// * The hold is detached or re-entered, never both: of two concurrent calls of its owner the second fails or waits.
-            /// * The one that adopts it gets a larger fencing token, so what this process still sends is refused where tokens are
-            ///   checked (P2).
+            /// * No other owner gets the hold while the lease lasts (P1). A ticket can be adopted only once, and cannot be made from the data that
+            ///   the server shows.
+            /// * The hold is detached or re-entered, never both: of two concurrent calls of its owner the second one fails or waits.
+            /// * The adopting owner gets a larger fencing token, so late requests of this process are refused where tokens are checked (P2).
             /// * A shutdown of the client does not release it.
             ///
             /// # Errors
-            /// [`RenewError`](stanchion_core::RenewError): it was lost; it was re-entered and other guards count on it; or the server
-            /// did not answer. The guard is consumed in any case: what it still holds is released in the background.
+            /// [`RenewError`](stanchion_core::RenewError): the hold was lost; it was re-entered and other guards count on it; or the server did not
+            /// answer. The guard is consumed in any case: a hold that remains is released in the background.
             ///
             /// # Cancel safety
             /// A call that is dropped before it ends releases the hold.
             ///
             /// # On the wire
-            /// One script, which gives the hold to the owner of the ticket. It is sent again after a lost reply, with the effect of once
-            /// (P6). Local waiters ask once more, and wait for the rest of the lease.
+            /// One script, which gives the hold to the owner of the ticket. After a lost reply the script is sent again; repeated runs have the
+            /// effect of one (P6). Local waiters retry once, and then wait for the rest of the lease.
             pub async fn detach(
                 self,
             ) -> ::std::result::Result<$crate::HoldTicket, $crate::RenewError> {
                 self.hold.detach(None).await
             }
 
-            /// As [`detach`](Self::detach), for `lease`, which may be shorter than the usual one: the time in which it must be adopted.
+            /// As [`detach`](Self::detach), for `lease`, which may be shorter than the usual one: the time in which the ticket must be adopted.
             ///
             /// # Errors
             /// As [`detach`](Self::detach).

@@ -1,4 +1,4 @@
-//! The content of a busy reply, beyond the time after which to ask again.
+//! The content of a busy reply, beyond the time after which to retry.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum Hint {
     Waits {
         /// Its place in line.
         sign: Sign,
-        /// The part of this process in hearing Redisson's releases.
+        /// The role of this process for Redisson's releases.
         role: Role,
     },
     /// Another name of the same family to wait for instead.
@@ -29,20 +29,20 @@ pub enum Hint {
         /// The place there, if the request has got one.
         placed: Option<Placed>,
     },
-    /// It cannot be had before the caller's deadline, which the script was told: the acquire has timed out, now.
+    /// The name cannot be granted before the caller's deadline, which the request contained: the acquire times out now.
     TooLate,
     /// The request has a place in the line: see [`ServerLine`](crate::primitive::ServerLine).
     Placed(Placed),
-    /// For [`Sharing::Queued`](crate::primitive::Sharing::Queued): the server has lost the queue, so all waiters must ask again.
+    /// For [`Sharing::Queued`](crate::primitive::Sharing::Queued): the server has lost the queue, so all waiters must send a request again.
     Forgotten,
     /// For [`Sharing::Queued`](crate::primitive::Sharing::Queued): the state of the queue.
     Queue {
-        /// The waiter of this process that holds according to the server: the message of its grant may be lost.
+        /// The waiter of this process that holds according to the server. The message of its grant may have been lost.
         granted: Option<String>,
-        /// True when a client is ahead that grants to nobody (Redisson): listen to [`ServerQueue::channel_of`](crate::primitive::ServerQueue::channel_of), too.
+        /// True if a client ahead never grants (Redisson): also listen to [`ServerQueue::channel_of`](crate::primitive::ServerQueue::channel_of).
         foreign: bool,
     },
-    /// What a refusal says to a primitive that does not wait: see [`Handle::ask`](crate::primitive::Handle::ask).
+    /// The content of a refusal, for a primitive that does not wait: see [`Handle::ask`](crate::primitive::Handle::ask).
     Told(Vec<Reply>),
 }
 
@@ -50,14 +50,14 @@ pub enum Hint {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// The time after which to ask again, if it is known.
+    /// The time after which to retry, if it is known.
     pub after: Option<Duration>,
-    /// What else the reply says. Boxed: most hints are empty, and the future of every try would carry one.
+    /// The rest of the reply. Boxed: most hints are empty, and the future of every try would contain one.
     pub hint: Box<Hint>,
 }
 
 impl Hint {
-    /// The place in a line that it tells of.
+    /// The place in a line that the reply reports.
     pub(crate) const fn placed(&self) -> Option<Placed> {
         match self {
             Self::Placed(placed) => Some(*placed),
@@ -66,7 +66,7 @@ impl Hint {
         }
     }
 
-    /// The part of this process in hearing Redisson's releases.
+    /// The role of this process for Redisson's releases.
     pub(crate) fn role(&self) -> Role {
         match self {
             Self::Waits { role, .. } => *role,
@@ -74,7 +74,7 @@ impl Hint {
         }
     }
 
-    /// The place in the line of those for whom permits are kept back.
+    /// The place in the line of requests for which permits are kept back.
     pub(crate) const fn sign(&self) -> Sign {
         match self {
             Self::Waits { sign, .. } => *sign,

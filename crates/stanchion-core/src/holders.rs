@@ -1,24 +1,24 @@
-//! Where the server keeps who holds: what a synchronizer tells those who look who waits for whom.
+//! Describes how to read the current holders of a name from the server.
 
 use std::borrow::Cow;
 
-/// Where the server keeps who holds a name, and so who is in the way of whom: for those who look who waits for whom.
+/// Describes how to read the current holders of a name from the server. Deadlock detection finds the blockers of a waiter with it.
 ///
-/// Processes tell it in their records, so that it is read by those that know nothing of the synchronizer.
+/// Processes write this description into their records, so that a process can read the holders of a synchronizer that it does not know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Holders {
-    /// Nowhere that tells owners: the processes' own words are all there is.
+    /// The server has no list of owners. Only the records of the processes list the holders.
     #[default]
     Untold,
-    /// The same, of permits: of several holders some may be enough.
+    /// The same as `Untold`, for permits: the release of some of several holders may be enough.
     Permits,
-    /// The one field of the hash `name`.
+    /// The holder is the one field of the hash `name`.
     One,
-    /// The same; and those who will hold next, in a list whose key is made with this prefix by Redisson's rule ([`Name::prefixed`](crate::Name::prefixed)).
+    /// Like `One`. The next holders are in a list; Redisson's rule makes its key with this prefix ([`Name::prefixed`](crate::Name::prefixed)).
     Queue(Cow<'static, str>),
-    /// Fields of the hash `name` of a read-write lock. This is its side that reads.
+    /// The holders are fields of the hash `name` of a read-write lock. This is the reading side of the lock.
     Readers,
-    /// The same for the side that writes.
+    /// The same for the writing side.
     Writer,
 }

@@ -1,10 +1,10 @@
-//! The time after which something ends that nobody uses.
+//! The time after which an unused object expires.
 
 use std::time::Duration;
 
 use crate::millis::whole_millis;
 
-/// The time after which a latch or a semaphore ends that nobody uses: 1 s to 365 days, whole milliseconds.
+/// The time after which an unused latch or semaphore expires: 1 s to 365 days, whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdleExpiry(Duration);
 
@@ -18,7 +18,7 @@ pub struct InvalidIdleExpiry {
 }
 
 impl IdleExpiry {
-    /// The shortest: anything shorter could end between two calls of a healthy program.
+    /// The shortest idle expiry: a shorter one could end between two calls of a healthy program.
     pub const MIN: Self = Self(Duration::from_secs(1));
     /// The longest.
     pub const MAX: Self = Self(Duration::from_secs(365 * 86_400));

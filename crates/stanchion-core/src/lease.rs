@@ -31,7 +31,7 @@ impl Lease {
     /// [`InvalidLease`] outside [`Lease::MIN`]..=[`Lease::MAX`].
     pub fn new(length: Duration) -> Result<Self, InvalidLease> {
         let whole = Duration::from_millis(whole_millis(length));
-        // The upper end is compared uncut: otherwise 30 days and a part of a millisecond would pass.
+        // The upper limit is compared with the uncut length: otherwise 30 days and a part of a millisecond would pass.
         if whole < Self::MIN.0 || length > Self::MAX.0 {
             Err(InvalidLease { lease: length })
         } else {
@@ -59,12 +59,12 @@ impl Lease {
         sent + (self.0 - margin)
     }
 
-    /// This lease and `more`, at most the longest.
+    /// This lease plus `more`, at most the longest lease.
     pub(crate) fn and(self, more: Duration) -> Self {
         Self((self.0.saturating_add(more)).min(Self::MAX.0))
     }
 
-    /// This lease, cut for a hold that ends at `end`: one that is asked for at `sent` lasts until then, and not much longer.
+    /// This lease, cut for a hold that ends at `end`: a lease requested at `sent` lasts until that end, and not much longer.
     pub(crate) fn within(self, sent: Moment, end: Moment) -> Self {
         let left = end.since(sent);
         // The margin of `valid_until`, and one millisecond because a lease is whole milliseconds.
@@ -75,13 +75,13 @@ impl Lease {
 
     /// The interval between the watchdog's renewals (P10): a third of the lease.
     pub(crate) fn renewal_interval(self) -> Duration {
-        // A renewal that fails is tried again for the two thirds that are left.
+        // A failed renewal is retried during the remaining two thirds of the lease.
         self.0 / 3
     }
 
-    /// The pause after a failed renewal. Shorter, so that several tries fit before the lease ends.
+    /// The pause after a failed renewal. It is short, so that several tries fit before the lease ends.
     pub(crate) fn retry_interval(self) -> Duration {
-        // A bound for long leases: a server that is back is found soon, whatever the lease.
+        // Bounded for long leases: a server that returns is found soon, whatever the lease.
         (self.0 / 10).min(Duration::from_millis(200))
     }
 }

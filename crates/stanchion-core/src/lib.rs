@@ -1,6 +1,6 @@
-//! The machinery under every stanchion synchronizer.
+//! The common implementation of all stanchion synchronizers.
 //!
-//! Users depend on the `stanchion` facade or on one primitive's crate; both re-export what they need from here. Authors of a
+//! Users depend on the `stanchion` facade or on one primitive's crate; both re-export the parts of this crate that users need. Authors of a
 //! primitive start at [`primitive`].
 
 mod acquire;

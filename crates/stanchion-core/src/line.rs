@@ -1,26 +1,26 @@
-//! A place in a line of processes that the server keeps: what a request tells of it, and what a reply does.
+//! A place in a line of processes that the server keeps: its parameters in a request, and its state in a reply.
 
 use stanchion_transport::Reply;
 
-/// The way in which a request asks where the server keeps a line: see [`ServerLine`](crate::primitive::ServerLine).
+/// The parameters of a request if the server keeps a line: see [`ServerLine`](crate::primitive::ServerLine).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Approach {
-    /// The arrival of the place, server time in µs; 0 without one.
+    /// The arrival time of the place, server time in µs; 0 without a place.
     pub arrived: u64,
-    /// The reason for which it asks, with a place.
+    /// The reason of the request.
     pub reason: Reason,
-    /// True when this client hears no messages, so a place in the line would be of no use.
+    /// True if this client receives no messages, so that a place in the line would be of no use.
     pub polls: bool,
-    /// True when this client hears Redisson's releases of the name.
+    /// True if this client is subscribed to Redisson's releases of the name.
     pub hears: bool,
-    /// For permits: true when other waiters of this process do not ask now.
+    /// For permits: true if other waiters of this process have no request in flight now.
     pub others: bool,
-    /// For permits: how many of those that this process was told of it has nobody for.
+    /// For permits: the number of permits that were announced to this process and that none of its waiters needs.
     pub surplus: u32,
 }
 
-/// The reason for which a process with a place in a line asks, or a waiter for permits.
+/// The reason of a request from a process with a place in a line, or from a waiter for permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -29,12 +29,12 @@ pub enum Reason {
     Turn,
     /// A message to this process.
     Told,
-    /// The time to look again.
+    /// The time of the next poll.
     Look,
-    /// Its subscription was confirmed or lost: it may have missed a message, and has no more right to a free lock than one that comes
-    /// anew (rule L6). Of a request for permits also: it comes anew, or a moment of its own has come.
+    /// The subscription was confirmed or lost. A message may have been missed, so the request has no more right to a free lock than the request of a
+    /// new waiter (rule L6). For permits also: the waiter is new, or a time planned for this waiter has come.
     Anew,
-    /// The reply to another one of its process: some permits are left, or its holder reads, and this one may read as well.
+    /// The reply to another request of its process: some permits are left, or that request was granted a read hold, so this waiter may read as well.
     Reply,
 }
 
@@ -42,18 +42,18 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Placed {
-    /// Its arrival, server time in µs.
+    /// Its arrival time, server time in µs.
     pub arrived: u64,
-    /// The part of this process in hearing Redisson's releases.
+    /// The role of this process for Redisson's releases.
     pub role: Role,
-    /// True to look at a random moment before the time in the reply, not at its end.
+    /// True if the next poll is due at a random moment before the time in the reply, not at its end.
     pub spread: bool,
-    /// True to ask then as one that was told to: the lock is free, and left to others until then.
+    /// If set, that poll counts as a response to a wake-up: the lock is free, and reserved for others until then.
     pub asks: bool,
 }
 
 impl Placed {
-    /// Reads the elements that `stand` in `line.lua` puts behind the server's time.
+    /// Reads the elements that `stand` in `line.lua` appends after the server's time.
     #[must_use]
     pub fn read(rest: &[Reply]) -> Option<Self> {
         let [arrived, role, spread, asks, ..] = rest else {
@@ -68,20 +68,20 @@ impl Placed {
     }
 }
 
-/// The part of a process in hearing Redisson's releases: one process of a line does.
+/// The role of a process for Redisson's releases: one process of a line is the relay, which subscribes to them on behalf of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
-    /// As before.
+    /// No change.
     Keep,
-    /// Hear them.
+    /// Become the relay.
     Take,
-    /// Hear them no more.
+    /// Stop being the relay.
     Leave,
 }
 
 impl Role {
-    /// Reads the number by which scripts tell it: 1 take, 2 leave.
+    /// Reads the number that scripts use: 1 take, 2 leave.
     #[must_use]
     pub const fn read(number: Option<i64>) -> Self {
         match number {
@@ -92,7 +92,7 @@ impl Role {
     }
 }
 
-/// The place of a request for permits in the line of those for whom permits are kept back.
+/// The place of a request for permits in the line of requests for which permits are kept back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sign {
@@ -101,6 +101,6 @@ pub enum Sign {
     None,
     /// A place, see [`Synchronizer::leaves_sign`](crate::primitive::Synchronizer::leaves_sign).
     InLine,
-    /// Passed over: it cannot be served at present, so the waiters behind it go on without it.
+    /// Skipped: the request cannot be served at present, so the waiters behind it continue without it.
     Passed,
 }

@@ -1,32 +1,32 @@
-//! The Lua that several primitives share, put into their scripts when they are compiled.
+//! The Lua parts that several primitives share. They are put into the scripts at compile time.
 
-/// Mints `token`, and returns an error where the counter has none to give. Needs the locals `call`, `fence` (the counter's key;
-/// `KEYS[1]`: mint none), `time` and `now` (the server's `TIME`, and that in microseconds).
+/// Mints `token`, and returns an error if the counter has none to give. Needs the locals `call`, `fence` (the counter's key; `KEYS[1]`: mint none),
+/// `time` and `now` (the server's `TIME`, and that in microseconds).
 #[doc(hidden)]
 pub const MINT: Part = Part {
     mark: "-- @mint.lua\n",
     text: include_str!("../lua/mint.lua"),
 };
 
-/// The same as a function, for scripts that have some: `mint(us)`. Needs the locals `call`, `fence` and `lock`.
+/// The same as a function, for scripts that define functions: `mint(us)`. Needs the locals `call`, `fence` and `lock`.
 #[doc(hidden)]
 pub const MINT_FUNCTION: Part = Part {
     mark: "-- @mint_function.lua\n",
     text: include_str!("../lua/mint_function.lua"),
 };
 
-/// The functions for the line of processes that wait for a lock. See there for the locals that it needs.
+/// The functions for the line of processes that wait for a lock. `line.lua` lists the locals that they need.
 #[doc(hidden)]
 pub const LINE: Part = Part {
     mark: "-- @line.lua\n",
     text: crate::line!(include_str!("../lua/line_of_lock.lua")),
 };
 
-/// The same for another kind of synchronizer, before it is told what a hold is.
+/// The same functions for another kind of synchronizer, before the part that describes a hold is put in.
 #[doc(hidden)]
 pub const ANY_LINE: &str = crate::mint_function!(include_str!("../lua/line.lua"));
 
-/// The functions that tell those who hold. See there for the locals that it needs.
+/// The functions that notify holders. `notice.lua` lists the locals that they need.
 #[doc(hidden)]
 pub const NOTICE: Part = Part {
     mark: "-- @notice.lua\n",
@@ -51,8 +51,8 @@ pub struct Part {
 
 /// The text of a script with `mint.lua` in the place of its line `-- @mint.lua`.
 ///
-/// Not a Lua function, which would cost an uncontended acquire about 1 µs of the server's 14. Not `concat!`, which takes no text
-/// of another crate, and would tear the script's own in two.
+/// Not a Lua function, which would cost an uncontended acquire about 1 µs of the server's 14 µs. Not `concat!`, which accepts no text from another
+/// crate, and would split the script's own text in two.
 #[macro_export]
 macro_rules! minting {
     ($text:expr) => {
@@ -76,8 +76,8 @@ macro_rules! noticing {
     };
 }
 
-/// The text of a script with `line.lua` in the place of its line `-- @line.lua`; `of`: for holds as that part describes them, by default
-/// those of a lock.
+/// The text of a script with `line.lua` in the place of its line `-- @line.lua`. `of` selects the part that describes the holds, by default that of
+/// a lock.
 #[macro_export]
 macro_rules! in_line {
     ($text:expr) => {

@@ -1,4 +1,4 @@
-//! Names, and the keys and channels derived from them. Keys are built only here.
+//! Names, and the rules by which keys and channels are derived from them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub enum NameRule {
         /// Its length.
         bytes: usize,
     },
-    /// On a cluster the keys derived from the name must share its slot; braces in this name put them apart.
+    /// On a cluster the keys derived from the name must share its slot; braces in this name separate them.
     #[error(
         "on a cluster every key of a name must be in one slot: use no braces, or exactly one non-empty {{tag}} with nothing odd around it"
     )]
@@ -48,8 +48,7 @@ pub enum NameRule {
         "on a cluster the name of a count-down latch has no braces: Redisson wraps its channel's name in its own"
     )]
     Braces,
-    /// By Redisson's rule for derived keys, `{x}` and `x` have one queue, and a grant of the one would be taken for a grant of
-    /// the other.
+    /// By Redisson's rule for derived keys, `{x}` and `x` share one queue, so a grant of one would be taken for a grant of the other.
     #[error(
         "the name of a fair lock is not wholly in braces: it would share the queue of the name inside them"
     )]
@@ -88,8 +87,8 @@ impl Name {
             return fail(NameRule::TooLong { bytes });
         }
         let name = Self([prefix.as_bytes(), given].concat().into());
-        // One prefix stands for all: in a name without a tag the whole key is hashed, and `p:` in front changes the slot at every
-        // length up to `MAX_NAME_BYTES`.
+        // One prefix is checked for all: in a name without a tag the whole key is hashed, and `p:` in front changes the slot at every length up to
+        // `MAX_NAME_BYTES`.
         if placement == Placement::Slots && slot_of(&name.prefixed("p")) != name.slot() {
             return fail(NameRule::SplitsSlots);
         }
@@ -161,7 +160,7 @@ impl Name {
     }
 }
 
-/// As [`Name::prefixed`], for the bytes of a name that another process tells.
+/// As [`Name::prefixed`], for the bytes of a name from another process.
 pub(crate) fn derived(prefix: &str, name: &[u8]) -> Vec<u8> {
     if name.contains(&b'{') {
         [prefix.as_bytes(), b":", name].concat()

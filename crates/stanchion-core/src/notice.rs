@@ -1,12 +1,12 @@
-//! Messages to those who hold: that a hold was taken by force, and the request to give it back.
+//! Messages to holders: a hold was taken by force, or a client requests that it is given back.
 //!
-//! A client listens on one channel of its own, from the moment when it has held something for a second; in a cluster on one for each
-//! slot in which it holds for longer than a renewal interval. An acquire costs nothing for it; a primitive whose holds are long
-//! [begins at once](crate::primitive::Hold::listen). The channel begins with what
-//! [`Core::notice`] returns and ends with the client's uuid, so who tells needs to know the holder's owner alone.
+//! A client subscribes to one channel of its own once it has held something for a second. In a cluster it subscribes to one channel for each slot in
+//! which it holds for longer than a renewal interval. An acquire does not pay for this; a primitive with long holds [subscribes at
+//! once](crate::primitive::Hold::listen). The channel begins with the result of [`Core::notice`] and ends with the client's uuid, so a sender needs
+//! only the holder's owner.
 //!
-//! A message is a hint. On `gone` the holder asks the server (P5: it is lost when the server says so, never by hearsay), on `ask` the
-//! guard shows the request. What nobody hears the next renewal finds out.
+//! A message is a hint. After `gone` the holder checks with the server (P5: a hold is lost when the server says so, never because of a message).
+//! After `ask` the guard shows the request. If `gone` is not received, the next renewal finds the loss.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use stanchion_transport::{Call, Moment, Placement, Script};
 static ASK: Script<1, 4> =
     Script::new("core/ask", crate::noticing!(include_str!("../lua/ask.lua")));
 
-/// The time for which a process holds before its client listens: short holds cost no subscription. A little less than the longest
-/// sleep of the timetable, which looks.
+/// The time for which a process holds before its client subscribes, so that short holds cost no subscription. A little less than the longest sleep
+/// of the timetable, whose task checks this time.
 const HELD_FOR: Duration = Duration::from_millis(900);
 
 /// The longest reason of a request, in bytes.
@@ -33,34 +33,34 @@ const LONGEST_REASON: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReleaseRequest {
-    /// The reason that was given: at most 200 bytes, without control characters. Anybody who may publish can send it.
+    /// The reason from the sender: at most 200 bytes, without control characters. Any client that may publish can send one.
     pub reason: String,
 }
 
-/// Answer to a request for release: the number of those who were asked.
+/// The reply to a request for release: the numbers of holders and of processes that the request reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Asked {
-    /// The number of holders, at most 1024; 0: it is free.
+    /// The number of holders, at most 1024; 0 if the name is free.
     pub holders: u32,
-    /// The number of processes that have heard it. A process hears it once it has held for a second (in a cluster for a third of
-    /// its lease). Redisson's processes do not.
+    /// The number of processes that received the request. A process is subscribed once it has held for a second (in a cluster for a third of its
+    /// lease). Redisson's processes are not.
     pub heard: u32,
 }
 
-/// A message to those who hold.
+/// A message to holders.
 #[derive(Debug, PartialEq, Eq)]
 enum Notice<'a> {
-    /// These were taken by force.
+    /// The holds with these numbers were taken by force.
     Gone(Vec<&'a str>),
-    /// Any that listens on this channel may have been.
+    /// Any hold that uses this channel may have been taken by force.
     SomeGone,
-    /// These are asked for.
+    /// The release of the holds with these numbers is requested.
     Asked(Vec<&'a str>, ReleaseRequest),
 }
 
 impl<'a> Notice<'a> {
-    /// Reads a message; `None` if it is none of these.
+    /// Reads a message; `None` for any other payload.
     fn read(payload: &'a [u8]) -> Option<Self> {
         if payload == b"gone" {
             return Some(Self::SomeGone);
@@ -80,7 +80,7 @@ impl<'a> Notice<'a> {
     }
 }
 
-/// Makes what a foreign process has sent fit for a terminal and a log.
+/// Makes text from a foreign process safe for a terminal and a log.
 fn legible(reason: &str) -> String {
     let mut text = String::new();
     for c in reason.chars() {
@@ -94,8 +94,8 @@ fn legible(reason: &str) -> String {
 }
 
 impl Core {
-    /// Returns the beginning of the channel on which each client is told of its holds of `name`. In a cluster it is in the slot of
-    /// the name: a script may publish there alone.
+    /// Returns the prefix of the channel on which each client is notified about its holds of `name`. In a cluster the channel is in the slot of the
+    /// name, because a script may publish only there.
     pub(crate) fn notice(&self, name: &Name) -> Vec<u8> {
         let mut channel = match self.placement {
             Placement::Slots => name.slot_key("stanchion_notice"),
@@ -110,7 +110,7 @@ impl Core {
         [self.notice(name), id.into_bytes()].concat()
     }
 
-    /// Listens for messages about `hold`, from now on and at least until it is renewed again.
+    /// Subscribes to messages about `hold`, from now on and at least until its next renewal.
     pub(crate) fn listen_for(&self, hold: &HoldState) {
         let until = hold.valid_until() + hold.terms.lease.length();
         let name = hold.sync.name();
@@ -119,14 +119,14 @@ impl Core {
         } else if self.placement == Placement::Slots {
             self.subscriptions.hear(&self.own_channel(name), until);
         } else if self.subscriptions.may_hear_for_ever() {
-            // One channel for all names, so it is kept.
+            // One channel for all names, so the subscription is kept.
             self.subscriptions
                 .hear(&self.own_channel(name), Moment::FAR);
         }
     }
 
-    /// Begins to listen when a hold has lasted for a while. Called by the timetable's task, at least once a second while anything
-    /// is held. Not in a cluster, where it would look at all holds each time: there the first renewal begins it.
+    /// Subscribes once a hold has lasted for a while. Called by the timetable's task, at least once a second while anything is held. Does nothing in
+    /// a cluster, where it would have to check all holds each time: there the first renewal subscribes.
     pub(crate) fn listen_if_held(&self) {
         if self.placement == Placement::Slots || !self.subscriptions.may_hear_for_ever() {
             return;
@@ -143,7 +143,7 @@ impl Core {
         }
     }
 
-    /// Handles a message to those who hold. Spawns what waits for the server.
+    /// Handles a message to holders. Spawns the part that waits for the server.
     pub(crate) fn noticed(self: &Arc<Self>, channel: &[u8], payload: &[u8]) {
         let Some(notice) = Notice::read(payload) else {
             return;
@@ -165,7 +165,7 @@ impl Core {
         }
     }
 
-    /// The script that asks the holders of `name` to give it back. `modal`: it is a read-write lock.
+    /// The script that sends the holders of `name` a request for release. `modal`: the name is a read-write lock.
     ///
     /// # Errors
     /// The reason breaks a rule.

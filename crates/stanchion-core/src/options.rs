@@ -20,7 +20,7 @@ pub enum Renewal {
     Manual,
 }
 
-/// The effect of an acquire whose owner holds already.
+/// The effect of an acquire by an owner that already holds the name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reentry {
@@ -36,42 +36,42 @@ pub enum Reentry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDeadlock {
-    /// The call waits on. Observers find the deadlock: [`Client::deadlocks`](crate::Client::deadlocks), `stanchion doctor`.
+    /// The call continues to wait. Observers can find the deadlock: [`Client::deadlocks`](crate::Client::deadlocks), `stanchion doctor`.
     #[default]
     Wait,
-    /// The call gives up with [`AcquireError::Deadlock`](crate::AcquireError::Deadlock), if it is the victim. Of the calls that ask for
-    /// this, the victim is the one with the youngest wait whose end lets another of the deadlock go on. Nobody's hold is taken: what the
-    /// caller holds is the caller's to release.
+    /// The call gives up with [`AcquireError::Deadlock`](crate::AcquireError::Deadlock), if it is the victim. Among the calls with this option, the
+    /// victim is the one with the youngest wait whose end lets another call of the deadlock continue. The call takes no hold away: its caller has to
+    /// release its own holds.
     ///
     /// # Guarantees
-    /// In the first 46 s of a deadlock at most one call gives up. After that a second one may, where the victim has not given up for 35 s
-    /// because nothing polled its call, or because its looks failed. Nothing on the server makes the two agree, so both may give up then.
-    /// A program must be ready for the error in each of its calls.
+    /// In the first 46 s of a deadlock at most one call gives up. After that a second call may, if the victim has not given up for 35 s because its
+    /// call was not polled, or because its reads failed. The server does not coordinate the two calls, so both may give up then. A program must be
+    /// ready for the error in each of its calls.
     ///
     /// # Requirements
-    /// * An [actor](crate::Actor) that is certain: a scope or an explicit owner, here and of all others in the deadlock. Without one the
-    ///   call is rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)), as it is with permits, on a `RedLock`, and with
-    ///   a [`Presence`](crate::Presence) other than `On`.
-    /// * One client for the holds and the waits of an actor. Where an owner uses several, those that wait for it do not see what it waits
-    ///   for elsewhere.
-    /// * The right to read `stanchion_client*`. Without it the client logs one warning, and the call waits on.
+    /// * An [actor](crate::Actor) that is certain: a scope or an explicit owner, for this call and all others in the deadlock. A call without one is
+    ///   rejected ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)), as is a call for permits, on a `RedLock`, or with a
+    ///   [`Presence`](crate::Presence) other than `On`.
+    /// * One client for the holds and the waits of an actor. If an owner uses several clients, the waiters for its holds do not see its waits at the
+    ///   other clients.
+    /// * The right to read `stanchion_client*`. Without this right the client logs one warning, and the call continues to wait.
     ///
     /// # When
-    /// The client looks for the first time after 5 s of waiting, then each 11.5 s, and believes what it sees twice. So the call gives up
-    /// after 17 s at the earliest, usually within 30 s. If the victim's process lives and does not give up, the next in the order does
+    /// The client checks for the first time after 5 s of waiting, then every 11.5 s, and accepts a deadlock that it sees twice. The call therefore
+    /// gives up after 17 s at the earliest, usually within 30 s. If the victim's process lives and does not give up, the next call in the order does
     /// so 35 s later.
     ///
     /// # On the wire
-    /// A look reads the name that is waited for (one script), the record of its holder's process (`GET`, `PTTL`), the names that this
-    /// holder waits for, and so on: as much as there is on the way, not all that wait. Looks of one client share what they read.
+    /// A check reads the name that is waited for (one script), the record of its holder's process (`GET`, `PTTL`), the names that this holder waits
+    /// for, and so on: it reads this chain, not all waiters. The checks of one client share their reads.
     ///
     /// # Trust
-    /// Holders are read from the locks. Waits, and what belongs together, are what processes tell: who may write their records can make
-    /// such a call give up.
+    /// Holders are read from the locks. Waits, and the actors of holds and waits, are reported by the processes: a client that may write their
+    /// records can make such a call give up.
     Fail,
 }
 
-/// Options of one acquire. The defaults: a new owner, wait for ever, the synchronizer's lease (30 s), watchdog on.
+/// Options of one acquire. The defaults: a new owner, no timeout, the synchronizer's lease (30 s), watchdog on.
 #[derive(Clone, Debug, Default)]
 pub struct AcquireOptions {
     pub(crate) owner: Option<Owner>,
@@ -117,7 +117,7 @@ impl AcquireOptions {
         &NONE
     }
 
-    /// Acquires as `owner`, and so re-enters what it holds already.
+    /// Acquires as `owner`, and so re-enters a hold that this owner already has.
     #[must_use]
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
@@ -131,7 +131,7 @@ impl AcquireOptions {
         self
     }
 
-    /// The lease of these options, for primitives that choose one by it.
+    /// The lease of these options, or `default`, for primitives that need to know the lease.
     #[must_use]
     pub fn lease_or(&self, default: Lease) -> Lease {
         self.lease.unwrap_or(default)
@@ -156,12 +156,12 @@ impl AcquireOptions {
         self
     }
 
-    /// Sets a first lease that is longer than the others: for this time the server keeps the hold even if this process dies
-    /// at once, or its guard is [left](crate::primitive::Hold::leave). Renewals never shorten it, nor does `max_hold`. On a fair
-    /// lock that was waited for it begins with the first renewal, at most a second later.
+    /// Sets a first lease that is longer than the later ones: for this time the server keeps the hold even if this process dies at once, or its
+    /// guard is [left](crate::primitive::Hold::leave). Neither renewals nor `max_hold` shorten it. On a fair lock, after a wait, the first lease
+    /// begins with the first renewal, at most a second later.
     ///
-    /// One that is shorter than the lease would have no effect, and the acquire is rejected
-    /// ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)): for a hold that ends sooner, set a shorter lease.
+    /// A first lease that is shorter than the lease would have no effect, so the acquire is rejected
+    /// ([`Rejection::InvalidOption`](crate::Rejection::InvalidOption)). For a hold that ends sooner, set a shorter lease.
     #[must_use]
     pub fn first_lease(mut self, lease: Lease) -> Self {
         self.first_lease = Some(lease);
@@ -175,56 +175,56 @@ impl AcquireOptions {
         self
     }
 
-    /// Sets the time after which the acquire gives up. Zero asks the server once.
+    /// Sets the time after which the acquire gives up. Zero sends one request.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Keeps the name taken for `rest` after the lease when this process dies or is cut off: time for its last writes to land, or to
-    /// be noticed, before the next holder begins (Consul calls it a lock delay). A hold that is released, and one whose loss its
-    /// process has noticed, ends at once. Default: none.
+    /// Keeps the name taken for `rest` after the lease when this process dies or is cut off. Its last writes then have time to land, or to be
+    /// noticed, before the next holder begins (Consul calls it a lock delay). A hold ends at once if it is released, or if its process has noticed
+    /// the loss. Default: none.
     ///
-    /// The server's TTL is the lease and `rest`, at most 30 days together; the holder counts on the lease alone. It delays, and
-    /// excludes nobody for certain: for that, use the fencing token. A fair lock or a lock that was waited for has it from its first
-    /// renewal on, at most a second after the grant. Without effect on what has no lease.
+    /// The server's TTL is the lease plus `rest`, at most 30 days together; the holder relies on the lease alone. The option delays other owners,
+    /// but does not exclude them for certain: for that, use the fencing token. A fair lock, or a lock that was acquired after a wait, has the rest
+    /// from its first renewal on, at most a second after the grant. The option has no effect without a lease.
     #[must_use]
     pub fn rest_after_crash(mut self, rest: Duration) -> Self {
         self.rest_after_crash = rest;
         self
     }
 
-    /// Calls `told` when the acquire has to wait: once, at its first refusal or when it joins others of this process that wait; not
-    /// for a try. To tell a user, or to ask a fair lock for its position from then on. A multi-lock that
-    /// acquires its members one by one calls it for each, a RedLock for none.
+    /// Calls `told` when the acquire has to wait: once, at its first refusal or when it joins other waiters of this process; not for a try. Use it
+    /// to inform a user, or to start reading the position in a fair lock's queue. A multi-lock that acquires its members one by one calls it for
+    /// each member, a RedLock for none.
     ///
-    /// It is called in the task that waits, so it must not block.
+    /// The waiting task makes the call, so `told` must not block.
     #[must_use]
     pub fn on_queued(mut self, told: impl Fn() + Send + Sync + 'static) -> Self {
         self.on_queued = Some(OnQueued(Arc::new(told)));
         self
     }
 
-    /// Sets what the call does when it waits in a deadlock across names. Default: it waits on.
+    /// Sets the effect of a deadlock across names on the call. Default: the call continues to wait.
     #[must_use]
     pub fn on_deadlock(mut self, on_deadlock: OnDeadlock) -> Self {
         self.on_deadlock = on_deadlock;
         self
     }
 
-    /// Returns whether these options ask for [`OnDeadlock::Fail`], for primitives that do not support it.
+    /// Returns whether these options select [`OnDeadlock::Fail`], for primitives that do not support it.
     #[must_use]
     pub fn fails_on_deadlock(&self) -> bool {
         self.on_deadlock == OnDeadlock::Fail
     }
 
-    /// Sets the longest hold: after it the watchdog stops and the guard is lost, so a leaked guard cannot block for ever.
+    /// Sets the longest hold: after it the watchdog stops and the guard is lost, so a leaked guard cannot block indefinitely.
     /// Default: none.
     ///
-    /// It counts from the grant for the whole life of the hold: `renew_for`, re-entry and a downgrade do not begin it again, and a
-    /// ticket carries its end to the client that adopts it. No renewal keeps the name taken on the server for longer, but for the
-    /// safety margin of a lease (1 %, at least 2 ms).
+    /// The limit counts from the grant for the whole life of the hold: `renew_for`, re-entry and a downgrade do not restart it, and a ticket carries
+    /// the end to the client that adopts it. No renewal keeps the name taken on the server for longer, except for the safety margin of a lease (1 %,
+    /// at least 2 ms).
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -236,21 +236,21 @@ impl AcquireOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldTerms {
     pub(crate) lease: Lease,
-    /// The lease that the acquire asks for; never shorter than `lease`.
+    /// The lease that the acquire requests; never shorter than `lease`.
     pub(crate) first_lease: Lease,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
-    /// The end that the hold has from before its grant: of a ticket, of a hold that was downgraded. Otherwise never.
+    /// The end of the hold that was set before its grant: by a ticket, or by the hold that was downgraded. Otherwise never.
     pub(crate) until: Moment,
-    /// The milliseconds for which the server keeps it longer than its holder counts on. Small: every waiter carries these terms.
+    /// The time in ms for which the server keeps the hold longer than its holder relies on it. Small: every waiter carries these terms.
     pub(crate) rest_ms: u32,
-    /// Actor that acquires, for those who look for deadlocks.
+    /// The actor that acquires, for deadlock detection.
     pub(crate) actor: Option<ActorId>,
     pub(crate) on_deadlock: OnDeadlock,
 }
 
 impl HoldTerms {
-    /// The lease to ask the server for, so that the holder may count on `lease`.
+    /// The lease to request from the server, so that the holder may rely on `lease`.
     pub(crate) fn asked_for(&self, lease: Lease) -> Lease {
         lease.and(Duration::from_millis(self.rest_ms.into()))
     }
@@ -261,7 +261,7 @@ impl HoldTerms {
         longest.min(self.until)
     }
 
-    /// The lease that an acquire at `sent` asks the server for: no longer than the hold may last, unless a longer first lease is wanted.
+    /// The lease that an acquire at `sent` requests: no longer than the hold may last, unless a longer first lease is set.
     pub(crate) fn first_asked(&self, sent: Moment) -> Lease {
         if self.has_first_lease() {
             return self.asked_for(self.first_lease);
@@ -274,7 +274,7 @@ impl HoldTerms {
         self.first_lease > self.lease
     }
 
-    /// The lease that the other requests for a hold ask the server for, when they are sent at `sent`.
+    /// The lease that the other requests for a hold contain, when they are sent at `sent`.
     pub(crate) fn asked(&self, sent: Moment) -> Lease {
         self.asked_for(self.lease.within(sent, self.ends(sent)))
     }

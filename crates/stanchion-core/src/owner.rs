@@ -1,7 +1,7 @@
-//! Owners as users share them.
+//! The public type of owners.
 //!
-//! An [`Owner`] is an actor in this process that may hold many names, and re-enters what it holds. It has a [`Seat`] for each
-//! subject it acquires: created at the first acquire, and removed from the owner's table once it is vacant and unused.
+//! An [`Owner`] is an actor in this process that may hold many names and re-enter its own holds. An owner has a [`Seat`] for each
+//! subject that it acquires. A seat is created at the first acquire, and removed from the owner's table once it is vacant and unused.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,20 +13,20 @@ use crate::seat::Seat;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Realm;
 
-/// An actor that may hold, and hold again what it holds already.
+/// An actor that may hold, and re-enter its own holds.
 ///
-/// Every acquire without an owner is a new owner. Tasks that share one are one actor: a task that acquires a name which another
-/// of them holds re-enters that hold. Cheap to clone; clones are the same owner.
+/// Every acquire without an owner creates a new owner. Tasks that share an owner are one actor: if one task holds a
+/// name, an acquire of that name by another task re-enters the hold. Cheap to clone; clones are the same owner.
 ///
-/// An owner may be used with any client. A hold belongs to a name and a kind on one server and database: the same name on
-/// another server or in another database is acquired separately. Through another client of the same server a hold is re-entered
-/// after that server has confirmed it; the hold stays with the client that acquired it.
+/// An owner may be used with any client. A hold belongs to a name and a kind on one server and database: the same
+/// name on another server or in another database is acquired separately. A re-entry through another client of the
+/// same server needs that server's confirmation. The hold stays with the client that acquired it.
 #[derive(Clone)]
 pub struct Owner(Arc<Inner>);
 
 struct Inner {
     name: WireOwner,
-    /// Tells it from other owners, in this process and in others.
+    /// Distinguishes this owner from other owners, in this process and in others.
     mark: u64,
     /// This owner's seat at each subject of each realm. Locked only to find or add one; no other mutex is waited for under it.
     seats: Mutex<HashMap<(Realm, Subject), Arc<Seat>>>,
@@ -52,8 +52,8 @@ impl Owner {
         if let Some(seat) = seats.get(&place) {
             return Arc::clone(seat);
         }
-        // Forget the names this owner no longer holds before the table grows.
-        // One that somebody else has in hand stays: that acquire will lock it, and two seats at one subject would be two turns.
+        // Removes the seats that are no longer used before the table grows. A seat that another acquire refers to
+        // stays: that acquire will lock it, and two seats at one subject would be two turns.
         seats.retain(|_, seat| Arc::strong_count(seat) > 1 || !seat.is_vacant());
         let seat = Arc::<Seat>::default();
         seats.insert(place, Arc::clone(&seat));

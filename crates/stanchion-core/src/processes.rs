@@ -1,7 +1,7 @@
-//! The processes behind owners, from the names of their connections.
+//! Processes behind owners, from the names of their connections.
 //!
-//! Each connection of a client is called `stanchion:<uuid>:<app>` on the server, with `:bg` or `:sub` at the end for those of the
-//! background and of messages. So `CLIENT LIST` tells which process is meant by the first part of an owner.
+//! Each connection of a client is named `stanchion:<uuid>:<app>` on the server. The name of a background connection ends with `:bg`, that of
+//! a connection for messages with `:sub`. Therefore `CLIENT LIST` shows which process the first part of an owner belongs to.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::reading::unexpected;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Process {
-    /// The first part of every owner that it makes.
+    /// The id of the client: the first part of each of its owners.
     #[serde(serialize_with = "text")]
     pub client: Uuid,
-    /// The name of the application, as [`ClientConfig::name`](crate::ClientConfig#structfield.name) says it.
+    /// The name of the application: [`ClientConfig::name`](crate::ClientConfig#structfield.name).
     pub app: String,
-    /// The address that its oldest connection comes from, as the server sees it.
+    /// The address of its oldest connection, as the server sees it.
     pub address: String,
-    /// The user that it is logged in as; `None` from servers that do not tell.
+    /// The user that it is logged in as; `None` if the server does not report the user.
     pub user: Option<String>,
-    /// The age of its oldest connection, in whole seconds: at least this long it has been there.
+    /// The age of its oldest connection, in whole seconds. The client has been connected for at least this long.
     #[serde(rename = "connected_ms", serialize_with = "millis")]
     pub connected: Duration,
     /// The number of its connections, on all servers.
@@ -34,7 +34,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Returns whether it made `owner`, a holder as any status shows it.
+    /// Returns whether this client made `owner`, a holder as a status shows it.
     #[must_use]
     pub fn is_of(&self, owner: &str) -> bool {
         let client = owner.split_once(':').map(|(client, _)| client);
@@ -43,18 +43,18 @@ impl Process {
 }
 
 impl Client {
-    /// Returns the clients of this library that are connected to the servers now, this one among them, by their ids.
+    /// Returns the clients of this library that are connected to the servers now, ordered by id. This client is one of them.
     ///
-    /// `None` when the user may not ask: it needs `+client|list`. In a cluster each master is asked, and one that refuses is
-    /// passed over. Redisson's clients are not among them, nor those whose user may not name connections (`+client|setname`).
+    /// `None` if every server refuses the command, because the user lacks the right `+client|list`. In a cluster each master gets the command,
+    /// and a master that refuses is skipped. Not listed: Redisson's clients, and clients without the right to name connections (`+client|setname`).
     ///
-    /// On the wire: one `CLIENT LIST` for each server, whose reply is one line for each of its connections. For operators' tools.
+    /// On the wire: one `CLIENT LIST` for each server; the reply is one line for each of its connections. For operators' tools.
     ///
     /// # Errors
     /// [`QueryError`].
     ///
     /// # Cancel safety
-    /// Nothing is changed anywhere.
+    /// Safe; it only reads.
     pub async fn processes(&self) -> Result<Option<Vec<Process>>, QueryError> {
         let mut found = BTreeMap::new();
         let mut permitted = false;
@@ -75,7 +75,7 @@ impl Client {
     }
 }
 
-/// Adds the clients of a list of connections to those that were found before.
+/// Adds the clients in a list of connections to `found`.
 fn collect(list: &str, found: &mut BTreeMap<Uuid, Process>) {
     for line in list.lines() {
         let Some(seen) = read(line) else { continue };
@@ -91,9 +91,9 @@ fn collect(list: &str, found: &mut BTreeMap<Uuid, Process>) {
     }
 }
 
-/// Reads one connection; `None` if it is none of this library's.
+/// Reads one connection; `None` if it does not belong to this library.
 fn read(line: &str) -> Option<Process> {
-    // Redis and Valkey add fields with each version and promise no order: they are found by their names.
+    // Redis and Valkey add fields with each version and promise no order, so fields are found by name.
     let field = |name: &str| {
         let mut fields = line.split(' ').filter_map(|pair| pair.split_once('='));
         fields.find(|(key, _)| *key == name).map(|(_, value)| value)
@@ -102,7 +102,7 @@ fn read(line: &str) -> Option<Process> {
     if name.next() != Some("stanchion") {
         return None;
     }
-    // A stranger's connection may be called anything.
+    // The name of another program's connection may have any form.
     let client = name.next()?.parse().ok()?;
     Some(Process {
         client,

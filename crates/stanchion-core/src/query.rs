@@ -1,4 +1,4 @@
-//! A script that is sent until it is answered.
+//! Runs a script and waits for its answer, for at most the operation timeout.
 
 use std::pin::pin;
 
@@ -11,9 +11,9 @@ use stanchion_transport::{Call, Failure, Moment, Path, Reply, timeout};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Resend {
-    /// Send it until it is answered. It may run more than once.
+    /// Send the script until it is answered. The script may run more than once.
     UntilAnswered,
-    /// Send it again only when it is known not to have run.
+    /// Send the script again only if it is known not to have run.
     Never,
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn query_until(
     });
     tokio::select! {
         biased;
-        // First: an answer that is there counts.
+        // First in the order, so that an answer which has arrived counts.
         answer = timeout(limit, asking) => answer.unwrap_or_else(|| {
             let outage = unanswered_in(core.config.operation_timeout);
             Err(QueryError::Unavailable { outage })

@@ -1,4 +1,4 @@
-//! Reading replies: what the queries of the family share.
+//! Readers of replies, shared by the queries of all primitives.
 
 use crate::error::{QueryError, Rejection};
 use stanchion_transport::Reply;
@@ -22,7 +22,7 @@ pub fn natural(reply: &Reply) -> Option<u64> {
 /// The owner and the hold count in the fields of a lock's hash; `None` if it has no fields.
 ///
 /// # Errors
-/// [`Rejection::WrongType`]: it is not the hash of a lock.
+/// [`Rejection::WrongType`]: the hash is not that of a lock.
 pub fn holder_in(fields: &[Reply]) -> Result<Option<(String, u32)>, QueryError> {
     let something_else = |what: &str| QueryError::Rejected {
         rejection: Rejection::WrongType {
@@ -32,7 +32,7 @@ pub fn holder_in(fields: &[Reply]) -> Result<Option<(String, u32)>, QueryError> 
     match fields {
         [] => Ok(None),
         [owner, count] => {
-            // Another program's data may be long or secret: it is not shown.
+            // Another program's data may be long or secret, so the error does not show it.
             let owner = owner.as_text().filter(|owner| owner.contains(':'));
             let count = count.as_int().and_then(|n| n.try_into().ok());
             owner

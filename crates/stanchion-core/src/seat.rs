@@ -1,4 +1,4 @@
-//! An owner's place at one subject: its holds there, and whose turn it is among its tasks.
+//! An owner's place at one subject: its holds there, and the mutex by which its tasks take turns.
 //!
 //! A [`Seat`] is locked by each acquire of an explicit owner, from its start to its end.
 
@@ -15,12 +15,12 @@ pub(crate) struct Seat {
     /// The owner's holds. An acquire keeps it locked from its start to its end, across its waits, so that two acquires by one
     /// owner take turns and the second finds the first one's hold. Re-entry waits for [`HoldState::turn`] under it.
     seated: tokio::sync::Mutex<Seated>,
-    /// True while the task that has `seated` waits for another holder, perhaps for long. Set by that task only.
+    /// True while the task that has `seated` waits for another holder, perhaps for long. Only that task sets it.
     in_line: watch::Sender<bool>,
 }
 
 impl Seat {
-    /// Returns whether nobody uses it and its owner holds nothing there.
+    /// Returns whether the seat is unused and its owner holds nothing there.
     pub(crate) fn is_vacant(&self) -> bool {
         // A locked seat is in use: an acquire that holds nothing yet is under way.
         self.try_take().is_some_and(|seated| seated.is_empty())
@@ -30,9 +30,9 @@ impl Seat {
         self.seated.lock().await
     }
 
-    /// Waits for other attempts of this owner, which are short; `None` when one of them waits in line.
+    /// Waits for other attempts of this owner, which are short. Returns `None` if one of them waits in line.
     pub(crate) async fn take_now(&self) -> Option<MutexGuard<'_, Seated>> {
-        // `wait_for` below looks at the present value first, so a task that is in line already is seen, too.
+        // `wait_for` below checks the present value first, so it also sees a task that is already in line.
         let mut in_line = self.in_line.subscribe();
         tokio::select! {
             biased;
@@ -47,7 +47,7 @@ impl Seat {
 
     /// Marks that the task with `seated` waits for another holder, until the returned value is dropped.
     pub(crate) fn in_line(&self) -> InLine<'_> {
-        // Not `send`: without a receiver that would leave the old value.
+        // Not `send`: without a receiver `send` would keep the old value.
         self.in_line.send_replace(true);
         InLine(self)
     }
@@ -62,8 +62,7 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// An owner's holds of one subject: it may hold both at once, because a writer may also read. Weak, so that an owner keeps no
-/// hold alive.
+/// An owner's holds of one subject: both may exist at once, because a writer may also read. Weak, so that an owner keeps no hold alive.
 #[derive(Debug, Default)]
 pub(crate) struct Seated {
     pub(crate) exclusive: Weak<HoldState>,

@@ -31,20 +31,20 @@ use stanchion_transport::{
     Runner, ServerClock, Servers, micros, slot_of,
 };
 
-/// The end of the time in which a request may run. Fixed when it is sent, because the request carries it: a later reading of the
+/// The end of the time in which a request may run. The request carries this time, so it is fixed when the request is sent: a later reading of the
 /// clocks does not change it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
-    /// The server time, in µs, after which it must refuse itself.
+    /// The server time, in µs, after which the script refuses the request.
     pub(crate) not_after: u64,
-    /// The moment on the client's clock by which the server's has passed `not_after`.
+    /// The moment on the client's clock by which the server's clock has passed `not_after`.
     pub(crate) ends_by: Moment,
-    /// The earliest server time, in µs, at which it was sent.
+    /// The earliest server time, in µs, at which the request was sent.
     pub(crate) sent: u64,
 }
 
 impl Limit {
-    /// A request for `owner` that asks once and whose caller's call begins with it.
+    /// Makes a request for `owner` that does not wait. The caller's call begins with this request.
     pub(crate) fn request<'a>(&self, owner: &'a WireOwner, lease: Lease) -> Request<'a> {
         Request {
             owner,
@@ -64,39 +64,39 @@ impl Limit {
 /// The state that the parts of a client share.
 pub(crate) struct Core {
     pub(crate) id: Uuid,
-    /// The number of the next wire owner. Any task counts it up.
+    /// The number of the next wire owner. Any task increments it.
     pub(crate) next_owner: AtomicU64,
-    /// The set of keys that this client locks by, for owners that are used with several clients.
+    /// The set of keys in which this client locks, for owners that are used with several clients.
     pub(crate) realm: Realm,
     pub(crate) config: ClientConfig,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) servers: Arc<Servers>,
     pub(crate) facts: Arc<Facts>,
-    /// Of keys: known from the start, as names are made by it.
+    /// The placement of keys. Known from the start, because every name is made for a placement.
     pub(crate) placement: Placement,
-    /// These three have mutexes of their own, in the lock order of [`crate::waiting`].
+    /// The fields `subscriptions`, `entries` and `timetable` have mutexes of their own, in the lock order of [`crate::waiting`].
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) entries: LockEntries,
-    /// The names that somebody listens to.
+    /// The names that have event listeners.
     pub(crate) lookouts: Arc<Lookouts>,
-    /// Counts the messages that keys were written which an operator's tool asked about.
+    /// Counts the messages about writes to the keys that an operator's tool watches.
     pub(crate) writes: watch::Sender<u64>,
     pub(crate) timetable: Arc<Agenda>,
     pub(crate) losses: Losses,
-    /// The releases of the last seconds, for another master.
+    /// The releases of the last seconds, which are repeated when another master takes over.
     pub(crate) releases: Arc<Releases>,
-    /// This process as others may see it.
+    /// The record of this process for other processes.
     pub(crate) presence: Announcer,
     /// The labels of actors.
     pub(crate) labels: Arc<Labels>,
-    /// What waits that look for deadlocks have read. Its asynchronous mutex is held across requests, by tasks of the background.
+    /// The data that waits have read to find deadlocks. Its asynchronous mutex is held across requests, by background tasks.
     pub(crate) looks: Looks,
-    /// The names that were warned of because their holder waits for them.
+    /// The names for which a warning was logged because their holder waits for them.
     pub(crate) own: OwnHolds,
     pub(crate) runner: Arc<Runner>,
-    /// Told of events; `None` where nobody counts them.
+    /// The observer of events; `None` if events are not counted.
     pub(crate) sink: Option<Arc<dyn Observer>>,
-    /// The holds, where there is a sink.
+    /// The number of holds, if there is a sink.
     pub(crate) counts: Counts,
     /// Locked for one number; no other mutex is taken under it.
     pub(crate) rng: Mutex<fastrand::Rng>,
@@ -126,11 +126,11 @@ impl Core {
 
     /// Makes a wire owner that was never used.
     pub(crate) fn next_wire_owner(&self) -> WireOwner {
-        // Relaxed: nothing else depends on the number, it only must not be given twice (R1).
+        // Relaxed: nothing else depends on the number. The number only must not be used twice (R1).
         WireOwner::new(&self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes a secret of 32 hexadecimal digits. Repeatable only where the client's random numbers are: in tests.
+    /// Makes a secret of 32 hexadecimal digits. Only tests, which seed the client's random numbers, can repeat it.
     pub(crate) fn secret(&self) -> String {
         let random = match self.config.seams().seed {
             Some(_) => self
@@ -143,7 +143,7 @@ impl Core {
         format!("{random:032x}")
     }
 
-    /// Tells of an event, if somebody counts them. Foreign code: not to be called under a mutex.
+    /// Reports an event to the observer, if there is one. The observer is foreign code: do not call this under a mutex.
     pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {
         if let Some(sink) = &self.sink {
             event(&**sink);
@@ -152,7 +152,7 @@ impl Core {
 
     /// Runs a script on the server of its keys.
     ///
-    /// Dropping the future does not take the request back: the script may still run.
+    /// Dropping the future does not cancel the request: the script may still run.
     pub(crate) async fn call(&self, path: Path, call: &Call) -> Result<Reply, Failure> {
         self.servers.call(path, call).await
     }
@@ -169,7 +169,7 @@ impl Core {
     /// The end of the time in which a request sent at `sent` may run (P3). By then its caller has given up on its connection.
     pub(crate) fn limit(&self, name: &Name, sent: Moment) -> Limit {
         let end = sent + self.config.silence_limit();
-        // One reading for all three: a better one in between would let the sweep come before the server's `not_after` (R2).
+        // One reading of the clock for all three: a better reading in between would let the sweep run before the server's `not_after` (R2).
         let reached = self.server_clock(name).reach(end.micros());
         let ago = micros(end.since(sent) + reached.within);
         Limit {
@@ -179,7 +179,7 @@ impl Core {
         }
     }
 
-    /// The time after which a hold has ended for which a request with this lease may be under way.
+    /// The time by which a hold has ended if a request with this lease may still be in flight for it.
     pub(crate) fn free_by(&self, tenure: Tenure, lease: Lease) -> FreeBy {
         match tenure {
             // The request may run until its `not_after`, and its lease begins then.
@@ -215,7 +215,7 @@ impl Core {
     }
 
     pub(crate) fn slot_of(&self, name: &Name) -> u16 {
-        // Elsewhere one number for all, so that renewals of all names share a batch.
+        // Without slots all names have one number, so that renewals of all names share a batch.
         if self.placement == Placement::Slots {
             name.slot()
         } else {
@@ -224,7 +224,7 @@ impl Core {
     }
 
     pub(crate) fn poll_interval(&self) -> Duration {
-        // At random, so that processes whose waits began together do not ask together.
+        // Jitter: processes whose waits began together do not poll together.
         self.config.poll_interval - self.jitter(self.config.poll_interval / 10)
     }
 
@@ -238,21 +238,21 @@ impl Core {
         )
     }
 
-    /// Waits until trying again makes sense: a short pause has passed and a connection is open; at most until `until`.
+    /// Waits until a retry makes sense: a short pause has passed and a connection is open. Waits at most until `until`.
     /// Uses no timer of the caller's runtime, which may have ended.
     pub(crate) async fn recover(&self, until: Moment) {
         let left = until.since(self.clock.now());
-        // One lost connection fails many callers at once. The random part spreads what they send next.
+        // One lost connection fails many callers at once. The random part spreads their next requests.
         let pause = Duration::from_millis(10) + self.jitter(Duration::from_millis(30));
         self.runner.sleep(pause.min(left)).await;
-        // Made before the look: it hears of every connection that opens from here on.
+        // Created before the check, so that it notices every connection that opens from here on.
         let comes_up = self.servers.comes_up();
         if self.servers.is_up() {
             return;
         }
         let left = until
             .since(self.clock.now())
-            // An acquire looks in between whether its client is closing.
+            // An acquire checks between two such waits whether its client is closing.
             .min(Duration::from_millis(250));
         tokio::select! {
             biased;

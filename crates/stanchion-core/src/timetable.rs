@@ -1,6 +1,6 @@
-//! Moments, and what is due at them. Any task inserts and removes items; one task takes what is due.
+//! A table of items in order of their due times. Any task inserts and removes items; one task takes the items that are due.
 //!
-//! An item is taken once. The bell wakes the task that takes only when an item is earlier than the moment it sleeps until.
+//! An item is taken once. An insertion rings the bell only if the item is due before the moment until which the taking task sleeps.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,15 +11,15 @@ use tokio::sync::Notify;
 
 use stanchion_transport::Moment;
 
-/// A place in the timetable.
+/// A place in the timetable: the due time, and a number.
 pub(crate) type Slot = (Moment, u64);
 
-/// An item, as far as the table needs to know it.
+/// The properties of an item that the timetable uses.
 pub(crate) trait Scheduled {
-    /// Returns whether items of its kind are handled together.
+    /// Returns whether items of this kind are handled together.
     fn is_batched(&self) -> bool;
 
-    /// The time after it in which others of its kind are taken with it; `None` if it is not batched, or no longer exists.
+    /// The time after this item in which others of its kind are taken with it; `None` if it is not batched, or no longer exists.
     fn window(&self) -> Option<Duration>;
 }
 
@@ -48,7 +48,7 @@ impl<I> fmt::Debug for Timetable<I> {
 struct Table<I> {
     /// Any task inserts and removes; only `agenda::run` takes what is due.
     due: BTreeMap<Slot, I>,
-    /// The next number, which tells slots of one moment apart.
+    /// The next number, which distinguishes slots of the same moment.
     next: u64,
     /// The moment until which `agenda::run` sleeps, or will sleep. Only an earlier item rings the bell.
     armed: Moment,
@@ -74,8 +74,8 @@ impl<I: Scheduled> Timetable<I> {
         let slot = (at, table.next);
         table.next += 1;
         table.due.insert(slot, item);
-        // A short hold leaves the table before it is due. `armed` stays at the first such moment, so that a lock which is taken
-        // often does not ring the bell each time.
+        // A short hold leaves the table before it is due. `armed` stays at the first such moment, so a lock that is
+        // taken often does not ring the bell each time.
         let ring = at < table.armed;
         if ring {
             table.armed = at;
@@ -92,35 +92,35 @@ impl<I: Scheduled> Timetable<I> {
         self.table().due.remove(&slot);
     }
 
-    /// The items in the table, each as `of` sees it.
+    /// Maps the items in the table with `of`, and leaves out those that give `None`.
     pub(crate) fn items<T>(&self, of: impl FnMut(&I) -> Option<T>) -> Vec<T> {
         self.table().due.values().filter_map(of).collect()
     }
 
-    /// Takes the items that are due and, with the first that is sent in batches, the others of that kind due soon after it.
-    /// Returns them with the moment of the next item.
+    /// Takes the items that are due. With the first batched item, also takes the batched items that are due soon
+    /// after it. Returns the items, and the moment of the next item.
     pub(crate) fn take_due(&self, now: Moment) -> (Vec<I>, Moment) {
         let mut table = self.table();
         let mut horizon = now;
         let mut taken = Vec::new();
         while let Some(entry) = table.due.first_entry() {
             let at = entry.key().0;
-            // What may not be taken early, a poll, ends the batch: the order of the table is kept.
+            // An item that must not be taken early (a poll) ends the batch, which keeps the order of the table.
             if at > now && (at > horizon || !entry.get().is_batched()) {
                 break;
             }
             let item = entry.remove();
-            // Only the first item opens the window. If each could move it on, a batch would grow without end.
+            // Only the first item opens the window. If each item could extend it, a batch would grow without a limit.
             if horizon == now
-                // A hold that loses its last reference in here is dropped under this mutex. That takes no lock: its parts have no
-                // drop of their own, but for the core, which the caller keeps.
+                // A hold that loses its last reference here is dropped under this mutex. Its drop takes no lock: no
+                // part of a hold has a drop of its own, except the core, which the caller keeps.
                 && let Some(window) = item.window()
             {
                 horizon = now + window;
             }
             taken.push(item);
         }
-        // Under the same lock as the taking: an item that is inserted after it sees this moment and rings if it is earlier.
+        // Set under the same lock as the taking: a later insertion sees this moment, and rings if its item is earlier.
         table.armed = table.due.keys().next().map_or(Moment::FAR, |slot| slot.0);
         (taken, table.armed)
     }

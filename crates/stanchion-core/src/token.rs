@@ -9,14 +9,14 @@ use crate::name::Name;
 
 /// A number that grows with every outermost acquisition of a name (P2).
 ///
-/// Pass it to the resource you write to, and let the resource refuse a smaller one than it has seen: the only protection against
-/// a holder that was paused between its check and its write. Below 2⁵³, so it survives JSON and Lua.
+/// Pass the token to the resource you write to, and let the resource refuse a smaller token than it has seen. Only this protects
+/// against a holder that was paused between its check and its write. The value is below 2⁵³, so it survives JSON and Lua.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FencingToken(NonZeroU64);
 
 impl FencingToken {
-    /// The token with this value; `None` for zero, which no grant ever has.
+    /// The token with this value; `None` for zero, which no grant has.
     #[must_use]
     pub fn new(value: u64) -> Option<Self> {
         NonZeroU64::new(value).map(Self)
@@ -29,21 +29,21 @@ impl FencingToken {
     }
 }
 
-/// The source of fencing tokens. All users of a name must use the same.
+/// The source of fencing tokens. All users of a name must use the same source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fencing {
     /// One counter for all names of a hash slot: at most 16384 small keys for any number of names.
     #[default]
     PerSlot,
-    /// One counter for each name, the one of Redisson's `RFencedLock`. It has no TTL: for names that are few.
+    /// One counter for each name, the same as Redisson's `RFencedLock`. The counter has no TTL: use it for a small number of names.
     PerName,
     /// No tokens.
     Off,
 }
 
 impl Fencing {
-    /// The key of the counter for `name`. Without tokens it is the name itself, which scripts read as "mint none".
+    /// The key of the counter for `name`. Without tokens the key is the name itself, which scripts read as "mint none".
     #[must_use]
     pub fn key(self, name: &Name) -> Vec<u8> {
         match self {

@@ -1,10 +1,9 @@
-//! The macro that gives a lock its verbs, so that those of all locks mean the same.
+//! The macro that defines the methods of a lock, so that the methods of all locks behave the same.
 
-/// Gives a lock with the fields `handle`, `sync` and `lease` the verbs that all locks have, and makes it
-/// [`Lockable`](crate::Lockable).
+/// Gives a lock with the fields `handle`, `sync` and `lease` the methods that all locks have, and implements [`Lockable`](crate::Lockable) for it.
 ///
-/// For the crates of the family. The lines above `example lock` are how to make the lock of the examples; they are hidden. What
-/// differs between locks is written at `acquire` and `try_acquire`: how they wait, and what they send.
+/// For the crates of this workspace. The lines above `example lock` are the hidden setup of the examples. The docs of `acquire` and `try_acquire`
+/// describe the differences between locks: how they wait, and what they send.
 #[macro_export]
 macro_rules! define_verbs {
     (
@@ -42,11 +41,11 @@ macro_rules! define_verbs {
                 &self,
             ) -> impl ::std::future::Future<Output = Result<$guard, $crate::AcquireError>> + Send + 'static {
                 let part = $crate::Lockable::part(self);
-                // By reference: every waiter would carry the options.
+                // By reference: otherwise the future of every waiter would contain the options.
                 async move { part.acquire($crate::AcquireOptions::none()).await.map($guard::new) }
             }
 
-            /// Waits for at most `timeout`. Zero asks the server once.
+            /// Waits for at most `timeout`. A timeout of zero sends one request.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -113,7 +112,7 @@ macro_rules! define_verbs {
                 self.try_acquire_with($crate::AcquireOptions::new())
             }
 
-            /// Asks once, with `options`. Their timeout limits the wait for the server's reply.
+            /// Tries once, with `options`. Their timeout limits the wait for the server's reply.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -142,7 +141,7 @@ macro_rules! define_verbs {
                 async move { Ok(part.try_acquire(&options).await?.map($guard::new)) }
             }
 
-            /// Takes over the hold of a ticket that [`detach`](crate::$guard::detach) gave, in whatever process.
+            /// Takes over the hold of a ticket from [`detach`](crate::$guard::detach), in any process.
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -164,10 +163,10 @@ macro_rules! define_verbs {
             /// [`AdoptError`](stanchion_core::AdoptError).
             ///
             /// # Cancel safety
-            /// A call that is dropped may have adopted it: then it is released in the background. Otherwise the ticket is still good.
+            /// A dropped call may have adopted the hold, which is then released in the background. Otherwise the ticket stays valid.
             ///
             /// # On the wire
-            /// One script. It is sent again after a lost reply, with the effect of once (P6).
+            /// One script. After a lost reply the script is sent again; repeated runs have the effect of one (P6).
             pub fn adopt(
                 &self,
                 ticket: &$crate::HoldTicket,
@@ -175,8 +174,8 @@ macro_rules! define_verbs {
                 self.adopt_with(ticket, $crate::AcquireOptions::new())
             }
 
-            /// As [`adopt`](Self::adopt), with the lease, the renewal and the `max_hold` of `options`. A `max_hold` of the hold that was
-            /// detached still counts, from its grant.
+            /// As [`adopt`](Self::adopt), with the lease, the renewal and the `max_hold` of `options`. A `max_hold` of the detached hold still
+            /// counts, from its grant.
             ///
             /// # Errors
             /// As [`adopt`](Self::adopt).
@@ -192,8 +191,8 @@ macro_rules! define_verbs {
                 async move { part.adopt(&ticket, &options).await.map($guard::new) }
             }
 
-            /// Asks the holder to give it back, with a reason of at most 200 bytes. The holder decides, and need not answer: its
-            /// guard shows the [request](crate::$guard::requested).
+            /// Requests that the holder gives the lock back, with a reason of at most 200 bytes. The holder decides, and need not answer: its guard
+            /// shows the [request](crate::$guard::requested).
             ///
             /// ```
             /// # #[tokio::main(flavor = "current_thread")]
@@ -217,12 +216,12 @@ macro_rules! define_verbs {
             /// [`QueryError`](stanchion_core::QueryError).
             ///
             /// # Cancel safety
-            /// A dropped call may or may not have asked.
+            /// A dropped call may or may not have sent the request.
             ///
             /// # On the wire
-            /// One script, which publishes to the holder's process. A process subscribes once it has held something for a second (in a
-            /// cluster for a third of its lease), or when its guard's `requested` is called: before, `heard` is 0, and the caller
-            /// sends the request again. Redisson's processes do not hear it.
+            /// One script, which publishes to the holder's process. A process subscribes once it has held something for a second (in a cluster for a
+            /// third of its lease), or when `requested` is called on its guard. Before that `heard` is 0, and the caller has to send the request
+            /// again. Redisson's processes do not receive the request.
             pub async fn request_release(&self, reason: &str) -> Result<$crate::Asked, $crate::QueryError> {
                 self.handle.request_release(self.sync.name(), reason, false).await
             }

@@ -1,11 +1,10 @@
-//! The watchdog: renews the leases of holds in batches, and notices when one has ended.
+//! The watchdog: renews the leases of holds in batches, and notices when a hold has expired.
 //!
-//! The timetable's task, in the background, passes the holds that are due to [`tend`]. `tend` puts each back into the
-//! timetable at its end (so that an expiry is noticed even while the server is silent), and spawns a task for each batch of
-//! holds of one slot. The answer moves a hold's end and its next renewal; without an answer it is tried again, soon, until the
-//! hold expires by the client's clock (P5, P10).
+//! The timetable's task, in the background, passes the holds that are due to [`tend`]. `tend` puts each hold back into the timetable at its end,
+//! so that an expiry is noticed even while the server is silent. Then it spawns a task for each batch of holds of one slot. An answer moves a
+//! hold's end and its next renewal. Without an answer the renewal is retried soon, until the hold expires by the client's clock (P5, P10).
 //!
-//! Nothing here is shared but the holds themselves, through their atomics. No mutex is held while a hold is declared lost.
+//! The holds are the only shared state, through their atomics. No mutex is held while a hold is declared lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,19 +20,18 @@ use stanchion_transport::{Failure, Item, Moment, Outage, Path, Reply};
 /// The most renewals in one script: large enough to amortise the call, small enough not to block the server (about 1 µs each).
 const BATCH: usize = 256;
 
-/// Renews the holds that are due, or declares them lost. Spawns the requests, and waits for none.
+/// Renews the holds that are due, or declares them lost. Spawns the requests without waiting for them.
 pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
     let now = core.clock.now();
-    // One script touches one slot of a cluster; elsewhere slots do not matter.
+    // One script touches one slot of a cluster; without a cluster slots do not matter.
     // Ordered, so that one seed gives one history in the simulation.
     let mut groups: BTreeMap<(&'static str, u16), Vec<Due>> = BTreeMap::new();
     for hold in holds {
         if hold.lost_reason(now).is_some() {
             continue;
         }
-        // Also while it is renewed: an expiry must be noticed even if the server does not answer, and a shutdown finds the live
-        // holds in the timetable.
-        // Before `wants_renewal` is read: `HoldState::claim` relies on this order.
+        // Scheduled even while the hold is renewed: an expiry must be noticed even if the server does not answer, and a shutdown finds
+        // the live holds in the timetable. Scheduled before `wants_renewal` is read, because `HoldState::claim` relies on this order.
         hold.schedule(hold.valid_until());
         core.listen_for(&hold);
         if hold.wants_renewal()
@@ -49,18 +47,18 @@ pub(crate) fn tend(core: &Arc<Core>, holds: Vec<Arc<HoldState>>) {
     for dues in groups.into_values() {
         for batch in in_batches(dues, |due| due.items.len()) {
             let core = Arc::clone(core);
-            // Each batch has its own task, so a failing one delays no other.
+            // Each batch has its own task, so a failing batch delays no other.
             let runner = Arc::clone(&core.runner);
             runner.serve(async move { renew_batch(&core, batch).await });
         }
     }
 }
 
-/// Divides `dues` into batches of at most [`BATCH`] items. One with more items is alone.
+/// Divides `dues` into batches of at most [`BATCH`] items. A hold with more items gets a batch of its own.
 fn in_batches<T>(dues: Vec<T>, items: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let mut batches = Vec::new();
     let (mut batch, mut size) = (Vec::new(), 0);
-    // Each is moved once. To split the rest off for each batch took time and memory by the square of the number of holds.
+    // Each hold is moved once. Splitting off the rest for each batch took time and memory quadratic in the number of holds.
     for due in dues {
         let more = items(&due);
         if size + more > BATCH && !batch.is_empty() {
@@ -90,15 +88,15 @@ impl Due {
 }
 
 async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
-    // P5: before the request, and the same for the whole batch.
+    // P5: read before the request, and the same for the whole batch.
     let sent = core.clock.now();
     let items: Vec<&Item> = batch.iter().flat_map(|due| &due.items).collect();
-    // All in one slot, see `tend`.
+    // All holds are in one slot, see `tend`.
     let Some(name) = batch.first().map(|due| due.hold.sync.name()) else {
         return;
     };
     let answers = ask(core, Path::Background, name, &items).await;
-    // Without a sink the clock is not read.
+    // The clock is read only if there is a sink.
     core.tell(|sink| sink.renewed(core.clock.now().since(sent)));
     let mut answers = answers.as_slice();
     for Due { hold, items } in &batch {
@@ -106,19 +104,19 @@ async fn renew_batch(core: &Arc<Core>, batch: Vec<Due>) {
         answers = rest;
         match together(mine) {
             Ok(Some(true)) => {
-                // A hold that was released meanwhile is not put back into the timetable: `schedule` checks the phase.
+                // A hold that was released during the request is not put back into the timetable: `schedule` checks the phase.
                 hold.renewed(sent);
-                // P4: not after its end, which `max_hold` may set sooner. Local waiters wait for that.
+                // P4: not after the hold's end, which `max_hold` may set to an earlier moment. Local waiters wait for that end.
                 let next = sent + hold.terms.lease.renewal_interval();
                 hold.schedule(next.min(hold.valid_until()));
             }
             Ok(Some(false)) => drop(hold.gone()),
-            // P5: no answer is no renewal; `valid_until` stays where it was.
+            // P5: without an answer the hold is not renewed, and `valid_until` stays where it was.
             unknown => {
                 tracing::debug!(name = %hold.sync.name(), ?unknown, "renewal failed");
                 core.tell(|sink| sink.renewal_failed(hold.sync.kind().name()));
                 let pause = match unknown {
-                    // Retrying sooner does not help: somebody has to change a right or a key first.
+                    // An earlier retry does not help: an operator has to change a right or a key first.
                     Err(Failure::Rejected(_)) => hold.terms.lease.renewal_interval(),
                     _ => hold.terms.lease.retry_interval(),
                 };
@@ -143,16 +141,16 @@ pub(crate) async fn renew(
     together(&ask(core, Path::Direct, hold.sync.name(), &items).await)
 }
 
-/// Asks the server whether it knows the hold, after a message that says otherwise.
+/// Checks with the server whether it still has the hold, after a message that says otherwise.
 pub(crate) async fn verify(core: &Core, hold: &Arc<HoldState>) {
-    // By a renewal for the shortest lease, which lengthens nothing (R3): the hold may be one that is not to be renewed.
+    // The check is a renewal for the shortest lease, which lengthens nothing (R3), because the hold may be one that is not renewed.
     let items = hold.sync.renewals(&hold.owner, Lease::MIN);
     let items: Vec<&Item> = items.iter().collect();
     if items.is_empty() {
         return;
     }
     let answers = ask(core, Path::Background, hold.sync.name(), &items).await;
-    // Anything else leaves it to the next renewal. A hold that was released meanwhile has ended, and is not lost.
+    // After any other answer the next renewal decides. A hold that was released during the request has ended and is not lost.
     if together(&answers) == Ok(Some(false)) {
         drop(hold.gone());
     }
@@ -160,11 +158,11 @@ pub(crate) async fn verify(core: &Core, hold: &Arc<HoldState>) {
 
 type Answer = Result<Reply, Failure>;
 
-/// Asks the server to renew `items`, which are of one script and in the slot of `name`. Returns an answer for each.
+/// Sends renewals of `items`, which belong to one script and to the slot of `name`. Returns an answer for each.
 ///
-/// They are sent together, and one by one when that is refused, so that one key does not make the others fail. During the
-/// migration of a cluster's slot its keys are on two nodes, and a request with keys on both is refused (`TRYAGAIN`); so is one
-/// with a key that the user has no right to.
+/// The items are sent together. If that is refused, they are sent one by one, so that one key does not make the
+/// others fail. During the migration of a cluster's slot its keys are on two nodes, and a request with keys on both
+/// is refused (`TRYAGAIN`). A request with a key for which the user has no right is also refused.
 async fn ask(core: &Core, path: Path, name: &Name, items: &[&Item]) -> Vec<Answer> {
     match ask_once(core, path, name, items).await {
         Ok(replies) => replies.into_iter().map(Ok).collect(),
@@ -188,7 +186,7 @@ async fn ask(core: &Core, path: Path, name: &Name, items: &[&Item]) -> Vec<Answe
     }
 }
 
-/// Renews an item of several keys key by key, up to the first that is not renewed.
+/// Renews an item of several keys key by key, up to the first key that is not renewed.
 async fn ask_in_parts(
     core: &Core,
     path: Path,
@@ -198,7 +196,7 @@ async fn ask_in_parts(
 ) -> Answer {
     let mut answer = Err(failure);
     for part in item.parts() {
-        // Parts that were renewed before a failure stay so, which harms nobody (R3). The hold as a whole counts as not renewed.
+        // Parts that were renewed before a failure stay renewed, which is harmless (R3). The hold as a whole counts as not renewed.
         let replies = ask_once(core, path, name, &[part]).await?;
         let reply = replies.into_iter().next().unwrap_or(Reply::Nil);
         let renewed = reply.as_int() == Some(1);
@@ -218,7 +216,7 @@ async fn ask_once(
     items: &[&Item],
 ) -> Result<Vec<Reply>, Failure> {
     let unknown = || vec![Reply::Nil; items.len()];
-    // It carries `not_after`: a renewal that arrives late must not extend a hold that its client has declared lost (P10).
+    // The call carries `not_after`: a late renewal must not extend a hold that its client has declared lost (P10).
     let Some(call) = Item::call_all(core.not_after(name, core.clock.now()), items) else {
         return Ok(unknown());
     };
@@ -232,7 +230,7 @@ async fn ask_once(
     }
 }
 
-/// Returns whether the failure may be that of another key in the same request.
+/// Returns whether the failure may have been caused by another key in the same request.
 fn is_of_one_key(failure: &Failure) -> bool {
     match failure {
         Failure::NotNow(Outage::Refused { code, .. }) => code == "TRYAGAIN",
@@ -241,15 +239,15 @@ fn is_of_one_key(failure: &Failure) -> bool {
     }
 }
 
-/// Combines the answers for one hold: `true`, renewed, if all items are; `false`, gone, if one is; otherwise the failure, or
-/// `None` when it is unknown.
+/// Combines the answers for one hold: `true` (renewed) if all items are renewed; `false` (gone) if one is gone.
+/// Otherwise returns the failure, or `None` when the outcome is unknown.
 fn together(answers: &[Answer]) -> Result<Option<bool>, Failure> {
     let says = |n| {
         answers
             .iter()
             .any(|answer| matches!(answer, Ok(reply) if reply.as_int() == Some(n)))
     };
-    // First, because it is certain: the failure of another item may pass, a part that is gone does not return.
+    // Checked first, because it is certain: the failure of another item may pass, but a part that is gone does not return.
     if says(0) {
         return Ok(Some(false));
     }
@@ -275,7 +273,7 @@ mod tests {
             of(&[200, 56, 1, 300, 1]),
             [vec![200, 56], vec![1], vec![300], vec![1]]
         );
-        // A batch must not keep the memory of all that are due until it is answered.
+        // A batch must not keep the memory of all due holds until the batch is answered.
         let batches = in_batches(vec![1; 100_000], items);
         assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), 100_000);
         let room: usize = batches.iter().map(Vec::capacity).sum();

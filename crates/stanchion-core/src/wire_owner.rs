@@ -11,30 +11,30 @@ use uuid::Uuid;
 
 /// The owner that Redis stores as the holder: `<client uuid>:<number>`.
 ///
-/// A wire owner lives for one outermost hold of one name and is never used again, so that a request that arrives late
-/// can never touch a newer hold (rule R1 of `docs/protocol.md`).
+/// A wire owner is used for one outermost hold of one name and never again. So a late request can never touch a newer
+/// hold (rule R1 of `docs/protocol.md`).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct WireOwner(Arc<str>);
 
 impl WireOwner {
     pub(crate) fn new(client: &Uuid, number: u64) -> Self {
-        // The uuid, the colon, and the longest `u64`: on the stack, because every acquire makes one.
+        // Room for the uuid, the colon and the longest `u64`. On the stack, because every acquire makes one.
         let mut text = [0; 36 + 1 + 20];
         let mut rest = &mut text[..];
-        // OK: there is room for any number, and what is written is ASCII.
+        // OK: there is room for any number, and all bytes written are ASCII.
         let _ = write!(rest, "{client}:{number}");
         let left = rest.len();
         let text = str::from_utf8(&text[..text.len() - left]).unwrap_or_default();
         Self(text.into())
     }
 
-    /// The owner of a hold that `client` has detached. It shows nothing of `secret`, from which it is made.
+    /// The owner of a hold that `client` has detached: a digest of `secret`, which does not reveal the secret.
     pub(crate) fn sealed(client: &Uuid, secret: &str) -> Self {
         let digest = Sha1::from(secret).digest().bytes();
         let number = digest[..8]
             .iter()
             .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        // From 2^62 on, where no client counts up to: no secret is that of a hold which was not detached. Below 2^63, as Java's.
+        // From 2^62 on, which no client's counter reaches: no secret gives the owner of a hold that was not detached. Below 2^63, as Java's.
         Self::new(client, number >> 2 | 1 << 62)
     }
 
@@ -55,7 +55,7 @@ impl WireOwner {
         self.0.split_once(':').map_or("", |(_, number)| number)
     }
 
-    /// The uuid of its client.
+    /// The uuid of the owner's client.
     #[must_use]
     pub fn client(&self) -> &str {
         self.0.split_once(':').map_or("", |(client, _)| client)
@@ -69,7 +69,7 @@ impl Borrow<str> for WireOwner {
     }
 }
 
-/// Shows the owner as [`Printable`] does: the owner of another client is text that anybody may have written.
+/// Shows the owner as [`Printable`] does, because any program may have written the text of another client's owner.
 impl fmt::Display for WireOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Printable::new(&*self.0).fmt(f)

@@ -23,24 +23,24 @@ use stanchion_transport::{Busy, Failure, Moment, Outage, Path, Persistent, Wake,
 pub(super) enum Attempt {
     /// The hold, and the number of permits still free after it.
     Granted(Hold, u32),
-    /// Refused, with the time after which to ask again. Boxed: most hints are empty, and every waiter carries one.
+    /// Refused, with the time after which to retry. Boxed: most hints are empty, and every waiter carries one.
     Busy(Option<Duration>, Box<Hint>),
-    /// Refused because it reached the server after its deadline.
+    /// Refused because the request reached the server after its deadline.
     Late,
-    /// Granted, but the answer took longer than the lease; the hold is being released.
+    /// Granted, but the reply took longer than the lease. The hold is being released.
     Stale,
     NotNow(Outage),
     Unanswered(Outage),
     Rejected(Rejection),
 }
 
-/// The manner of an acquire, which is that of all its requests.
+/// The settings of an acquire, which all its requests share.
 #[derive(Clone, Debug)]
 pub(super) struct Manner {
     pub(super) terms: HoldTerms,
     /// The start of the call.
     pub(super) began: Moment,
-    /// True when it waits after a refusal.
+    /// True if the acquire waits after a refusal.
     pub(super) waits: bool,
     /// Boxed: rare.
     pub(super) other: Option<Box<Other>>,
@@ -51,19 +51,19 @@ pub(super) struct Manner {
 pub(super) struct Other {
     /// The owner of the exclusive hold that this acquire shares: a writer that also reads.
     pub(super) within: Option<WireOwner>,
-    /// The owner of the detached hold that it takes over.
+    /// The owner of the detached hold that this acquire takes over.
     pub(super) from: Option<WireOwner>,
 }
 
-/// One logical acquire: the owner that it asks for, with its debt.
+/// One logical acquire: the owner of its requests, with the debt of that owner.
 #[derive(Debug)]
 pub(super) struct Asking {
     /// Swept when this is dropped, or when the request under way has ended, whichever is later (P3).
     pub(super) debt: Arc<Debt>,
     manner: Manner,
-    /// The reason of the next request, where the server keeps a line.
+    /// The reason of the next request, if the server keeps a line.
     reason: Reason,
-    /// Makes a shutdown wait while the last request's outcome is not handled yet (P3). Dropped after the clean-up has begun.
+    /// Delays a shutdown until the outcome of the last request is handled (P3). Dropped after the clean-up has begun.
     busy: Option<Busy>,
 }
 
@@ -81,11 +81,11 @@ impl Asking {
         }
     }
 
-    /// Takes over the place of this process in a line, if there is one, for the next request.
+    /// Uses the place of this process in a line, if there is one, for the next request.
     pub(super) fn step_up(&mut self, ticket: &Ticket) {
         let (standing, reason) = ticket.step_up(&self.debt);
         if let Some(standing) = standing {
-            // Its own was not used yet, or is swept here.
+            // The replaced debt was not used yet, or is swept here.
             self.debt = standing;
         }
         self.reason = reason;
@@ -96,12 +96,12 @@ impl Asking {
         self.reason == Reason::Anew
     }
 
-    /// Leaves the owner of the last request to the queue, as the place of this process.
+    /// Gives the owner of the last request to the queue, as the place of this process, and continues with a fresh owner.
     pub(super) fn stood(&mut self) {
         self.debt = self.anew().debt;
     }
 
-    /// Makes the same acquire again, for a fresh owner.
+    /// Makes the same acquire again, with a fresh owner.
     pub(super) fn anew(&self) -> Self {
         Self::new(&self.debt.core, &self.debt.sync, self.manner.clone())
     }
@@ -111,7 +111,7 @@ impl Asking {
         self.busy = None;
     }
 
-    /// Begins a hold without asking: the event that another waiter saw has happened for this one, too.
+    /// Begins a hold without a request: the event that another waiter has seen has happened for this waiter, too.
     pub(super) fn seen(&self, entry: &Arc<LockEntry>) -> Hold {
         let grant = Grant {
             owner: self.debt.owner.clone(),
@@ -140,33 +140,33 @@ impl Asking {
         }
     }
 
-    /// Passes the debt to `hold`, if it is a grant to this owner. A hold that was handed over has an owner of its own.
+    /// Passes the debt to `hold`, if the grant is to this owner. A hold that was handed over has its own owner.
     pub(super) fn given(&self, hold: &Hold) {
         if *hold.wire_owner() == self.debt.owner {
             hold.mind(self.debt.settle());
         }
     }
 
-    /// Asks once; `None` when the deadline passes first. Dropped while under way, the request is awaited in the background and a
-    /// grant is released there.
+    /// Sends one request; `None` when the deadline passes first. If this future is dropped while the request is under way, the request is
+    /// awaited in the background, and a grant is released there.
     pub(super) async fn attempt(
         &mut self,
         entry: &Arc<LockEntry>,
         position: Position,
         deadline: Moment,
     ) -> Option<Attempt> {
-        // P3: the request owns all that it needs, because it may outlive this future and its caller.
+        // P3: the request owns all data that it needs, because it may outlive this future and its caller.
         let (debt, entry) = (Arc::clone(&self.debt), Arc::clone(entry));
         let (manner, reason) = (self.manner.clone(), self.reason);
         let mut work = Persistent::new(&self.debt.core.runner, async move {
             ask(&debt, &manner, &entry, position, reason).await
         });
         let core = &self.debt.core;
-        // Dropped at this await, or ended by the deadline, `work` continues in the background: a grant is released there, and the
-        // debt is swept when both this and the request have let go of it.
+        // If this future is dropped here, or the deadline passes, `work` continues in the background. A grant is released there, and the
+        // debt is swept when both this future and the request have dropped it.
         let outcome = timeout_at(core, deadline, &mut work).await?;
-        // Kept until the outcome has reached the queue or the caller. A shutdown in between would count nothing as under way and
-        // leave an orphan (P3).
+        // Kept until the outcome has reached the queue or the caller. Otherwise a shutdown in between would count no request as under way
+        // and leave an orphan (P3).
         self.busy = work.take_busy();
         match &outcome {
             // Boxed: rare, and large.
@@ -174,7 +174,7 @@ impl Asking {
                 let clock = Box::pin(core.synchronise(Path::Direct, self.debt.sync.name()));
                 timeout_at(core, deadline, clock).await;
             }
-            // R1: a release of this owner is under way, so it must not ask again.
+            // R1: a release of this owner is under way, so the next request needs a fresh owner.
             Attempt::Stale => {
                 let lease = self.manner.terms.first_asked(core.clock.now());
                 self.debt = Arc::new(Debt::new(core, &self.debt.sync, lease));
@@ -201,7 +201,7 @@ impl Asking {
         }
     }
 
-    /// Returns `granted`, unless the client is closing: then nobody is given a hold, and dropping this one releases it (P3).
+    /// Returns `granted`, unless the client is closing: then no caller receives a hold, and dropping this one releases it (P3).
     pub(super) fn unless_closing<T>(&self, granted: T) -> Result<T, AcquireError> {
         if self.debt.core.closing.is_cancelled() {
             return Err(self.shut_down());
@@ -223,17 +223,17 @@ impl Asking {
     }
 }
 
-/// The moments of a grant, which was answered just now; none where it is not dated.
+/// Returns the moments of a dated grant that was answered just now; zero and `None` for any other grant.
 fn dates(core: &Core, Dated { due, next }: Dated) -> (Moment, Option<Moment>) {
     if due.is_zero() && next.is_none() {
         return (Moment::ZERO, None);
     }
-    // From the answer on, which is after the server's own reading: never early.
+    // Counted from the reply, which is later than the server's own clock reading: never early.
     let answered = core.clock.now();
     (answered + due, next.map(|next| answered + next))
 }
 
-/// Sends one request and reads its answer.
+/// Sends one request and reads its reply.
 async fn ask(
     debt: &Debt,
     manner: &Manner,
@@ -242,7 +242,7 @@ async fn ask(
     reason: Reason,
 ) -> Attempt {
     let (core, sync) = (&debt.core, &debt.sync);
-    // P1: before the request is sent. The lease counts from here.
+    // P1: read before the request is sent. The lease counts from here.
     let sent = core.clock.now();
     let limit = core.limit(sync.name(), sent);
     let other = manner.other.as_deref();
@@ -279,7 +279,7 @@ async fn ask(
     if let Ok(reply) = &answer {
         entry.answered(&**sync, reply);
     }
-    // P3: also recorded by the request.
+    // P3: the request itself records the membership in the wait set, because its caller may be gone.
     let gathered = || {
         if position.reason.is_some() && request.waits && !request.approach.polls {
             entry.gathered(Gathered::new(core, sync));
@@ -300,7 +300,7 @@ async fn ask(
                     terms: manner.terms,
                     sent,
                     first: None,
-                    // R2: the hold takes the debt over. Its release is followed by a sweep after the earlier requests.
+                    // R2: the hold takes over the debt. Its release is followed by a sweep after the earlier requests.
                     unanswered_until: debt.settle(),
                     due,
                     next,
@@ -312,13 +312,13 @@ async fn ask(
                 if hold.is_held() || sync.keeps_late_grants() {
                     Attempt::Granted(hold, left)
                 } else {
-                    // P1: its lease has ended before the answer came. Dropped here, it is released.
+                    // P1: the lease has ended before the reply arrived. The hold is dropped here, which releases it.
                     Attempt::Stale
                 }
             }
             Some(Verdict::Busy(ttl)) => {
                 let hint = sync.hint(rest_of(&reply));
-                // Recorded by the request, not by its caller: the caller may have gone, and the sign is there all the same (P3).
+                // Recorded by the request, not by its caller: the caller may be gone, but the place or mark is on the server (P3).
                 if let Some(placed) = hint.placed() {
                     debt.placed(placed.arrived);
                 } else if manner.waits && (sync.leaves_sign() || hint.sign() == Sign::InLine) {
@@ -336,12 +336,12 @@ async fn ask(
             }),
         },
         Err(Failure::Unanswered(outage)) => {
-            // It may still run until then, and grant or take a place (P3).
+            // The request may still run until then, and be granted or take a place (P3).
             debt.unanswered(limit.ends_by);
             gathered();
             Attempt::Unanswered(outage)
         }
-        // It has not run, so nothing is owed.
+        // The request has not run, so there is nothing to undo.
         Err(Failure::NotNow(outage)) => Attempt::NotNow(outage),
         Err(Failure::Rejected(rejection)) => Attempt::Rejected(rejection.into()),
     }

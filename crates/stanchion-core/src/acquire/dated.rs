@@ -1,4 +1,4 @@
-//! Grants that count from a later moment on.
+//! Grants that take effect at a later moment.
 
 use std::pin::pin;
 
@@ -9,17 +9,17 @@ use crate::hold::handle::Hold;
 use crate::shared::Core;
 use stanchion_transport::{Moment, Path, sleep};
 
-/// What became of a grant while it was waited for.
+/// The outcome of the wait for a dated grant.
 pub(super) enum Awaited {
-    /// It counts.
+    /// The grant is in effect.
     Due(Hold),
-    /// The server has forgotten it.
+    /// The server has lost the grant.
     Forgotten,
     /// The deadline has passed. The grant is being released.
     TimedOut,
 }
 
-/// Waits until `hold` counts. Dropped before that, it releases the hold in the background (P3).
+/// Waits until `hold` takes effect. If the future is dropped before that, the hold is released in the background (P3).
 ///
 /// # Errors
 /// [`AcquireError::Shutdown`].
@@ -34,7 +34,7 @@ pub(super) async fn until_due(
         return Ok(Awaited::Due(hold));
     }
     let wait = due.since(granted);
-    // Counted from the answer, the moment may be a round trip after that of the server, which knew the deadline (P9).
+    // Counted from the reply, `due` may be a round trip after the server's own moment. The server knew the deadline (P9).
     let latest = if deadline == Moment::FAR {
         deadline
     } else {
@@ -59,12 +59,12 @@ pub(super) async fn until_due(
     let Some(question) = hold.confirmation(wait) else {
         return Ok(Awaited::Due(hold));
     };
-    // Without an answer it counts: what the server said last is that it does.
+    // Without a reply the grant counts: the server's last reply granted it.
     let asking = pin!(core.call(Path::Direct, &question));
     let answer = timeout_at(core, latest, asking).await;
     match answer.and_then(Result::ok).as_ref().and_then(code_of) {
         Some(0) => {
-            // Its drop removes what an earlier request without an answer may bring back (P3, R2).
+            // The drop also removes a hold that an earlier unanswered request may bring back (P3, R2).
             drop(hold);
             Ok(Awaited::Forgotten)
         }

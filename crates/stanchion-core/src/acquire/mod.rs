@@ -3,13 +3,13 @@
 //! * [`attempt`]: one acquire and its requests. Each runs inside a [`Persistent`](stanchion_transport::Persistent): when the caller
 //!   drops its future, the request is awaited in the background, and a grant is released there.
 //! * [`wait`](mod@wait): the loop of an acquire that waits, in the local queue. [`once`](mod@once): an acquire that does not.
-//! * [`dated`]: the wait for a grant that counts from a later moment on.
-//! * [`stand_by`]: a wait that begins before what it waits for can happen.
-//! * [`reentry`]: an acquire as an explicit owner, which re-enters a hold that this owner has.
+//! * [`dated`]: the wait for a grant that takes effect at a later moment.
+//! * [`stand_by`]: a wait that begins before the awaited event can happen.
+//! * [`reentry`]: an acquire as an explicit owner, which re-enters an existing hold of this owner.
 //!
-//! A [`Debt`](crate::hold::sweep::Debt) is the possible leftover of the requests on the server. It is swept when nobody refers to
-//! it any more (P3). A grant becomes a [`Hold`], which takes the debt over. After a request without an answer the same owner asks again; an
-//! owner whose hold is being released does not, the next attempt has a fresh one (rule R1).
+//! A [`Debt`](crate::hold::sweep::Debt) is the possible leftover of the requests on the server. It is swept when its last reference is
+//! dropped (P3). A grant becomes a [`Hold`], which takes over the debt. After an unanswered request the retry uses the same owner. If a
+//! hold of the owner is being released, the next attempt uses a fresh owner (rule R1).
 
 mod attempt;
 mod dated;
@@ -46,7 +46,7 @@ use wait::{Wishes, wait};
 
 pub(crate) use stand_by::StandingBy;
 
-/// The time that the one request of a call without any time left may take.
+/// The time limit of the only request of a call that has no time left.
 /// Below the 50 ms by which a call may outlive its deadline (P9).
 const FIRST_ASK: Duration = Duration::from_millis(45);
 
@@ -92,7 +92,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Waits for the moment from which on a dated grant counts.
+/// Waits until a dated grant takes effect.
 async fn when_due(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
@@ -111,11 +111,11 @@ async fn when_due(
         match until_due(core, hold, granted, deadline).await? {
             Awaited::Due(hold) => return Ok(hold),
             Awaited::TimedOut => {
-                // P8: its release is under way.
+                // P8: the release of the grant is under way.
                 let free_by = core.free_by(sync.tenure(), terms.first_lease);
                 return Err(timed_out(core, sync, started, Some(free_by)));
             }
-            // It was granted and forgotten, so it begins anew.
+            // The server has lost the grant, so the acquire starts again.
             Awaited::Forgotten => {
                 let wishes = Wishes::default();
                 hold = wait(core, sync, terms, started, deadline, None, wishes).await?;
@@ -142,7 +142,7 @@ async fn acquire_as(
         hold.map(Some)
     };
     let seat = owner.seat(&core.realm, Subject::of(&**sync));
-    // The owner's other task may have its seat for as long as it waits for the name, so only the deadline bounds this.
+    // Another task of the owner may keep the seat for as long as it waits for the name, so only the deadline bounds this wait.
     let Some(seated) = timeout_at(core, deadline, pin!(seat.take())).await else {
         return Err(timed_out(core, sync, started, None));
     };
@@ -150,14 +150,14 @@ async fn acquire_as(
         seat: &seat,
         seated,
     };
-    // Even with no time left, re-entry of what this owner holds is asked for once.
+    // Even with no time left, one request is sent to re-enter a hold of this owner.
     let patience = deadline.max(started + FIRST_ASK);
     as_owner(core, sync, owner, options, terms, patience, sitting, anew)
         .await?
         .ok_or_else(|| timed_out(core, sync, started, None))
 }
 
-/// Asks once; `None` when another owner holds it.
+/// Tries once, without waiting; `None` when another owner holds the name.
 pub(crate) async fn try_acquire(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
@@ -178,10 +178,10 @@ pub(crate) async fn try_acquire(
             let seat = owner.seat(&core.realm, Subject::of(&**sync));
             let seated = match timeout_at(core, deadline, pin!(seat.take_now())).await {
                 Some(Some(seated)) => seated,
-                // Another task of this owner waits in line, so another owner holds it.
+                // Another task of this owner is queued, so another owner holds the name.
                 Some(None) => return Ok(None),
                 None => {
-                    // P8: nothing was sent for this call; the request that was not answered is another call's.
+                    // P8: this call has sent nothing; the unanswered request belongs to another call.
                     let name = sync.name().clone();
                     let detail = "another request of this owner has not been answered".into();
                     let outage = Outage::Unanswered { detail };
@@ -200,7 +200,7 @@ pub(crate) async fn try_acquire(
     }
 }
 
-/// Takes over the detached hold of `from`, which lasts until `until` at the longest; `None` when it has ended.
+/// Takes over the detached hold of `from`, which lasts until `until` at the longest; `None` when that hold has ended.
 pub(crate) async fn adopt(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
@@ -210,7 +210,7 @@ pub(crate) async fn adopt(
     lease: Lease,
 ) -> Result<Option<Hold>, AcquireError> {
     let mut terms = check(core, &**sync, options, lease)?;
-    // P10: the longest hold began with the hold of the ticket.
+    // P10: `max_hold` counts from the start of the ticket's hold.
     terms.until = until;
     let deadline = core.clock.now() + core.config.operation_timeout;
     let other = Box::new(Other {
@@ -222,7 +222,7 @@ pub(crate) async fn adopt(
         .map(Result::ok)
 }
 
-/// Asks once, as a new owner, and returns what a refusal says.
+/// Tries once, as a new owner, and returns the content of a refusal.
 pub(crate) async fn ask(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
@@ -234,7 +234,7 @@ pub(crate) async fn ask(
     once(core, sync, terms, deadline, None).await
 }
 
-/// P9: a try always has a bound, also when its options have none. With no time at all it asks once.
+/// P9: a try always has a bound, even if its options have none. With no time at all it sends one request.
 fn deadline_of_try(core: &Core, options: &AcquireOptions) -> Moment {
     let timeout = match options.timeout {
         Some(Duration::ZERO) => FIRST_ASK,
@@ -295,7 +295,7 @@ fn check(
     })
 }
 
-/// The reason for which [`OnDeadlock::Fail`] could never be of effect: an option that does nothing is refused.
+/// Returns the reason why [`OnDeadlock::Fail`] could never have an effect, if there is one: an option that does nothing is refused.
 fn never_fails(
     core: &Core,
     sync: &dyn Synchronizer,
@@ -312,7 +312,7 @@ fn never_fails(
     }
 }
 
-/// The error of a call that began at `started`. `free_by`: when a request that it left is certain to be undone.
+/// The error of a call that began at `started`. `free_by`: the time by which a request that the call left is certainly undone.
 fn timed_out(
     core: &Core,
     sync: &Arc<dyn Synchronizer>,
@@ -326,7 +326,7 @@ fn timed_out(
     }
 }
 
-/// Runs `work`; `None` when `deadline` passes first. The caller pins it: by value, every waiter would carry it twice.
+/// Runs `work`; `None` when `deadline` passes first. The caller pins `work`: if passed by value, every waiter would carry it twice.
 async fn timeout_at<T>(
     core: &Core,
     deadline: Moment,

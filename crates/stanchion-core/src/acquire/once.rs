@@ -1,4 +1,4 @@
-//! An acquire that does not wait: it has no place in the local queue, only a visit.
+//! An acquire that does not wait. The acquire takes no place in the local queue; a visit keeps the queue's entry in the table.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::shared::Core;
 use crate::waiting::{LockEntries, Position};
 use stanchion_transport::{Moment, Outage};
 
-/// An acquire that does not wait. Asks again only while the server cannot be reached and the deadline has not passed.
+/// An acquire that does not wait. Retries until the deadline, but only after an outage, a late request or a stale grant.
 pub(super) async fn once(
     core: &Arc<Core>,
     sync: &Arc<dyn Synchronizer>,
@@ -21,7 +21,7 @@ pub(super) async fn once(
     deadline: Moment,
     other: Option<Box<Other>>,
 ) -> Result<Result<Hold, Refusal>, AcquireError> {
-    // Kept to the end: the entry must still be the one in the table when it is told of the new holder.
+    // Kept to the end: the entry must still be in the table when the new holder is recorded in it.
     let visit = LockEntries::visit(core, &**sync);
     let asked = core.clock.now();
     let manner = Manner {
@@ -37,11 +37,11 @@ pub(super) async fn once(
             .await
         {
             Some(Attempt::Granted(hold, left)) => {
-                // Also when the client is closing: the hold dropped then is released through this queue.
+                // Also when the client is closing: the hold is then dropped, and released through this queue.
                 visit.entry().acquired(&hold, left);
                 return asking.unless_closing(Ok(hold));
             }
-            // Of an earlier try without an answer the debt is left, and its drop sweeps (P3).
+            // The debt of an earlier unanswered try remains, and its drop sweeps (P3).
             Some(Attempt::Busy(after, hint)) => return Ok(Err(Refusal { after, hint })),
             Some(Attempt::Rejected(rejection)) => return Err(asking.rejected(rejection)),
             Some(Attempt::Late | Attempt::Stale) => Outage::Unanswered {
@@ -49,7 +49,7 @@ pub(super) async fn once(
             },
             Some(Attempt::NotNow(outage) | Attempt::Unanswered(outage)) => outage,
             None => {
-                // P8: the request is under way and may be granted. In the background its grant is released.
+                // P8: the request is under way and may be granted. The grant is then released in the background.
                 let waited = core.clock.now().since(asked);
                 let detail = format!("nothing within {}", Brief(waited));
                 let name = sync.name().clone();
@@ -60,7 +60,7 @@ pub(super) async fn once(
                 });
             }
         };
-        // An outage must not keep a closing client asking.
+        // A closing client must not retry during an outage.
         asking.unless_closing(())?;
         if core.clock.now() >= deadline {
             return Err(asking.failed(outage));

@@ -1,4 +1,4 @@
-//! An acquire as an explicit [`Owner`]: it takes the owner's seat at the name first, so that the owner's acquires take turns, and
+//! An acquire as an explicit [`Owner`]. It locks the owner's seat at the name first, so that the owner's acquires take turns, and
 //! re-enters a hold that it finds there.
 
 use std::pin::pin;
@@ -26,9 +26,9 @@ pub(super) struct Sitting<'a> {
     pub(super) seated: MutexGuard<'a, Seated>,
 }
 
-/// Re-enters what `owner` holds, or acquires for it with `anew`.
+/// Re-enters the hold of `owner`, or acquires for this owner with `anew`.
 ///
-/// Holds the seat throughout, so that the owner's acquires of one name take turns and the second finds the first one's hold.
+/// Keeps the seat locked throughout, so that the owner's acquires of one name take turns and the second finds the first one's hold.
 #[expect(clippy::too_many_arguments, reason = "what an acquire is made of")]
 pub(super) async fn as_owner(
     core: &Arc<Core>,
@@ -52,9 +52,9 @@ pub(super) async fn as_owner(
             rule,
         },
     };
-    // By the clock: a hold whose lease has ended is not re-entered, even if nobody has declared it lost.
+    // By the clock: a hold with an ended lease is not re-entered, even if it was not declared lost yet.
     let mine = live(seat.of(sync.sharing()));
-    // Only a write gets here: for a read the shared hold is `mine`.
+    // Only a write reaches this point: for a read, the shared hold is `mine`.
     if mine.is_none()
         && let Some(state) = live(&seat.shared)
     {
@@ -71,13 +71,13 @@ pub(super) async fn as_owner(
             ));
         }
         match timeout_at(core, deadline, pin!(reenter(&state, core))).await {
-            // The re-entry ends in the background, where its guard is dropped and the count set back (P3).
+            // The re-entry ends in the background, where its guard is dropped and the count is set back (P3).
             None => return Ok(None),
             Some(Ok(hold)) if hold.is_held() => return Ok(Some(hold)),
-            // P10: nobody polled this for so long that the hold has ended.
+            // P10: this future was not polled for so long that the hold has ended.
             Some(Ok(ended)) => drop(ended),
             Some(Err(error)) => {
-                // Without an error here there was nothing left to re-enter: it acquires as everybody does, with a fresh wire
+                // No error here means that there was nothing left to re-enter. Then this owner acquires like any other, with a fresh wire
                 // owner (R1).
                 if let Some(error) = as_acquire_error(error, state.free_by()) {
                     return Err(error);
@@ -94,7 +94,7 @@ pub(super) async fn as_owner(
         }));
         hold = once(core, sync, terms, deadline, other).await?.ok();
     }
-    // Also when the server refused that attempt: the exclusive hold has ended there, so this owner waits as any other.
+    // Also when the server refused that attempt: the exclusive hold has ended there, so this owner waits like any other.
     if hold.is_none() {
         hold = anew(place).await?;
     }

@@ -1,4 +1,4 @@
-//! A wait that begins before what it waits for can happen.
+//! A wait that begins before the awaited event can happen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::shared::Core;
 use crate::waiting::LockEntries;
 use stanchion_transport::Moment;
 
-/// A place in the queue of an event whose messages are facts, taken before the caller does what may bring the event about.
+/// A place in the queue of an event with facts as messages. The place is taken before the caller's action that may cause the event.
 #[derive(Debug)]
 pub(crate) struct StandingBy {
     core: Arc<Core>,
@@ -52,12 +52,12 @@ impl StandingBy {
         })
     }
 
-    /// Asks after `pause`, if it is not told before.
+    /// Plans a poll after `pause`, in case no message ends the wait before.
     pub(crate) fn ask_within(&self, pause: Duration) {
         self.begun.ticket.ask_within(pause);
     }
 
-    /// Waits until it is told that the event has happened. `look`: and asks once in any case.
+    /// Waits for the message that the event has happened. With `look`, also sends one request in any case.
     pub(crate) async fn wait(
         self,
         timeout: Option<Duration>,
@@ -71,7 +71,7 @@ impl StandingBy {
             begun,
         } = self;
         let now = core.clock.now();
-        // Nothing is asked when no time is left: a fact that has come by now is in the caller's hands already.
+        // With no time left, no request is sent: the caller already has a fact that has arrived by now.
         if timeout == Some(Duration::ZERO) {
             return Err(timed_out(&core, &sync, began, None));
         }

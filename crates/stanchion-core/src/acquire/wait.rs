@@ -2,7 +2,7 @@
 //!
 //! The loop begins with a fresh wire owner and a place in the local queue ([`Ticket`]). Each turn `Try` sends one request: a grant ends
 //! the loop, a refusal parks the ticket. The loop also ends with a hold that was handed over or granted by message, with the
-//! deadline, an outage or a shutdown.
+//! deadline, a deadlock, an outage or a shutdown.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::survey::{Watch, own};
 use crate::waiting::{LockEntries, Ticket, Turn};
 use stanchion_transport::Moment;
 
-/// The time after its deadline for which a call waits for the answer that its place is given up. Half of what P9 allows: timers
-/// fire late, and clocks differ.
+/// The time after the deadline during which a call waits for the confirmation that its place was given up. Half of the limit of P9:
+/// timers fire late, and clocks differ.
 const LAST_WORDS: Duration = Duration::from_millis(25);
 
-/// What the caller wants of a wait.
+/// The optional parameters of a wait.
 #[derive(Default)]
 pub(super) struct Wishes<'a> {
     pub(super) on_queued: Option<&'a OnQueued>,
-    /// Looks for deadlocks meanwhile.
+    /// Detects deadlocks during the wait.
     pub(super) watch: Option<&'a mut Watch>,
-    /// Where it stands by already. Boxed: rare.
+    /// The place of a standby, which was taken before. Boxed: rare.
     pub(super) begun: Option<Box<Begun>>,
 }
 
@@ -64,9 +64,9 @@ pub(super) fn wait(
             begun,
         } = wishes;
         let mut in_line = None;
-        // Even with no time left it asks once, unless a local holder is known.
+        // Even with no time left, one request is sent, unless a local holder is known.
         let patience = deadline.max(started + FIRST_ASK);
-        // A first request that is sent at once follows no wake.
+        // A first request that is sent at once was not caused by a wake.
         let mut waited = false;
         let (mut asking, mut ticket) = match begun {
             Some(begun) => (begun.asking, begun.ticket),
@@ -74,7 +74,7 @@ pub(super) fn wait(
                 let manner = Manner {
                     terms: *terms,
                     began: started,
-                    // With no time left it asks as a try, which leaves no place in a queue.
+                    // With no time left, the request is a try, which leaves no place in a queue.
                     waits: deadline > started,
                     other: None,
                 };
@@ -88,7 +88,7 @@ pub(super) fn wait(
         loop {
             asking.handled();
             if ticket.must_wait() {
-                // Its first request may be far off, so no refusal will subscribe it. A message must reach it before (P4).
+                // The first request may be far off, so no refusal subscribes this waiter. Messages must reach it before that (P4).
                 core.subscriptions.want(ticket.entry());
                 waited = true;
                 on_queued.take().into_iter().for_each(OnQueued::call);
@@ -104,7 +104,7 @@ pub(super) fn wait(
                     return Err(timed_out(core, sync, started, free_by));
                 }
                 Turn::Closing => return Err(asking.shut_down()),
-                // P3: as a time-out. Its hold, if it is granted meanwhile, is released with the ticket.
+                // P3: handled like a time-out. A hold that is granted before the ticket is dropped is released with the ticket.
                 Turn::Deadlock(cycle) => {
                     let now = core.clock.now();
                     let free_by = Box::pin(leave(core, &asking, ticket, now)).await;
@@ -120,7 +120,7 @@ pub(super) fn wait(
                     asking.given(&hold);
                     return Ok(hold);
                 }
-                // The hold expired before this task ran, and its place in the queue was removed with it. Dropping the hold and the
+                // The hold expired before this task ran, and the waiter's place in the queue was removed with it. Dropping the hold and the
                 // old `Asking` cleans up on the server; a fresh owner joins again.
                 Turn::Take(_) | Turn::Missed => {
                     asking = asking.anew();
@@ -137,7 +137,7 @@ pub(super) fn wait(
                 .attempt(ticket.entry(), ticket.position(), patience)
                 .await
             else {
-                // P8: this one is under way, and may be granted before its sweep.
+                // P8: the request is under way, and may be granted before its sweep.
                 return Err(timed_out(core, sync, started, asking.debt.under_way()));
             };
             match attempt {
@@ -149,7 +149,7 @@ pub(super) fn wait(
                     return asking.unless_closing(hold);
                 }
                 Attempt::Busy(ttl, hint) => match &*hint {
-                    // P8: a decision, and the last one. Only earlier requests without an answer may have left something.
+                    // P8: this refusal is final. Only earlier unanswered requests may have left something.
                     Hint::TooLate => {
                         return Err(timed_out(core, sync, started, asking.debt.leftover()));
                     }
@@ -179,9 +179,9 @@ pub(super) fn wait(
                     }
                 },
                 Attempt::Rejected(rejection) => return Err(asking.rejected(rejection)),
-                // Nothing was decided, and the server's clock has been read since.
+                // The script decided nothing, and the server's clock has been read since.
                 Attempt::Late => ticket.again(),
-                // R1: the owner is a fresh one, so its place is, too.
+                // R1: the owner is a fresh one, so it needs a fresh place.
                 Attempt::Stale => {
                     ticket =
                         LockEntries::join(core, asking.applicant(), asking.stay(deadline), terms);
@@ -192,10 +192,10 @@ pub(super) fn wait(
                         return Err(asking.failed(outage));
                     }
                     if now >= deadline {
-                        // Not `TimedOut`: nobody is known to hold, the server could not be asked.
+                        // Not `TimedOut`: no holder is known, because the server could not be reached.
                         return Err(asking.failed(outage));
                     }
-                    // Boxed, as all that is rare here: ten thousand waiters carry this future.
+                    // Boxed, like all rare futures here: ten thousand waiters carry this future.
                     let until = deadline.min(now + core.config.outage_tolerance);
                     Box::pin(core.recover(until)).await;
                     if core.clock.now() >= deadline {
@@ -208,10 +208,10 @@ pub(super) fn wait(
     }
 }
 
-/// Leaves the queue while no request is under way. Returns the longest life of what may be left on the server, if anything may: of
-/// earlier requests without an answer, of a place in a queue, or in a line.
+/// Leaves the queue while no request is under way. Returns the longest life of a leftover on the server, if there may be one: of an
+/// earlier unanswered request, of a place in a queue, or of a place in a line.
 ///
-/// P8: the server may grant to a place until it is given up, so the answer to that is waited for, for as long as P9 allows.
+/// P8: the server may grant to a place until the place is given up, so the confirmation is awaited, for as long as P9 allows.
 async fn leave(core: &Core, asking: &Asking, ticket: Ticket, deadline: Moment) -> Option<FreeBy> {
     let own = asking.debt.leftover();
     let Some(place) = ticket.quit() else {
@@ -224,7 +224,7 @@ async fn leave(core: &Core, asking: &Asking, ticket: Ticket, deadline: Moment) -
     }
 }
 
-/// The next turn, which is also the end of the wait by the deadline or a shutdown.
+/// Returns the next turn. The deadline and a shutdown end the wait and are turns, too.
 async fn next_turn(
     core: &Core,
     ticket: &mut Ticket,
@@ -233,7 +233,7 @@ async fn next_turn(
 ) -> Turn {
     match watch {
         None => own_turn(core, ticket, deadline).await,
-        // Boxed, as all that is rare here.
+        // Boxed, like all rare futures here.
         Some(watch) => Box::pin(own_turn_or_deadlock(core, ticket, deadline, watch)).await,
     }
 }

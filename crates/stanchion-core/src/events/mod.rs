@@ -1,11 +1,11 @@
-//! Events of a name, for listeners: a typed stream.
+//! Events of a name, as a typed stream for listeners.
 //!
-//! * here: the visible state of a name ([`NameState`]), and the events between two states ([`Event`]). Pure.
-//! * [`told`]: asks the server to tell of writes.
-//! * [`lookout`]: looks at each name that has listeners, in the background, once for all listeners of the process.
-//! * [`stream`]: the events that one listener has not been told yet.
+//! * this file: the visible state of a name ([`NameState`]), and the events between two states ([`Event`]). Pure.
+//! * [`told`]: has the server send messages about writes.
+//! * [`lookout`]: reads the state of each name that has listeners, in a background task that all listeners of the process share.
+//! * [`stream`]: the events that one listener has not received yet.
 //!
-//! Events come from states that scripts have read, never from messages. A message is only a hint to look (P4).
+//! Events are computed from states that scripts have read, never from messages. A message is only a hint to read the state (P4).
 
 mod lookout;
 mod stream;
@@ -30,18 +30,18 @@ pub use stream::Events;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The state of the name. The first event, and the first after a time in which events may have been missed: after
-    /// [`Event::Unknown`], and after a loss of the connection on which the server tells of changes.
+    /// The state of the name. Sent as the first event, and again after a period in which events may have been missed: after
+    /// [`Event::Unknown`], and after a loss of the connection on which the server reports writes.
     Now(NameState),
-    /// Somebody has got it, or permits of it.
+    /// A holder has acquired the name, or permits of it.
     Taken(NameHolder),
-    /// Somebody has it no longer: it was given back, handed on, or taken away by force. The server does not tell these apart.
+    /// The holder no longer has the name, after a release, a hand-off or a forced release. The server's state does not show which.
     Released(NameHolder),
-    /// Somebody has it no longer, and the lease, as it was read last, had ended: the holder died, or was out of reach.
+    /// The holder no longer has the name, and its lease, as last read, had ended: the holder died, or was out of reach.
     Expired(NameHolder),
-    /// Nobody has it any longer. After the [`Event::Released`] or [`Event::Expired`] of the last holder; not of a semaphore.
+    /// The name has no holder now. Follows the [`Event::Released`] or [`Event::Expired`] of the last holder. Not sent for a semaphore.
     Free,
-    /// The number of free permits has changed to this; negative while more are held than exist.
+    /// The number of free permits has changed to this; negative while more permits are held than exist.
     Available(i64),
     /// An open latch was armed with this count.
     Armed(u64),
@@ -49,73 +49,73 @@ pub enum Event {
     Counted(u64),
     /// The count of the latch has reached zero.
     Opened,
-    /// Deletion: of a latch while it was closed, or of a semaphore.
+    /// A latch was deleted while it was closed, or a semaphore was deleted.
     Deleted,
-    /// Nobody knows: the server cannot be asked. [`Event::Now`] follows when it can; nothing follows a refusal.
+    /// The state is unknown: the server cannot be reached, or refuses. [`Event::Now`] follows an outage; no event follows a refusal.
     Unknown(QueryError),
 }
 
-/// The state of a name when the server was asked, as far as events tell of it. It may have changed since.
+/// The state of a name at the time of a read, as far as events cover it. The state may have changed since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct NameState {
-    /// Those who have it, sorted by [`NameHolder::holder`].
+    /// The holders, sorted by [`NameHolder::holder`].
     pub holders: Vec<NameHolder>,
-    /// The number of holders that are not listed: a look lists 1000. While there are any, events tell of numbers and of no holder.
+    /// The number of holders that are not listed: a read lists 1000. While this is above 0, events report numbers and name no holder.
     pub unlisted: u64,
     /// The number of free permits of a semaphore that exists.
     pub available: Option<i64>,
     /// The count of a latch; 0 when it is open.
     pub count: Option<u64>,
-    /// The time of the last deletion, where the server keeps it. Tells a deleted latch from one that was counted down.
+    /// The time of the last deletion, where the server keeps it. The time distinguishes a deleted latch from one that was counted down.
     #[serde(skip)]
     deleted: Option<u64>,
 }
 
-/// One who has a name, or permits of it.
+/// A holder of a name, or of permits of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub struct NameHolder {
-    /// The owner as stored, `<client uuid>:<number>`, for Redisson `<instance uuid>:<thread id>`; of a leased permit its id. Every hold
-    /// has an owner of its own: one process that takes a lock twice is two.
+    /// The owner as stored: `<client uuid>:<number>`, for Redisson `<instance uuid>:<thread id>`, for a leased permit its id. Every hold has
+    /// its own owner, so a process that takes a lock twice appears as two holders.
     pub holder: String,
-    /// The way in which it has the name.
+    /// The mode of the hold.
     pub mode: HoldMode,
     /// The number of its holds, or of its permits.
     pub count: u32,
-    /// The rest of its lease; `None` without one.
+    /// The remaining time of its lease; `None` without a lease.
     #[serde(rename = "remaining_ms", serialize_with = "as_millis")]
     pub remaining: Option<Duration>,
 }
 
-/// The way in which somebody has a name.
+/// The mode in which a holder has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum HoldMode {
-    /// Alone: a lock, or to write.
+    /// Exclusive: a lock, or a hold to write.
     Exclusive,
-    /// With others: to read.
+    /// Shared with others: a hold to read.
     Shared,
     /// Permits of a semaphore.
     Permits,
 }
 
-/// The view of a name that its listeners have: see [`Handle::events`](crate::primitive::Handle::events).
+/// Describes how to read the state of a name for its listeners: see [`Handle::events`](crate::primitive::Handle::events).
 pub trait Visible: fmt::Debug + Send + Sync + 'static {
-    /// The kind of synchronizer, and the name. What is of one family and name shows the same.
+    /// The kind of synchronizer, and the name. All synchronizers of one family and name show the same state.
     fn subject(&self) -> (Kind, &Name);
 
-    /// The keys of which every change of the state writes at least one. In a cluster all are in the slot of the name.
+    /// The keys of the state: each change writes at least one of them. In a cluster all of them are in the slot of the name.
     fn keys(&self) -> Vec<Vec<u8>>;
 
-    /// The script that reads the state. It only reads.
+    /// The script that reads the state, and writes nothing.
     fn look(&self) -> Call;
 
-    /// Reads its reply.
+    /// Reads the state from the reply of that script.
     ///
     /// # Errors
-    /// [`QueryError`]: it is no reply of that script, or tells that the name belongs to something else.
+    /// [`QueryError`]: the reply is not one of that script, or says that the name belongs to something else.
     fn see(&self, reply: &Reply) -> Result<NameState, QueryError>;
 }
 
@@ -131,7 +131,7 @@ impl NameHolder {
         }
     }
 
-    /// Sets the rest of its lease.
+    /// Sets the remaining time of the lease.
     #[must_use]
     pub const fn remaining(mut self, remaining: Option<Duration>) -> Self {
         self.remaining = remaining;
@@ -155,14 +155,14 @@ impl NameState {
         }
     }
 
-    /// Sets the number of free permits; `None` of a semaphore that does not exist.
+    /// Sets the number of free permits; `None` for a semaphore that does not exist.
     #[must_use]
     pub const fn permits(mut self, available: Option<i64>) -> Self {
         self.available = available;
         self
     }
 
-    /// Makes the state of a latch. `deleted`: something that differs after each time that it was deleted.
+    /// Makes the state of a latch. `deleted`: a value that changes with each deletion.
     #[must_use]
     pub fn latch(count: u64, deleted: Option<u64>) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl NameState {
         }
     }
 
-    /// The shortest rest of a lease.
+    /// Returns the remaining time of the lease that ends first.
     fn soonest(&self) -> Option<Duration> {
         self.holders
             .iter()
@@ -184,14 +184,14 @@ impl NameState {
         self.unlisted == 0
     }
 
-    /// Returns the holders of `before` that have gone, if all holders are known.
+    /// Returns the holders of `before` that are gone now, if both lists of holders are complete.
     fn gone_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a NameHolder> {
         let known = self.is_complete() && before.is_complete();
         let old = before.holders.iter().filter(move |_| known);
         old.filter(|old| !self.holders.iter().any(|new| new.is(old)))
     }
 
-    /// Returns the holders of `before`, at most `passed` ago, that have gone after the end of their leases.
+    /// Returns the holders of `before` that are gone now after the end of their leases. `before` was read at most `passed` ago.
     fn ended_since<'a>(
         &'a self,
         before: &'a Self,
@@ -202,7 +202,7 @@ impl NameState {
         gone.map(|old| old.holder.clone())
     }
 
-    /// Returns the events since `before`, in the order in which they must have happened. `lapsed`: the holders whose leases have ended.
+    /// Returns the events since `before`, in the order in which they must have happened. `lapsed`: the holders with ended leases.
     fn since(&self, before: &Self, lapsed: &VecDeque<String>) -> Vec<Event> {
         let mut events = Vec::new();
         for old in self.gone_since(before).cloned() {

@@ -1,4 +1,4 @@
-//! A listener's stream of events: those that it has not been told yet.
+//! A listener's stream of events: those that it has not received yet.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,9 +15,9 @@ use super::{Event, NameState, Visible};
 use crate::client::Client;
 use crate::error::QueryError;
 
-/// A stream of the events of a name: who takes it and gives it back, whose lease ends, how many permits are free, when a latch opens.
+/// A stream of the events of a name: acquires and releases, ended leases, the number of free permits, the opening of a latch.
 ///
-/// Made by the `events` method of a lock, a semaphore or a latch. As every [`Stream`](futures_util::Stream), it does nothing unless
+/// Made by the `events` method of a lock, a semaphore or a latch. Like every [`Stream`](futures_util::Stream), it does nothing unless
 /// polled.
 ///
 /// # Guarantees
@@ -25,22 +25,22 @@ use crate::error::QueryError;
 ///   give the state at a later moment.
 /// * An event is a hint and grants nothing: to hold a name, acquire it.
 /// * Events come in the order in which they must have happened.
-/// * A change is told about two round trips after it, or up to 15 ms later if another change came just before. Where a message is lost,
-///   or the server does not tell of writes, it is told at the next poll (5 s). The end of a lease is told when it ends.
-/// * The client looks at a name at most 100 times a second. A state that begins and ends between two looks is not told: a lock that is
-///   taken and released within a millisecond may never be seen held.
-/// * A listener that lags is told the difference between its last event and the present state. Its memory does not grow.
-/// * After a time in which more may have been missed, [`Event::Now`] comes again. Such times are an outage, which [`Event::Unknown`]
-///   tells, and the change to a new connection, as after a failover.
-/// * The stream ends when the client is shut down. It also ends when the server refuses (a right is missing, the name belongs to
+/// * A change is reported about two round trips after it, or up to 15 ms later if another change came just before. If a message is lost,
+///   or the server does not report writes, the next poll (5 s) reports the change. The end of a lease is reported when it ends.
+/// * The client reads the state of a name at most 100 times a second. A state that begins and ends between two reads is not reported: a
+///   lock that is taken and released within a millisecond may never be seen held.
+/// * A listener that lags receives the difference between its last event and the present state. Its memory does not grow.
+/// * After a period in which more may have been missed, [`Event::Now`] is sent again. Such periods are an outage, which
+///   [`Event::Unknown`] reports, and the change to a new connection, for example after a failover.
+/// * The stream ends when the client is shut down. The stream also ends when the server refuses (a right is missing, the name belongs to
 ///   something else); then the last event is [`Event::Unknown`].
 ///
 /// # Cost
-/// Nothing while nobody listens. All listeners of a process to one name share its looks. Each change, and each renewal, costs an `EXISTS`
-/// and a script that only reads; without changes, one such script in a poll interval. Holders and waiters pay nothing.
+/// Nothing while there are no listeners. All listeners of a process to one name share its reads. Each change, and each renewal, costs an
+/// `EXISTS` and a script that only reads; without changes, one such script in a poll interval. Holders and waiters pay nothing.
 ///
 /// # Drop
-/// When the last listener of a name is dropped, the looks at it end. The server then tells of at most one more write.
+/// When the last listener of a name is dropped, the reads of the name end. The server then reports at most one more write.
 #[must_use = "a stream does nothing unless polled"]
 pub struct Events {
     stream: Pin<Box<dyn Stream<Item = Event> + Send>>,
@@ -63,15 +63,15 @@ impl Events {
             Some((next, listener))
         });
         Self {
-            // Polled after its end it has ended still, and does not panic.
+            // After its end the stream returns `None` at every poll, and does not panic.
             stream: Box::pin(stream.fuse()),
         }
     }
 
-    /// Waits for the next event; at first the present state. `None` after the client was shut down, or the server refused.
+    /// Waits for the next event, at first the present state. Returns `None` after the client was shut down, or the server refused.
     ///
     /// # Cancel safety
-    /// Safe: an event is reported by the next call.
+    /// Safe: the next call returns an event that this call has not returned.
     pub async fn next(&mut self) -> Option<Event> {
         poll_fn(|cx| self.stream.as_mut().poll_next(cx)).await
     }
@@ -97,9 +97,9 @@ struct Listener {
     visible: Arc<dyn Visible>,
     /// `None` until the first poll.
     view: Option<watch::Receiver<View>>,
-    /// The number of looks that had begun at the first poll. Their results are not told.
+    /// The number of reads that had begun at the first poll. Their results are not used for this listener.
     begun: u64,
-    /// The state that the events told so far lead to, and the gaps that were told.
+    /// The state after the events that were sent so far, and the number of gaps that were reported.
     known: Option<(Arc<NameState>, u64)>,
     /// True after [`Event::Unknown`].
     is_unknown: bool,
@@ -154,7 +154,7 @@ impl Listener {
                 let went_on = self.known.take().filter(|(_, gaps)| *gaps == view.gaps);
                 match went_on.filter(|_| !self.is_unknown) {
                     Some((known, _)) => self.untold.extend(state.since(&known, &view.lapsed)),
-                    // Another listener's, from before this one.
+                    // This read began before the first poll, for another listener.
                     None if *number <= self.begun => return,
                     None => self.untold.push_back(Event::Now((**state).clone())),
                 }

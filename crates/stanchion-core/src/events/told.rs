@@ -1,29 +1,29 @@
-//! Being told of writes: `CLIENT TRACKING` for the keys of one name, on the connection for messages.
+//! Messages about writes to the keys of one name: `CLIENT TRACKING`, on the connection for messages.
 
 use crate::name::Name;
 use crate::shared::Core;
 use stanchion_transport::{ConnectionId, Console, Failure, Path, ServerRejection, Wake};
 
-/// The state of one name's tracking: who was asked to tell of its writes, and what may have been missed.
+/// The tracking of one name's keys: the connection that tracks them, and the gaps in which a write may have been missed.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// The connection that was asked for it.
+    /// The connection on which tracking was requested.
     asked: Option<ConnectionId>,
-    /// True if the server refused to.
+    /// True if the server refused the request.
     refused: bool,
-    /// True until a write is told: the server tells of one.
+    /// Set when the keys are read, cleared by a notification: the server reports only one write after each read.
     reads: bool,
     /// The last connection for messages.
     heard_on: Option<ConnectionId>,
-    /// True while there is none.
+    /// True while there is no such connection.
     is_deaf: bool,
-    /// The times that it was lost or replaced since the look before.
+    /// The number of times that the connection was lost or replaced since the previous read of the state.
     gaps: u64,
 }
 
 impl Told {
-    /// To be called before a look: asks the server to tell of the next write. Where it does not, or is not asked, polls find what has
-    /// happened.
+    /// Requests a message about the next write, unless one is requested already or was refused. Must be called before the state is read.
+    /// Without such messages, polls find the changes.
     pub(super) async fn begin(&mut self, core: &Core, name: &Name, keys: &[Vec<u8>]) {
         self.gaps = 0;
         let Some(hearing) = self.hear(core, name) else {
@@ -47,27 +47,27 @@ impl Told {
         if let Err(failure) = hearing.command(Path::Background, &read).await {
             return self.not(name, &failure);
         }
-        // A new one has not been asked to tell.
+        // If the connection was replaced during the request, the keys are not tracked on the new one.
         self.reads = hearing.connection_id() == connection;
     }
 
-    /// To be called after the look: what was seen may be of a server that has lost its data since it was asked to tell.
+    /// Checks the connection again. Must be called after the state was read: the server may have lost its data since `begin`.
     pub(super) fn end(&mut self, core: &Core, name: &Name) {
         drop(self.hear(core, name));
     }
 
-    /// Returns the number of times that something may have been missed, up to the last look.
+    /// Returns the number of gaps in which a change may have been missed, up to the last read of the state.
     pub(super) const fn gaps(&self) -> u64 {
         self.gaps
     }
 
-    /// Notes that a write was told: the server tells of the next when it is asked again.
+    /// Records that a write may have been reported: the server reports the next one only after the keys were read again.
     pub(super) const fn spend(&mut self) {
         self.reads = false;
     }
 
-    /// Returns the server that has the name, by the connection for messages, and notes whether that is another one. A first one may be on
-    /// its way when the first look begins: that is no gap.
+    /// Returns the connection for messages of the server that owns the name, and counts a gap if this connection was lost or replaced. The
+    /// first connection is not a gap: it may still be opening when the first read begins.
     fn hear(&mut self, core: &Core, name: &Name) -> Option<Console> {
         // In a cluster the owner of the slot may have changed.
         let console = core.servers.console(core.slot_of(name));
@@ -86,7 +86,7 @@ impl Told {
 
     fn not(&mut self, name: &Name, failure: &Failure) {
         match failure {
-            // Asked again with the next look, on the connection that there is then: the slot has moved, or the connection has ended.
+            // Requested again before the next read, on the connection of that time: the slot has moved, or the connection has ended.
             Failure::Rejected(ServerRejection::Cluster { .. })
             | Failure::NotNow(_)
             | Failure::Unanswered(_) => self.asked = None,

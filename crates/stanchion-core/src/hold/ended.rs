@@ -16,13 +16,13 @@ use stanchion_transport::sleep;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// Released by its holder. The server may not know it yet.
+    /// Released by its holder. The release may not have reached the server yet.
     Released,
     /// Lost before it was released.
     Lost(LostReason),
 }
 
-/// A look at a hold that keeps nothing alive: for work that must know whether it may go on. Cheap to clone.
+/// A view of a hold that does not keep it alive, for work that must know whether it may go on. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Watch {
     hold: Weak<HoldState>,
@@ -34,7 +34,7 @@ impl Watch {
         Self { hold, over }
     }
 
-    /// Returns whether it is still held, by the clock (P5).
+    /// Returns whether the hold is still held, by the clock (P5).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.upgrade().is_some_and(|hold| hold.is_held())
@@ -46,21 +46,21 @@ impl Watch {
     }
 }
 
-/// Resolves with the end of `hold`, and keeps nothing alive meanwhile.
+/// Resolves with the end of `hold`. Keeps nothing alive while it waits.
 pub(crate) async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
     loop {
         let mut told = pin!(over.notified());
-        // Before the state is read, so that an end in between rings for this future.
+        // Enabled before the state is read, so that an end in between notifies this future.
         told.as_mut().enable();
-        // Each strong reference ends with its statement: who watches must not postpone the end. A renewal may move the end while
-        // the timer runs; then the next round sleeps until the new one.
+        // Each strong reference ends with its statement, because a watcher must not postpone the end. A renewal may
+        // move the end while the timer runs. The next round then sleeps until the new end.
         let left = hold.upgrade().map_or(Duration::ZERO, |hold| {
             hold.valid_until().since(hold.core.clock.now())
         });
         let mut timer = pin!(sleep(left));
         let end = poll_fn(|cx| {
-            // P5: every poll compares the clock first, also one that another future's wake-up caused. A state that no longer
-            // exists was released by its holder.
+            // P5: every poll compares the clock first, even if the wake-up was for another future. A state that no
+            // longer exists was released by its holder.
             if let Some(end) = hold
                 .upgrade()
                 .map_or(Some(Ended::Released), |hold| hold.ended())
@@ -79,9 +79,9 @@ pub(crate) async fn ended(hold: Weak<HoldState>, over: Arc<Notify>) -> Ended {
     }
 }
 
-/// Resolves with the reason when `ended` reports a loss; pends for ever after a release.
+/// Resolves with the reason when `ended` reports a loss; never resolves after a release.
 pub(crate) async fn lost(ended: impl Future<Output = Ended>) -> LostReason {
-    // Awaited in a statement of its own, so that the future and all it keeps are dropped before the endless wait begins.
+    // Awaited in its own statement, so that the future and everything in it are dropped before the endless wait begins.
     let end = ended.await;
     match end {
         Ended::Lost(reason) => reason,

@@ -1,7 +1,7 @@
 //! The transfer of a hold to another owner in one script: a hand-off to a local waiter, or a downgrade.
 //!
-//! The new owner is in debt until it is granted (see [`Debt`]): a run whose answer was lost may have granted to it, and is then
-//! undone.
+//! The new owner has a debt until it is granted (see [`Debt`]): a run whose answer was lost may have granted to the
+//! new owner. The sweep of the debt then undoes that grant.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,21 +22,21 @@ use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 struct Passing<'a> {
     from: &'a Arc<HoldState>,
     terms: HoldTerms,
-    /// The queue that the new hold belongs to.
+    /// The queue of the new hold.
     entry: &'a Arc<LockEntry>,
-    /// The new owner, and what a run whose answer was lost may have granted to it (P3).
+    /// The debt of the new owner: a run whose answer was lost may have granted to it (P3).
     to: Arc<Debt>,
-    /// True for permits: others may be free meanwhile, so nobody waits longer for the answer than for that to a request of its own.
+    /// True for permits: one try only. Other permits may be free, so a waiter must not wait longer than for a request of its own.
     once: bool,
-    /// For permits: what the server must know of those of this process that wait behind the new owner.
+    /// For permits: data for the server about the waiters of this process behind the new owner.
     approach: Approach,
 }
 
 enum Passed {
     To(Hold),
-    /// Released; the new owner has a place in the line, and may look after this time.
+    /// Released; the new owner has a place in the line, and may poll after this time.
     InLine(Option<Duration>, Placed),
-    /// A hand-off released instead, and published: it came too late, or others are next. A downgrade that came too late did nothing.
+    /// A hand-off released publicly instead: it came too late, or other processes are next. A downgrade that came too late did nothing.
     Released,
     Gone,
     Rejected,
@@ -66,7 +66,7 @@ impl<'a> Passing<'a> {
         }
     }
 
-    /// Sends the script that `call` makes, until it is answered or the hold to be transferred has expired.
+    /// Sends the script of `call` until it is answered or the old hold has expired; for permits only once.
     async fn go(&self, path: Path, call: impl Fn(&Request<'_>) -> Option<Call>) -> Passed {
         let core = &self.from.core;
         loop {
@@ -87,7 +87,7 @@ impl<'a> Passing<'a> {
                         token,
                         terms: self.terms,
                         sent,
-                        // What has no lease ends, too, while nobody takes it (invariant 5 of the queue).
+                        // A hold without a lease also ends if its waiter does not take it (invariant 5 of the queue).
                         first: (self.to.sync.tenure() == Tenure::Unleased)
                             .then(|| self.terms.first_lease.length()),
                         unanswered_until: self.to.settle(),
@@ -98,7 +98,7 @@ impl<'a> Passing<'a> {
                 }
                 Ok(Some(Verdict::Late)) => {
                     core.synchronise(path, self.from.sync.name()).await;
-                    // The reading is for the requests that follow: a clock that was wrong makes all of them late.
+                    // The clock was read for the requests that follow: a wrong clock makes all of them late.
                     return Passed::Released;
                 }
                 Ok(Some(Verdict::Busy(ttl))) if let Some(placed) = self.placed_by(&reply) => {
@@ -112,7 +112,7 @@ impl<'a> Passing<'a> {
                 Err(failure) if is_divided(failure) => return Passed::Divided,
                 Err(Failure::NotNow(_)) => {}
             }
-            // The old hold has ended with its lease by now. What a run gave to the new owner is swept with the debt (P3).
+            // The old hold's lease has ended by now, except after the single try for permits. A grant to the new owner is swept with the debt (P3).
             if self.once || core.clock.now() >= self.from.valid_until() {
                 return Passed::Unanswered;
             }
@@ -120,18 +120,18 @@ impl<'a> Passing<'a> {
         }
     }
 
-    /// The place in the line that `reply` gives the new owner.
+    /// The place in the line that `reply` gives to the new owner.
     fn placed_by(&self, reply: &Result<Reply, Failure>) -> Option<Placed> {
         self.to.sync.hint(rest_of(reply.as_ref().ok()?)).placed()
     }
 
-    /// Returns whether an earlier run went unanswered, so that the answer may be about its effect.
+    /// Returns whether an earlier try went unanswered. The answer may then describe the effect of that try.
     fn was_resent(&self) -> bool {
         self.to.is_unanswered()
     }
 }
 
-/// Hands the hold to `successor`, and releases publicly where that cannot be done.
+/// Hands the hold to `successor`, or releases it publicly if a hand-off is not possible.
 pub(super) async fn hand_off(
     state: &Arc<HoldState>,
     successor: Successor,
@@ -152,12 +152,12 @@ pub(super) async fn hand_off(
             let kind = state.sync.kind().name();
             state.core.tell(|sink| sink.handed(kind));
             if successor.approach.others && !successor.approach.polls {
-                // P3: the script has put this process into the crowd, if it was not there.
+                // P3: the script has added this process to the wait set, unless it was registered already.
                 queue.gathered(Gathered::new(&state.core, to));
             }
             queue.hand_over(&successor, hold);
             if moves {
-                // Invariant 3 of the queue that it leaves: the next of it asks, or has a place in line.
+                // Invariant 3 of the queue that the hold leaves: its next waiter sends a request, or has a place in line.
                 state.entry.freed(&state.core, state, End::Released);
             }
             return Ok(());
@@ -169,7 +169,7 @@ pub(super) async fn hand_off(
             return Ok(());
         }
         Passed::To(hold) => {
-            // The answer took longer than the lease, so there is no hold to give.
+            // The answer took longer than the lease, so there is no hold to pass on.
             drop(hold);
             queue.not_handed(&successor);
             if moves {
@@ -190,11 +190,11 @@ pub(super) async fn hand_off(
             return publicly(state, path, Freed::Perhaps).await;
         }
         Passed::Released => (End::Released, Ok(())),
-        // P6: the earlier run removed the old owner. What it may have granted to the new one is swept with the debt.
+        // P6: the earlier run removed the old owner. A grant of that run to the new owner is swept with the debt.
         Passed::Gone if passing.was_resent() => (End::Unknown, Ok(())),
         Passed::Gone => (End::Unknown, Err(gone(state))),
     };
-    // The sweep begins before the next waiter asks: a grant to the unused owner would only refuse it.
+    // The sweep begins before the next waiter's request: a grant to the unused owner would make the server refuse that request.
     drop(passing);
     if moves {
         queue.not_handed(&successor);
@@ -211,7 +211,7 @@ pub(crate) async fn downgrade(
     to: Arc<dyn Synchronizer>,
     owner: Option<Owner>,
 ) -> Result<Hold, ReleaseError> {
-    // The seat before the count, as an acquire of the same owner: the other way round the two would wait for each other.
+    // The seat is locked before the count, as in an acquire of the same owner: in the other order the two could deadlock.
     let seat = owner.as_ref().map(|owner| state.seat_of(owner));
     let mut seated = match &seat {
         Some(seat) => Some(seat.take().await),
@@ -225,24 +225,24 @@ pub(crate) async fn downgrade(
         drop(Hold::another(&state));
         return Err(error);
     }
-    // P5: ended here before the server may let readers in.
+    // P5: the hold ends here before the server may admit readers.
     *count = 0;
     end(&state)?;
     let sent = Sent::now(&state);
-    // P10: `max_hold` does not begin again.
+    // P10: the downgrade does not restart `max_hold`.
     let passing = Passing::new(&state, &to, state.terms_left(), &state.entry);
     let script = |to: &Request<'_>| state.sync.downgrade(&state.owner, to);
     let mut passed = passing.go(Path::Direct, script).await;
     if matches!(passed, Passed::Released) {
-        // Refused as late, so nothing was done. The server's clock has been read again since.
+        // The first try was refused as late and did nothing. The server's clock has been read again since.
         passed = passing.go(Path::Direct, script).await;
     }
-    // The script needs its keys on one node, and there is none with fewer keys. So it waits until the slot has moved.
+    // The script needs its keys on one node, and no script with fewer keys exists. So the downgrade waits until the slot has moved.
     while matches!(passed, Passed::Divided) && state.core.clock.now() < state.valid_until() {
         state.core.recover(state.valid_until()).await;
         passed = passing.go(Path::Direct, script).await;
     }
-    // R2: an earlier acquire of the writer may still run, once the readers have gone.
+    // R2: an earlier acquire of the writer may still run after the readers have left.
     was_sent(&state, sent);
     let error = match passed {
         Passed::To(hold) => {

@@ -1,4 +1,4 @@
-//! One count of a hold: what a guard wraps.
+//! One count of a hold: the part that a guard wraps.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -24,14 +24,14 @@ use crate::waiting::{End, LockEntry};
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Moment, Path, Persistent};
 
-/// One count of a hold, wrapped by a guard. Dropping it releases in the background.
+/// One count of a hold, wrapped by a guard. Dropping it releases that count in the background.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
 pub struct Hold {
     state: Option<Arc<HoldState>>,
 }
 
 impl Hold {
-    /// The first count of a hold that begins with `grant`. The watchdog knows it from here on.
+    /// Begins a hold with `grant` and returns its first count. From then on the watchdog tends the hold.
     pub(crate) fn begin(
         core: &Arc<Core>,
         sync: &Arc<dyn Synchronizer>,
@@ -46,35 +46,35 @@ impl Hold {
     fn state(&self) -> &Arc<HoldState> {
         match &self.state {
             Some(state) => state,
-            // OK: taken only by `release` and `drop`, which consume the guard.
+            // OK: `state` is taken only by `drop` and by methods that consume the hold.
             None => unreachable!("a hold is used after it was consumed"),
         }
     }
 
-    /// Marks it as given to a waiter that has not taken it yet.
+    /// Marks this count as given to a waiter that has not taken it yet.
     pub(crate) fn unclaimed(self) -> Self {
         self.state().leave_unclaimed();
         self
     }
 
-    /// Marks it as given to a caller that has not taken it yet.
+    /// Marks this count as given to a caller that has not taken it yet.
     pub(super) fn leave_unclaimed(&self) {
         self.state().leave_unclaimed();
     }
 
-    /// Records that the caller has taken it. From here on the watchdog renews it.
+    /// Records that the caller has taken this count. From then on the watchdog renews the hold.
     pub(crate) fn claim(&self) {
         self.state().claim();
     }
 
-    /// Returns whether it is a count of `state`.
+    /// Returns whether this is a count of `state`.
     pub(crate) fn is(&self, state: &HoldState) -> bool {
         self.state
             .as_ref()
             .is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), state))
     }
 
-    /// Ends this state without releasing: the same grant arrived twice, and another guard has it.
+    /// Ends this state without releasing the hold: the same grant arrived twice, and another guard has it.
     pub(crate) fn disown(mut self) {
         if let Some(state) = self.state.take() {
             // Ended but not freed: the queue and the server know the other hold of the same owner.
@@ -83,7 +83,7 @@ impl Hold {
         }
     }
 
-    /// Records that an earlier request of its owner may still run until `unanswered_until` (P3).
+    /// Records that an earlier request of this owner may still run until `unanswered_until` (P3).
     pub(crate) fn mind(&self, unanswered_until: Moment) {
         self.state().mind(unanswered_until);
     }
@@ -92,7 +92,7 @@ impl Hold {
         Arc::downgrade(self.state())
     }
 
-    /// Makes a guard's count of a hold that the server has counted already.
+    /// Makes a guard's count of a hold that the server has already counted.
     pub(crate) fn another(state: &Arc<HoldState>) -> Self {
         Self {
             state: Some(Arc::clone(state)),
@@ -105,7 +105,7 @@ impl Hold {
         self.state().sync.name()
     }
 
-    /// The owner, to re-enter with.
+    /// The owner of this hold, for re-entry.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         let state = self.state();
@@ -119,12 +119,12 @@ impl Hold {
         })
     }
 
-    /// Remembers the explicit owner this hold was acquired for.
+    /// Stores the explicit owner for which this hold was acquired.
     pub(crate) fn adopt(&self, owner: &Owner) {
         drop(self.state().public_owner.set(owner.clone()));
     }
 
-    /// Gives its count to the caller, which must end it.
+    /// Gives this count to the caller, which must end it.
     pub(super) fn into_state(mut self) -> Arc<HoldState> {
         // OK: taken only by methods that consume the hold.
         let state = Arc::clone(self.state());
@@ -132,7 +132,7 @@ impl Hold {
         state
     }
 
-    /// The way in which holders of this kind share, and the number of permits that this one takes.
+    /// The way in which holders of this kind share, and the number of permits of this hold.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         self.state().sync.sharing()
@@ -144,13 +144,13 @@ impl Hold {
         &self.state().owner
     }
 
-    /// The token of this hold, when its synchronizer mints them.
+    /// The token of this hold, if its synchronizer mints tokens.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.state().token
     }
 
-    /// The end of the time for which this holder may count on the hold (P1, P5). Every renewal moves it on.
+    /// The end of the time for which this holder may count on the hold (P1, P5). Every renewal extends that time.
     #[must_use]
     pub fn valid_until(&self) -> Moment {
         self.state().valid_until()
@@ -167,7 +167,7 @@ impl Hold {
         }
     }
 
-    /// Returns whether it is still held, by the clock (P5).
+    /// Returns whether the hold is still held, by the clock (P5).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.state().is_held()
@@ -183,25 +183,25 @@ impl Hold {
         self.watch().ended()
     }
 
-    /// Returns a look at it that keeps nothing alive.
+    /// Returns a view of the hold that does not keep it alive.
     #[must_use]
     pub fn watch(&self) -> Watch {
         let state = self.state();
         Watch::new(Arc::downgrade(state), state.bell())
     }
 
-    /// Resolves when the holder is asked to give it back; at once if it was; never after its end. Keeps nothing alive.
+    /// Resolves when a release of the hold is requested: at once if it was requested before, never after the end. Keeps nothing alive.
     pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
         self.requested_as(|request| Some(request.clone()))
     }
 
-    /// As [`Hold::requested`], for the requests that `read` understands: those that candidates send, and no operator's.
+    /// As [`Hold::requested`], for the requests that `read` understands: those that candidates send, not those of operators.
     pub fn requested_as<T: Send + 'static>(
         &self,
         read: fn(&ReleaseRequest) -> Option<T>,
     ) -> impl Future<Output = T> + Send + 'static + use<T> {
         let state = self.state();
-        // Now, and not when it has lasted for a while: somebody wants to know.
+        // Subscribes now, not only after the hold has lasted for a while, because the caller waits for requests.
         state.core.listen_for(state);
         let mut requests = state.requests().subscribe();
         async move {
@@ -220,13 +220,13 @@ impl Hold {
         }
     }
 
-    /// The last request to give it back.
+    /// The last request to give the hold back.
     #[must_use]
     pub fn request(&self) -> Option<ReleaseRequest> {
         self.state().last_request()
     }
 
-    /// Runs `work` as long as the hold lasts; drops it when the hold is lost.
+    /// Runs `work` as long as the hold lasts; drops `work` when the hold is lost.
     ///
     /// # Errors
     /// [`LeaseLost`]: the work was dropped at an await point, in time.
@@ -264,7 +264,7 @@ impl Hold {
             name: self.name().clone(),
             outage: unanswered_in(timeout),
         };
-        // Dropped by its caller, it continues: the server may have renewed, and only the answer moves `valid_until`.
+        // If the caller drops the future, the work continues: the server may have renewed, and only the answer moves `valid_until`.
         let span = span!("renew", state.sync);
         let (recorded, hold) = (span.clone(), Arc::clone(&state));
         let work = async move {
@@ -286,7 +286,7 @@ impl Hold {
         reenter(self.state(), &self.state().core).await
     }
 
-    /// Turns an exclusive hold into a hold of `to`, which shares its channel, in one step.
+    /// Turns an exclusive hold into a hold of `to` in one step. `to` uses the channel of this hold.
     ///
     /// # Errors
     /// [`ReleaseError`]; then this hold is being released.
@@ -299,7 +299,7 @@ impl Hold {
             name: state.sync.name().clone(),
             free_by: state.free_by(),
         };
-        // From here on the work has this count. Dropping `self` must not release it a second time.
+        // From here on `work` owns this count. Dropping `self` must not release it a second time.
         self.state = None;
         let owner = state.public_owner.get().cloned();
         let span = span!("downgrade", to);
@@ -310,7 +310,7 @@ impl Hold {
             result
         };
         let work = work.instrument(span);
-        // `begun`: the guard is consumed, so this is done even if the future is never polled again.
+        // `begun`: the guard is consumed, so the work continues even if the future is never polled again.
         let work = Persistent::begun(&core.runner, work);
         bounded(&core, timeout, work)
             .await
@@ -322,7 +322,7 @@ impl Hold {
         let Some(state) = self.state.take() else {
             return;
         };
-        // Otherwise other guards, or an operation under way, still count on it: the last of them ends the renewals.
+        // If other guards or an operation in flight still use the hold, the last of them ends the renewals.
         let last = state.count.try_lock().is_ok_and(|count| *count <= 1);
         if last && state.end().is_ok() {
             state.unschedule();
@@ -331,13 +331,13 @@ impl Hold {
         }
     }
 
-    /// The moment from which on it counts: see [`Dated`](crate::primitive::Dated).
+    /// The moment from which the hold counts: see [`Dated`](crate::primitive::Dated).
     #[must_use]
     pub fn due(&self) -> Moment {
         self.state().dates().0
     }
 
-    /// The question whether it still stands after this `wait`.
+    /// The call that checks whether the grant is still valid after this `wait`; `None` if no check is needed.
     pub(crate) fn confirmation(&self, wait: Duration) -> Option<Call> {
         let state = self.state();
         state.sync.confirm(&state.owner, wait)
@@ -347,26 +347,25 @@ impl Hold {
         self.state().dates().1
     }
 
-    /// Marks it as part of a call that waits on: a shutdown gives it back, as it ends the call. `false`: its caller has it.
+    /// Marks the hold as part of a call that is still waiting: a shutdown ends the call and releases the hold. `false`: the caller has it.
     pub fn withhold(&self, withheld: bool) {
         self.state().withhold(withheld);
     }
 
-    /// Subscribes to the notices for its client now, not only when it has been held for a second: for holds that are long by their
-    /// nature.
+    /// Subscribes to the notices for this client now, not only after the hold has lasted for a second. For primitives whose holds are long by nature.
     pub fn listen(&self) {
         let state = self.state();
         state.core.listen_for(state);
     }
 
-    /// Returns whether a request of its owner that was not answered may still run on the server.
+    /// Returns whether an unanswered request of this owner may still run on the server.
     #[must_use]
     pub fn is_owed_an_answer(&self) -> bool {
         let state = self.state();
         state.core.clock.now() < state.unanswered_until()
     }
 
-    /// Ends it as used up: nothing is released, and nobody is told. What it took can be given back later.
+    /// Ends the hold as used up, without a release and without waking a waiter. [`Spent::give_back`] can release it later.
     #[must_use]
     pub fn spend(self) -> Spent {
         Spent::new(self.into_state())
@@ -385,7 +384,7 @@ impl Hold {
             name: state.sync.name().clone(),
             free_by: state.free_by(),
         };
-        // As in `downgrade`: dropping the future only stops waiting for the answer.
+        // As in `downgrade`: dropping the future only stops the wait for the answer.
         let work = {
             let span = span!("release", state.sync);
             let (recorded, hold) = (span.clone(), Arc::clone(&state));
@@ -405,11 +404,11 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(state) = self.state.take() {
-            // P9: a drop may not wait, and its runtime may be ending. The background sends it, on a connection of its own.
+            // P9: a drop must not wait, and its runtime may be ending. The background sends the release on a connection of its own.
             let runner = Arc::clone(&state.core.runner);
             runner.finish(async move {
                 if let Err(error) = release::one(state, Path::Background).await {
-                    // Nobody is left to be told. A lease ends what the server still has.
+                    // The guard no longer exists, so the error is only logged. A lease ends any hold that is left on the server.
                     tracing::debug!(%error, "releasing a dropped guard");
                 }
             });

@@ -1,4 +1,4 @@
-//! Holds that were lost while their guards lived, and that the server may still have.
+//! Lost holds whose guards were still alive at the loss, and that the server may still have.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -9,17 +9,17 @@ use crate::name::Name;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::Moment;
 
-/// The lost holds of a client. Locked to add or read them; no other mutex is taken under it, and no hold dropped.
+/// The lost holds of a client. Locked to add or read them; under this lock no other mutex is taken, and no hold is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Losses(Mutex<Vec<Loss>>);
 
 #[derive(Debug)]
 struct Loss {
-    /// The last guard's drop gives it back. `None` once the client is closing: from then on no drop does.
+    /// The drop of the last guard gives the hold back. `None` once the client is closing: from then on no drop does.
     hold: Option<Weak<HoldState>>,
     name: Name,
     owner: WireOwner,
-    /// The server has forgotten it then.
+    /// The moment from which the server no longer has the hold.
     gone: Moment,
 }
 
@@ -35,7 +35,7 @@ impl Losses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a hold that was lost just now.
+    /// Adds a hold that was just lost.
     pub(crate) fn add(&self, hold: &Arc<HoldState>) {
         let now = hold.core.clock.now();
         let loss = Loss {
@@ -48,14 +48,14 @@ impl Losses {
                 .map_or(Moment::FAR, |time| now + time),
         };
         let mut all = self.all();
-        // Only when it would grow: a thousand that are lost together are looked at a few times.
+        // Filters only when the list would grow: if a thousand holds are lost together, each is checked only a few times.
         if all.len() == all.capacity() {
             all.retain(|loss| loss.lasts(now));
         }
         all.push(loss);
     }
 
-    /// Those that the server may still have at `now`, because no guard's drop has given them back; and none will.
+    /// Returns the holds that the server may still have at `now`, because no guard's drop has given them back. From then on no drop does.
     pub(crate) fn abandon(&self, now: Moment) -> Vec<AbandonedHold> {
         let mut all = self.all();
         all.retain(|loss| loss.lasts(now));
@@ -64,7 +64,7 @@ impl Losses {
             AbandonedHold {
                 name: loss.name.clone(),
                 owner: loss.owner.clone(),
-                // Without a lease only its release ends it.
+                // Without a lease only a release ends the hold.
                 free_by: match loss.gone {
                     Moment::FAR => FreeBy::Unbounded,
                     gone => FreeBy::After(gone.since(now)),

@@ -1,12 +1,12 @@
 //! A hold, from its grant to its end.
 //!
-//! * [`state`]: what the guards, the watchdog and the releaser of one hold share.
-//! * [`handle`]: one count of it, which a guard wraps; [`set`]: several holds that count as one.
-//! * [`losses`]: those that were lost, and that the server may still have.
-//! * [`renew`]: renewal and re-entry on demand; [`parked`]: a re-entry that nobody polls.
+//! * [`state`]: the state that the guards, the watchdog and the releaser of one hold share.
+//! * [`handle`]: one count of a hold, which a guard wraps; [`set`]: several holds that count as one.
+//! * [`losses`]: lost holds that the server may still have.
+//! * [`renew`]: renewal and re-entry on demand; [`parked`]: a re-entry whose caller does not poll it.
 //! * [`release`]: the end; [`hand_off`]: the transfer to another owner; [`sweep`]: the clean-up in the background; [`ended`]: the
-//!   end, for those who only watch; [`spent`]: what is left of a hold that was used up.
-//! * [`releases`]: those of the last seconds, which are sent again to a new master.
+//!   end, for tasks that only watch; [`spent`]: the rest of a hold that was used up.
+//! * [`releases`]: the releases of the last seconds, which are sent again to a new master.
 
 pub(crate) mod ended;
 pub(crate) mod hand_off;

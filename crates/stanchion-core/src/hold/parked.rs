@@ -1,8 +1,8 @@
 //! A re-entry that its caller may stop polling.
 //!
-//! A re-entry keeps its owner's turn from before its request until the answer (R4). If its caller stopped polling and kept it, every
-//! other call of that owner would wait. A call that has waited for the turn for a while has the re-entry [finished](Parked::finish) in
-//! the background: no operation needs its caller. The result is unclaimed until the caller takes it.
+//! A re-entry keeps its owner's turn from before its request until the answer (R4). If its caller stopped polling the re-entry but
+//! kept it, every other call of that owner would wait. So a call that has waited for the turn for a while has the re-entry
+//! [finished](Parked::finish) in the background: no operation needs its caller. The result is unclaimed until the caller takes it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,17 +18,17 @@ type Outcome = Result<Hold, RenewError>;
 type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 enum Stage {
-    /// Its caller polls it, if anybody does; with the waker of the last poll.
+    /// The caller polls the work, if it polls at all; with the waker of the last poll.
     Waits(Work, Option<Waker>),
     /// Being polled, or ended.
     Out,
-    /// Going on in the background; with the waker of its caller.
+    /// Running in the background; with the waker of the caller.
     Background(Option<Waker>),
-    /// Ended in the background; its caller has not taken the outcome.
+    /// Ended in the background; the caller has not taken the outcome.
     Done(Outcome),
 }
 
-/// A re-entry under way. Locked for one change of its stage: nothing is polled, dropped or woken under it.
+/// A re-entry in flight. Locked for one change of its stage: no future is polled, dropped or woken under this lock.
 pub(super) struct Parked(Mutex<Stage>);
 
 impl Parked {
@@ -40,13 +40,13 @@ impl Parked {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of it, for its caller.
+    /// The outcome of the re-entry, for its caller.
     pub(super) fn outcome(self: Arc<Self>) -> impl Future<Output = Outcome> + Send {
         poll_fn(move |cx| self.poll(cx))
     }
 
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        // Before the mutex is locked: a clone may run foreign code.
+        // Cloned before the mutex is locked: a clone may run foreign code.
         let waker = cx.waker().clone();
         let mut stage = self.stage();
         match &mut *stage {
@@ -80,12 +80,12 @@ impl Parked {
         }
     }
 
-    /// Has it go on in the background, if its caller is not polling it just now.
+    /// Moves the re-entry to the background, unless its caller is polling it right now.
     pub(super) fn finish(self: &Arc<Self>, runner: &Runner) {
         let mut stage = self.stage();
         let work = match std::mem::replace(&mut *stage, Stage::Out) {
             Stage::Waits(work, waker) => {
-                // Its caller may only wait for the turn, too, and must hear of the end.
+                // The caller may be waiting for the turn only, and must be woken at the end.
                 *stage = Stage::Background(waker);
                 work
             }
@@ -99,7 +99,7 @@ impl Parked {
         runner.finish(async move {
             let outcome = work.await;
             if let Ok(hold) = &outcome {
-                // P10: it keeps nothing for a caller that does not come.
+                // P10: an unclaimed hold is not renewed for a caller that does not take it.
                 hold.leave_unclaimed();
             }
             let before = std::mem::replace(&mut *this.stage(), Stage::Done(outcome));

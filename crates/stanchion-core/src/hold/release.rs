@@ -1,9 +1,9 @@
-//! The end of a hold: one count less, a public release, or a hand-off inside the process.
+//! The end of a hold: a smaller count, a public release, or a hand-off inside the process.
 //!
-//! [`one`] runs for each guard, under the hold's `count`. While others are left it only tells the server the smaller count. The
-//! last one ends the hold locally first, so that `is_held` is false before the server can grant to another (P5); then it
-//! hands the hold to the first local waiter, if the queue allows ([`LockEntry::successor`](crate::waiting::LockEntry)), or releases
-//! publicly, which publishes a message. Both are sent again until they are answered or the lease has ended the hold.
+//! [`one`] runs for each guard, under the mutex of the hold's `count`. While other guards are left, it only sends the smaller count to the
+//! server. The last guard's release first ends the hold locally, so that `is_held` is false before the server can grant to another owner
+//! (P5). Then it hands the hold to the first local waiter, if the queue allows it ([`LockEntry::successor`](crate::waiting::LockEntry)), or
+//! releases publicly, which publishes a message. Both are sent again until they are answered or the lease has ended the hold.
 //!
 //! [`super::sweep`] undoes the requests that were not answered.
 
@@ -20,9 +20,9 @@ use stanchion_transport::{Call, Failure, Moment, Path, Reply};
 /// The reply to a release whose owner holds nothing.
 const GONE: i64 = -2;
 
-/// Takes one count away. Continues until the server has answered or the lease has ended the hold.
+/// Removes one count. Continues until the server has answered or the lease has ended the hold.
 pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
-    // Until the answer: the counts of this owner must reach the server in this order (R4).
+    // Locked until the answer: the counts of this owner must reach the server in this order (R4).
     let mut count = state.turn().await;
     if *count <= 1 {
         *count = 0;
@@ -30,7 +30,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
     }
     let lease = state.asked(state.terms.lease, state.core.clock.now());
     let call = state.sync.release(&state.owner, *count, lease);
-    // The server is told counts, not differences, so the owner's next operation corrects a failure of this one.
+    // The server receives counts, not differences, so the owner's next operation corrects a failure of this one.
     *count -= 1;
     let lost = |now| {
         state
@@ -41,7 +41,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
         return Err(lost.into());
     }
     let Some(call) = call else { return Ok(()) };
-    // After its lease there is no count to correct.
+    // After the end of the lease there is no count to correct.
     let done = persist(
         &state.core,
         &*state.sync,
@@ -56,7 +56,7 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
     {
         drop(state.gone());
     }
-    // P8: a hold that is lost by now was not released, also if the server answered well.
+    // P8: a hold that is lost by now was not released, even if the server answered without an error.
     match (lost(state.core.clock.now()), done) {
         (Some(lost), _) => Err(lost.into()),
         (None, Ok(_)) => Ok(()),
@@ -64,18 +64,18 @@ pub(crate) async fn one(state: Arc<HoldState>, path: Path) -> Result<(), Release
     }
 }
 
-/// Takes the last count away, and so ends the hold.
+/// Removes the last count, which ends the hold.
 async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     end(state)?;
     if state.sync.tenure() == Tenure::Nothing {
         return Ok(());
     }
-    // The waiters of a closing client leave, so none of them would take it.
+    // The waiters of a closing client leave, so none of them would take the hold.
     let passes_on = !state.core.closing.is_cancelled();
     let successor = passes_on.then(|| state.entry.successor(&state.core, state));
     let sent = Sent::now(state);
     let outcome = match successor.flatten() {
-        // Boxed: large, and most releases have none.
+        // Boxed: the future is large, and most releases have no successor.
         Some(successor) => Box::pin(hand_off(state, successor, path)).await,
         None => match passes_on.then(|| state.entry.piggyback(state)).flatten() {
             Some(asks) => Box::pin(with_request(state, path, asks)).await,
@@ -86,21 +86,21 @@ async fn last(state: &Arc<HoldState>, path: Path) -> Result<(), ReleaseError> {
     outcome
 }
 
-/// Ends the hold locally. One that was lost before is cleaned up on the server, and the loss returned.
+/// Ends the hold locally. A hold that was lost before is cleaned up on the server, and the loss is returned.
 pub(super) fn end(state: &Arc<HoldState>) -> Result<(), LeaseLost> {
     let ended = state.end();
     state.unschedule();
     let Err(reason) = ended else { return Ok(()) };
-    // Gone: the server has nothing left, unless the hold is several entries. Then one may be gone and the others stay. A new master
-    // that has lost the grant may still have the owner's place in the queue.
+    // After `Gone` the server has nothing left, with two exceptions. A hold of several entries may have lost only
+    // some of them. A new master that has lost the grant may still have the owner's place in the queue.
     if reason != LostReason::Gone || state.sync.in_parts() || state.core.servers.fails_over() {
-        // Expired by the client's clock, perhaps not yet by the server's: remove it early, for those who wait.
+        // The hold has expired by the client's clock, but perhaps not by the server's. An early removal helps the waiters.
         Leftover::of(state).sweep(&state.core, &state.sync);
     }
     Err(state.lease_lost(reason))
 }
 
-/// The moment before the first try of a release, and the master that served then.
+/// The moment before the first try of a release, and the master at that moment.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     at: Moment,
@@ -117,13 +117,13 @@ impl Sent {
     }
 }
 
-/// Draws the consequences of the end of a release for later: to be called when it has been answered, or given up.
+/// Does the follow-up of a release; to be called when the release has been answered or given up.
 ///
-/// It is sent again if the master loses it. And it sweeps after the last moment at which an unanswered request of this owner may run
-/// (P3, rule R2): only a release that is sent after it is final.
+/// Records the release, so that it is sent again if the master loses it. If an unanswered request of this owner may still
+/// run, a sweep follows after the last such moment (P3, rule R2): only a release that is sent after that moment is final.
 pub(super) fn was_sent(state: &Arc<HoldState>, sent: Sent) {
     let core = &state.core;
-    // Only now: while it is under way it must not find that its repetition was first, and report the hold as lost.
+    // Recorded only now. If the release were still in flight, its repetition could run first, and the release would report a loss.
     let (sync, owner, lease) = (&state.sync, &state.owner, state.longest_lease());
     core.releases.note(core, sent.master, sync, owner, lease);
     if sent.at < state.unanswered_until() {
@@ -131,14 +131,14 @@ pub(super) fn was_sent(state: &Arc<HoldState>, sent: Sent) {
     }
 }
 
-/// The effect of an earlier script on this owner: it may have removed it already.
+/// The effect of an earlier script on this owner: the script may have removed the owner already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freed {
     No,
     Perhaps,
 }
 
-/// Releases with a message to all processes that wait.
+/// Releases, and publishes a message to all waiting processes.
 pub(super) async fn publicly(
     state: &Arc<HoldState>,
     path: Path,
@@ -150,7 +150,7 @@ pub(super) async fn publicly(
         return Ok(());
     };
     core.tell(|sink| sink.released(state.sync.kind().name()));
-    // R1: sent again without harm, also late: no newer hold has this owner.
+    // R1: a repetition is harmless, even a late one, because no newer hold has this owner.
     let until = state.valid_until();
     let done = match persist(core, &*state.sync, path, &call, until, true).await {
         Err(failure) if is_divided(&failure) => Box::pin(divided(state, path, &call, until)).await,
@@ -175,12 +175,12 @@ async fn with_request(
             let mut replies = replies.into_iter();
             let (first, second) = (replies.next(), replies.next());
             core.tell(|sink| sink.released(state.sync.kind().name()));
-            // First: a task that is woken last runs next where this one runs, and that should be the next holder.
+            // Before `released`, which may wake the next holder: the task that is woken last runs next on this thread.
             asks.answered(second.filter(|it| *it != Reply::Nil).map(Ok));
             released(state, Freed::No, Ok((first.unwrap_or(Reply::Nil), false)))
         }
         failed => {
-            // R1, P6: a plain release is right whether this one has run or not. Only if it may have run is anything owed to the waiter.
+            // R1, P6: a plain release is right whether or not this script has run. The waiter's request counts as unanswered if it may have run.
             let unanswered = match failed {
                 Err(failure @ Failure::Unanswered(_)) => Some(Err(failure)),
                 _ => None,
@@ -191,7 +191,7 @@ async fn with_request(
     }
 }
 
-/// Draws the consequences of the end of a release: its reply, and whether it was sent again.
+/// Evaluates the outcome of a release: its reply, and whether it was sent again.
 fn released(
     state: &Arc<HoldState>,
     before: Freed,
@@ -204,7 +204,7 @@ fn released(
     let takes_permits = matches!(state.sync.sharing(), Sharing::Permits(_));
     let done = done.map(|(reply, resent)| (code_of(&reply), left_in(&reply), resent));
     let (end, outcome) = match done {
-        // P6: an earlier run has released.
+        // P6: an earlier run has released the hold.
         Ok((Some(GONE), _, resent)) if resent || before == Freed::Perhaps => (End::Unknown, Ok(())),
         Ok((Some(GONE), ..)) => {
             // A new master that has lost the grant may still have the owner's place in the queue.
@@ -218,12 +218,12 @@ fn released(
         Ok((None, ..)) => (End::Unknown, Ok(())),
         Err(failure) => (End::Unknown, Err(unreleased(state, failure))),
     };
-    // Also after a failure: this process holds no longer, and what is true on the server its waiters learn there.
+    // Called after a failure, too: this process no longer holds, and its waiters learn the server's state from their own requests.
     state.entry.freed(core, state, end);
     outcome
 }
 
-/// Releases while the slot is on its way, and a script with keys on two nodes is refused. The line is told as soon as it can be.
+/// Releases while the slot is being migrated, when the server refuses a script with keys on two nodes. The line is tended as soon as possible.
 async fn divided(
     state: &Arc<HoldState>,
     path: Path,
@@ -246,7 +246,7 @@ async fn divided(
     done
 }
 
-/// The permits that are free for the waiters of this process alone, in the reply to a release of permits.
+/// The number of free permits in the reply to a release of permits; present if only this process has waiters.
 fn left_in(reply: &Reply) -> Option<u32> {
     let left = reply.as_array()?.get(1)?.as_int()?;
     u32::try_from(left).ok()
@@ -263,7 +263,7 @@ pub(super) fn ambiguous(state: &HoldState) -> ReleaseError {
     }
 }
 
-/// Gives back what a hold that was used up had taken. Continues until the server has answered.
+/// Gives back the grant of a used-up hold. Continues until the server has answered.
 pub(super) async fn after_its_end(state: Arc<HoldState>) -> Result<(), ReleaseError> {
     let sent = Sent::now(&state);
     let outcome = publicly(&state, Path::Direct, Freed::No).await;

@@ -1,11 +1,11 @@
 //! The releases of the last seconds, which are sent again when another server has become the master.
 //!
 //! Replication is asynchronous, and a replaced master accepts writes until its clients learn of the change. The new master lacks the last
-//! writes: holds that were released are still there, and so are the places of waiters that were served. A lease would end such a hold
-//! late, and nothing else ends a permit without a lease (P4). So the client remembers its releases, and the server that each was sent
-//! to. When another server serves their slot they are sent there, the last one first: then no place of a served waiter is granted to.
+//! writes: it still has holds that were released, and places of waiters that were served. A lease would end such a hold late, and a permit
+//! without a lease would never end (P4). So the client records its releases, each with the server that received it. When another server
+//! takes over the slot, the client sends the releases there, the last one first. In this order no place of a served waiter gets a grant.
 //!
-//! A wire owner is used for one hold only (rule R1). A release that was not lost therefore does nothing the second time (P6).
+//! A wire owner is used for one hold only (rule R1). So a repeated release does nothing if the first one was not lost (P6).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -22,23 +22,23 @@ use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{ClientConfig, Moment, Path, Servers};
 
-/// The longest time after which a sentinel notices that a replica has become the master: a sentinel polls replicas once a second.
+/// The longest time until a sentinel notices that a replica has become the master: a sentinel polls replicas once a second.
 const PROMOTION: Duration = Duration::from_secs(1);
 
-/// The number of releases that are remembered at most: about 1 MB, and a burst that a server works off in less than half a second.
+/// The maximum number of recorded releases: about 1 MB, and a burst that a server handles in less than half a second.
 const MOST: usize = 8192;
 
-/// The number of releases that are sent at once. Renewals of the same connection wait for no more than these.
+/// The number of releases that are sent at once. Renewals of the same connection wait for at most this many.
 const AT_ONCE: usize = 64;
 
 /// The releases of the last seconds. Any task adds one; [`run`] takes them.
 #[derive(Debug)]
 pub(crate) struct Releases {
-    /// The time for which a release is remembered; `None` if no other server can become the master.
+    /// The time for which a release is kept; `None` if no other server can become the master.
     kept_for: Option<Duration>,
-    /// In order of time. Locked for one access; only the map of the cluster is read under it.
+    /// In order of time. Locked for one access; only the slot map of the cluster is read under this lock.
     recent: Mutex<VecDeque<Released>>,
-    /// Fires when a release is recorded whose master was replaced while it was under way.
+    /// Fires when a release is recorded whose master was replaced while the release was in flight.
     overtaken: Notify,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Releases {
 #[derive(Clone, Debug)]
 struct Released {
     at: Moment,
-    /// The number of the master that it was last sent to.
+    /// The number of the master that last received the release.
     master: u64,
     sync: Arc<dyn Synchronizer>,
     owner: WireOwner,
@@ -55,8 +55,8 @@ struct Released {
 
 impl Releases {
     pub(crate) fn new(config: &ClientConfig, servers: &Servers) -> Self {
-        // A client goes on writing to a replaced master until a sentinel says so: after the sentinel has noticed it, and the client
-        // has noticed that its link to the sentinel was dead, and has connected again.
+        // A client writes to a replaced master until a sentinel reports the change. Before that the sentinel notices
+        // the change, the client notices that its link to the sentinel is dead, and the client connects again.
         let kept_for = PROMOTION + config.silence_limit() + config.connect_timeout;
         Self {
             kept_for: servers.fails_over().then_some(kept_for),
@@ -65,8 +65,8 @@ impl Releases {
         }
     }
 
-    /// Records that `owner` has given up what it held or waited for. `master`: the one that served before the request was sent, so
-    /// never newer than the server that the request reached.
+    /// Records that `owner` has given up its hold or its wait. `master`: the master before the request was sent, so
+    /// never newer than the server that received the request.
     pub(crate) fn note(
         &self,
         core: &Core,
@@ -78,7 +78,7 @@ impl Releases {
         let Some(kept_for) = self.kept_for else {
             return;
         };
-        // What an arrival has completed cannot be taken back: a release would break the round of others.
+        // A completed arrival cannot be taken back: a release would break the round of the other participants.
         if sync.tenure() == Tenure::Nothing || sync.keeps_late_grants() {
             return;
         }
@@ -97,14 +97,14 @@ impl Releases {
         }
         recent.push_back(released);
         drop(recent);
-        // The change may have been handled before this was recorded.
+        // The change of the master may have been handled before this release was recorded.
         if core.servers.master(core.slot_of(sync.name())) != master {
             self.overtaken.notify_one();
         }
     }
 
-    /// Returns those that were sent to a former master, the last one first, and records that they are sent to the present one. The
-    /// flag is true if the master of any is out of reach.
+    /// Returns the releases that were sent to a former master, the last one first, and assigns them to the present
+    /// master. The flag is true if the master of any release is out of reach.
     fn due(&self, core: &Core) -> (Vec<Released>, bool) {
         let now = core.clock.now();
         let (mut due, mut out_of_reach) = (Vec::new(), false);
@@ -125,12 +125,12 @@ impl Releases {
 }
 
 impl Released {
-    /// The moment at which its lease has ended the hold on every server; `None` without a lease.
+    /// The moment at which the lease has ended the hold on every server; `None` without a lease.
     fn ends(&self) -> Option<Moment> {
         (self.sync.tenure() == Tenure::Leased).then(|| self.at + self.lease.length())
     }
 
-    /// Sends it to the present master until that has answered.
+    /// Sends the release to the present master until the master has answered.
     async fn repeat(&self, core: &Arc<Core>) {
         let Some(call) = self.sync.abandon(&self.owner, self.lease) else {
             return;
@@ -173,7 +173,7 @@ pub(crate) async fn run(
             "another master: releases are sent again"
         );
         let runner = Arc::clone(&core.runner);
-        // A shutdown waits for it, as for the first time.
+        // A shutdown waits for the repetition, as for the first release.
         runner.finish(async move {
             for part in due.chunks(AT_ONCE) {
                 join_all(part.iter().map(|released| released.repeat(&core))).await;

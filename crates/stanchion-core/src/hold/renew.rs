@@ -20,10 +20,11 @@ use crate::shared::Core;
 use crate::watchdog;
 use stanchion_transport::{Failure, Outage, Path, Persistent, Sleep, sleep};
 
-/// Runs `work` for at most `timeout` (P9); `None` after it.
+/// Runs `work` for at most `timeout` (P9). Returns `None` after that time.
 ///
-/// The timer is set only when the work has been woken once and is still not done. The first wait is for an answer, and the link wakes
-/// every call that waits for one four times in each response timeout. A timer for each release would be the runtime's earliest one, and cost a system call to re-arm its driver.
+/// The timer is set only when `work` has been woken once and is still not done. The first wait is for an answer, and
+/// the link wakes every such call four times in each response timeout. A timer for each release would be the
+/// runtime's earliest one, and would cost a system call to re-arm the runtime's driver.
 pub(crate) async fn bounded<T: Send + 'static>(
     core: &Core,
     timeout: Duration,
@@ -51,16 +52,16 @@ pub(crate) fn unanswered_in(timeout: Duration) -> Outage {
     }
 }
 
-/// Renews until the server has answered or the hold is lost; for `lease`, if it is not the usual one.
+/// Renews the hold until the server has answered or the hold is lost. `lease` replaces the usual lease.
 pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result<(), RenewError> {
-    // A release that waits for its turn runs after this, and so is not undone by it.
+    // A release that waits for its turn runs after this renewal, so the renewal does not undo it.
     let _turn = state.turn().await;
     let name = || state.sync.name().clone();
     loop {
         if let Some(reason) = state.lost_reason(state.core.clock.now()) {
             return Err(state.lease_lost(reason).into());
         }
-        // P5: before the request. A slow answer must not lengthen what the holder counts on.
+        // P5: read before the request. A slow answer must not lengthen the time that the holder counts on.
         let sent = state.core.clock.now();
         let asked = match lease {
             None => state.lease_to_ask(sent),
@@ -73,7 +74,7 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
                 return Ok(());
             }
             Ok(Some(false)) => return Err(state.gone().into()),
-            // Refused as late, or the server refused this key: try again.
+            // The request was late, or the server refused this key: try again.
             Ok(None) => {}
             Err(Failure::Rejected(rejection)) => {
                 return Err(RenewError::Rejected {
@@ -81,8 +82,7 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
                     rejection: rejection.into(),
                 });
             }
-            // It may have run. Renewing again does no harm: nothing is shortened (R3), and the end counts from the answered
-            // request.
+            // The request may have run. Another renewal is harmless: no lease is shortened (R3), and the end counts from the answered request.
             Err(Failure::NotNow(outage) | Failure::Unanswered(outage)) => {
                 state.core.unless_closed(&state, outage)?;
             }
@@ -92,7 +92,7 @@ pub(crate) async fn renew(state: Arc<HoldState>, lease: Option<Lease>) -> Result
 }
 
 impl Core {
-    /// Fails once the client is closed: no connection comes up again.
+    /// Fails once the client is closed, because a closed client does not reconnect.
     fn unless_closed(&self, state: &HoldState, outage: Outage) -> Result<(), RenewError> {
         if !self.closed.is_cancelled() {
             return Ok(());
@@ -126,16 +126,16 @@ pub(crate) async fn reenter(state: &Arc<HoldState>, via: &Arc<Core>) -> Result<H
 
 /// Adds one count, until the server has answered or the hold is lost.
 ///
-/// If the caller drops it, it finishes in the background, and the guard that it makes is dropped there: so the local count and
-/// the server's stay equal.
+/// If the caller drops the future, the work finishes in the background and drops the new guard there. So the local
+/// count and the server's count stay equal.
 async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<Hold, RenewError> {
-    // Until the answer: what this owner sends next must carry the count that this leads to (R4).
+    // Locked until the answer: the next request of this owner must carry the resulting count (R4).
     let mut count = state.turn().await;
     loop {
         if let Some(reason) = state.lost_reason(core.clock.now()) {
             return Err(state.lease_lost(reason).into());
         }
-        // Released while this waited for its turn.
+        // The hold was released while this call waited for its turn.
         if *count == 0 {
             return Err(state.lease_lost(LostReason::Gone).into());
         }
@@ -157,7 +157,7 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
         match core.call(Path::Direct, &call).await {
             Ok(reply) => match Verdict::read(&reply) {
                 Some(Verdict::Granted(_)) => {
-                    // P6: the script sets count + 1, so running it twice has the effect of once.
+                    // P6: the script sets count + 1, so two runs have the effect of one.
                     *count += 1;
                     state.renewed(sent);
                     return Ok(Hold::another(&state));
@@ -165,8 +165,8 @@ async fn reenter_persistently(state: Arc<HoldState>, core: Arc<Core>) -> Result<
                 Some(Verdict::Gone) if Arc::ptr_eq(&core, &state.core) => {
                     return Err(state.gone().into());
                 }
-                // P1: the hold is another client's, and the server of this client does not know it. It is on another server or
-                // gone, so there is nothing to re-enter here.
+                // P1: the hold belongs to another client, and the server of this client does not have it. The hold is
+                // on another server or has ended, so it cannot be re-entered here.
                 Some(Verdict::Gone) => return Err(state.lease_lost(LostReason::Gone).into()),
                 _ => core.synchronise(Path::Direct, state.sync.name()).await,
             },

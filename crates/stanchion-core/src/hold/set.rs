@@ -15,7 +15,7 @@ use crate::name::Name;
 use crate::notice::ReleaseRequest;
 use stanchion_transport::Moment;
 
-/// Holds of which at least `needed` must last: all of a multi-lock's, a quorum of a RedLock's.
+/// Several holds of which at least `needed` must last: all holds of a multi-lock, a quorum of a RedLock.
 ///
 /// Has the methods of [`Hold`], so that guards can wrap it. Dropping it releases every hold in the background.
 #[must_use = "a guard that is not bound to a name is dropped at once, and what it holds is free again: `let guard = …`, not `let _ = …`"]
@@ -62,7 +62,7 @@ impl HoldSet {
         self.first().name()
     }
 
-    /// The end of the time for which this holder may count on enough of them (P1, P5).
+    /// The end of the time for which this holder may count on enough of the holds (P1, P5).
     #[must_use]
     pub fn valid_until(&self) -> Moment {
         let mut ends: Vec<Moment> = self
@@ -72,7 +72,7 @@ impl HoldSet {
             .map(Hold::valid_until)
             .collect();
         ends.sort_unstable();
-        // The `needed`-th from the end: until then that many last.
+        // Until the `needed`-th end, counted from the latest, at least `needed` holds last.
         ends.len()
             .checked_sub(self.needed)
             .map_or(Moment::ZERO, |i| ends[i])
@@ -88,18 +88,18 @@ impl HoldSet {
             .map_or(Duration::ZERO, |i| left[i])
     }
 
-    /// Returns whether enough of them are still held, by the clock (P5).
+    /// Returns whether enough of the holds are still held, by the clock (P5).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holds.iter().filter(|hold| hold.is_held()).count() >= self.needed
     }
 
-    /// Resolves when too few of them are left (P5), with the last reason; never after a release. Keeps nothing alive.
+    /// Resolves when too few of the holds are left (P5), with the last reason; never after a release. Keeps nothing alive.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         lost(self.ended())
     }
 
-    /// Resolves when they are released, or too few of them are left (P5). Keeps nothing alive.
+    /// Resolves when the holds are released, or too few of them are left (P5). Keeps nothing alive.
     pub fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
         let mut ends: Vec<_> = self
             .holds
@@ -109,8 +109,8 @@ impl HoldSet {
         let mut bearable = self.holds.len() - self.needed;
         poll_fn(move |cx| {
             let mut end = None;
-            // P5: every member, at every poll. After a pause of the process no timer has fired yet, so a set that polls only the
-            // members that were woken would miss the loss.
+            // P5: every member is polled at every poll. After a pause of the process no timer has fired yet, so a set
+            // that polls only the woken members would miss the loss.
             ends.retain_mut(|member| {
                 let Poll::Ready(ended) = member.as_mut().poll(cx) else {
                     return true;
@@ -126,7 +126,7 @@ impl HoldSet {
         })
     }
 
-    /// Resolves when the holder of any of them is asked to give it back. Keeps nothing alive.
+    /// Resolves when a release of any of the holds is requested. Keeps nothing alive.
     pub fn requested(&self) -> impl Future<Output = ReleaseRequest> + Send + 'static {
         let each = self.holds.iter().map(|hold| Box::pin(hold.requested()));
         let mut each: FuturesUnordered<_> = each.collect();
@@ -139,13 +139,13 @@ impl HoldSet {
         }
     }
 
-    /// The last request to give one of them back.
+    /// A request to give one of the holds back: the last request for the first hold that has one.
     #[must_use]
     pub fn request(&self) -> Option<ReleaseRequest> {
         self.holds.iter().find_map(Hold::request)
     }
 
-    /// Runs `work` as long as enough of them last; drops it when they do not.
+    /// Runs `work` as long as enough of the holds last; drops `work` when they do not.
     ///
     /// # Errors
     /// [`LeaseLost`]: the work was dropped at an await point, in time.
@@ -159,7 +159,7 @@ impl HoldSet {
         }
     }
 
-    /// Renews all of them now, concurrently; returns when enough of them are renewed.
+    /// Renews all holds now, concurrently; returns when enough of them are renewed.
     ///
     /// # Errors
     /// An error of one of them, when too few were renewed.
@@ -188,7 +188,7 @@ impl HoldSet {
                 Err(error) => failure = Some(error),
             }
             if renewed >= self.needed {
-                // The renewals under way continue in the background, so a silent server delays nobody.
+                // The renewals in flight continue in the background, so a silent server does not delay the caller.
                 return Ok(());
             }
         }
@@ -196,8 +196,7 @@ impl HoldSet {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Releases all of them, concurrently, and waits until as many are confirmed as were needed; the others continue in the
-    /// background.
+    /// Releases all holds concurrently, and waits until the needed number of releases is confirmed. The others continue in the background.
     ///
     /// # Errors
     /// An error of one of them, when fewer releases than needed were confirmed.
@@ -212,7 +211,7 @@ impl HoldSet {
                 Err(error) => failure = Some(error),
             }
             if released >= needed {
-                // What is dropped here continues in the background, as every release that has begun.
+                // The dropped releases continue in the background, like every release that has begun.
                 return Ok(());
             }
         }

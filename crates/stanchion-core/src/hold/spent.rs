@@ -1,4 +1,4 @@
-//! A hold that was used up: it is over here, and on the server nothing has changed.
+//! A hold that was used up: it has ended locally, and its data on the server is unchanged.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::name::Name;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Moment, Persistent};
 
-/// What is left of a hold that was [used up](crate::primitive::Hold::spend). Dropping it does nothing.
+/// The rest of a hold that was [used up](crate::primitive::Hold::spend). Dropping it does nothing.
 pub struct Spent {
     state: Arc<HoldState>,
 }
 
 impl Spent {
     pub(super) fn new(state: Arc<HoldState>) -> Self {
-        // It is held until now, so only a loss can be first. `Tenure::Unleased` is never lost but by a shutdown.
+        // The hold is held until now, so only a loss can come first. A hold of `Tenure::Unleased` is lost only by a shutdown.
         state.end().ok();
         state.unschedule();
         Self { state }
@@ -30,19 +30,19 @@ impl Spent {
         self.state.sync.name()
     }
 
-    /// The owner that it was granted to.
+    /// The owner to which the hold was granted.
     #[must_use]
     pub fn wire_owner(&self) -> &WireOwner {
         &self.state.owner
     }
 
-    /// The moment from which on it counted.
+    /// The moment from which the hold counted.
     #[must_use]
     pub fn due(&self) -> Moment {
         self.state.dates().0.max(self.state.began())
     }
 
-    /// Gives back what it took, and waits for the server's answer. Dropped, the future goes on in the background.
+    /// Gives the grant back, and waits for the server's answer. If the future is dropped, the work goes on in the background.
     ///
     /// # Errors
     /// [`ReleaseError`].

@@ -1,14 +1,14 @@
 //! One hold, from its grant to its end: the state that its guards, the watchdog and the releaser share.
 //!
-//! A grant begins a [`HoldState`] ([`HoldState::begin`]) and gives it its place in the timetable. Each guard wraps a
-//! [`Hold`](crate::hold::handle::Hold), which is one count of it; a re-entry adds another. The hold ends once, by a compare-and-swap of
-//! `phase`: released by its last guard ([`HoldState::end`]), or lost ([`HoldState::lose`]), whichever is first. From then on nobody
-//! renews it, `ended` and `lost` resolve, and the local queue calls the next waiter. A holder may count on it only until
-//! `valid_until` (P5): all checks compare the clock, so an expiry needs no timer.
+//! [`HoldState::begin`] creates the [`HoldState`] of a grant and enters it in the timetable. Each guard wraps a
+//! [`Hold`](crate::hold::handle::Hold), which is one count of the hold; a re-entry adds another. The hold ends once, by a
+//! compare-and-swap of `phase`: its last guard releases it ([`HoldState::end`]), or it is lost ([`HoldState::lose`]), whichever
+//! is first. After the end the hold is not renewed, `ended` and `lost` resolve, and the local queue wakes the next waiter. A
+//! holder may count on the hold only until `valid_until` (P5): all checks compare the clock, so an expiry needs no timer.
 //!
-//! Only guards (one may be in a waiter's untaken turn) and operations under way keep it alive. The timetable, the local queue's
-//! `holder` and an owner's seats refer to it weakly. So it ends with its last guard: dropping a
-//! [`Hold`](crate::hold::handle::Hold) releases it in the background.
+//! Only guards (one may be in a waiter's untaken turn) and operations in flight keep the state alive. The timetable,
+//! the local queue's `holder` and an owner's seats have weak references to it. So the hold ends with its last guard:
+//! dropping a [`Hold`](crate::hold::handle::Hold) releases it in the background.
 //!
 //! Long: the atomics of one hold, each with the rules by which it changes, which hold only together.
 
@@ -43,9 +43,9 @@ use stanchion_transport::Moment;
 ///
 /// Any task reads the atomics, without a lock. `slot` has its place in the lock order of [`crate::waiting`].
 pub(crate) struct HoldState {
-    /// Itself, for the list of those that are lost. Weak, as everything that is no guard.
+    /// This state itself, for the list of lost holds. Weak, because only guards keep a hold alive.
     this: Weak<Self>,
-    /// Fixed at the grant, as all fields that are neither atomic nor locked.
+    /// Set at the grant and never changed, like all fields that are neither atomic nor locked.
     pub(crate) core: Arc<Core>,
     pub(crate) sync: Arc<dyn Synchronizer>,
     pub(crate) entry: Arc<LockEntry>,
@@ -53,48 +53,48 @@ pub(crate) struct HoldState {
     pub(crate) terms: HoldTerms,
     pub(super) token: Option<FencingToken>,
     began: Moment,
-    /// The moment from which on it counts.
+    /// The moment from which the hold counts, see [`Dated`](crate::primitive::Dated).
     due: Moment,
-    /// The moment at which the next waiter of this process asks, if the grant says so.
+    /// The moment at which the next waiter of this process sends a request, if the grant sets one.
     next: Option<Moment>,
-    /// The end that `max_hold` sets, and what the hold continues.
+    /// The latest end of the hold: set by `max_hold`, or taken over from the hold that this one continues.
     ends: Moment,
-    /// The end that the holder may count on, in nanoseconds (P5). Raised by renewals (`fetch_max`), only from the send time of a
-    /// successful request; never lowered, so an answer that arrives late cannot shorten it.
+    /// The end that the holder may count on, in nanoseconds (P5). Renewals raise it (`fetch_max`), counted from the
+    /// send time of a successful request. The end is never lowered, so a late answer cannot shorten the hold.
     valid_until: AtomicU64,
-    /// The longest lease that the server was asked for, in ms. Raised before the request is sent: how long it may know the hold.
+    /// The longest lease requested from the server, in ms: it bounds how long the server keeps the hold. Raised before each request.
     longest_lease: AtomicU64,
-    /// True until the first renewal, when the server granted for less than the lease. Cleared by [`HoldState::renewed`].
+    /// True until the first renewal if the server granted for less than the lease. Cleared by [`HoldState::renewed`].
     provisional: AtomicBool,
-    /// The number of its counts that were given to callers which have not taken them: to a waiter, or to a re-entry that was finished
-    /// for its caller. While that is all of them it is not renewed, so a future that nobody polls cannot hold for ever. Lowered by
-    /// [`HoldState::claim`].
+    /// The number of counts that were given to a caller which has not taken them yet: to a waiter, or to a re-entry
+    /// that finished in the background. While all counts are unclaimed the hold is not renewed, so a future that is
+    /// not polled cannot hold indefinitely. Lowered by [`HoldState::claim`].
     unclaimed: AtomicU32,
-    /// The re-entries under way, and some that have ended. Locked to find or add one; no other mutex is taken under it.
+    /// The re-entries in flight, and some that have ended. Locked to find or add one; no other mutex is taken under this lock.
     reentries: Mutex<Vec<Weak<Parked>>>,
-    /// True while it belongs to a call that waits on: its caller has not been given it. Set and cleared by the primitive.
+    /// True while the hold belongs to a call that is still waiting: the caller has not received the hold. Set and cleared by the primitive.
     withheld: AtomicBool,
     /// [`HELD`], [`RELEASED`] or an index into [`LOST`]. Leaves `HELD` once, by compare-and-swap, and never changes again.
     phase: AtomicU8,
-    /// Rung after `phase` has changed; made by the first that waits for that. In an `Arc` of its own, so that a future that waits for
-    /// the end keeps neither this state nor the client alive.
+    /// Notified after `phase` has changed; created by the first task that waits for the end. In an `Arc` of its own,
+    /// so that a future that waits for the end keeps neither this state nor the client alive.
     over: OnceLock<Arc<Notify>>,
-    /// The number of guards. Scripts are told absolute counts, so this owner's renewals, re-entries and releases take turns:
-    /// each holds this mutex from before its request until its answer. The watchdog, whose renewals carry no count, does not.
+    /// The number of guards. Scripts receive absolute counts, so this owner's renewals, re-entries and releases take turns: each
+    /// holds this mutex from before its request until its answer. The watchdog does not, because its renewals carry no count.
     pub(super) count: tokio::sync::Mutex<u32>,
-    /// The end of the time in which an earlier request of this owner may still run on the server (P3), in nanoseconds. Only
-    /// raised. The release reads it, and sweeps once more after it.
+    /// The end of the time in which an earlier request of this owner may still run on the server (P3), in
+    /// nanoseconds. Only raised. The release reads this value, and sweeps once more after that time.
     unanswered_until: AtomicU64,
-    /// Its place in the timetable. The timetable is changed under this mutex when a place is taken; `phase` is read under it,
-    /// so a hold that has ended never takes one.
+    /// The hold's slot in the timetable. This mutex stays locked while `phase` is checked and a slot is taken in the
+    /// timetable. A hold that has ended therefore never takes a slot.
     slot: Mutex<Option<Slot>>,
     /// The owner that users see. Set by [`Hold::adopt`](crate::hold::handle::Hold::adopt), or made on first use.
     pub(super) public_owner: OnceLock<Owner>,
-    /// The last request to give it back. Made on first use: by a guard that wants to know, or by the request.
+    /// The last request to give the hold back. Created on first use: by a guard that subscribes, or by the first request.
     requests: OnceLock<watch::Sender<Option<ReleaseRequest>>>,
 }
 
-/// The time for which an operation waits for the one before it, until it has that finished in the background.
+/// The time for which an operation waits for its turn before it moves unpolled re-entries to the background.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 const HELD: u8 = 0;
@@ -119,19 +119,19 @@ pub(crate) struct Grant {
     pub(crate) terms: HoldTerms,
     /// The moment before the request was sent.
     pub(crate) sent: Moment,
-    /// The lease until the first renewal, if it is shorter than that of the terms. Without a lease: how long it lasts unless its waiter
-    /// takes it.
+    /// The lease until the first renewal, if it is shorter than the lease of the terms. For a hold without a lease:
+    /// the time until the hold ends if its waiter does not take it.
     pub(crate) first: Option<Duration>,
     /// The end of the time in which an earlier request of this owner may still run.
     pub(crate) unanswered_until: Moment,
-    /// The moment from which on it counts.
+    /// The moment from which the hold counts.
     pub(crate) due: Moment,
-    /// The moment at which the next waiter asks, if the grant says so.
+    /// The moment at which the next waiter sends a request, if the grant sets one.
     pub(crate) next: Option<Moment>,
 }
 
 impl HoldState {
-    /// Begins a hold, and hands it to the watchdog. It may have expired already: check [`HoldState::is_held`].
+    /// Begins a hold, and hands it to the watchdog. The hold may have expired already: check [`HoldState::is_held`].
     pub(crate) fn begin(
         core: &Arc<Core>,
         sync: &Arc<dyn Synchronizer>,
@@ -150,7 +150,7 @@ impl HoldState {
         } = grant;
         let ends = terms.ends(sent);
         let leased = sync.tenure() == Tenure::Leased;
-        // A grant too short to count on has expired at once.
+        // A grant that is too short for a lease has expired at once.
         let lease = first.map_or(Some(terms.first_lease), |first| Lease::new(first).ok());
         let lease = lease.map(|lease| lease.min(terms.first_lease));
         let valid_until = match lease {
@@ -188,11 +188,11 @@ impl HoldState {
             if core.sink.is_some() {
                 core.counts.begun(state.sync.kind().name());
             }
-            // Also with a long first lease the renewals come at the usual interval: by them the holder learns of a loss.
+            // A long first lease does not change the interval of renewals, because a renewal also detects a loss.
             let renewal = lease.map_or(sent, |lease| {
                 sent + lease.min(terms.lease).renewal_interval()
             });
-            // Also without a lease it gets a place in the timetable: there a shutdown finds the holds that are alive.
+            // A hold without a lease also gets a slot in the timetable: a shutdown finds the live holds there.
             let due = if leased { renewal } else { Moment::FAR };
             state.schedule(due.min(valid_until));
         }
@@ -203,7 +203,7 @@ impl HoldState {
         Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
     }
 
-    /// The bell that rings at its end. Who takes it reads the phase afterwards.
+    /// The notifier of the hold's end. A caller must read the phase after this call.
     pub(super) fn bell(&self) -> Arc<Notify> {
         let bell = Arc::clone(self.over.get_or_init(Arc::default));
         // With the fence in `ring`: either the end finds this bell, or its phase is seen after this.
@@ -211,7 +211,7 @@ impl HoldState {
         bell
     }
 
-    /// Wakes those who wait for the end, after the phase has changed.
+    /// Wakes the tasks that wait for the end, after the phase has changed.
     fn ring(&self) {
         fence(Ordering::SeqCst);
         if let Some(bell) = self.over.get() {
@@ -224,37 +224,37 @@ impl HoldState {
         self.began
     }
 
-    /// The moment from which on it counts, and the one at which the next waiter asks.
+    /// The moment from which the hold counts, and the moment at which the next waiter sends a request.
     pub(crate) fn dates(&self) -> (Moment, Option<Moment>) {
         (self.due, self.next)
     }
 
-    /// The time since its grant.
+    /// The time since the grant.
     pub(crate) fn age(&self) -> Duration {
         self.core.clock.now().since(self.began)
     }
 
-    /// Its fencing token.
+    /// The fencing token.
     pub(crate) fn token(&self) -> Option<FencingToken> {
         self.token
     }
 
-    /// The requests to give it back.
+    /// The requests to give the hold back.
     pub(super) fn requests(&self) -> &watch::Sender<Option<ReleaseRequest>> {
         self.requests.get_or_init(|| watch::Sender::new(None))
     }
 
-    /// Shows `request` to its guards.
+    /// Passes `request` to the guards.
     pub(crate) fn request(&self, request: ReleaseRequest) {
         let requests = self.requests();
-        // What asks again and again, as a candidate does, is said once.
+        // A sender may repeat its request, as a candidate does. Only a new request is logged and passed on.
         if requests.borrow().as_ref() != Some(&request) {
             tracing::info!(name = %self.sync.name(), owner = %self.owner, reason = request.reason, "asked to release");
             requests.send_replace(Some(request));
         }
     }
 
-    /// The last request, if there was one.
+    /// The last request to give the hold back, if there was one.
     pub(super) fn last_request(&self) -> Option<ReleaseRequest> {
         self.requests.get()?.borrow().clone()
     }
@@ -263,37 +263,37 @@ impl HoldState {
         Moment::from_nanos(self.unanswered_until.load(Ordering::Acquire))
     }
 
-    /// Records that an earlier request of its owner may still run until `unanswered_until` (P3).
+    /// Records that an earlier request of this owner may still run until `unanswered_until` (P3).
     pub(super) fn mind(&self, unanswered_until: Moment) {
         self.unanswered_until
             .fetch_max(unanswered_until.nanos(), Ordering::AcqRel);
     }
 
-    /// Marks a count of it as given to a caller that has not taken it yet.
+    /// Marks one count as given to a caller that has not taken it yet.
     pub(super) fn leave_unclaimed(&self) {
         self.unclaimed.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Sets whether it belongs to a call that waits on.
+    /// Sets whether the hold belongs to a call that is still waiting.
     pub(super) fn withhold(&self, withheld: bool) {
         self.withheld.store(withheld, Ordering::Release);
     }
 
-    /// Returns whether it belongs to a call that waits on, and is told as that wait.
+    /// Returns whether the hold belongs to a call that is still waiting. Surveys list the wait instead of the hold.
     pub(crate) fn is_of_a_wait(&self) -> bool {
         self.withheld.load(Ordering::Acquire)
     }
 
-    /// Returns whether no caller has been given it: it belongs to a call that waits on, or counts only from a later moment on.
+    /// Returns whether the caller has not received the hold: its call is still waiting, or the hold counts only from a later moment.
     pub(crate) fn is_withheld(&self) -> bool {
         self.is_of_a_wait() || self.due > self.core.clock.now()
     }
 
-    /// Records that the caller has taken that count. From here on the watchdog renews it.
+    /// Records that the caller has taken one unclaimed count. From then on the watchdog renews the hold.
     pub(super) fn claim(self: &Arc<Self>) {
         let now = self.core.clock.now();
-        // `unclaimed` is lowered before the hold is rescheduled, and the watchdog reads it after it has rescheduled the hold:
-        // whichever of the two is second, a renewal is sent.
+        // This function lowers `unclaimed` before it reschedules the hold. The watchdog reads `unclaimed` after it
+        // has rescheduled the hold. Whichever of the two is second sends a renewal.
         let due = self.began + self.terms.lease.renewal_interval();
         let fewer = |unclaimed: u32| unclaimed.checked_sub(1);
         let lowered = self
@@ -307,33 +307,32 @@ impl HoldState {
                 .fetch_max(Moment::FAR.nanos(), Ordering::AcqRel);
             self.schedule(Moment::FAR);
         } else if now >= due {
-            // A renewal was due and skipped while it was unclaimed.
+            // A renewal was due while the hold was unclaimed, and was skipped.
             self.schedule(now);
         }
     }
 
-    /// Returns whether some caller has been given it and has not taken it yet.
+    /// Returns whether a caller was given a count and has not taken it yet.
     pub(crate) fn is_unclaimed(&self) -> bool {
         self.unclaimed.load(Ordering::Acquire) > 0
     }
 
-    /// Returns whether it is held by the clock (P5). A timer that has not fired yet changes nothing.
+    /// Returns whether the hold is still held by the clock (P5). A timer that has not fired yet changes nothing.
     pub(crate) fn is_held(&self) -> bool {
         self.phase.load(Ordering::Acquire) == HELD && self.core.clock.now() < self.valid_until()
     }
 
-    /// Returns whether the watchdog must renew it.
+    /// Returns whether the watchdog must renew the hold.
     pub(crate) fn wants_renewal(&self) -> bool {
-        // A provisional hold is renewed once in any case: a grant by message lasts for less than the lease that was asked for
-        // (F4).
+        // A provisional hold is always renewed once: a grant by message lasts for less than the requested lease (F4).
         let watched = self.terms.renewal == Renewal::Watchdog && self.is_claimed();
         (watched || self.provisional.load(Ordering::Acquire)) && !self.is_at_its_end()
     }
 
-    /// Returns whether any caller has taken a count of it.
+    /// Returns whether any caller has taken a count of the hold.
     pub(crate) fn is_claimed(&self) -> bool {
         let unclaimed = self.unclaimed.load(Ordering::Acquire);
-        // With an operation under way, the next renewal sees.
+        // While an operation is in flight the hold counts as claimed. The next renewal checks again.
         unclaimed == 0 || self.guards().is_none_or(|guards| unclaimed < guards)
     }
 
@@ -345,7 +344,7 @@ impl HoldState {
         self.asked(self.terms.lease, now)
     }
 
-    /// The lease to ask the server for at `now`, so that the holder may count on `lease`: no longer than the hold may last (P10).
+    /// The lease to request from the server at `now`, so that the holder may count on `lease`: no longer than the hold may last (P10).
     pub(super) fn asked(&self, lease: Lease, now: Moment) -> Lease {
         self.terms.asked_for(lease.within(now, self.ends))
     }
@@ -358,7 +357,7 @@ impl HoldState {
         }
     }
 
-    /// The longest lease that the server was asked for.
+    /// The longest lease that was requested from the server.
     pub(super) fn longest_lease(&self) -> Lease {
         let longest = Duration::from_millis(self.longest_lease.load(Ordering::Acquire));
         Lease::new(longest).unwrap_or(Lease::MAX)
@@ -370,18 +369,18 @@ impl HoldState {
             .fetch_max(lease.millis(), Ordering::AcqRel);
     }
 
-    /// Returns whether `max_hold` leaves nothing to renew.
+    /// Returns whether the hold already lasts until the end set by `max_hold`, so that a renewal cannot extend it.
     fn is_at_its_end(&self) -> bool {
         self.valid_until() >= self.ends
     }
 
     /// The time within which due renewals are sent together.
     pub(crate) fn batching_window(&self) -> Duration {
-        // A tenth of the renewal interval: renewing so much earlier costs little, and holds of one process are sent in one batch.
+        // A tenth of the renewal interval: a renewal this much earlier costs little, and the holds of one process are sent in one batch.
         self.terms.lease.length() / 30
     }
 
-    /// The reason of the loss, if it is lost. An expired lease is declared lost here: see [`HoldState::lose`] for the locks.
+    /// The reason of the loss, if the hold is lost. Declares an expired hold lost: see [`HoldState::lose`] for the locks.
     pub(crate) fn lost_reason(&self, now: Moment) -> Option<LostReason> {
         let phase = self.phase.load(Ordering::Acquire);
         if phase == HELD {
@@ -389,7 +388,7 @@ impl HoldState {
             if now < valid_until {
                 return None;
             }
-            // P4: whoever sees the end declares it and so calls the next waiter. The watchdog may see it much later.
+            // P4: the first caller that sees the end declares the loss, which wakes the next waiter. The watchdog may see the end much later.
             return self.lose(if valid_until >= self.ends {
                 LostReason::MaxHold
             } else {
@@ -399,10 +398,10 @@ impl HoldState {
         lost_reason_of(phase)
     }
 
-    /// Declares it lost, unless it has ended before: the first reason stays. Returns the reason that holds now; `None` when it
-    /// was released. Calls the next waiter, so it locks the queue: not to be called under any of the core's blocking mutexes.
+    /// Declares the hold lost, unless it has ended before: the first reason stays. Returns the reason in effect; `None` when the
+    /// hold was released. Wakes the next waiter, which locks the queue: not to be called under any of the core's blocking mutexes.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
-        // Every reason is in `LOST`: the default is never taken.
+        // Every reason is in `LOST`, so the default is never used.
         let phase = LOST
             .iter()
             .position(|r| *r == reason)
@@ -413,7 +412,7 @@ impl HoldState {
             .phase
             .compare_exchange(HELD, phase, Ordering::AcqRel, Ordering::Acquire)
         {
-            // Only one of several tasks that notice the loss gets here, so the queue is called once.
+            // Several tasks may notice the loss, but only one gets here, so the queue is called once.
             Ok(_) => {
                 let (kind, label) = (self.sync.kind().name(), observe::reason(reason));
                 self.core.tell(|sink| sink.lost(kind, label));
@@ -421,7 +420,7 @@ impl HoldState {
                 tracing::warn!(name = %self.sync.name(), owner = %self.owner, %reason, "hold lost");
                 self.ring();
                 self.may_be_there(reason);
-                // P4: the first to notice the loss wakes the waiters, because nobody else may.
+                // P4: the first task that notices the loss wakes the waiters, because no other task may do so.
                 self.entry.freed(&self.core, self, End::Unknown);
                 Some(reason)
             }
@@ -429,7 +428,7 @@ impl HoldState {
         }
     }
 
-    /// Records that the server may still have it, though it was lost: its guards have not ended.
+    /// Records that the server may still have the hold, although it was lost and its guards have not ended.
     fn may_be_there(&self, reason: LostReason) {
         let there = match reason {
             LostReason::Expired | LostReason::MaxHold | LostReason::Shutdown => {
@@ -442,9 +441,9 @@ impl HoldState {
         }
     }
 
-    /// Turns it from held to released; the reason if it is lost instead.
+    /// Changes the phase from held to released. Returns the reason if the hold is lost instead.
     pub(crate) fn end(&self) -> Result<(), LostReason> {
-        // P8: a hold whose lease has ended is not reported as released, even if nobody has declared it lost.
+        // P8: a hold whose lease has ended is not reported as released, even if no task has declared it lost.
         if let Some(reason) = self.lost_reason(self.core.clock.now()) {
             return Err(reason);
         }
@@ -457,12 +456,12 @@ impl HoldState {
                 self.tell_ended();
                 Ok(())
             }
-            // Ended since the check above: lost, or released by another guard.
+            // The hold has ended since the check above: it was lost, or another guard released it.
             Err(phase) => lost_reason_of(phase).map_or(Ok(()), Err),
         }
     }
 
-    /// Tells that it has ended. Once, by whoever changed the phase.
+    /// Reports the end to the sink of metrics. Called once, by the task that changed the phase.
     fn tell_ended(&self) {
         let kind = self.sync.kind().name();
         // Without a sink a release does not read the clock.
@@ -474,36 +473,36 @@ impl HoldState {
         });
     }
 
-    /// Extends it after a successful renewal that was sent at `sent`.
+    /// Extends the hold after a successful renewal that was sent at `sent`.
     pub(crate) fn renewed(&self, sent: Moment) {
-        // P1: by the usual lease, also where a longer first one was asked for. What the holder counts on may be shorter than what
-        // the server keeps, never longer.
+        // P1: by the usual lease, even if a longer first lease was requested. The holder may count on a shorter time
+        // than the server keeps the hold, but never on a longer one.
         self.renewed_for(self.terms.lease, sent);
     }
 
-    /// Extends it by `lease` after a successful renewal for it that was sent at `sent`.
+    /// Extends the hold by `lease` after a successful renewal for that lease, sent at `sent`.
     pub(super) fn renewed_for(&self, lease: Lease, sent: Moment) {
         let until = lease.valid_until(sent).min(self.ends);
         self.valid_until.fetch_max(until.nanos(), Ordering::AcqRel);
-        // After the new end: whoever reads the mark as cleared (Acquire) reads that end, too.
+        // Cleared after the new end is stored: a task that reads the cleared mark (Acquire) also reads that end.
         self.provisional.store(false, Ordering::Release);
     }
 
-    /// Declares it lost because the server no longer knows it.
+    /// Declares the hold lost because the server no longer has it.
     pub(crate) fn gone(self: &Arc<Self>) -> LeaseLost {
-        // `None`: released while this answer was under way.
+        // `None`: the hold was released while this answer was in flight.
         let reason = self.lose(LostReason::Gone).unwrap_or(LostReason::Gone);
         self.lease_lost(reason)
     }
 
-    /// Moves it to `at` in the timetable; nothing once the hold has ended.
+    /// Moves the hold to `at` in the timetable. Does nothing once the hold has ended.
     pub(crate) fn schedule(self: &Arc<Self>, at: Moment) {
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = slot.take() {
             self.core.timetable.remove(old);
         }
-        // Under the slot's mutex: `unschedule` runs after the phase has changed. So either it finds this slot and removes it, or
-        // this sees the changed phase.
+        // The phase is read under the mutex of `slot`, and `unschedule` runs after the phase has changed. So either
+        // `unschedule` finds this slot and removes it, or this function sees the changed phase.
         if self.phase.load(Ordering::Acquire) == HELD {
             *slot = Some(
                 self.core
@@ -513,7 +512,7 @@ impl HoldState {
         }
     }
 
-    /// Leaves the timetable. To be called after the phase has changed, or the watchdog may schedule it again.
+    /// Removes the hold from the timetable. Must be called after the phase has changed; otherwise the watchdog may schedule it again.
     pub(crate) fn unschedule(&self) {
         let slot = self
             .slot
@@ -532,17 +531,17 @@ impl HoldState {
         }
     }
 
-    /// The number of guards; `None` while an operation on it is under way.
+    /// The number of guards; `None` while an operation on the hold is in flight.
     pub(crate) fn guards(&self) -> Option<u32> {
         self.count.try_lock().ok().map(|count| *count)
     }
 
-    /// The end that `max_hold` sets; `None` where there is none.
+    /// The end that `max_hold` sets; `None` without one.
     pub(super) fn latest_end(&self) -> Option<Moment> {
         Some(self.ends).filter(|end| *end != Moment::FAR)
     }
 
-    /// The moment at which it ends though nobody releases it: nobody renews it, or not for longer.
+    /// The end of the hold without a release: the end of its lease if it is renewed manually, otherwise the end set by `max_hold`.
     pub(crate) fn ends(&self) -> Option<Moment> {
         match self.terms.renewal {
             Renewal::Manual => Some(self.valid_until()),
@@ -569,13 +568,13 @@ impl HoldState {
         by_lease.min(last.since(self.core.clock.now()).into())
     }
 
-    /// Waits for this owner's turn: one operation at a time.
+    /// Waits for this owner's turn: its operations run one at a time.
     pub(crate) async fn turn(&self) -> MutexGuard<'_, u32> {
         if let Ok(count) = self.count.try_lock() {
             return count;
         }
-        // P9: another operation is waited for here, not an answer, so no link bounds the wait. The wake-up by this yield makes
-        // `bounded` set its timer.
+        // P9: this wait is for another operation, not for an answer, so no link bounds the wait. The wake-up by this
+        // yield makes `bounded` set its timer.
         tokio::task::yield_now().await;
         let mut turn = pin!(self.count.lock());
         loop {
@@ -587,7 +586,7 @@ impl HoldState {
         }
     }
 
-    /// Records a re-entry that is under way.
+    /// Records a re-entry that is in flight.
     pub(super) fn reenters(&self, reentry: &Arc<Parked>) {
         let mut all = self.reentries();
         all.retain(|it| it.strong_count() > 0);
@@ -600,7 +599,7 @@ impl HoldState {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the re-entries that nobody polls finished in the background: one of them may have the turn.
+    /// Moves the re-entries that are not being polled to the background, because one of them may have the turn.
     fn finish_parked(&self) {
         let all: Vec<_> = self.reentries().iter().filter_map(Weak::upgrade).collect();
         for reentry in all {
@@ -608,7 +607,7 @@ impl HoldState {
         }
     }
 
-    /// The way in which it has ended, if it has.
+    /// The way in which the hold has ended, if it has.
     pub(crate) fn ended(&self) -> Option<Ended> {
         if self.phase.load(Ordering::Acquire) == RELEASED {
             return Some(Ended::Released);

@@ -1,7 +1,7 @@
-//! Clean-up on the server, in the background: what requests may have left there, and what is due there later.
+//! Background clean-up on the server: removes leftovers of requests, and tends queues and lines when that is due.
 //!
-//! A request without an answer may still run (P3). So a sweep runs at once, and again after the last moment at which such a
-//! request may run, because only a release sent after that is final (rule R2).
+//! A request without an answer may still run (P3). A sweep therefore runs at once, and again after the last moment at
+//! which such a request may run. Only a release that is sent after that moment is final (rule R2).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::shared::Core;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Failure, Moment, Outage, Path, Reply};
 
-/// The beats of silence after which the server has removed a place from its queue, and a grant to it at the last moment has
-/// ended: four until it is missed, four more if it had come back before, four that a grant lasts, and four for skew.
+/// The beats of silence until the server has removed a place from its queue, and the last grant to that place has ended:
+/// four until the client is missed, four more if a client has returned after a cut, four for the grant, and four for skew.
 const FORGOTTEN: u32 = 16;
 
-/// The time after which a place in a line is granted to no more: the TTL of a line in which nobody asks, and that of a grant
-/// (`line.lua`).
+/// The time after which the server grants no more to a place in a line: the TTL of a line without requests (20 s)
+/// plus the length of a grant by message (1.5 s), see `line.lua`.
 const STANDS: Duration = Duration::from_millis(21_500);
 
-/// The longest outage after which a place in a queue is still given up. The attempt keeps the client's connections alive, which a
-/// server that never returns must not do for ever.
+/// The longest outage during which the client keeps trying to give up a place in a queue. The attempts keep the
+/// client's connections alive, so a server that never returns must not prolong them indefinitely.
 pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(3_600);
 
 /// The TTL of a wait set, counted from the last request of a waiting process.
@@ -34,8 +34,8 @@ pub(crate) const GATHERED: Duration = Duration::from_secs(20);
 
 /// The possible leftovers of the requests of one new owner: a hold, a place in the server's queue, a request that may still run.
 ///
-/// Shared by the one that asks and by its request under way: the drop of the last reference sweeps (P3), so a sweep follows the
-/// request that it undoes. A hold takes the debt over when it begins, see [`Debt::settle`].
+/// The caller and its request in flight share the debt. The drop of the last reference sweeps (P3), so a sweep
+/// follows the request that it undoes. A hold takes the debt over when the hold begins, see [`Debt::settle`].
 #[derive(Debug)]
 pub(crate) struct Debt {
     pub(crate) core: Arc<Core>,
@@ -52,17 +52,17 @@ struct Owed {
     unanswered_until: Moment,
     /// True once the server knows that the owner waits.
     queued: bool,
-    /// The arrival of its place in a line, server time in µs; 0 without one.
+    /// The arrival time of the owner's place in a line, server time in µs; 0 without a place.
     arrived: u64,
 }
 
 impl Debt {
-    /// Makes the debt of an owner that was never used. `lease`: the longest that its requests ask for.
+    /// Creates the debt of an owner that was never used. `lease`: the longest lease that its requests contain.
     pub(crate) fn new(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
         Self::of(core.next_wire_owner(), core, sync, lease)
     }
 
-    /// As [`Debt::new`], of `owner`.
+    /// As [`Debt::new`], for `owner`.
     pub(crate) fn of(
         owner: WireOwner,
         core: &Arc<Core>,
@@ -84,7 +84,7 @@ impl Debt {
 
     /// Records a request without an answer, which may run until `ends_by`.
     pub(crate) fn unanswered(&self, ends_by: Moment) {
-        // A late run that leaves nothing needs no clean-up.
+        // A late run that leaves nothing on the server needs no clean-up.
         if self.sync.tenure() != Tenure::Nothing {
             let mut owed = self.owed();
             owed.unanswered_until = owed.unanswered_until.max(ends_by);
@@ -103,7 +103,7 @@ impl Debt {
         owed.arrived = arrived;
     }
 
-    /// The arrival of its place in a line; 0 without one.
+    /// The arrival time of the owner's place in a line; 0 without a place.
     pub(crate) fn arrived(&self) -> u64 {
         self.owed().arrived
     }
@@ -118,29 +118,29 @@ impl Debt {
         self.owed().unanswered_until > Moment::ZERO
     }
 
-    /// Clears it: all clean-up passes to the owner's hold. Returns the end of the time in which an earlier request may still run,
-    /// which that hold must mind.
+    /// Clears the debt: the owner's hold takes over all clean-up. Returns the end of the time in which an earlier
+    /// request may still run. The hold must take that time into account.
     pub(crate) fn settle(&self) -> Moment {
-        // The place, too: a grant has ended it on the server.
+        // The place is cleared, too: the grant has ended it on the server.
         std::mem::take(&mut *self.owed()).unanswered_until
     }
 
-    /// The longest life of a hold that a request still under way may get.
+    /// The longest life of a hold that a request in flight may still get.
     pub(crate) fn free_by(&self) -> FreeBy {
         self.core.free_by(self.sync.tenure(), self.lease)
     }
 
-    /// The longest life of a hold that a request still under way may get, if it may get one.
+    /// The longest life of a hold that a request in flight may still get; `None` if such a request gets no hold.
     pub(crate) fn under_way(&self) -> Option<FreeBy> {
         (self.sync.tenure() != Tenure::Nothing).then(|| self.free_by())
     }
 
-    /// The longest life of what the requests so far may have left, if they may have left anything.
+    /// The longest life of a leftover of the requests so far; `None` if there can be no leftover.
     pub(crate) fn leftover(&self) -> Option<FreeBy> {
         if self.is_unanswered() {
             return Some(self.free_by());
         }
-        // P8: until a place in the server's queue or line is given up, the server may grant to it.
+        // P8: the server may grant to a place in its queue or line until that place is given up.
         if self.arrived() > 0 {
             return Some((STANDS + self.core.config.response_timeout).into());
         }
@@ -150,7 +150,7 @@ impl Debt {
 }
 
 impl Debt {
-    /// Clears it: what it stood for is the caller's to sweep. `None`: there is nothing.
+    /// Clears the debt and returns its leftover, which the caller must sweep. `None`: there is no leftover.
     fn take_leftover(&self) -> Option<Leftover> {
         let owed = std::mem::take(&mut *self.owed());
         (owed.unanswered_until > Moment::ZERO || owed.queued).then(|| Leftover {
@@ -161,8 +161,8 @@ impl Debt {
         })
     }
 
-    /// Sweeps now. The future ends with `true` once the server has nothing of it, and can get nothing any more; dropping it
-    /// changes nothing.
+    /// Sweeps now. The future resolves to `true` once the first release is confirmed and no earlier request can run
+    /// any more, or if there is nothing to sweep. Dropping the future does not stop the sweep.
     pub(crate) fn give_up(&self) -> impl Future<Output = bool> + Send + Unpin + use<> {
         let (done, told) = oneshot::channel();
         match self.take_leftover() {
@@ -182,7 +182,7 @@ impl Drop for Debt {
     }
 }
 
-/// The place of this process in a crowd on the server. Its drop gives it up in the background (P3); a shutdown waits for that.
+/// The place of this process in a wait set on the server. Its drop gives up the place in the background (P3); a shutdown waits for that.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     core: Arc<Core>,
@@ -199,12 +199,12 @@ impl Gathered {
         }
     }
 
-    /// The description of the request that it was recorded by.
+    /// The description of the request that registered this process.
     pub(crate) const fn sync(&self) -> &Arc<dyn Synchronizer> {
         &self.sync
     }
 
-    /// Drops it without a command, because the server has ended it.
+    /// Drops the place without sending a command, because the server has already removed it.
     pub(crate) fn ended(mut self) {
         self.ended = true;
     }
@@ -220,21 +220,21 @@ impl Drop for Gathered {
         self.core.runner.finish(async move {
             let hopeless = core.clock.now() + GATHERED;
             let left = persist(&core, &*sync, Path::Background, &call, hopeless, false).await;
-            // A waiter that came meanwhile may have been put into the crowd before this took the process out of it.
+            // A new waiter may have registered this process again before this request removed it. So the first waiter sends a new request.
             core.entries.ask_again(&*sync);
             tracing::debug!(?left, "left a crowd");
         });
     }
 }
 
-/// The leftovers of an owner on the server: a hold, a place in a queue; or a request that may still run.
+/// The leftovers of an owner on the server: a hold, a place in a queue, or a request that may still run.
 #[derive(Clone, Debug)]
 pub(crate) struct Leftover {
     pub(crate) owner: WireOwner,
     pub(crate) lease: Lease,
     /// The end of the time in which one of the requests may still run.
     pub(crate) unanswered_until: Moment,
-    /// True when it has a place in a queue or line.
+    /// True when the owner has a place in a queue or line.
     pub(crate) queued: bool,
 }
 
@@ -248,12 +248,12 @@ impl Leftover {
         }
     }
 
-    /// Removes them in the background: at once, and again when no request can run any more. A shutdown waits for it.
+    /// Removes the leftovers in the background: at once, and again when no request can run any more. A shutdown waits for this work.
     pub(crate) fn sweep(self, core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
         self.sweep_and_tell(core, sync, None);
     }
 
-    /// As [`Leftover::sweep`]; sends to `done` when the server has answered that they are gone, and no request can bring them back.
+    /// As [`Leftover::sweep`]. Sends to `done` if the first release is confirmed and no earlier request can run any more.
     fn sweep_and_tell(
         self,
         core: &Arc<Core>,
@@ -280,24 +280,24 @@ async fn sweep(
 ) {
     let until = leftover.unanswered_until;
     let hopeless = match sync.tenure() {
-        // P3: a place in a queue has no lease. If nobody else asks for the name, only this removes it.
+        // P3: a place in a queue has no lease. If no other request for the name comes, only this sweep removes the place.
         Tenure::Leased
             if leftover.queued && !matches!(sync.sharing(), Sharing::Permits(_))
                 || sync.sharing() == Sharing::Queued =>
         {
             core.clock.now() + LONGEST_OUTAGE
         }
-        // After that the lease has ended any leftover.
+        // After this moment the lease has ended any leftover.
         Tenure::Leased => core.clock.now().max(until) + leftover.lease.length(),
-        // Without a lease only this gives it back.
+        // Without a lease, only this sweep removes the leftover.
         Tenure::Unleased | Tenure::Nothing => Moment::FAR,
     };
-    // R2: what counts is when the release was sent. The late request may run after it, and before its answer.
+    // R2: the send time of the release decides. A late request may run after the release, but before the release is answered.
     let sent = core.clock.now();
     let first = persist(&core, &*sync, Path::Background, &call, hopeless, false).await;
     if let Ok((reply, _)) = &first {
         served(&core, &sync, reply);
-        // Nobody may wait for it any more.
+        // The receiver may have been dropped.
         if sent >= until {
             done.and_then(|done| done.send(()).ok());
         }
@@ -309,13 +309,13 @@ async fn sweep(
     }
 }
 
-/// Returns whether the keys of a script are on two nodes: their slot is on its way. Nothing was done.
+/// Returns whether the keys of a script are on two nodes, because their slot is being migrated. The script has then done nothing.
 pub(super) fn is_divided(failure: &Failure) -> bool {
     matches!(failure, Failure::NotNow(Outage::Refused { code, .. }) if code == "TRYAGAIN")
 }
 
-/// Sends `call` until it is answered or `until` has passed. The flag is true if an earlier try went unanswered. `undivided`: end
-/// when the keys are on two nodes and no try went unanswered.
+/// Sends `call` until it is answered or `until` has passed. The flag in the result is true if an earlier try went
+/// unanswered. `undivided`: fail when the keys are on two nodes and no try went unanswered.
 pub(super) async fn persist(
     core: &Arc<Core>,
     sync: &dyn Synchronizer,
@@ -328,15 +328,15 @@ pub(super) async fn persist(
     loop {
         match core.call(path, call).await {
             Ok(reply) => return Ok((finished(core, sync, reply), resent)),
-            // The same request would be refused again: a right is missing, or the key is somebody else's.
+            // The server would refuse the same request again: a right is missing, or another application uses the key.
             Err(failure @ Failure::Rejected(_)) => return Err(failure),
             Err(failure) if undivided && !resent && is_divided(&failure) => return Err(failure),
             Err(failure) => {
-                // No connection of a closed client comes up again.
+                // A closed client does not reconnect.
                 if core.clock.now() >= until || core.closed.is_cancelled() {
                     return Err(failure);
                 }
-                // P6: only such a try may have run, and explain a later answer that there is nothing to release.
+                // P6: only an unanswered try may have run. Such a try explains a later answer that there is nothing to release.
                 resent |= matches!(failure, Failure::Unanswered(_));
             }
         }
@@ -344,8 +344,8 @@ pub(super) async fn persist(
     }
 }
 
-/// Draws the consequences of the reply to a release for those who wait in a queue that the server keeps: a grant to one of this process,
-/// and the time at which nobody else may be left to tend it.
+/// Evaluates the reply to a release where the server keeps a queue. Forwards a grant to a waiter of this process, and
+/// schedules the next clean-up of the queue: by then no other process may be left to do it.
 pub(super) fn served(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Reply) {
     let Some(queue) = sync.server_queue() else {
         return;
@@ -360,13 +360,13 @@ pub(super) fn served(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>, reply: &Rep
     }
 }
 
-/// Reads the reply of a script that may have freed something for the line or wait set of `sync`. If the script has not finished, that is
-/// tended later.
+/// Reads the reply of a script that may have freed something for the line or wait set of `sync`. If the script has
+/// not finished, the rest of its work on the line or wait set is scheduled.
 pub(crate) fn finished(core: &Arc<Core>, sync: &dyn Synchronizer, reply: Reply) -> Reply {
     finished_by(core, reply, || sync.line()?.tend(false))
 }
 
-/// The same, for a line or wait set that is tended by `tend`.
+/// As [`finished`], for a line or wait set whose call to finish the work is made by `tend`.
 pub(crate) fn finished_by(
     core: &Arc<Core>,
     reply: Reply,
@@ -381,7 +381,7 @@ pub(crate) fn finished_by(
     reply
 }
 
-/// Splits `{ "tend", ms, reply }`, the reply of a script that has not finished, into the reply and that time.
+/// Splits `{ "tend", ms, reply }`, the reply of a script that has not finished, into the inner reply and the pause.
 fn split(reply: Reply) -> (Reply, Option<Duration>) {
     match reply {
         Reply::Array(mut items) if is_unfinished(&items) => {
@@ -397,21 +397,21 @@ fn is_unfinished(items: &[Reply]) -> bool {
     matches!(items, [Reply::Bulk(word), _, _] if word == b"tend")
 }
 
-/// Tends a line at once, or as soon as that can be done.
+/// Tends a line at once, or as soon as the server can be reached.
 pub(super) fn tend_soon(core: &Arc<Core>, sync: &Arc<dyn Synchronizer>) {
     if let Some(tend) = sync.line().and_then(|line| line.tend(false)) {
         tend_in(core, tend, Duration::ZERO);
     }
 }
 
-/// Sends `call` after `pause`, and again for as long as its replies say so: no waiter of any process may be left to do it.
+/// Sends `call` after `pause`, and again as long as its replies request it: no other process may have a waiter left to do it.
 ///
-/// Keeps the client only while a request is under way, so it ends with the client.
+/// Keeps the client alive only while a request is in flight, so the loop ends with the client.
 fn tend_in(core: &Arc<Core>, call: Call, mut pause: Duration) {
     let (strong, core) = (core, Arc::downgrade(core));
     strong.runner.serve(async move {
         loop {
-            // The server counts whole milliseconds: one more, so as not to look a moment early.
+            // The server counts whole milliseconds. One more millisecond keeps the request from arriving before the due time.
             tokio::time::sleep(pause + Duration::from_millis(1)).await;
             let Some(core) = core.upgrade() else { return };
             match core.call(Path::Background, &call).await {
@@ -426,7 +426,7 @@ fn tend_in(core: &Arc<Core>, call: Call, mut pause: Duration) {
     });
 }
 
-/// The time until a queue, line or wait set is tended again: a queue answers it, the script of a line or wait set that it has not finished.
+/// The time until the next clean-up of a queue, or the next part of an unfinished script of a line or wait set; `None`: no more is due.
 fn next_look(reply: Reply) -> Option<Duration> {
     match split(reply) {
         (_, Some(pause)) => Some(pause),

@@ -1,4 +1,4 @@
-//! A hold without a process: detached from its guard, to be adopted by another process, or by this one after a restart.
+//! A hold that is detached from its guard, so that another process can adopt it, or this process after a restart.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ use crate::waiting::End;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Failure, Moment, Path, Persistent};
 
-/// Bytes of a name that are escaped in a ticket: it is one word, in any shell's quotes, and in a URL's path.
+/// Bytes of a name that are escaped in a ticket. They make a ticket one word, safe in any shell's quotes and in a URL's path.
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'%')
@@ -38,18 +38,18 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'`')
     .add(b'$');
 
-/// The first word of a ticket, with the version of its form.
+/// The first word of a ticket, with the version of the format.
 const FORM: &str = "stanchion2";
 
-/// The digits of a ticket's secret.
+/// The number of hexadecimal digits in a ticket's secret.
 const SECRET: usize = 32;
 
-/// A hold that was detached from its guard, as a line of text. It lasts until its lease ends, unless a client adopts it.
+/// A hold that was detached from its guard, as a line of text. The hold lasts until its lease ends, unless a client adopts it.
 ///
-/// The ticket contains a secret. The server stores a digest of it as the owner of the hold, so a ticket cannot be made from what the
-/// server shows. Any client that has the ticket can take the hold over, once: keep it as you would keep the guard. The secret opens
-/// nothing else. `Debug` does not show it.
-/// Serialized, a ticket is its text.
+/// The ticket contains a secret. The server stores a digest of the secret as the owner of the hold, so a ticket
+/// cannot be made from data that the server shows. Any client that has the ticket can take over the hold, once: keep
+/// the ticket as you would keep the guard. The secret gives no other access. `Debug` does not show the secret.
+/// The serialized form of a ticket is its text.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct HoldTicket {
@@ -57,7 +57,7 @@ pub struct HoldTicket {
     /// The client that detached the hold.
     client: Uuid,
     secret: String,
-    /// Made from the two before.
+    /// Derived from `client` and `secret`.
     owner: WireOwner,
     token: Option<FencingToken>,
     lease: Lease,
@@ -66,38 +66,38 @@ pub struct HoldTicket {
     name: Vec<u8>,
 }
 
-/// A text that is no ticket.
+/// A text that is not a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{:?} is not the ticket of a hold: {rule}", Printable::new(text))]
 #[non_exhaustive]
 pub struct InvalidTicket {
     /// The text; a long one is truncated.
     pub text: String,
-    /// The rule that it breaks.
+    /// The rule that the text breaks.
     pub rule: &'static str,
 }
 
-/// A ticket that was not adopted.
+/// The error of a ticket that was not adopted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdoptError {
-    /// The hold of this ticket has ended: its lease ran out, it was adopted before, or taken by force. Somebody else may hold.
+    /// The hold of this ticket has ended: its lease ran out, it was adopted before, or taken by force. Another owner may hold the name.
     #[error("the hold of this ticket for {name} has ended")]
     Gone {
         /// The name that was held.
         name: Name,
     },
-    /// It is the ticket of something else. Nothing was sent.
+    /// The ticket is for another kind or name. Nothing was sent.
     #[error("this ticket is for the {kind} {theirs}, not for the {ours}")]
     Other {
         /// The kind that the ticket is for.
         kind: String,
         /// The name that the ticket is for.
         theirs: String,
-        /// The kind and name that were to adopt it.
+        /// The kind and name for which the adoption was tried.
         ours: String,
     },
-    /// The server refused, or cannot be reached. After [`AcquireError::Ambiguous`] it may have been adopted, and is being released.
+    /// The server refused, or cannot be reached. After [`AcquireError::Ambiguous`] the hold may have been adopted, and is being released.
     #[error(transparent)]
     Failed(#[from] AcquireError),
 }
@@ -115,25 +115,25 @@ impl HoldTicket {
         &self.kind
     }
 
-    /// The owner that the server stores as the holder until it is adopted.
+    /// The owner that the server stores as the holder until a client adopts the hold.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.owner.as_str()
     }
 
-    /// The fencing token of the hold until it is adopted; the one that adopts it gets a larger one.
+    /// The fencing token of the hold until it is adopted. The client that adopts the hold gets a larger one.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.token
     }
 
-    /// The lease of the hold, which began when it was detached.
+    /// The lease of the hold, which began when the hold was detached.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.lease
     }
 
-    /// Returns the owner, if this is the ticket of a hold of that kind and name.
+    /// Returns the owner, if this ticket is for a hold of that kind and name.
     pub(crate) fn is_for(&self, kind: &str, name: &Name) -> Result<WireOwner, AdoptError> {
         let kind = word(kind);
         if self.kind != kind || self.name != name.as_bytes() {
@@ -255,8 +255,8 @@ impl TryFrom<String> for HoldTicket {
 }
 
 impl Hold {
-    /// Ends this hold here without releasing it, and returns the ticket by which a client takes it over within `lease` (by default the
-    /// usual one).
+    /// Ends this hold here without releasing it. Returns the ticket with which a client can take over the hold within
+    /// `lease` (by default the usual one).
     ///
     /// # Errors
     /// [`RenewError`]; then the hold is being released, if this was its last guard.
@@ -275,7 +275,7 @@ impl Hold {
             spans::renewed(&recorded, &state, &result);
             result
         };
-        // `begun`: the guard is consumed, so this is done even if the future is never polled again.
+        // `begun`: the guard is consumed, so the work continues even if the future is never polled again.
         let work = Persistent::begun(&core.runner, work.instrument(span));
         match bounded(&core, timeout, work).await {
             Some(detached) => Ok(detached?.into_ticket()),
@@ -284,7 +284,7 @@ impl Hold {
     }
 }
 
-/// A hold that the server keeps for a ticket. Unless the ticket is taken, the drop releases it (P3): its caller may be gone.
+/// A hold that the server keeps for a ticket. Unless the ticket is taken, the drop releases the hold (P3): the caller may have left.
 #[derive(Debug)]
 struct Detached {
     debt: Debt,
@@ -294,7 +294,7 @@ struct Detached {
 impl Detached {
     /// Moves a hold, whose last guard was consumed, to the owner of a new ticket.
     ///
-    /// P1: the turn of its count is held from the check to the end, so its owner cannot re-enter in between.
+    /// P1: this function keeps the turn from the check to the end, so the owner cannot re-enter in between.
     async fn from(state: &Arc<HoldState>, lease: Option<Lease>) -> Result<Self, RenewError> {
         let mut count = state.turn().await;
         if *count > 1 {
@@ -310,17 +310,17 @@ impl Detached {
                 rejection: Rejection::InvalidOption { rule },
             });
         }
-        // P5: ended here before the server passes it on.
+        // P5: the hold ends here before the server passes it on.
         *count = 0;
         end(state)?;
         let core = &state.core;
         let sent = Sent::now(state);
         let passed = Self::pass(state, lease.unwrap_or(state.terms.lease)).await;
         if passed.is_err() {
-            // The sweep begins before the next waiter sends its request: the hold may still exist.
+            // The sweep begins before the next waiter sends its request, because the hold may still exist.
             Leftover::of(state).sweep(core, &state.sync);
         } else {
-            // R2: an earlier acquire of this owner may still run, once the hold has ended.
+            // R2: an earlier acquire of this owner may still run after the hold has ended.
             was_sent(state, sent);
         }
         // The server keeps the hold. The waiters send a request now, and the refusal says when the lease ends.
@@ -347,7 +347,7 @@ impl Detached {
             match core.call(Path::Direct, &call).await {
                 Ok(reply) => match Verdict::read(&reply) {
                     Some(Verdict::Granted(_)) => {
-                        // A leftover from here on, until the ticket is taken.
+                        // From here on the hold is a leftover, until the ticket is taken.
                         debt.unanswered(core.clock.now());
                         let end = state.latest_end();
                         let ticket = HoldTicket {
@@ -378,7 +378,7 @@ impl Detached {
         }
     }
 
-    /// Takes the ticket: from here on only the lease ends the hold, or the client that adopts it.
+    /// Takes the ticket. From then on only the end of the lease, or a client that adopts the hold, ends it.
     fn into_ticket(self) -> HoldTicket {
         self.debt.settle();
         self.ticket

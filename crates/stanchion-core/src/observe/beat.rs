@@ -11,7 +11,7 @@ use stanchion_transport::{Gauges, Observer};
 /// The interval at which the gauges are set.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Sets the gauges until the client is closed or dropped. Keeps the core only while it looks.
+/// Sets the gauges until the client is closed or dropped. Holds the core only while it reads the figures.
 pub(crate) async fn run(core: Weak<Core>, sink: Arc<dyn Observer>, closed: CancellationToken) {
     while let Some(gauges) = core.upgrade().map(|core| look(&core)) {
         sink.gauges(&gauges);
@@ -23,7 +23,7 @@ pub(crate) async fn run(core: Weak<Core>, sink: Arc<dyn Observer>, closed: Cance
     }
 }
 
-/// The present figures of a client.
+/// Returns the present figures of a client.
 fn look(core: &Core) -> Gauges {
     let (waiting, oldest) = core.entries.census();
     let mut gauges = Gauges::default();

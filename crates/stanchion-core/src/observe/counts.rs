@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// More kinds than there are. The holds of a kind beyond them are not counted.
+/// The number of slots; there are fewer kinds. The holds of a kind without a slot are not counted.
 const KINDS: usize = 32;
 
-/// The number of holds by kind. Any task counts; without a lock, because every grant does.
+/// The number of holds by kind. Any task updates it, and there is no mutex, because every grant is an update.
 #[derive(Debug, Default)]
 pub(crate) struct Counts([Slot; KINDS]);
 
@@ -20,7 +20,7 @@ impl Counts {
     fn of(&self, kind: &'static str) -> Option<&AtomicU64> {
         self.0
             .iter()
-            // The first kind that comes takes an empty slot, and keeps it.
+            // A new kind takes the first empty slot, and keeps it.
             .find(|slot| *slot.kind.get_or_init(|| kind) == kind)
             .map(|slot| &slot.held)
     }
@@ -37,7 +37,7 @@ impl Counts {
         }
     }
 
-    /// The kinds that were ever held, with their numbers now.
+    /// Returns the kinds that were ever held, with their present numbers of holds.
     pub(crate) fn held(&self) -> Vec<(&'static str, u64)> {
         let number = |slot: &Slot| Some((*slot.kind.get()?, slot.held.load(Ordering::Relaxed)));
         self.0.iter().map_while(number).collect()

@@ -1,4 +1,4 @@
-//! The events as metrics of the `metrics` facade. Compiled with the feature `metrics` alone.
+//! The events as metrics of the `metrics` facade. Compiled only with the feature `metrics`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, Once, PoisonError};
@@ -11,7 +11,7 @@ use metrics::{
 use super::names::{self, Measure, Type};
 use stanchion_transport::Gauges;
 
-/// Tells the recorder what the metrics mean: once for the process, whatever its number of clients.
+/// Describes the metrics to the recorder: once for the process, whatever its number of clients.
 pub(super) fn describe() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -26,7 +26,7 @@ pub(super) fn describe() {
                 Type::Histogram => describe_histogram!(metric.name, unit, metric.help),
             }
         }
-        // A counter without labels is there from the start: an alert on its rate needs the zero before the first event.
+        // A counter without labels exists from the start: an alert on its rate needs the zero before the first event.
         counter!(names::RECONNECTS).increment(0);
     });
 }
@@ -90,7 +90,7 @@ pub(super) fn term(end: &'static str) {
     }
 }
 
-/// The gauges of a process, which may have several clients. They are set as sums: what one client sets must not hide another's.
+/// The gauges of a process, which may have several clients. They are set as sums: the value of one client must not hide another's.
 static PROCESS: Mutex<Process> = Mutex::new(Process {
     clients: BTreeMap::new(),
     kinds: BTreeSet::new(),
@@ -98,12 +98,12 @@ static PROCESS: Mutex<Process> = Mutex::new(Process {
 
 struct Process {
     clients: BTreeMap<u64, Gauges>,
-    /// The kinds that were ever seen: that of a closed client is set to zero, and the counters of a new one begin at zero, because a
-    /// rate needs the value before the first event.
+    /// The kinds that were ever seen. The gauges of a kind that only a closed client had are set to zero. The counters of a new kind begin
+    /// at zero, because a rate needs the value before the first event.
     kinds: BTreeSet<&'static str>,
 }
 
-/// Sets the gauges after the figures of `client` have changed; `None`: it is closed.
+/// Sets the gauges after the figures of `client` have changed; `None`: the client is closed.
 pub(super) fn gauges(client: u64, now: Option<&Gauges>) {
     let mut guard = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
     let process = &mut *guard;
@@ -135,7 +135,7 @@ pub(super) fn gauges(client: u64, now: Option<&Gauges>) {
         }
     }
     let kinds: Vec<&'static str> = process.kinds.iter().copied().collect();
-    // A recorder is foreign code: not under the mutex.
+    // A recorder is foreign code, so it is not called under the mutex.
     drop(guard);
     for kind in new {
         for reason in ["expired", "gone", "max_hold", "shutdown"] {

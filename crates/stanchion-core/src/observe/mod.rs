@@ -1,8 +1,8 @@
 //! Observation: the spans of operations, and the events that are counted.
 //!
-//! The core and the links tell one [`Observer`] (`sink`), which passes everything on to the `metrics` facade (`facade`, with the
-//! feature `metrics`) and to the observer of the configuration. Without either there is none, and nothing is counted or timed.
-//! `spans` are those of operations; `names` is the table of the metrics; `counts` has the number of holds, `beat` sets the gauges once a second.
+//! The core and the links report to one [`Observer`] (`sink`), which passes everything on to the `metrics` facade (`facade`, with the
+//! feature `metrics`) and to the observer of the configuration. Without either there is no observer, and nothing is counted or timed.
+//! `spans` has the spans of operations, `names` the table of metrics, `counts` the numbers of holds. `beat` sets the gauges once a second.
 
 pub(crate) mod beat;
 mod counts;
@@ -19,7 +19,7 @@ pub(crate) use self::spans::span;
 
 use crate::error::{AcquireError, LostReason};
 
-/// The outcome of an acquire, for its label.
+/// The outcome of an acquire, for the label of its metric.
 pub(crate) fn outcome<T>(
     result: &Result<T, AcquireError>,
     granted: impl FnOnce(&T) -> bool,

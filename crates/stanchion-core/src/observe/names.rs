@@ -1,5 +1,5 @@
-//! The table of metrics: names, units and meanings. Everything that is counted is named here, and `docs/operations.md` has the same
-//! names (`tests/tidy`).
+//! The table of metrics: names, units and meanings. Every metric is named here, and `docs/operations.md` has the same names
+//! (`tests/tidy`).
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ macro_rules! metrics {
     ($($const:ident: $kind:ident of $unit:ident, $name:literal, $help:literal;)*) => {
         $(pub(super) const $const: &str = $name;)*
 
-        /// All of them.
+        /// All metrics.
         pub(super) const ALL: &[Metric] = &[
             $(Metric { name: $const, kind: Type::$kind, unit: Measure::$unit, help: $help },)*
         ];

@@ -1,4 +1,4 @@
-//! The one observer that the core and the links tell.
+//! The one observer to which the core and the links report.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::facade;
 use stanchion_transport::{Gauges, Observer};
 
-/// The observer of a client: the facade, and `given`. `None` when there is neither, so that nothing is timed.
+/// Makes the observer of a client: the facade, and `given`. `None` when there is neither, so that nothing is timed.
 pub(crate) fn sink(given: Option<Arc<dyn Observer>>) -> Option<Arc<dyn Observer>> {
     if !cfg!(feature = "metrics") && given.is_none() {
         return None;
@@ -31,11 +31,11 @@ fn next_number() -> u64 {
 }
 
 struct Sink {
-    /// Tells the clients of a process apart, for the gauges.
+    /// Distinguishes the clients of a process, for the gauges.
     #[cfg(feature = "metrics")]
     number: u64,
     given: Option<Arc<dyn Observer>>,
-    /// True once the given one has panicked.
+    /// True once the given observer has panicked.
     failed: AtomicBool,
 }
 
@@ -45,7 +45,7 @@ impl Sink {
         if self.failed.load(Ordering::Relaxed) {
             return;
         }
-        // P10: the thread that renews calls it, too, and a panic there would end the renewals of all holds.
+        // P10: the renewal thread calls it, too, and a panic there would end the renewals of all holds.
         if catch_unwind(AssertUnwindSafe(|| event(&**given))).is_err()
             && !self.failed.swap(true, Ordering::Relaxed)
         {

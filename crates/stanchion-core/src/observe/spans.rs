@@ -1,6 +1,6 @@
-//! The spans of operations, and what is recorded in them at the end.
+//! The spans of operations, and the fields that are recorded at their end.
 //!
-//! A span that nobody listens to costs no clock reading: its fields are recorded only if it is enabled.
+//! A span without a subscriber costs no clock reading: its fields are recorded only if it is enabled.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::error::{ReleaseError, RenewError};
 use crate::hold::state::HoldState;
 use crate::token::FencingToken;
 
-/// The span of one operation on one synchronizer. What it ends with is declared here and recorded later.
+/// The span of one operation on one synchronizer. The fields of its end are declared here and recorded later.
 macro_rules! span {
     ($operation:literal, $sync:expr) => {
         tracing::debug_span!(

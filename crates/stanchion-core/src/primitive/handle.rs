@@ -1,4 +1,4 @@
-//! The core, as the crates of the family use it.
+//! The interface of the core for the crates of the primitives.
 
 use std::fmt;
 use std::pin::pin;
@@ -29,19 +29,19 @@ use crate::token::FencingToken;
 use crate::wire_owner::WireOwner;
 use stanchion_transport::{Call, Messages, Moment, Observer, Path, Placement, Reply, timeout};
 
-/// A client, as a primitive uses it: acquires, queries, and the facts that scripts need. Cheap to clone.
+/// A client, as a primitive uses it: acquires, queries, and the data that scripts need. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     client: Client,
 }
 
-/// The identity and the end of an operation that must happen once: see [`Handle::operation`].
+/// The identity and the time limit of an operation that must happen once: see [`Handle::operation`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Operation {
     /// Its unique identity.
     pub id: WireOwner,
-    /// Server time in µs after which its script must refuse. By then nobody waits for it, and nobody sends it again.
+    /// Server time in µs after which the script must refuse. By then the caller has stopped waiting, and the request is not sent again.
     pub not_after: u64,
     /// The end of the operation timeout, which began before the server was reached.
     until: Moment,
@@ -66,7 +66,7 @@ impl Handle {
         self.client.core()
     }
 
-    /// As [`Client::name`], for primitives whose derived keys must not be those of another name.
+    /// Like [`Client::name`], for primitives with derived keys that must not be those of another name.
     ///
     /// # Errors
     /// [`InvalidName`]; nothing is sent.
@@ -78,7 +78,7 @@ impl Handle {
         Ok(name)
     }
 
-    /// As [`Client::name`], for primitives whose derived names always have braces of their own.
+    /// Like [`Client::name`], for primitives with derived names that always have their own braces.
     ///
     /// # Errors
     /// [`InvalidName`]; nothing is sent.
@@ -91,7 +91,7 @@ impl Handle {
         Ok(name)
     }
 
-    /// Acquires, waiting as `options` say; `lease` applies if they have none.
+    /// Acquires, and waits as `options` say; `lease` applies if the options have none.
     ///
     /// # Errors
     /// [`AcquireError`].
@@ -103,7 +103,7 @@ impl Handle {
     ) -> Result<Hold, AcquireError> {
         self.open(&**sync)?;
         let started;
-        // Pinned here, and not awaited by value; and no local for the span: every waiter carries this future.
+        // Pinned here, not awaited by value, and without a local variable for the span: every waiter carries this future.
         let mut work = pin!({
             let span = span!("acquire", sync);
             started = self.started(&span);
@@ -115,13 +115,13 @@ impl Handle {
         result
     }
 
-    /// The start of a wait, where waits are measured.
+    /// Returns the start of a wait, if waits are measured.
     pub(super) fn started(&self, span: &Span) -> Option<Moment> {
         let measured = self.core().sink.is_some() || !span.is_disabled();
         measured.then(|| self.client.now())
     }
 
-    /// Records the time and the outcome of a wait, where waits are measured. `granted`: the token, if it was granted.
+    /// Records the time and the outcome of a wait, if waits are measured. `granted` returns the token, if the result is a grant.
     pub(super) fn waited<T>(
         &self,
         sync: &dyn Synchronizer,
@@ -139,7 +139,7 @@ impl Handle {
         }
     }
 
-    /// Asks once. `Ok(None)`: another owner holds.
+    /// Tries once, without waiting. `Ok(None)`: another owner holds the name.
     ///
     /// # Errors
     /// [`AcquireError`].
@@ -162,7 +162,7 @@ impl Handle {
         result
     }
 
-    /// Takes over the hold of `ticket`; of `options` the lease, its renewal and `max_hold` count. `lease` applies if they have none. The
+    /// Takes over the hold of `ticket`. Of `options` only the lease, its renewal and `max_hold` apply. `lease` applies if they have none. The
     /// `max_hold` of the ticket still counts.
     ///
     /// # Errors
@@ -191,7 +191,7 @@ impl Handle {
         })
     }
 
-    /// As [`Handle::try_acquire`] by a new owner, for primitives whose refusals say more than that another owner holds
+    /// Like [`Handle::try_acquire`] by a new owner, for primitives with refusals that say more than that another owner holds
     /// ([`Hint::Told`](crate::primitive::Hint::Told)).
     ///
     /// # Errors
@@ -215,7 +215,7 @@ impl Handle {
         result
     }
 
-    /// Waits for something that leaves no hold.
+    /// Waits for an event that leaves no hold.
     ///
     /// # Errors
     /// [`AcquireError`].
@@ -234,15 +234,15 @@ impl Handle {
             .map(drop)
     }
 
-    /// An identity and an end for one operation that must happen once, however often it is sent (P6). Waits for the server if the client
-    /// connects later and has not reached it.
+    /// Returns an identity and a time limit for one operation that must happen once, however often it is sent (P6). Waits for the server if
+    /// the client connects later and has not reached it yet.
     ///
     /// # Errors
     /// [`QueryError`]: the server was not reached in time. Nothing was sent.
     pub async fn operation(&self) -> Result<Operation, QueryError> {
         let core = self.core();
         let until = core.clock.now() + core.config.operation_timeout;
-        // Its end is a time of the server's, and every try carries the same.
+        // The limit is a server time, and every try carries the same limit.
         while !core.servers.is_time_known() {
             if core.closed.is_cancelled() {
                 return Err(QueryError::Shutdown);
@@ -261,7 +261,7 @@ impl Handle {
         })
     }
 
-    /// Runs the script of an operation that must happen once, until it is answered or the operation timeout has passed.
+    /// Runs the script of an operation that must happen once. Retries until a reply arrives or the operation timeout has passed.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -277,13 +277,13 @@ impl Handle {
         .await
     }
 
-    /// An identity that no other operation has.
+    /// Returns an identity that no other operation has.
     #[must_use]
     pub fn fresh_id(&self) -> WireOwner {
         self.core().next_wire_owner()
     }
 
-    /// The time of the server of `name` since 1970, as this client knows it: late by at most the shortest round trip so far, never early.
+    /// Returns the time of the server of `name` since 1970, as this client knows it: late by at most the shortest round trip so far, never early.
     #[must_use]
     pub fn server_time(&self, name: &Name) -> Duration {
         let core = self.core();
@@ -297,7 +297,7 @@ impl Handle {
         Messages::of(self.core().placement).publish_command()
     }
 
-    /// The error of an operation whose script says that the owner of `name` holds nothing.
+    /// Returns the error of an operation after its script replied that the owner of `name` holds nothing.
     #[must_use]
     pub fn gone(name: &Name) -> LeaseLost {
         LeaseLost {
@@ -306,13 +306,13 @@ impl Handle {
         }
     }
 
-    /// Returns the beginning of the channels on which the holders of `name` are told something; each ends with a client's uuid.
+    /// Returns the prefix of the channels for notices to the holders of `name`. Each channel ends with a client's uuid.
     #[must_use]
     pub fn notice(&self, name: &Name) -> Vec<u8> {
         self.core().notice(name)
     }
 
-    /// Asks the holders of `name`, owners in a hash, to give it back. `modal`: it is the hash of a read-write lock.
+    /// Sends a release request to the holders of `name`, which are owners in a hash. `modal`: the hash is that of a read-write lock.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -331,11 +331,11 @@ impl Handle {
         }
     }
 
-    /// Frees it, whoever holds. Returns whether it was held.
+    /// Frees the name by force, for any holder. Returns whether it was held.
     ///
     /// # Errors
-    /// [`QueryError`]. [`QueryError::Unanswered`]: it may have run. It is not sent twice, because the second run would free the next
-    /// holder.
+    /// [`QueryError`]. [`QueryError::Unanswered`]: the script may have run. The script is not sent twice, because the second run would free the
+    /// next holder.
     pub async fn force_release(&self, sync: &dyn Synchronizer) -> Result<bool, QueryError> {
         let Some(call) = sync.force_release() else {
             return Err(QueryError::Rejected {
@@ -354,14 +354,14 @@ impl Handle {
         self.core().config.outage_tolerance
     }
 
-    /// The longest time after which a waiter that got no message asks again.
+    /// The longest time after which a waiter polls if it received no message.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
         self.core().config.poll_interval
     }
 
-    /// Runs a script until it is answered or the operation timeout has passed. One that must not run
-    /// twice is not sent again after its answer was lost.
+    /// Runs a script, and retries until a reply arrives or the operation timeout has passed. A script that must not run twice
+    /// (`Resend::Never`) is not sent again after its reply was lost.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -375,12 +375,12 @@ impl Handle {
         finished_by(self.core(), reply, || Some(tend()))
     }
 
-    /// Makes the stream of what happens to a name. Sends nothing until it is polled.
+    /// Returns the stream of events of a name. Sends nothing until it is polled.
     pub fn events(&self, visible: Arc<dyn Visible>) -> Events {
         Events::of(&self.client, visible)
     }
 
-    /// As [`Handle::query`], until it is answered, for at most `within`: `None` after that. It may have run.
+    /// Like [`Handle::query`], with retries for at most `within`; `None` after that. The script may have run then.
     pub async fn query_within(
         &self,
         call: &Call,
@@ -390,7 +390,7 @@ impl Handle {
         timeout(within, pin!(asking)).await
     }
 
-    /// Tells who counts, if anybody does, of an event that the core does not see.
+    /// Reports an event to the observer, if there is one. For events that the core does not see.
     pub fn tell(&self, event: impl FnOnce(&dyn Observer)) {
         self.core().tell(event);
     }

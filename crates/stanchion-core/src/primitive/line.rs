@@ -7,9 +7,9 @@ use crate::name::Name;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Line {
-    /// The places.
+    /// The key of the places.
     pub line: Vec<u8>,
-    /// The facts about clients outside the line.
+    /// The key of the facts about clients outside the line.
     pub wake: Vec<u8>,
     /// Redisson's channel of the name.
     pub base: Vec<u8>,
@@ -35,7 +35,7 @@ impl Line {
         let base = name.prefixed(channel);
         let client = handle.client().id().to_string();
         Self {
-            // `x` and `{x}` are two locks. They share the channels only: what a message grants or asks for is told by its owner.
+            // `x` and `{x}` are two locks that share only the channels. The owner in a message shows to which lock it belongs.
             line: name.prefixed_alone(line),
             wake: name.prefixed_alone(wake),
             channel: [&base, b":".as_slice(), client.as_bytes()].concat(),

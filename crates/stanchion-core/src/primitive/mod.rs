@@ -1,4 +1,4 @@
-//! For the crates of the family: how a synchronizer describes itself to the core.
+//! The interface for the crates of the primitives: a synchronizer describes itself to the core.
 //!
 //! A primitive is its scripts plus an implementation of [`Synchronizer`]. The loop that waits, the guard, renewal,
 //! clean-up and cancellation are here in the core, once.
@@ -57,12 +57,12 @@ pub struct Part {
     pub handle: Handle,
     /// The synchronizer.
     pub sync: Arc<dyn Synchronizer>,
-    /// The lease of an acquire whose options have none.
+    /// The lease of an acquire if its options have none.
     pub lease: Lease,
 }
 
 impl Part {
-    /// Puts the three together.
+    /// Combines a client, a synchronizer and a lease.
     #[must_use]
     pub fn new(handle: &Handle, sync: &Arc<dyn Synchronizer>, lease: Lease) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Part {
         self.handle.acquire(&self.sync, options, self.lease).await
     }
 
-    /// Asks once; `None` when another owner holds it.
+    /// Tries once, without waiting; `None` when another owner holds the name.
     ///
     /// # Errors
     /// [`AcquireError`].

@@ -1,4 +1,4 @@
-//! Waiting for an event from before it can happen.
+//! A wait for an event that begins before the event can happen.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::acquire::StandingBy;
 use crate::error::AcquireError;
 use crate::observe::span;
 
-/// A place among those who are told the facts of an event: see [`Facts`](crate::primitive::Facts). Dropping it gives it up.
+/// A registration for the facts of an event: see [`Facts`](crate::primitive::Facts). Dropping it ends the registration.
 #[must_use = "it is told nothing once it is dropped"]
 pub struct Standby {
     handle: Handle,
@@ -20,7 +20,7 @@ pub struct Standby {
 }
 
 impl Handle {
-    /// Begins to listen, before the caller does what may bring about the event of `sync`, which has [`facts`](Synchronizer::facts).
+    /// Registers for the event of `sync`, before the caller's action that may cause it. `sync` must have [`facts`](Synchronizer::facts).
     ///
     /// # Errors
     /// [`AcquireError`]: the client is closing.
@@ -35,12 +35,12 @@ impl Handle {
 }
 
 impl Standby {
-    /// Has this process ask after `pause`, if it is not told before: something ends then of which no message tells.
+    /// Plans a poll after `pause`, in case no message ends the wait before: a lease, for example, may end then without a message.
     pub fn ask_within(&self, pause: Duration) {
         self.place.ask_within(pause);
     }
 
-    /// Waits until it is told that the event has happened. `look`: and asks once at first.
+    /// Waits for the message that the event has happened. With `look`, sends one request first.
     ///
     /// # Errors
     /// [`AcquireError`].
@@ -52,7 +52,7 @@ impl Standby {
         } = self;
         let span = span!("wait", sync);
         let started = handle.started(&span);
-        // Boxed: its caller has an acquire of its own, and every waiter carries both.
+        // Boxed: the caller has an acquire of its own, and every waiter carries both.
         let result = Box::pin(place.wait(timeout, look).instrument(span.clone())).await;
         handle.waited(
             &*sync,

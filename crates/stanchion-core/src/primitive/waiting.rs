@@ -13,10 +13,10 @@ static WAITING_PROCESSES: Script<2, 2> = Script::new(
 );
 
 impl Handle {
-    /// Runs the status script of a name, and counts the processes in its `line` and those of Redisson that listen; `crowd` holds
-    /// the processes behind one place of the line, if there are such.
+    /// Runs the status script of a name, and counts the waiting processes: those in its `line`, and Redisson's subscribers. `crowd` is the
+    /// key of the processes behind one place of the line, if there are such.
     ///
-    /// A status does not fail because the count does: that is `None` where the user may not count, and where no answer came.
+    /// The status succeeds even if the count fails. The count is `None` if the user lacks the right to count, or if no reply arrived.
     ///
     /// # Errors
     /// [`QueryError`], of the status.
@@ -39,7 +39,7 @@ impl Handle {
         self.soon(self.core().call(Path::Direct, &call)).await
     }
 
-    /// Counts the processes that listen to `channel`, which belongs to the slot of its hash tag. `None` as for a status.
+    /// Counts the processes that are subscribed to `channel`, which belongs to the slot of its hash tag. `None` as for a status.
     pub async fn listening_processes(&self, channel: &[u8]) -> Option<u64> {
         let count: &[u8] = match self.publish_command() {
             "SPUBLISH" => b"SHARDNUMSUB",
@@ -55,7 +55,7 @@ impl Handle {
         self.soon(asking).await
     }
 
-    /// Asks once, within the operation timeout (P9).
+    /// Sends one request, within the operation timeout (P9).
     async fn soon(
         &self,
         asking: impl Future<Output = Result<Reply, stanchion_transport::Failure>>,

@@ -1,10 +1,10 @@
-//! Keeps a process's record on the server while there is something to tell.
+//! Keeps the record of a process on the server while there is something to report.
 //!
-//! A task of the background looks every 5 s, without the network. While the client holds something for 5 s or longer, or a call waits for
-//! 1 s or longer, it writes the record, again every second look; with nothing left to tell it removes it. The first wait that
-//! lasts a second is told at once, so that a hang shows while somebody looks. Short holds and short waits cost nothing.
+//! A background task checks every 5 s, without network requests. The task writes the record if a hold has lasted for 5 s or a call has waited
+//! for 1 s, and writes it again on every second check. With nothing left to report, it removes the record. The first wait that
+//! lasts for a second is reported at once, so that a hang is visible during an investigation. Short holds and short waits cost nothing.
 //!
-//! A write that fails is dropped: the next look writes anew, and the record of a process that died ends by itself.
+//! A failed write is dropped, because the next check writes again. The record of a process that died expires.
 
 use std::fmt;
 use std::pin::pin;
@@ -23,25 +23,25 @@ use stanchion_transport::{
     ClientConfig, Failure, Moment, Path, Presence, Reply, ServerRejection, timeout,
 };
 
-/// The pause between two looks; up to a tenth more or less. Every second look is a beat.
+/// The pause between two checks; up to a tenth more or less. Every second check refreshes the record.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The age from which a hold is told.
+/// The age of a hold from which the client reports.
 const HELD: Duration = Duration::from_secs(5);
 
-/// The age from which a wait is told, and when the first is looked at.
+/// The age of a wait from which the client reports, and the time after which the first wait is checked.
 const WAITED: Duration = Duration::from_secs(1);
 const FIRST_WAIT: Duration = Duration::from_millis(1250);
 
-/// The time after which a record ends by itself: three beats.
+/// The time after which a record expires: three refreshes.
 pub(super) const LASTS: Duration = Duration::from_secs(30);
 
-/// One beat of so many also removes the processes that ended without a word from the list, and lengthens the list's own time. So do
-/// the first beat, and one that may have made the list: nothing that ended processes leave grows, or stays.
+/// One write in this many also removes the expired processes from the list, and extends the TTL of the list. The first write does so too,
+/// and so does a write that may have created the list. Therefore entries of processes that died neither accumulate nor stay.
 const CLEANS: u32 = 64;
 const LIST_LASTS: Duration = Duration::from_secs(3600);
 
-/// The list of all clients that tell something, and the record of one.
+/// The keys of the list of all clients that report, and of the record of one client.
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) list: Vec<u8>,
@@ -62,36 +62,36 @@ impl Keys {
     }
 }
 
-/// The announcements of a client: what it has told, and whether somebody waits.
+/// The reports of a client: the record on the server, and a flag for waiting calls.
 pub(crate) struct Announcer {
     presence: Presence,
     since: Moment,
     host: OnceLock<Option<String>>,
-    /// True from the first waiter that parks until the background has looked for long waits. Set by waiters, cleared before the look.
+    /// Set from the first waiter that parks until the next check for long waits. Waiters set it, the background task clears it before the check.
     armed: AtomicBool,
-    /// Rung by the waiter that sets `armed`.
+    /// Notified by the waiter that sets `armed`.
     bell: Arc<Notify>,
-    /// Locked across the requests that change the record: by the background, and at the end by a shutdown.
+    /// Locked during the requests that change the record: by the background task, and at the end by a shutdown.
     told: Mutex<Told>,
 }
 
 #[derive(Debug, Default)]
 struct Told {
-    /// The record that the server has, as far as is known.
+    /// The record on the server, as far as it is known.
     text: Option<String>,
-    /// True if a record may be there.
+    /// Set if a record may be on the server.
     written: bool,
-    /// True if the record tells of a wait.
+    /// Set if the record contains a wait.
     waits: bool,
-    /// The number of looks since the last write, and of writes.
+    /// The number of checks since the last write, and the number of writes.
     looks: u32,
     writes: u32,
-    /// A moment, and the server's time then, in µs.
+    /// A local moment, and the server's time at this moment, in µs.
     clock: Option<(Moment, u64)>,
-    /// The state of the connections in which the user was refused. Nothing is tried before it has changed.
+    /// The state of the connections when the server refused the user. Writes are not tried again before this state changes.
     refused: Option<u64>,
     warned: bool,
-    /// True after a shutdown.
+    /// Set after a shutdown.
     ended: bool,
 }
 
@@ -119,7 +119,7 @@ impl Announcer {
         self.since
     }
 
-    /// The name of this machine. Read once, from the kernel and not from the environment, which may hold anything.
+    /// Returns the name of this machine. Read once, from the kernel and not from the environment, which may hold anything.
     pub(super) fn host(&self) -> Option<String> {
         let read = || {
             let text = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
@@ -128,16 +128,16 @@ impl Announcer {
         self.host.get_or_init(read).clone()
     }
 
-    /// Tells the background that a call waits. Costs one load, but for the first of them.
+    /// Notifies the background task that a call waits. Costs one load, except for the first waiter.
     pub(crate) fn somebody_waits(&self) {
-        // Without a reader `armed` would stay set: nobody rings twice.
+        // If no task runs, `armed` stays set, and the bell is not notified a second time.
         if !self.armed.load(Ordering::Relaxed) && !self.armed.swap(true, Ordering::AcqRel) {
             self.bell.notify_one();
         }
     }
 
-    /// Removes the record, if there is one, by `until` at the latest: the process is about to end. Returns whether it is certain
-    /// that none is left (P8); otherwise it ends by itself.
+    /// Removes the record, if there is one, by `until` at the latest, because the process is about to end. Returns whether it is certain
+    /// that no record is left (P8); otherwise the record expires.
     pub(crate) async fn leave(&self, core: &Core, until: Moment) -> bool {
         if !self.is_on() {
             return true;
@@ -154,7 +154,7 @@ impl Announcer {
         timeout(left, pin!(leaving)).await.unwrap_or(false)
     }
 
-    /// Looks whether there is something to tell, and tells it when it is time.
+    /// Checks whether there is something to report, and writes the record when it is due.
     async fn look(&self, core: &Core) {
         let mut told = self.told.lock().await;
         if told.ended {
@@ -178,9 +178,9 @@ impl Announcer {
         }
     }
 
-    /// Tells of the first long wait. Returns when to look for one again, if somebody waits.
+    /// Reports the first long wait. Returns the time of the next check for one, if a call waits.
     async fn look_at_waits(&self, core: &Core) -> Option<Moment> {
-        // Before the look: whoever parks after it rings.
+        // Cleared before the check, so that a waiter which parks after the check notifies the bell.
         self.armed.store(false, Ordering::Release);
         let began = core.entries.oldest()?;
         if core.clock.now().since(began) < WAITED {
@@ -188,7 +188,7 @@ impl Announcer {
             return Some(began + FIRST_WAIT);
         }
         let mut told = self.told.lock().await;
-        // Later ones wait for the next beat.
+        // Later waits are reported with the next refresh.
         if !told.ended && !told.waits {
             told.tell(core, self.presence).await;
         }
@@ -210,7 +210,7 @@ impl Told {
         let text = record::write(&seen, now, presence == Presence::On);
         self.looks = 0;
         let written = std::mem::replace(&mut self.written, true);
-        // Unknown until the answer, also where that does not come in time.
+        // The text on the server is unknown until the reply arrives, also if the reply is too late.
         let last = self.text.take();
         let clean = last.is_none() || self.writes.is_multiple_of(CLEANS);
         self.writes = self.writes.wrapping_add(1);
@@ -247,8 +247,8 @@ impl Told {
         }
     }
 
-    /// The server's time, in µs. By one reading of its clock as long as that is about right: what has not changed is then the same
-    /// text each time.
+    /// Returns the server's time, in µs. Computed from one reading of its clock while this is right within 1 s, so that an unchanged state
+    /// has the same text each time.
     fn server_micros(&mut self, core: &Core, now: Moment) -> u64 {
         let read = list_micros(core, now);
         let (at, then) = *self.clock.get_or_insert((now, read));
@@ -261,7 +261,7 @@ impl Told {
     }
 }
 
-/// The time in µs of the server that keeps the list: the times of records are of this one clock, wherever they are kept.
+/// Returns the time in µs of the server that keeps the list. All times in records are of this one clock, wherever the records are kept.
 pub(super) fn list_micros(core: &Core, at: Moment) -> u64 {
     let list = Keys::new(&core.config).list;
     core.server_micros(core.slot_of_key(&list), at)
@@ -279,7 +279,7 @@ async fn put(core: &Core, keys: &Keys, text: &str, news: bool) -> Result<(), Fai
     let (key, ms) = (keys.record(&core.id), LASTS.as_millis().to_string());
     if !news {
         let lengthened = send(core, &key, &[b"PEXPIRE", &key, ms.as_bytes()]).await?;
-        // It may have ended, or been deleted, meanwhile.
+        // The record may have expired or have been deleted.
         if lengthened.as_int() == Some(1) {
             return Ok(());
         }
@@ -308,7 +308,7 @@ async fn list(core: &Core, keys: &Keys, now: u64, clean: bool) -> Result<(), Fai
         ];
         send(core, key, &ended).await?;
     }
-    // A list that is made again has no TTL, and has not had this client. After a failed beat the next one cleans.
+    // A list that was created again has no TTL and did not contain this client. After a failed write, the next write cleans.
     if !clean && added.as_int() != Some(1) {
         return Ok(());
     }
@@ -317,7 +317,7 @@ async fn list(core: &Core, keys: &Keys, now: u64, clean: bool) -> Result<(), Fai
     send(core, key, &lengthen).await.map(drop)
 }
 
-/// Returns whether the server has answered.
+/// Returns whether the server has replied.
 async fn remove(core: &Core) -> bool {
     let keys = Keys::new(&core.config);
     let (key, id) = (keys.record(&core.id), core.id.to_string());
@@ -328,10 +328,10 @@ async fn remove(core: &Core) -> bool {
     gone.0.is_ok() && gone.1.is_ok()
 }
 
-/// Tells what there is to tell, until the client is closed or dropped: it keeps the core only while it looks.
+/// Reports the state of the client until the client is closed or dropped. Keeps the core alive only during a check.
 pub(crate) async fn run(core: Weak<Core>, bell: Arc<Notify>, closed: CancellationToken) {
     let Some(strong) = core.upgrade() else { return };
-    // Of its own: how often somebody looks changes nothing else that is drawn.
+    // A separate generator, so that the number of checks does not change any other random value.
     let seed = strong.config.seams().seed;
     let mut rng = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
     let mut look_at = strong.clock.now() + pause(&mut rng);
@@ -339,7 +339,7 @@ pub(crate) async fn run(core: Weak<Core>, bell: Arc<Notify>, closed: Cancellatio
     drop(strong);
     loop {
         let Some(strong) = core.upgrade() else { return };
-        // Requests end with their connection; this is for a server that answers one by one, late.
+        // Requests end with their connection. This limit is for a server that replies late to one request after the other.
         let limit = strong.config.operation_timeout;
         let now = strong.clock.now();
         if now >= look_at {
@@ -362,7 +362,7 @@ pub(crate) async fn run(core: Weak<Core>, bell: Arc<Notify>, closed: Cancellatio
     }
 }
 
-/// The pause until the next look. Processes that started together do not look together.
+/// Returns the pause before the next check. Random, so that processes which started together do not check together.
 fn pause(rng: &mut fastrand::Rng) -> Duration {
     LOOK.mul_f64(0.9 + 0.2 * rng.f64())
 }

@@ -1,4 +1,4 @@
-//! Deadlocks across names and processes: found in what the processes tell and in the locks, and confirmed by a second look.
+//! Deadlocks across names and processes: found in the records of processes and in the locks, and confirmed by a second read.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,65 +16,65 @@ use crate::error::QueryError;
 use crate::millis::{Brief, as_millis};
 use crate::token::FencingToken;
 
-/// The time between two looks: within it each process that lives has told anew.
+/// The time between two reads. Each running process writes its record at least once within this time.
 pub(super) const APART: Duration = Duration::from_millis(11_500);
 
-/// Certainty that those who wait, wait for each other.
+/// The certainty that the calls of a deadlock wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Certainty {
-    /// Every actor is a scope ([`Actor`](crate::Actor)), an explicit owner, or a thread of Redisson's; and every name is a lock, whose holders are
+    /// Every actor is a scope ([`Actor`](crate::Actor)), an explicit owner, or a thread of Redisson. Every name is a lock whose holders are
     /// known.
     Certain,
-    /// A task was taken for an actor, though its guards may have been moved, or it does several things at once; or permits are waited
-    /// for, of which others may hold some.
+    /// A task counts as an actor, although its guards may have moved or the task does several things at once. Or a call waits for permits,
+    /// of which other actors may hold some.
     Suspected,
 }
 
-/// A deadlock: nobody in it goes on unless somebody gives up.
+/// A deadlock: no call in it continues unless one of its calls gives up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Deadlock {
     /// Certainty.
     pub certainty: Certainty,
-    /// The time after which it ends by itself, because a call gives up or a lease without renewal ends. `None`: never.
+    /// The time after which the deadlock ends, because a call gives up or a lease without renewal ends. `None`: never.
     #[serde(rename = "until_ms", serialize_with = "as_millis")]
     pub until: Option<Duration>,
-    /// The waits of which it is made.
+    /// The waits that form the deadlock.
     pub edges: Vec<DeadlockEdge>,
 }
 
-/// One waits, and another is in its way.
+/// A waiter, and a party that blocks it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeadlockEdge {
     /// The name that is waited for.
     pub name: SurveyedName,
-    /// Who waits.
+    /// The party that waits.
     pub waiter: DeadlockParty,
-    /// Who is in its way.
+    /// The party that blocks the waiter.
     pub blocker: DeadlockParty,
-    /// Why that one is in the way.
+    /// The reason why the blocker blocks the waiter.
     pub way: InTheWay,
 }
 
-/// The reason for which one is in the way of another.
+/// The reason why a party blocks another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum InTheWay {
-    /// It holds the name.
+    /// The blocker holds the name.
     Holds,
-    /// It waits for the name, too, and comes first: ahead in a fair lock's queue, or to write before those who wait to read.
+    /// The blocker waits for the name, too, and comes first: ahead in a fair lock's queue, or as a writer before waiting readers.
     Ahead,
 }
 
-/// One in a deadlock. What its process does not tell is `None`; Redisson's tell nothing.
+/// A party of a deadlock. A field is `None` if the process does not report it; Redisson's processes report nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeadlockParty {
-    /// The owner as the server stores it; of Redisson the instance and the thread.
+    /// The owner as the server stores it; for Redisson, the instance and the thread.
     pub owner: String,
     /// The name of the application.
     pub app: Option<String>,
@@ -91,7 +91,7 @@ pub struct DeadlockParty {
     pub since: Option<Duration>,
     /// The fencing token of its hold.
     pub token: Option<FencingToken>,
-    /// Tells a wait from others of its process.
+    /// Identifies a wait within its process.
     #[serde(skip)]
     pub(super) began: Option<u64>,
 }
@@ -146,7 +146,7 @@ impl DeadlockParty {
         client_of(&self.owner)
     }
 
-    /// Returns whether it is the same at another time. A wait may ask as another owner after an outage.
+    /// Returns whether this is the same party at another time. A wait may use another owner after an outage.
     fn is_still(&self, before: &Self) -> bool {
         match (self.began, before.began) {
             (Some(began), Some(other)) => began == other && self.client() == before.client(),
@@ -172,7 +172,7 @@ impl fmt::Display for DeadlockParty {
     }
 }
 
-/// A sentence: who has waited how long for what, and who holds it.
+/// One sentence: the waiter, how long it has waited, the name, and the blocker.
 impl fmt::Display for DeadlockEdge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} waits", self.waiter)?;
@@ -188,20 +188,20 @@ impl fmt::Display for DeadlockEdge {
 }
 
 impl Client {
-    /// Looks for deadlocks: calls in one or several processes that wait for each other for ever.
+    /// Finds deadlocks: calls in one or several processes that wait for each other indefinitely.
     ///
-    /// Takes [surveys](Client::survey), and reads who holds the names that are waited for from the names themselves, some 12 s apart; returns
-    /// what is the same in both: the same calls wait for the same holds, and every process has told so anew in between. So what is returned
-    /// existed when the first was taken. Nobody is made to give up: see [`OnDeadlock`](crate::OnDeadlock).
+    /// Takes two [surveys](Client::survey), some 12 s apart, and each time reads the holders of the awaited names from the names themselves.
+    /// Returns the deadlocks that are in both: the same calls wait for the same holds, and every process has written its record in between.
+    /// Therefore each of them existed at the time of the first survey. No call is made to give up: see [`OnDeadlock`](crate::OnDeadlock).
     ///
-    /// Redisson's holders are seen, and its waiters in the queues of fair locks.
+    /// Redisson's holders are found, and Redisson's waiters in the queues of fair locks.
     ///
-    /// Not found: what waits for less than a second, what passes through a lock of something else (a row in a database), through
-    /// Redisson's waiters for other things than fair locks, or through clients that tell nothing. Of names that this user may not read
-    /// the holders are those that tell so.
+    /// Not found: waits of less than a second, and deadlocks through a lock outside of this library (a row in a database), through Redisson's
+    /// waiters for anything else than fair locks, or through clients that report nothing. For names that this user may not read, the holders
+    /// are the reported ones.
     ///
-    /// On the wire: a survey, and one script for each name that is waited for and each fair lock that is held. Twice, where the first finds
-    /// something.
+    /// On the wire: a survey, and one script for each awaited name and each held fair lock. All of this twice, if the first pass finds
+    /// a deadlock.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -226,16 +226,16 @@ impl Client {
 }
 
 impl Survey {
-    /// Returns the deadlocks in what this survey tells. Its parts were told within some 10 s of each other and not at one moment, so a
-    /// deadlock may have ended, or never have been; and who holds is what the holders tell. [`Client::deadlocks`] looks twice, and at
-    /// the names themselves.
+    /// Returns the deadlocks in this survey. Its reports were written within some 10 s of each other and not at one moment, so a deadlock may
+    /// have ended or may never have existed. The holders are the reported ones. [`Client::deadlocks`] reads twice, and reads the names
+    /// themselves.
     #[must_use]
     pub fn deadlocks(&self) -> Vec<Deadlock> {
         Graph::of(&self.clients, &Held::default()).deadlocks()
     }
 }
 
-/// Returns whether `edges` were there before, and all of their processes have told anew in the time `between`.
+/// Returns whether `edges` were in the first read, and all of their processes have written their records again in the time `between`.
 pub(super) fn is_confirmed(
     edges: &[DeadlockEdge],
     before: &[&DeadlockEdge],
@@ -243,7 +243,7 @@ pub(super) fn is_confirmed(
     between: Duration,
 ) -> bool {
     let told_anew = |party: &DeadlockParty| {
-        // Who tells nothing was seen on the server, both times.
+        // A party that reports nothing was read from the server, both times.
         is_foreign(&party.owner)
             || scene
                 .clients

@@ -1,24 +1,24 @@
-//! Reduction of a graph of waits to those who wait for each other.
+//! Reduction of a graph of waits to the actors that wait for each other.
 //!
-//! An actor is stuck if none of its waits can end. A wait can end when enough of those in its way leave, and whoever is not stuck leaves
-//! one day. So the stuck ones are found by taking away, again and again, each actor that is not: what is left waits for itself.
-//! A cycle alone is no deadlock: with permits, or with one reader of two, somebody outside of it may let it go on.
+//! An actor is stuck if none of its waits can end. A wait can end when enough of its blockers leave, and each actor that is not stuck
+//! leaves some day. The reduction removes actors that are not stuck, one after the other. The remaining actors wait for each other.
+//! A cycle alone is not a deadlock: with permits, an actor outside of the cycle may give back enough of them.
 
 /// A wait of an actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Need {
     /// Number of the actor that waits.
     pub(super) actor: usize,
-    /// Actors in the way, each with what it gives back when it leaves.
+    /// The actors that block the wait, each with the amount that it gives back when it leaves.
     pub(super) blockers: Vec<(usize, u64)>,
-    /// Amount that they must give back.
+    /// The amount that the blockers must give back.
     pub(super) wanted: u64,
 }
 
 /// Returns which of `actors` actors are stuck. O(edges).
 pub(super) fn stuck(actors: usize, needs: &[Need]) -> Vec<bool> {
     let mut stuck = vec![false; actors];
-    // By blocker: the needs that it is in the way of.
+    // For each blocker, the needs that it blocks.
     let mut blocked: Vec<Vec<(usize, u64)>> = vec![Vec::new(); actors];
     let mut given = vec![0_u64; needs.len()];
     for (at, need) in needs.iter().enumerate() {
@@ -27,7 +27,7 @@ pub(super) fn stuck(actors: usize, needs: &[Need]) -> Vec<bool> {
             blocked[*blocker].push((at, *part));
         }
     }
-    // Those that leave, and have not given back yet.
+    // Actors that leave, and have not given back their amounts yet.
     let mut leaving: Vec<usize> = (0..actors).filter(|actor| !stuck[*actor]).collect();
     for need in needs {
         if need.wanted == 0 && std::mem::take(&mut stuck[need.actor]) {
@@ -46,8 +46,8 @@ pub(super) fn stuck(actors: usize, needs: &[Need]) -> Vec<bool> {
     stuck
 }
 
-/// Returns the groups of stuck actors that wait for each other, without those that only wait behind them: for each actor the number of
-/// its group.
+/// Returns the groups of stuck actors that wait for each other: for each actor the number of its group. Actors that only wait behind a
+/// group are in no group.
 pub(super) fn knots(stuck: &[bool], needs: &[Need]) -> Vec<Option<usize>> {
     let actors = stuck.len();
     let mut inside = stuck.to_vec();
@@ -60,7 +60,7 @@ pub(super) fn knots(stuck: &[bool], needs: &[Need]) -> Vec<Option<usize>> {
         })
         .filter(|(from, to)| stuck[*from] && stuck[*to])
         .collect();
-    // Nobody who is stuck waits for them, so they are in no circle.
+    // No stuck actor waits for these actors, so they are in no cycle.
     let mut waited_for = vec![0_usize; actors];
     let mut from: Vec<Vec<usize>> = vec![Vec::new(); actors];
     for (waiter, blocker) in &edges {
@@ -79,7 +79,7 @@ pub(super) fn knots(stuck: &[bool], needs: &[Need]) -> Vec<Option<usize>> {
             }
         }
     }
-    // Those that are connected are one group.
+    // Connected actors form one group.
     let mut group: Vec<usize> = (0..actors).collect();
     let find = |group: &mut Vec<usize>, mut actor: usize| {
         while group[actor] != actor {
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// An actor waits until all of these have left.
+    /// The need of an actor that waits until all `blockers` have left.
     fn all(actor: usize, blockers: &[usize]) -> Need {
         Need {
             actor,
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_writer_waits_for_every_reader() {
-        // Of two readers one waits for the writer's other lock: the other's leaving is not enough.
+        // One of the two readers waits for the writer's other lock, so the other reader's release is not enough.
         let needs = [all(0, &[1, 2]), all(1, &[0])];
         assert_eq!(stuck_ones(3, &needs), [0, 1]);
         assert_eq!(knots(&stuck(3, &needs), &needs), [Some(0), Some(0), None]);
@@ -174,7 +174,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// The stuck ones are the largest set in which nobody can go on by what those outside of it give back.
+        /// The stuck actors are the largest set in which no actor can continue with the amounts that actors outside of the set give back.
         #[test]
         fn what_is_stuck_is_the_largest_set_that_waits_for_itself(
             parts in vec((0_usize..6, vec((0_usize..6, 1_u64..3), 0..4), 0_u64..5), 0..9),
@@ -182,7 +182,7 @@ mod tests {
             let needs: Vec<Need> = parts
                 .into_iter()
                 .map(|(actor, blockers, wanted)| {
-                    // More than they have is never asked of those in the way.
+                    // A need never wants more than its blockers have.
                     let all = blockers.iter().map(|(_, part)| part).sum();
                     Need { actor, blockers, wanted: wanted.min(all) }
                 })
@@ -199,7 +199,7 @@ mod tests {
             let found = stuck(6, &needs);
             let found = (0..6).filter(|actor| found[*actor]).fold(0, |all, actor| all | 1 << actor);
             prop_assert_eq!(found, largest);
-            // Everybody in a knot waits for somebody in the same knot, and is waited for.
+            // Each actor in a knot waits for an actor of this knot, and an actor of this knot waits for the first one.
             let knots = knots(&stuck(6, &needs), &needs);
             for (actor, knot) in knots.iter().enumerate().filter(|(_, knot)| knot.is_some()) {
                 let within = |need: &&Need| need.blockers.iter().any(|(blocker, _)| knots[*blocker] == *knot);

@@ -1,4 +1,4 @@
-//! Holders of a name, read from the name itself: what processes tell may be old, and Redisson's tell nothing.
+//! Holders of a name, read from the keys of the name: the records of processes may be old, and Redisson writes no records.
 
 use std::collections::HashMap;
 
@@ -11,42 +11,40 @@ use stanchion_transport::{Failure, Path, Reply, Script};
 
 static HOLDERS: Script<2, 1> = Script::new("core/holders", include_str!("../../lua/holders.lua"));
 
-/// The most holders, and the most of those who come next, that are looked at.
+/// The maximum number of holders, and of queued owners, that are read.
 const MOST: usize = 1000;
 
-/// The names that were looked at. What is not in it, the processes' own words stand for.
+/// The names that were read. For all other names, the records of the processes are used.
 pub(super) type Held = HashMap<Vec<u8>, Seen>;
 
 /// The state of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Those who hold, with their counts.
     pub(super) holders: Vec<Holder>,
-    /// Those who come next, in order.
+    /// The queued owners, in order.
     pub(super) queue: Vec<String>,
-    /// True if the queue goes on.
+    /// Set if the queue continues after `queue`.
     pub(super) more_queued: bool,
 }
 
-/// One who holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) owner: String,
-    /// True for one who only reads.
+    /// Set if the holder only reads.
     pub(super) reads: bool,
 }
 
-/// Returns whether the server tells who holds. Not of a name that stands for a hidden one.
+/// Returns whether the holders can be read from the server. False for the text that stands for a hidden name.
 pub(super) fn tells(name: &SurveyedName, holders: &Holders) -> bool {
     let hidden = matches!(name.as_bytes(), [b'#', digits @ ..]
         if digits.len() == 8 && digits.iter().all(u8::is_ascii_hexdigit));
     !hidden && !matches!(holders, Holders::Untold | Holders::Permits)
 }
 
-/// Reads who holds `name`; `None` if that is more than can be looked at, or not what it was told to be.
+/// Reads the holders of `name`. `None` if there are more than `MOST`, or if the value is not what `holders` describes.
 ///
 /// # Errors
-/// The server did not answer, or refused.
+/// The server did not reply, or refused.
 pub(super) async fn read(
     core: &Core,
     name: &[u8],
@@ -80,7 +78,7 @@ fn parse(reply: &Reply) -> Option<Seen> {
         // Redisson's rule for the field of a writer.
         let writer = field.strip_suffix(":write").filter(|_| mode == "write");
         let owner = writer.unwrap_or(field);
-        // Another program's data.
+        // The value belongs to another program.
         if !owner.contains(':') {
             return None;
         }

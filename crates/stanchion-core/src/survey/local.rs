@@ -17,10 +17,10 @@ use stanchion_transport::Moment;
 type Behind = (usize, Moment);
 
 impl Client {
-    /// Returns what this client holds and waits for now, without asking anybody: for a debug page, a health check, a log line when
+    /// Returns the current holds and waits of this client, without network requests: for a debug page, a health check, or a log line when
     /// something hangs.
     ///
-    /// Takes short locks of each queue in turn, so it is no snapshot of one moment; its cost grows with the number of holds
+    /// Locks each queue for a short time, one after the other, so this is not a snapshot of one moment. The cost grows with the number of holds
     /// and waits.
     ///
     /// ```
@@ -37,12 +37,12 @@ impl Client {
     }
 }
 
-/// Looks at all of this process.
+/// Reads all holds and waits of this process.
 pub(super) fn look_now(core: &Core) -> SurveyedClient {
     look(core, core.clock.now(), usize::MAX, usize::MAX)
 }
 
-/// Looks at this process: at most so many holds and waits, the oldest. Durations are those until or since `now`.
+/// Reads the oldest holds and waits of this process, at most so many of each. Durations count until or since `now`.
 pub(super) fn look(
     core: &Core,
     now: Moment,
@@ -61,7 +61,7 @@ pub(super) fn look(
         }
         waits.extend(waiting.into_iter().map(|it| (name.clone(), it)));
     });
-    // In one order each time: otherwise a record would seem to have news.
+    // The same order each time: otherwise the text of an unchanged record would differ.
     waits.sort_by(|(a, at), (b, bt)| (at.began, a.as_bytes()).cmp(&(bt.began, b.as_bytes())));
     more_waits += waits.len().saturating_sub(most_waits);
     waits.truncate(most_waits);
@@ -74,7 +74,7 @@ pub(super) fn look(
         let (a, b) = (&**a, &**b);
         (a.began(), number(a), a.owner.as_str()).cmp(&(b.began(), number(b), b.owner.as_str()))
     });
-    // Granted, but for a moment that has not come: its caller still waits.
+    // Granted, but for a moment in the future: the caller still waits.
     let (mut booked, mut holds): (Vec<_>, Vec<_>) =
         (holds.into_iter()).partition(|hold| hold.dates().0 > now);
     let room = most_waits.saturating_sub(waits.len());
@@ -111,7 +111,7 @@ fn held(hold: &HoldState, behind: &HashMap<Subject, Behind>, now: Moment) -> Vec
             owner: hold.owner.to_string(),
             count: match hold.sync.sharing() {
                 Sharing::Permits(permits) => permits,
-                // An operation under way changes it: one guard at least is there.
+                // Unknown while an operation changes the count. The hold has at least one guard then.
                 _ => hold.guards().unwrap_or(1),
             },
             token: hold.token(),
@@ -128,7 +128,7 @@ fn held(hold: &HoldState, behind: &HashMap<Subject, Behind>, now: Moment) -> Vec
     hold.sync.names().into_iter().map(of_name).collect()
 }
 
-/// A wait for the moment of a booking.
+/// Returns the wait for the start of a booking.
 fn booking(hold: &HoldState, now: Moment) -> SurveyedWait {
     SurveyedWait {
         name: SurveyedName::new(hold.sync.name().as_bytes()),

@@ -1,18 +1,18 @@
 //! Surveys of holders and waiters: in this process, and in all processes that share the servers.
 //!
-//! * [`local`]: what this process knows of itself, without the network.
+//! * [`local`]: the holds and waits of this process, without network requests.
 //! * [`record`]: the same as text, short enough for the server.
-//! * [`announcer`]: keeps that text on the server while there is something to tell, from the background.
+//! * [`announcer`]: a background task that keeps this text on the server while there is something to report.
 //! * [`remote`]: reads the texts of all processes.
-//! * [`holders`]: reads who holds a name, from the name itself.
-//! * [`scene`]: the records and the holders that a question needs: of all processes, or what one wait leads to.
-//! * [`graph`]: which of those who wait, wait for each other. Pure.
+//! * [`holders`]: reads the holders of a name from the keys of the name.
+//! * [`scene`]: the records and holders that deadlock detection needs: those of all processes, or those reached from one wait.
+//! * [`graph`]: finds the actors that wait for each other. Pure.
 //! * [`tangle`]: makes the graph of a scene. Pure.
-//! * [`deadlocks`]: what is found twice, for people.
-//! * [`own`]: a wait for what the waiting task itself holds.
-//! * [`watch`]: the same for one wait, which gives up.
+//! * [`deadlocks`]: reports the deadlocks that are found twice, for people.
+//! * [`own`]: warns of a wait for a hold of the waiting task itself.
+//! * [`watch`]: searches for a deadlock on behalf of one wait, which then gives up.
 //!
-//! It informs people; no renewal or release depends on it, and no acquire but those that ask for [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
+//! A survey informs people. No renewal or release depends on it, and no acquire except those with [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
 
 mod announcer;
 mod deadlocks;
@@ -43,7 +43,7 @@ pub(crate) use own::OwnHolds;
 pub(crate) use scene::Looks;
 pub(crate) use watch::{Watch, watch};
 
-/// The holds and the waits of all processes that tell of themselves, as far as they last: see
+/// The holds and waits of all processes that report them. Short ones may be missing: see
 /// [`Client::survey`](crate::Client::survey).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -52,7 +52,7 @@ pub struct Survey {
     pub clients: Vec<SurveyedClient>,
 }
 
-/// One client, with what it holds and waits for.
+/// One client, with its holds and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SurveyedClient {
@@ -61,7 +61,7 @@ pub struct SurveyedClient {
     pub client: Uuid,
     /// The name of the application: [`ClientConfig::name`](crate::ClientConfig#structfield.name).
     pub app: String,
-    /// The name of its machine, where it is known (Linux).
+    /// The name of its machine, if it is known (Linux).
     pub host: Option<String>,
     /// The number of its process on that machine.
     pub pid: u32,
@@ -70,16 +70,16 @@ pub struct SurveyedClient {
     /// The time since it connected.
     #[serde(rename = "connected_ms", serialize_with = "millis")]
     pub connected: Duration,
-    /// The time since it told this. At most some 10 s while it lives; after 30 s it is forgotten.
+    /// The time since its last report. At most some 10 s while the client runs; after 30 s the report expires.
     #[serde(rename = "age_ms", serialize_with = "millis")]
     pub age: Duration,
-    /// Its holds, oldest first. A hold of several names stands here with each of them.
+    /// Its holds, oldest first. A hold of several names is listed with each of them.
     pub holds: Vec<SurveyedHold>,
     /// Its waits, oldest first.
     pub waits: Vec<SurveyedWait>,
-    /// The number of holds that did not fit into what it told.
+    /// The number of holds that did not fit into its report.
     pub more_holds: usize,
-    /// The number of waits that did not fit into what it told.
+    /// The number of waits that did not fit into its report.
     pub more_waits: usize,
 }
 
@@ -100,11 +100,11 @@ pub struct SurveyedHold {
     /// The time since it was acquired.
     #[serde(rename = "held_ms", serialize_with = "millis")]
     pub held: Duration,
-    /// The time for which its holder may still count on it, renewals aside. `None` of permits without a lease, and of another
-    /// process, which does not tell it.
+    /// The time for which the holder can rely on the hold without another renewal. `None` for permits without a lease, and for other
+    /// processes, which do not report it.
     #[serde(rename = "lease_left_ms", serialize_with = "as_millis")]
     pub lease_left: Option<Duration>,
-    /// The time after which it ends though nobody releases it, because nobody renews it for longer. `None`: it is renewed.
+    /// The time until the hold ends without a release, because its lease is not renewed for longer. `None`: the hold is renewed, or has no lease.
     #[serde(rename = "ends_in_ms", serialize_with = "as_millis")]
     pub ends_in: Option<Duration>,
     /// The number of waiters for the name in the holder's own process.
@@ -112,12 +112,12 @@ pub struct SurveyedHold {
     /// The longest of their waits.
     #[serde(rename = "longest_wait_ms", serialize_with = "as_millis")]
     pub longest_wait: Option<Duration>,
-    /// Actor that acquired it: a scope ([`Actor`](crate::Actor), `s` and a number), an explicit owner (`o` and a number), or within its process a
-    /// task (`t` and its number). `None` outside of all three.
+    /// The actor that acquired it: a scope ([`Actor`](crate::Actor), `s` and a number), an explicit owner (`o` and a number), or a task of its
+    /// process (`t` and its number). `None` outside of all three.
     pub actor: Option<String>,
     /// The label of the actor, if it is a scope.
     pub label: Option<String>,
-    /// Where the server keeps who holds it.
+    /// Describes how to read the holders from the server.
     #[serde(skip)]
     pub(crate) holders: Holders,
 }
@@ -130,9 +130,9 @@ pub struct SurveyedWait {
     pub name: SurveyedName,
     /// The kind of synchronizer, as the metrics call it.
     pub kind: String,
-    /// The owner that it asks for.
+    /// The owner for which it requests the hold.
     pub owner: String,
-    /// The number of permits that it wants; 1 of a lock.
+    /// The number of permits that it needs; 1 for a lock.
     pub wanted: u32,
     /// The time since the call began.
     #[serde(rename = "waiting_ms", serialize_with = "millis")]
@@ -140,20 +140,20 @@ pub struct SurveyedWait {
     /// The time after which it gives up. `None`: never.
     #[serde(rename = "gives_up_in_ms", serialize_with = "as_millis")]
     pub gives_up_in: Option<Duration>,
-    /// Actor that waits, as [`SurveyedHold::actor`].
+    /// The actor that waits, as [`SurveyedHold::actor`].
     pub actor: Option<String>,
     /// The label of the actor, if it is a scope.
     pub label: Option<String>,
-    /// True if it gives up in a deadlock: [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
+    /// Set if it gives up in a deadlock: [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
     pub fails_on_deadlock: bool,
     #[serde(skip)]
     pub(crate) holders: Holders,
-    /// Tells it from other waits of its process, as long as it lasts.
+    /// Identifies the wait within its process, as long as the wait lasts.
     #[serde(skip)]
     pub(crate) began: u64,
 }
 
-/// A name as a process tells it.
+/// A name as a process reports it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SurveyedName(Vec<u8>);
 
@@ -162,7 +162,7 @@ impl SurveyedName {
         Self(bytes.to_vec())
     }
 
-    /// Returns its bytes, key prefix included. Of a client that tells no names, `#` and the 8 hex digits that stand for it.
+    /// Returns its bytes, key prefix included. For a client that hides its names, `#` and the 8 hex digits that stand for the name.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -182,7 +182,7 @@ impl fmt::Debug for SurveyedName {
     }
 }
 
-/// Serializes the name itself; what is not UTF-8 becomes `�`.
+/// Serializes the name itself; bytes that are not UTF-8 become `�`.
 impl Serialize for SurveyedName {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&String::from_utf8_lossy(&self.0))

@@ -1,6 +1,6 @@
-//! A wait for what the waiting task, or its scope, holds itself: every acquire without an owner is a new one, and waits for the old.
+//! Warns of a wait for a hold of the waiting task or scope itself: every acquire without an owner is a new one, and waits for the old hold.
 //!
-//! A hint, because a guard may have been moved to a task that will release it: one event for a name, and no error.
+//! Only a hint, because the guard may have moved to a task that will release the hold: one event for each name, and no error.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -14,10 +14,10 @@ use crate::options::HoldTerms;
 use crate::shared::Core;
 use crate::waiting::LockEntry;
 
-/// The most names that are remembered. Of more nothing is said.
+/// The maximum number of names that are remembered. There is no warning for further names.
 const MOST: usize = 1024;
 
-/// The names that were warned of.
+/// The names for which a warning was logged.
 #[derive(Debug, Default)]
 pub(crate) struct OwnHolds(Mutex<HashSet<Vec<u8>>>);
 
@@ -37,10 +37,10 @@ impl OwnHolds {
     }
 }
 
-/// Looks when a wait begins. Sees one exclusive holder, which the queue of the name knows: that costs nothing.
+/// Checks for such a wait when it begins. Finds one exclusive holder, which the local queue of the name knows, so the check costs nothing.
 ///
-/// A hold that its caller has not taken yet does not count. On another thread the waiter's own grant may arrive while it is about to
-/// look, and a hand-off gives it a new owner.
+/// A hold that its caller has not taken yet does not count. On another thread the waiter's own grant may arrive just before the check,
+/// and a hand-off gives that hold a new owner.
 pub(crate) fn at_once(core: &Core, sync: &dyn Synchronizer, entry: &LockEntry, terms: &HoldTerms) {
     let permits = sync.holders() == Holders::Permits;
     if let Some(actor) = terms.actor
@@ -51,7 +51,7 @@ pub(crate) fn at_once(core: &Core, sync: &dyn Synchronizer, entry: &LockEntry, t
     }
 }
 
-/// Looks among all holds and waits of this process, where these are looked at anyway.
+/// Checks all holds and waits of this process, when they are collected for a record anyway.
 pub(super) fn among(core: &Core, seen: &SurveyedClient) {
     let readers = |holders: &Holders| *holders == Holders::Readers;
     for wait in seen.waits.iter().filter(|it| it.actor.is_some()) {

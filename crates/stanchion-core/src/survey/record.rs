@@ -1,6 +1,6 @@
-//! Record of a process, as text on the server: JSON with short names.
+//! The record of a process, as text on the server: JSON with short names.
 //!
-//! Times are the server's, in ms. They are made with one reading of its clock, so that a record without news is the same text.
+//! Times are the server's, in ms. They are computed from one reading of its clock, so that an unchanged state has the same text.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use stanchion_transport::micros;
 /// The longest record, in bytes.
 pub(super) const LONGEST: usize = 64 * 1024;
 
-/// The most holds and waits that are looked at for a record.
+/// The maximum number of holds and waits that are read for a record.
 pub(super) const MOST_HOLDS: usize = 768;
 pub(super) const MOST_WAITS: usize = 256;
 
-/// The parts of a record's length for waits and for holds. The rest is for what is there once.
+/// The shares of a record's length for waits and for holds. The rest is for the fields that occur once.
 const FOR_WAITS: usize = LONGEST * 3 / 8;
 const FOR_HOLDS: usize = LONGEST / 2;
 
@@ -51,7 +51,7 @@ struct More {
     waits: usize,
 }
 
-/// A name: as text where it is text, in hex digits otherwise.
+/// A name: as text if it is UTF-8, in hex digits otherwise.
 #[derive(Debug, Serialize, Deserialize)]
 struct Named {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,13 +81,13 @@ struct Hold {
     /// The actor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     a: Option<String>,
-    /// Its label.
+    /// The label of the actor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     l: Option<String>,
-    /// Where the server keeps the holders.
+    /// The code for how to read the holders from the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     h: Option<String>,
-    /// The waiters of this process.
+    /// The number of waiters in this process.
     #[serde(default, skip_serializing_if = "is_zero")]
     m: usize,
     /// The start of the longest wait among them.
@@ -101,9 +101,9 @@ struct Wait {
     name: Named,
     k: String,
     o: u64,
-    /// The permits that are wanted.
+    /// The number of permits that it needs.
     c: u32,
-    /// Waits since.
+    /// Start of the wait.
     s: u64,
     /// Gives up at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,10 +114,10 @@ struct Wait {
     l: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     h: Option<String>,
-    /// True if it gives up in a deadlock.
+    /// Set if it gives up in a deadlock.
     #[serde(default, skip_serializing_if = "is_false")]
     f: bool,
-    /// Tells it from others of this process: its start on the process's clock, in µs.
+    /// Identifies the wait within its process: its start on the clock of the process, in µs.
     i: u64,
 }
 
@@ -131,7 +131,7 @@ const fn is_false(it: &bool) -> bool {
     !*it
 }
 
-/// The word for a place of holders: `1`, `q` and a prefix, `r`, `w`, `p`.
+/// Returns the code for `holders`: `1`, `q` and a prefix, `r`, `w`, `p`.
 fn word_of(holders: &Holders) -> Option<String> {
     Some(match holders {
         Holders::Untold => return None,
@@ -143,7 +143,7 @@ fn word_of(holders: &Holders) -> Option<String> {
     })
 }
 
-/// A word that this version does not know is of a later one's kind.
+/// Reads the code for `Holders`. A later version may write codes that this version does not know.
 fn holders_of(word: Option<String>) -> Holders {
     let Some(word) = word else {
         return Holders::Untold;
@@ -153,7 +153,7 @@ fn holders_of(word: Option<String>) -> Holders {
         Some(("1", "")) => Holders::One,
         Some(("r", "")) => Holders::Readers,
         Some(("w", "")) => Holders::Writer,
-        // Nothing but the prefix of a key: what others write may make nobody read whatever they like.
+        // Only the prefix of a key is accepted, so that a forged record cannot make other clients read arbitrary keys.
         Some(("q", prefix)) if is_prefix(prefix) => Holders::Queue(prefix.to_owned().into()),
         _ => Holders::Untold,
     }
@@ -198,7 +198,7 @@ impl Named {
     }
 }
 
-/// Writes what `seen` tells at server time `now`, in µs. What does not fit is counted: the oldest stay.
+/// Writes `seen` as a record at server time `now`, in µs. The oldest holds and waits are kept. The others do not fit, and are counted.
 pub(super) fn write(seen: &SurveyedClient, now: u64, names: bool) -> String {
     let past = |ago: Duration| now.saturating_sub(micros(ago)) / 1000;
     let future = |after: Duration| now.saturating_add(micros(after)) / 1000;
@@ -254,7 +254,7 @@ pub(super) fn write(seen: &SurveyedClient, now: u64, names: bool) -> String {
     serde_json::to_string(&record).unwrap_or_default()
 }
 
-/// The first of `items` whose texts have `room` together.
+/// Returns the first of `items`, as many as fit into `room` bytes as text.
 fn fitting<T: Serialize>(items: impl Iterator<Item = T>, room: usize) -> Vec<T> {
     let mut left = room;
     items
@@ -267,7 +267,7 @@ fn fitting<T: Serialize>(items: impl Iterator<Item = T>, room: usize) -> Vec<T> 
         .collect()
 }
 
-/// Reads a record at server time `now`, told at `told`, both in ms. `None`: somebody else's, or of a later version.
+/// Reads a record at server time `now`, written at `told`, both in ms. `None`: not a record, or a record of a later version.
 pub(super) fn read(text: &[u8], now: u64, told: u64) -> Option<SurveyedClient> {
     let record: Record = serde_json::from_slice(text).ok()?;
     if record.v != VERSION {

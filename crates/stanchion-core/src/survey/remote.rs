@@ -14,18 +14,18 @@ use crate::millis::whole_millis;
 use crate::reading::unexpected;
 use stanchion_transport::{Outage, Reply};
 
-/// The number of records that are asked for together.
+/// The number of records that are requested together.
 const TOGETHER: usize = 128;
 
 impl Client {
-    /// Returns what the clients on these servers hold and wait for, as far as that lasts: each tells of its holds that are 5 s old or
-    /// older and of its calls that have waited for 1 s or longer, and renews that every 10 s. This client is told of as it is now.
+    /// Returns the reported holds and waits of the clients on these servers. A client reports while it has a hold that is at least 5 s old
+    /// or a call that has waited for at least 1 s, and refreshes its report every 10 s. This client is included with its current state.
     ///
-    /// Not in it: clients with [`Presence::Off`](crate::Presence::Off) or without the right to write their records, older versions, Redisson's,
-    /// and clients with another key prefix. What others tell is information: whoever may write the records can write anything.
+    /// Not included: clients with [`Presence::Off`](crate::Presence::Off) or without the right to write their records, older versions, Redisson's,
+    /// and clients with another key prefix. The reports are not verified: a user that may write the records can write anything.
     ///
     /// On the wire: `ZRANGEBYSCORE` and one `GET` for each client, up to 64 KiB each. Needs the rights to read
-    /// `stanchion_client*`; with the right to write, processes that are gone are removed from the list.
+    /// `stanchion_client*`; with the right to write, expired processes are removed from the list.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -43,7 +43,7 @@ impl Client {
             b"-inf",
             before.as_bytes(),
         ];
-        // Whoever may only read finds the same without it.
+        // This fails if the user may only read. The result is the same without it.
         list.command(&clean).await.ok();
         let from = now.to_string();
         let living = [
@@ -84,7 +84,7 @@ impl Client {
                 let told = until.saturating_sub(whole_millis(LASTS));
                 Ok(record::read(&text, now, told))
             }
-            // It ended meanwhile.
+            // The record has expired.
             _ => Ok(None),
         }
     }
@@ -112,7 +112,7 @@ async fn time(console: &Console) -> Result<u64, QueryError> {
     read().ok_or_else(|| unexpected(&reply))
 }
 
-/// The clients in the list, and until when their records last. What is no id is somebody else's.
+/// Returns the clients in the list, and when their records expire. An entry that is not an id belongs to another program.
 fn listed(reply: &Reply) -> Option<Vec<(Uuid, u64)>> {
     let pair = |pair: &[Reply]| {
         let id: Uuid = pair.first()?.as_text()?.parse().ok()?;

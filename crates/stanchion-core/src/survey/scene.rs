@@ -1,4 +1,4 @@
-//! What a question about deadlocks needs to know: records, and the holders of names.
+//! The data for deadlock detection: records, and the holders of names.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,17 +18,17 @@ use crate::millis::whole_millis;
 use crate::shared::Core;
 use stanchion_transport::{Failure, Moment, Reply, ServerRejection};
 
-/// The number of names or records that are asked for together.
+/// The number of names or records that are requested together.
 const TOGETHER: usize = 128;
 
-/// The most names and records that one wait's surroundings may have. Those beyond count as ones that go on.
+/// The most names and records that are read for one wait. An actor whose record was not read counts as one that makes progress.
 const MOST_NAMES: usize = 1024;
 const MOST_RECORDS: usize = 256;
 
-/// The time for which what was read serves other waits of this client, too.
+/// The time for which a result is shared with other waits of this client.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Records, and the holders of the names that were looked at.
+/// Records, and the holders of the names that were read.
 #[derive(Debug, Default)]
 pub(super) struct Scene {
     pub(super) clients: Vec<SurveyedClient>,
@@ -36,7 +36,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// The scene of a survey: the holders of all names that are waited for, and the queues of those held, where Redisson's may wait.
+    /// Returns the scene of a survey: the holders of all awaited names, and the queues of held fair locks, where Redisson's clients may wait.
     pub(super) async fn of_all(core: &Core, survey: Survey) -> Self {
         let mut names: HashMap<&[u8], &Holders> = HashMap::new();
         for client in &survey.clients {
@@ -44,7 +44,7 @@ impl Scene {
             let queues = client.holds.iter().map(|it| (&it.name, &it.holders));
             let queues = queues.filter(|(_, holders)| matches!(holders, Holders::Queue(_)));
             for (name, holders) in waits.chain(queues) {
-                // The way that tells more: a plain lock and a fair one may have one name.
+                // A description with a queue is preferred: a plain lock and a fair one may have one name.
                 let known = names.get(name.as_bytes());
                 if tells(name, holders) && !matches!(known, Some(Holders::Queue(_))) {
                     names.insert(name.as_bytes(), holders);
@@ -61,7 +61,7 @@ impl Scene {
                 match seen {
                     Ok(Some(seen)) => drop(held.insert(name.to_vec(), seen)),
                     Ok(None) => {}
-                    // The processes' own words stand for it.
+                    // The records of the processes are used for this name.
                     Err(failure) => {
                         tracing::debug!(?failure, "the holders of a name were not read");
                     }
@@ -78,12 +78,12 @@ impl Scene {
         Graph::of(&self.clients, &self.held).deadlocks()
     }
 
-    /// What the waits of `actor` lead to: who holds, what these wait for, and so on. `None` if this client's own record is not there.
+    /// Reads everything that the waits of `actor` lead to: holders, their waits, and so on. `None` if this client's own record is missing.
     ///
     /// # Errors
-    /// The server did not answer, or refused.
+    /// The server did not reply, or refused.
     pub(super) async fn around(core: &Core, actor: &str) -> Result<Option<Self>, Failure> {
-        // Held throughout, by tasks of the background only: waits that look at the same time ask once.
+        // Locked during all requests, by background tasks only, so that concurrent searches share their requests.
         let mut read = core.looks.read.lock().await;
         let now = core.clock.now();
         read.records.retain(|_, (at, _)| now.since(*at) < FRESH);
@@ -105,7 +105,7 @@ impl Scene {
     }
 }
 
-/// What the waits of this client that look for deadlocks have read a moment ago.
+/// The recent reads of this client's searches for deadlocks.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     read: tokio::sync::Mutex<Read>,
@@ -113,13 +113,13 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Returns whether the server has refused for the first time.
+    /// Returns whether this is the first refusal by the server.
     pub(super) fn first_refusal(&self) -> bool {
         !self.refused.swap(true, Ordering::Relaxed)
     }
 }
 
-/// The text of a record, and for how long it lasts.
+/// The text of a record, and its remaining TTL.
 type Lasting = (Vec<u8>, Duration);
 
 #[derive(Debug, Default)]
@@ -133,13 +133,13 @@ struct Seeking<'a> {
     read: &'a mut Read,
     now: Moment,
     scene: Scene,
-    /// What was asked for.
+    /// The records and names that were requested.
     records: HashSet<Uuid>,
     names: HashSet<Vec<u8>>,
 }
 
 impl Seeking<'_> {
-    /// Reads what `actor` waits for, who is in the way, what these wait for, until nothing is new.
+    /// Reads the names that `actor` waits for, the blockers, the names that the blockers wait for, and so on, until nothing is new.
     async fn follow(&mut self, actor: &str) -> Result<(), Failure> {
         let mut actors: HashSet<String> = HashSet::from([actor.to_owned()]);
         let mut all = false;
@@ -149,7 +149,7 @@ impl Seeking<'_> {
                 self.names(some).await?;
             }
             if !all && self.is_behind_writers(&actors) {
-                // Nothing at the name tells who they are.
+                // The keys of the name do not list the waiting writers, so all records are read.
                 all = true;
                 for client in self.everybody().await? {
                     self.record(client).await?;
@@ -172,7 +172,7 @@ impl Seeking<'_> {
         }
     }
 
-    /// The names that the actors wait for and that were not read, and, where Redisson's were met, the fair locks that they hold.
+    /// Returns the unread names that the actors wait for. If an owner of Redisson was found, also the fair locks that the actors hold.
     fn names_of(&self, actors: &HashSet<String>) -> Vec<(Vec<u8>, Holders)> {
         let is_reached =
             |actor: &Option<String>| actor.as_ref().is_some_and(|it| actors.contains(it));
@@ -197,7 +197,7 @@ impl Seeking<'_> {
             .collect()
     }
 
-    /// Those who hold or come next at the names that were read.
+    /// Returns the holders and the queued owners of the names that were read.
     fn owners(&self) -> impl Iterator<Item = &str> {
         self.scene.held.values().flat_map(|seen| {
             let holders = seen.holders.iter().map(|it| it.owner.as_str());
@@ -205,7 +205,7 @@ impl Seeking<'_> {
         })
     }
 
-    /// Adds the actors of `owners`, and of those who wait to write.
+    /// Adds the actors of `owners`, and those of waiting writers.
     fn reached(&self, owners: &HashSet<String>, actors: &mut HashSet<String>) {
         for client in &self.scene.clients {
             let holds = client.holds.iter().filter(|it| owners.contains(&it.owner));
@@ -222,7 +222,7 @@ impl Seeking<'_> {
         }
     }
 
-    /// Returns whether one of the actors waits to read what others read.
+    /// Returns whether one of the actors waits to read a name that readers hold.
     fn is_behind_writers(&self, actors: &HashSet<String>) -> bool {
         let waits = self.scene.clients.iter().flat_map(|client| &client.waits);
         let reached = |actor: &Option<String>| actor.as_ref().is_some_and(|it| actors.contains(it));
@@ -241,7 +241,7 @@ impl Seeking<'_> {
             .map(|(name, holders)| holders::read(self.core, name, holders));
         for ((name, _), seen) in unread.iter().zip(join_all(each).await) {
             let seen = match seen {
-                // Another kind of value: what a record said of it is wrong.
+                // Another type of value: the record describes the name wrongly.
                 Err(Failure::Rejected(ServerRejection::WrongType { .. })) => None,
                 seen => seen?,
             };
@@ -272,13 +272,13 @@ impl Seeking<'_> {
                     let lasts = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
                     Some((text.to_vec(), lasts))
                 }
-                // It ended, or there was never one.
+                // The record has expired, or never existed.
                 _ => None,
             };
             self.read.records.insert(client, (self.now, record));
         }
         if let Some((at, Some((text, lasts)))) = self.read.records.get(&client) {
-            // By the clock that records are written with, and by one reading of it: whose wait is younger depends on no reader.
+            // Computed from one reading of the clock with which records are written, so that all readers agree on which wait is younger.
             let now = list_micros(self.core, self.now) / 1000;
             let told = LASTS.saturating_sub(*lasts) + self.now.since(*at);
             let told = now.saturating_sub(whole_millis(told));
@@ -287,7 +287,7 @@ impl Seeking<'_> {
         Ok(())
     }
 
-    /// The clients that have a record.
+    /// Returns the clients that have a record.
     async fn everybody(&self) -> Result<Vec<Uuid>, Failure> {
         let list = Keys::new(&self.core.config).list;
         let now = (list_micros(self.core, self.now) / 1000).to_string();

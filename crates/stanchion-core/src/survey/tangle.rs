@@ -1,7 +1,7 @@
-//! The graph of a scene: which call waits for whom.
+//! The graph of a scene: the blockers of each waiting call.
 //!
-//! An acquire is not tied to what else its caller holds. What ties them is the actor: a scope or an explicit owner, by their user's word, or
-//! the task that acquired, which is a guess. Of Redisson's it is the owner: an instance and a thread.
+//! An acquire is not tied to the other holds of its caller by its owner. The actor ties them: a scope or an explicit owner, which the user
+//! declares, or the task that acquired, which is a guess. For Redisson, the actor is the owner: an instance and a thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::{SurveyedClient, SurveyedHold, SurveyedName, SurveyedWait};
 use crate::actor::ActorId;
 use crate::holders::Holders;
 
-/// A hold or a wait, with the client that told it.
+/// A hold or a wait, with the client that reported it.
 type Told<'a, T> = (&'a SurveyedClient, &'a T);
 
-/// One who acts: a scope and an explicit owner are the same actor whichever client they acquire with, a task's number is one of its process.
+/// An actor. A scope or an explicit owner is the same actor in all clients; the number of a task identifies it only within its process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Who<'a> {
     Certain(&'a str),
@@ -38,20 +38,20 @@ impl<'a> Who<'a> {
     }
 }
 
-/// Returns whether `owner` is of a client that keeps no records: Redisson's ids have another version than ours.
+/// Returns whether `owner` belongs to a client without records: Redisson's ids have another UUID version than those of this library.
 pub(super) fn is_foreign(owner: &str) -> bool {
     client_of(owner).is_some_and(|client| client.get_version_num() != 8)
 }
 
-/// The client in an owner.
+/// Returns the id of the client in an owner.
 pub(super) fn client_of(owner: &str) -> Option<Uuid> {
     owner.split_once(':')?.0.parse().ok()
 }
 
-/// One who is in the way of a wait.
+/// A party that blocks a wait.
 #[derive(Clone, Copy, Debug)]
 struct Blocker<'a> {
-    /// Its number; `None`: nobody known, who will leave some day.
+    /// The number of its actor. `None`: the actor is unknown, and is assumed to leave some day.
     actor: Option<usize>,
     by: By<'a>,
 }
@@ -59,14 +59,14 @@ struct Blocker<'a> {
 #[derive(Clone, Copy, Debug)]
 enum By<'a> {
     Hold(Told<'a, SurveyedHold>),
-    /// It waits, and comes first.
+    /// A wait that comes first.
     Wait(Told<'a, SurveyedWait>),
-    /// One who tells nothing.
+    /// A party that reports nothing.
     Silent(&'a str, InTheWay),
 }
 
 impl By<'_> {
-    /// What it gives back when it leaves.
+    /// Returns the amount that the blocker gives back when it leaves.
     fn part(&self) -> u64 {
         match self {
             Self::Hold((_, hold)) if hold.holders == Holders::Permits => u64::from(hold.count),
@@ -74,7 +74,7 @@ impl By<'_> {
         }
     }
 
-    /// The time after which it leaves though nobody releases.
+    /// Returns the time after which the blocker leaves without a release.
     const fn ends_in(&self) -> Option<Duration> {
         match self {
             Self::Hold((_, hold)) => hold.ends_in,
@@ -100,12 +100,12 @@ impl By<'_> {
     }
 }
 
-/// A wait whose actor is known, with those in its way.
+/// A wait whose actor is known, with its blockers.
 struct Edges<'a> {
     actor: usize,
     certain: bool,
     name: &'a [u8],
-    /// `None` of one who tells nothing.
+    /// `None` for a party that reports nothing.
     wait: Option<Told<'a, SurveyedWait>>,
     owner: &'a str,
     blockers: Vec<Blocker<'a>>,
@@ -117,21 +117,21 @@ pub(super) struct Graph<'a> {
     waits: Vec<Edges<'a>>,
 }
 
-/// A name; of permits also the kind.
+/// A name; for permits also the kind.
 type Place<'a> = (Option<&'a str>, &'a [u8]);
 
-/// What is known of owners and actors.
+/// The known owners and actors.
 #[derive(Default)]
 struct Index<'a> {
     numbers: HashMap<Who<'a>, usize>,
     holds: HashMap<&'a str, Told<'a, SurveyedHold>>,
     by_name: HashMap<Place<'a>, Vec<Told<'a, SurveyedHold>>>,
     waits: HashMap<&'a str, Told<'a, SurveyedWait>>,
-    /// Those who wait to write, by name.
+    /// The waits for write locks, by name.
     writers: HashMap<&'a [u8], Vec<Told<'a, SurveyedWait>>>,
 }
 
-/// What excludes each other: locks of all kinds that are one hash, permits of one kind.
+/// Returns the scope of exclusion: the name for locks of all kinds that are one hash, the name and the kind for permits.
 fn place<'a>(kind: &'a str, holders: &Holders, name: &'a [u8]) -> Place<'a> {
     let alone = matches!(holders, Holders::Untold | Holders::Permits);
     (alone.then_some(kind), name)
@@ -142,7 +142,7 @@ impl<'a> Index<'a> {
         let mut index = Self::default();
         for client in clients {
             for hold in &client.holds {
-                // An owner is used for one hold; with several names it is the same.
+                // An owner is used for one hold. A hold of several names has one owner.
                 index.holds.entry(&hold.owner).or_insert((client, hold));
                 let place = place(&hold.kind, &hold.holders, hold.name.as_bytes());
                 index.by_name.entry(place).or_default().push((client, hold));
@@ -198,7 +198,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Those in the way of a wait, from the lock itself.
+    /// Returns the blockers of a wait, from the lock itself.
     fn seen(&mut self, (client, wait): Told<'a, SurveyedWait>, seen: &'a Seen) -> Vec<Blocker<'a>> {
         let reads = wait.holders == Holders::Readers;
         let in_the_way = seen.holders.iter().filter(|it| !(reads && it.reads));
@@ -208,7 +208,7 @@ impl<'a> Index<'a> {
         }
         let queued = seen.queue.iter();
         let place = seen.queue.iter().position(|owner| *owner == wait.owner);
-        // Behind all that are seen, if there are more.
+        // An owner that is not listed is behind all listed owners, if the queue is longer.
         let ahead = place.unwrap_or(if seen.more_queued {
             seen.queue.len()
         } else {
@@ -218,7 +218,7 @@ impl<'a> Index<'a> {
         blockers
     }
 
-    /// Those in the way of a wait, by the processes' own words.
+    /// Returns the blockers of a wait, from the records.
     fn told(&mut self, (client, wait): Told<'a, SurveyedWait>) -> Vec<Blocker<'a>> {
         let place = place(&wait.kind, &wait.holders, wait.name.as_bytes());
         let holds = self.by_name.get(&place).cloned().unwrap_or_default();
@@ -233,7 +233,7 @@ impl<'a> Index<'a> {
         blockers
     }
 
-    /// Who waits to read while others read, waits behind those who wait to write and came before.
+    /// Returns the writers before a reader: while others read, it waits behind the writers that began to wait earlier.
     fn writers_before(&mut self, (_, wait): Told<'a, SurveyedWait>) -> Vec<Blocker<'a>> {
         let writers = self.writers.get(wait.name.as_bytes());
         let mut before = writers.cloned().unwrap_or_default();
@@ -243,7 +243,7 @@ impl<'a> Index<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Makes the graph of what `clients` tell, with the holders of those names that were looked at.
+    /// Makes the graph of the records of `clients`, with the holders of those names that were read.
     pub(super) fn of(clients: &'a [SurveyedClient], held: &'a Held) -> Self {
         let mut index = Index::of(clients);
         let mut waits = Vec::new();
@@ -261,7 +261,7 @@ impl<'a> Graph<'a> {
                     Some(seen) => index.seen((client, wait), seen),
                     None => index.told((client, wait)),
                 };
-                // Its own other place in a queue keeps it from nothing.
+                // Another queue entry of the same actor does not block this wait.
                 blockers.retain(|it| it.actor != Some(actor) || it.by.way() == InTheWay::Holds);
                 waits.push(Edges {
                     actor,
@@ -300,7 +300,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The need of a wait. `lasting`: what ends by itself does not count.
+    /// Returns the need of a wait. With `lasting`, waits and holds that end without a release do not count.
     fn need(edges: &Edges<'_>, sure: bool, lasting: bool) -> Need {
         let gives_up = edges
             .wait
@@ -314,7 +314,7 @@ impl<'a> Graph<'a> {
         };
         let all: u64 = edges.blockers.iter().map(|it| it.by.part()).sum();
         let blockers: Vec<(usize, u64)> = edges.blockers.iter().filter_map(stays).collect();
-        // Those whose actor is not known will leave.
+        // Blockers whose actor is unknown are assumed to leave.
         let left = all - blockers.iter().map(|(_, part)| part).sum::<u64>();
         let wanted = match edges.wait {
             Some((_, wait)) if wait.holders == Holders::Permits => u64::from(wait.wanted).min(all),
@@ -336,11 +336,11 @@ impl<'a> Graph<'a> {
         graph::knots(&graph::stuck(self.actors, needs), needs)
     }
 
-    /// Finds those that are certain, and those that are suspected beside them.
+    /// Finds the certain deadlocks, and the suspected ones in addition to these.
     pub(super) fn deadlocks(&self) -> Vec<Deadlock> {
         let certain = self.find(Certainty::Certain);
         let mut found = certain.clone();
-        // Those with guesses, but for what is certain without them.
+        // Suspected deadlocks, without those that are certain already.
         for deadlock in self.find(Certainty::Suspected) {
             let known = |edge: &DeadlockEdge| certain.iter().any(|it| it.edges.contains(edge));
             if !deadlock.edges.iter().any(known) {
@@ -385,8 +385,8 @@ impl<'a> Graph<'a> {
         found.into_values().collect()
     }
 
-    /// The certain deadlock in which `mine` is a wait that may give up: the number of those that do so before it, and the deadlock's
-    /// edges. Everybody who sees the same comes to the same order.
+    /// Finds the certain deadlock in which `mine` is a wait that may give up. Returns the number of waits that give up before it, and the
+    /// edges of the deadlock. All clients that read the same data compute the same order.
     pub(super) fn to_give_up(
         &self,
         mine: impl Fn(&SurveyedClient, &SurveyedWait) -> bool,
@@ -402,12 +402,12 @@ impl<'a> Graph<'a> {
                 continue;
             };
             let inside = knots[edges.actor] == Some(knot);
-            // Somebody else must be able to go on: the end of a wait that keeps nobody from anything helps nobody.
+            // Another actor must be able to continue: it is useless to end a wait that blocks no other actor.
             if inside && wait.fails_on_deadlock && edges.certain && self.helps(&needs, &knots, at) {
                 may.push((client, wait));
             }
         }
-        // The youngest first. `began` and the name tell waits of one client apart.
+        // The youngest first. `began` and the name distinguish waits of one client.
         may.sort_by_key(|(client, wait)| (wait.waiting, client.client, wait.began, &wait.name));
         let rank = may.iter().position(|it| is_mine(*it))?;
         let edges = self.waits.iter().filter(|it| knots[it.actor] == Some(knot));
@@ -415,7 +415,7 @@ impl<'a> Graph<'a> {
         Some((u32::try_from(rank).unwrap_or(u32::MAX), edges))
     }
 
-    /// Returns whether another actor of the same knot goes on when the wait `at` ends, and its actor with it.
+    /// Returns whether another actor of the same knot can continue when the wait `at` ends and its actor leaves.
     fn helps(&self, needs: &[Need], knots: &[Option<usize>], at: usize) -> bool {
         let mut without = needs.to_vec();
         let actor = without.remove(at).actor;
@@ -426,7 +426,7 @@ impl<'a> Graph<'a> {
 }
 
 impl Edges<'_> {
-    /// The edges to others of the same knot.
+    /// Returns the edges to actors of the same knot.
     fn within(&self, knots: &[Option<usize>], knot: usize) -> Vec<DeadlockEdge> {
         let inside = |it: &&Blocker<'_>| it.actor.is_some_and(|actor| knots[actor] == Some(knot));
         let edge = |blocker: &Blocker<'_>| DeadlockEdge {

@@ -1,8 +1,8 @@
 //! A wait that gives up in a deadlock: [`OnDeadlock::Fail`](crate::OnDeadlock::Fail).
 //!
-//! The background looks, so that nothing depends on how often the caller is polled. All who look at one deadlock read the same records,
-//! their own included, and so come to the same order: the first of them gives up. The second does so if the first has not for three
-//! looks more. Nothing makes these two agree: what a late first sees is at most a record old, so both may give up.
+//! A background task searches, so nothing depends on how often the caller is polled. All waits of one deadlock read the same records,
+//! their own included, and compute the same order. The first wait gives up. The second one waits for three more reads, and gives up if the
+//! first has not. Nothing makes these two agree: a late first wait decides on data that is up to one record old, so both may give up.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::description::Synchronizer;
 use crate::shared::Core;
 use stanchion_transport::{Failure, Moment, ServerRejection};
 
-/// The time that a wait lasts before anybody looks.
+/// The time that a wait lasts before the first read.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
-/// The number of looks that each who gives up before has for it.
+/// The number of further reads that a wait makes for each wait that is to give up before it.
 const LOOKS_FOR_OTHERS: u32 = 3;
 
-/// A decision that was not taken for so long is old: the deadlock may have ended.
+/// The age from which a decision is discarded, because the deadlock may have ended.
 const OLD: Duration = Duration::from_secs(2);
 
-/// The looks for one wait. Dropped, they end.
+/// The search for deadlocks on behalf of one wait. Dropping it ends the search.
 #[derive(Debug)]
 pub(crate) struct Watch {
     core: Weak<Core>,
@@ -37,13 +37,13 @@ pub(crate) struct Watch {
     _end: DropGuard,
 }
 
-/// The wait.
+/// The wait that may give up.
 #[derive(Debug)]
 struct Wait {
     actor: String,
     /// Its names: a multi-lock waits for one of several.
     names: Vec<Vec<u8>>,
-    /// Its start on the process's clock, in µs.
+    /// Its start on the clock of the process, in µs.
     began: u64,
 }
 
@@ -53,7 +53,7 @@ struct Found {
     edges: Vec<DeadlockEdge>,
 }
 
-/// Begins to look for deadlocks of a wait that began at `began`.
+/// Starts the search for deadlocks of a wait that began at `began`.
 pub(crate) fn watch(
     core: &Arc<Core>,
     sync: &dyn Synchronizer,
@@ -99,20 +99,20 @@ impl Watch {
         loop {
             let found = (&mut self.found).await;
             let (Ok(found), Some(core)) = (found, self.core.upgrade()) else {
-                // Nothing is to be found any more.
+                // The search has ended, so no deadlock will be found.
                 return std::future::pending().await;
             };
             let now = core.clock.now();
             if now.since(found.at) < OLD {
                 return found.edges;
             }
-            // The caller was not polled when it should have given up.
+            // The caller was not polled in time. The deadlock may have ended, so search again.
             *self = Self::begin(&core, Arc::clone(&self.wait), now);
         }
     }
 }
 
-/// Looks until the wait must give up.
+/// Searches until the wait must give up.
 async fn look(core: Weak<Core>, wait: Arc<Wait>, first: Moment, give: oneshot::Sender<Found>) {
     let mine = |client: &SurveyedClient, it: &SurveyedWait| {
         it.began == wait.began
@@ -122,7 +122,7 @@ async fn look(core: Weak<Core>, wait: Arc<Wait>, first: Moment, give: oneshot::S
     };
     let mut next = first;
     let mut before: Option<(Moment, Vec<DeadlockEdge>)> = None;
-    // How often in a row the same was found.
+    // The number of times in a row that the same deadlock was found again.
     let mut confirmed = 0;
     loop {
         let Some(strong) = core.upgrade() else { return };
@@ -149,7 +149,7 @@ async fn look(core: Weak<Core>, wait: Arc<Wait>, first: Moment, give: oneshot::S
         });
         confirmed = if same { confirmed + 1 } else { 0 };
         if confirmed > rank.saturating_mul(LOOKS_FOR_OTHERS) {
-            // Nobody waits for it if the caller has left.
+            // The receiver is closed if the caller has left.
             let at = strong.clock.now();
             give.send(Found { at, edges }).ok();
             return;
@@ -158,7 +158,7 @@ async fn look(core: Weak<Core>, wait: Arc<Wait>, first: Moment, give: oneshot::S
     }
 }
 
-/// Reads what leads on from the waits of `actor`. `None`: nothing is known now.
+/// Reads everything that the waits of `actor` lead to. `None`: nothing is known now.
 async fn surroundings(core: &Core, actor: &str) -> Option<Scene> {
     let limit = core.config.operation_timeout;
     match tokio::time::timeout(limit, Scene::around(core, actor)).await {
