@@ -1,4 +1,4 @@
-//! What one call costs when nobody else wants the lock: on the embedded engine, and on a private server.
+//! The cost of one call without contention: on the embedded engine, and on a private server.
 #![expect(
     clippy::unwrap_used,
     reason = "a benchmark that cannot run should stop"

@@ -1,4 +1,4 @@
--- Gives a permit back, and tells the first in the line.
+-- Releases a permit, and notifies the first process in the list.
 redis.call('INCR', KEYS[1])
 local first = redis.call('LPOP', KEYS[2])
 if first then redis.call('PUBLISH', first, '1') end

@@ -1,4 +1,4 @@
--- Takes a permit, or a place at the end of the line. One that was told of a permit goes first.
+-- Takes a permit, or a place at the end of the list. A process that was notified of a permit goes first.
 local free = tonumber(redis.call('GET', KEYS[1]))
 if free > 0 and (ARGV[2] == 'told' or redis.call('EXISTS', KEYS[2]) == 0) then
   redis.call('DECR', KEYS[1])

@@ -1,4 +1,4 @@
-//! Bare redis-rs: the floor that a lock library stands on.
+//! Bare redis-rs: the lower bound for the cost of a lock library.
 
 use anyhow::{Context as _, Result};
 use redis::aio::MultiplexedConnection;
@@ -51,7 +51,7 @@ pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection> {
         .context("cannot connect")
 }
 
-/// One script with everything it is called with.
+/// A script with its keys and arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Invocation {
     text: String,
@@ -73,7 +73,7 @@ impl Invocation {
         }
     }
 
-    /// Another script, called in the same way.
+    /// Another script with the same keys and arguments.
     pub(crate) fn with(&self, text: String) -> Self {
         let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         Self {
@@ -96,7 +96,7 @@ impl Invocation {
         self.command_as(OWNER, NOT_AFTER)
     }
 
-    /// With another owner, and another end of the request's time.
+    /// The command with another owner and another time limit of the request.
     pub(crate) fn command_as(&self, owner: &str, not_after: &str) -> Cmd {
         let mut cmd = Cmd::with_capacity(10, 320);
         cmd.arg("EVALSHA").arg(&self.sha).arg(self.keys.len());
@@ -124,7 +124,7 @@ impl Pair {
         Self::ours_as(name, ACQUIRE, &format!("stanchion_fence:{{{name}}}"))
     }
 
-    /// With another text, or with another fence: the name itself for none.
+    /// With another text of the script, or with another fence; the name itself stands for no fence.
     pub(crate) fn ours_as(name: &str, acquire: &str, fence: &str) -> Self {
         let channel = channel(name);
         let (line, wake) = (
@@ -139,7 +139,7 @@ impl Pair {
         }
     }
 
-    /// Two hand-offs inside a process, there and back.
+    /// Two hand-offs inside a process, from one owner to another and back.
     pub(crate) fn hand_offs(name: &str) -> Self {
         let ours = Self::ours(name).acquire;
         let keys: Vec<&str> = ours.keys.iter().map(String::as_str).collect();
@@ -182,7 +182,7 @@ pub(crate) fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// Sends a pair, one after the other.
+/// Sends the two invocations of a pair, one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Bare {
     connection: MultiplexedConnection,
@@ -216,7 +216,7 @@ pub(crate) struct BareFair {
 }
 
 impl BareFair {
-    /// The first holds, the others wait, except the last, which is about to.
+    /// The first owner holds and the others wait, except for the last, which is about to.
     pub(crate) async fn new(
         connection: &MultiplexedConnection,
         name: &str,

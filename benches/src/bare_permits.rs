@@ -1,8 +1,8 @@
-//! Plain permits without the library, for a fleet: what it costs to tell one process where a permit has no lease.
+//! Plain permits without the library, for a fleet: the cost of notifying one process of a permit without a lease.
 //!
-//! A waiter stands in a list, is told by message, and asks. The message cannot be the grant: a permit without a lease that was given to a
-//! process which is gone would be lost for ever. So a grant to one who waits takes three commands: refused, asked, released. These two
-//! scripts do nothing else; nobody minds deaths, lost messages or neighbours.
+//! A waiter is in a list, receives a message, and then sends a request. The message cannot be the grant: a permit without a lease that
+//! was granted to a dead process would be lost. So a grant to a waiter takes three commands: refused, requested, released. These two
+//! scripts do nothing else; they do not handle dead processes, lost messages or other waiters.
 
 use std::pin::Pin;
 
@@ -16,7 +16,7 @@ use crate::bare::{Invocation, connect};
 const TAKE: &str = include_str!("../lua/bare_permit_take.lua");
 const RELEASE: &str = include_str!("../lua/bare_permit_release.lua");
 
-/// One of the fleet, with a connection for commands and one for messages, as a client of the library has.
+/// A process of the fleet, with a connection for commands and one for messages, as a client of the library has.
 pub(crate) struct BarePermits {
     commands: MultiplexedConnection,
     messages: Pin<Box<dyn Stream<Item = Msg> + Send>>,
@@ -26,7 +26,7 @@ pub(crate) struct BarePermits {
 }
 
 impl BarePermits {
-    /// The `nth` of a fleet that wants permits of `name`. The first makes `permits` of them.
+    /// Process number `nth` of a fleet that contends for permits of `name`. The first creates `permits` of them.
     pub(crate) async fn new(url: &str, name: &str, nth: usize, permits: u32) -> Result<Self> {
         let mut commands = connect(url).await?;
         let me = format!("{name}:{nth}");

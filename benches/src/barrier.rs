@@ -1,4 +1,4 @@
-//! The barrier: commands of a round, and how long it takes after the last party has come.
+//! The barrier: commands of a round, and the time from the arrival of the last party to the end of the round.
 
 use std::time::Instant;
 

@@ -15,7 +15,7 @@ const SIZE: (u32, u32) = (760, 400);
 const CARD: RGBColor = RGBColor(251, 250, 247);
 const INK: RGBColor = RGBColor(31, 42, 51);
 const GRID: RGBColor = RGBColor(216, 214, 206);
-/// Told apart by brightness as well as by hue.
+/// The colours differ in brightness as well as in hue.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(47, 102, 144),
     RGBColor(217, 131, 36),
@@ -25,7 +25,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(120, 152, 60),
 ];
 
-/// How the values are laid out on the axis.
+/// The layout of the values on the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Scale {
@@ -42,7 +42,7 @@ pub(crate) enum Shape {
     Course,
 }
 
-/// What is compared.
+/// One row of values that is compared with the others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Series {
     pub(crate) name: String,
@@ -56,9 +56,9 @@ pub(crate) struct Chart {
     /// The file's name without its ending.
     pub(crate) file: String,
     pub(crate) title: String,
-    /// What the values are.
+    /// The unit of the values.
     pub(crate) unit: String,
-    /// What the categories are.
+    /// The meaning of the categories.
     pub(crate) along: String,
     pub(crate) categories: Vec<String>,
     pub(crate) series: Vec<Series>,
@@ -98,7 +98,7 @@ impl Chart {
             }
             area.present().map_err(drawing)?;
         }
-        // A reader of the page without pictures is told what it is.
+        // The title describes the chart for readers that do not see pictures.
         let title = format!("<title>{}</title>\n", escaped(&self.title));
         let at = svg.find('>').map_or(0, |end| end + 1);
         svg.insert_str(at, &title);
@@ -115,7 +115,7 @@ impl Chart {
         value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// Where the axis begins and ends; above the largest value there is room for its label.
+    /// The ends of the axis; above the largest value there is room for its label.
     fn bounds(&self) -> (f64, f64) {
         let high = self.values().fold(0.0, f64::max);
         let low = self.values().fold(f64::INFINITY, f64::min);

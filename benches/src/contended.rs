@@ -34,7 +34,7 @@ pub(crate) fn handoffs(server: &RedisServer, plan: Plan, report: &mut Report) ->
     Ok(())
 }
 
-/// The same without the library: the script of a hand-off again and again, against cycles.
+/// The same without the library: repeated runs of the hand-off script, against cycles.
 fn floor(server: &RedisServer, plan: Plan, flavor: Flavor, report: &mut Report) -> Result<()> {
     let name = "bench:bare:relay";
     let compared = flavor.runtime()?.block_on(async {

@@ -1,4 +1,4 @@
-//! Whoever acquires and releases in a loop.
+//! The contenders: they acquire and release in a loop.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ impl Contender for Lock {
     }
 }
 
-/// The peer, used as its manual shows.
+/// The other library, used as its manual shows.
 #[derive(Clone, Debug)]
 pub(crate) struct Rslock {
     pub(crate) manager: rslock::LockManager,

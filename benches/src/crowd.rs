@@ -1,4 +1,4 @@
-//! Very many waiters on one name: what each costs, and whether the line still moves.
+//! Very many waiters on one name: the cost of each, and whether the queue still moves.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::report::{Report, Target, per_second};
 
 const FEW: usize = 16;
 
-/// Tasks that wait for one name again and again. While its gate is closed, whoever holds keeps it.
+/// Tasks that wait for one name again and again. While the gate is closed, the holder keeps the lock.
 pub(crate) struct Crowd {
     pub(crate) lock: AnyLock,
     pub(crate) client: Client,
@@ -71,7 +71,7 @@ impl Crowd {
         }
     }
 
-    /// Until so many wait and one holds.
+    /// Waits until at least `waiting` tasks wait and `grants` grants were made.
     async fn settle(&self, waiting: usize, grants: u64) {
         while self.client.waiters() < waiting || self.grants.load(Ordering::Relaxed) < grants {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,4 +1,4 @@
-//! What order costs: the fair lock next to the lock.
+//! The cost of order: the fair lock next to the lock.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ pub(crate) fn turns(server: &RedisServer, plan: Plan, report: &mut Report) -> Re
         })?;
         columns.push((format!("{tasks} tasks"), both));
     }
-    // As the others, they hold for no time.
+    // As in the other figures, they hold for no time.
     let both = in_turns(plan, |kind| {
         processes::run(server, plan.run, kind, Duration::ZERO)
     })?;
@@ -233,7 +233,7 @@ fn floor(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Nobody else: a cycle of the fair lock against one of the lock.
+/// Without contention: a cycle of the fair lock against one of the lock.
 pub(crate) fn uncontended(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     for flavor in Flavor::ALL {
         let compared = flavor.runtime()?.block_on(async {
@@ -334,7 +334,7 @@ pub(crate) fn server_time(server: &RedisServer, plan: Plan, report: &mut Report)
     Ok(())
 }
 
-/// Lets the crowd move, and a newcomer give up again and again.
+/// Lets the crowd move, while a new waiter repeatedly waits and gives up.
 async fn observe(
     server: &RedisServer,
     crowd: &Crowd,

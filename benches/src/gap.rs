@@ -1,4 +1,4 @@
-//! From a release to the next holder, who has another client.
+//! The time from a release to the next grant, to a holder in another client.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::kind::Kind;
 use crate::measure::{Flavor, Plan, Spread};
 use crate::report::{Report, Target};
 
-/// Before each release, and before each round trip, nothing happens for so long.
+/// The idle time before each release, and before each round trip.
 const IDLE: Duration = Duration::from_millis(2);
 const ROUNDS: usize = 60;
 const WAITERS: usize = 16;

@@ -1,4 +1,4 @@
-//! Many tasks on one name: who had it last, and what that cost.
+//! Many tasks on one name: counts the grants that change the holder, and measures their cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use stanchion_testkit::RedisServer;
 
 use crate::kind::AnyLock;
 
-/// What a block of contention brought.
+/// The result of a block of contention.
 #[derive(Clone, Debug)]
 pub(crate) struct Relay {
-    /// Grants whose previous holder was another task.
+    /// Grants with another task as the previous holder.
     pub(crate) handoffs: usize,
     pub(crate) elapsed: Duration,
     /// Microseconds from the call to the guard.

@@ -1,4 +1,4 @@
-//! The latch: very many waiters let go at once.
+//! The latch: very many waiters that are released at once.
 
 use std::time::{Duration, Instant};
 

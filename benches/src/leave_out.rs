@@ -10,7 +10,7 @@ use crate::server_time::block;
 
 const NAME: &str = "bench:server";
 
-/// A part of the scripts, as texts of the acquire and of the release with what stands there instead.
+/// A part of the scripts: its texts in the acquire and in the release, each with its replacement.
 struct Part {
     what: &'static str,
     acquire: &'static [(&'static str, &'static str)],

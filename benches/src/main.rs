@@ -1,9 +1,9 @@
 //! Measures stanchion's promised speeds: `cargo run --release -p stanchion-benches -- [FIGURE…] [--quick] [--json FILE] [--charts DIR]`,
-//! and how other lock libraries do beside it: `scripts/peers`.
+//! and compares it with other lock libraries: `scripts/peers`.
 //!
 //! Starts a private server. Everything that is compared runs in alternating blocks of one process, because round trips
-//! on a small machine jump between levels; what counts is the median of the blocks' ratios. `docs/benchmarks.md` tells
-//! what each figure means.
+//! on a small machine jump between levels. The result is the median of the blocks' ratios. `docs/benchmarks.md` explains each
+//! figure.
 #![expect(clippy::print_stdout, reason = "its output is a table")]
 #![expect(
     clippy::disallowed_methods,

@@ -1,11 +1,11 @@
-//! Alternating blocks, and what is told of their ratios.
+//! Alternating blocks, and the statistics of their ratios.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// How long and how often to measure.
+/// The durations and the numbers of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// One block of one contender.
@@ -15,7 +15,7 @@ pub(crate) struct Plan {
     /// Runs that cannot be cut into blocks: how often, and how long each.
     pub(crate) runs: usize,
     pub(crate) run: Duration,
-    /// How many waiters, or held locks, are many.
+    /// The number of waiters, or of held locks, for figures with many of them.
     pub(crate) many: usize,
 }
 
@@ -41,7 +41,7 @@ impl Plan {
     }
 }
 
-/// A median, and how far the blocks spread.
+/// A median, and the range of the blocks.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -75,7 +75,7 @@ impl Spread {
     }
 }
 
-/// What pairs of blocks gave.
+/// The result of pairs of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compared {
     /// Subject's rate over reference's rate, pair by pair.

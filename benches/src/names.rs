@@ -1,4 +1,4 @@
-//! Very many contended names in one process: what is left of a lease that is renewed beside them.
+//! Very many contended names in one process: measures how much of a lease remains while it is renewed among them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,10 +37,10 @@ pub(crate) fn measure(server: &RedisServer, plan: Plan, report: &mut Report) -> 
     Ok(())
 }
 
-/// The least that was left of the lease, in seconds, and the grants per second.
+/// The least remainder of the lease, in seconds, and the grants per second.
 ///
-/// One client holds all names, and passes over them again and again: it releases one and wants it back. The other wants every name,
-/// so each grant ends a wait and begins one.
+/// One client holds all names, and visits them again and again: it releases one and waits for it again. The other waits for every
+/// name, so each grant ends a wait and begins one.
 async fn run(server: &RedisServer, names: usize, plan: Plan) -> Result<(f64, f64)> {
     let (ours, theirs) = (
         Client::connect(server.url()).await?,

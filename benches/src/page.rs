@@ -1,7 +1,7 @@
 //! The tables and charts of `docs/benchmarks.md`, made from what runs and `scripts/peers` wrote with `--json`: never by hand.
 //!
-//! Between `<!-- figures: NAME -->` and `<!-- end of figures -->` stands what `docs/figures/NAME.json` says. What a person has
-//! to say of a row, such as why it misses its target, is in `docs/figures/remarks.json`.
+//! The text between `<!-- figures: NAME -->` and `<!-- end of figures -->` is made from `docs/figures/NAME.json`. Remarks that a person
+//! has written about a row, such as the reason why it misses its target, are in `docs/figures/remarks.json`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::report::{Row, Run};
 const OPEN: &str = "<!-- figures: ";
 const CLOSE: &str = "<!-- end of figures -->";
 
-/// What is said of a row, by figure and by what it measures.
+/// The remarks about rows, by figure and by the text of the row.
 type Remarks = BTreeMap<String, BTreeMap<String, String>>;
 
 fn docs() -> PathBuf {
@@ -83,7 +83,7 @@ fn all() -> Result<Vec<Measured>> {
     names.map(|name| Measured::read(&figures, name)).collect()
 }
 
-/// Writes the tables and the charts anew.
+/// Writes the tables and the charts again.
 pub(crate) fn write() -> Result<()> {
     for chart in all()?.iter().flat_map(Measured::charts) {
         chart.write(&docs().join("charts"))?;

@@ -1,4 +1,4 @@
-//! 64 tasks, each with a name of its own, on one connection.
+//! 64 tasks, each with its own name, on one connection.
 
 use anyhow::Result;
 use stanchion::{Client, Lock};

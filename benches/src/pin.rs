@@ -64,20 +64,20 @@ impl Pinned {
     }
 }
 
-/// Processes that are busy while nobody else needs their core, until it is dropped. A core that sleeps takes its time to wake up: a
-/// single request pays for that at each end, several at once pay for it once, and the ratio of the two says more of the sleep than of
-/// the requests.
+/// Processes that use a core whenever it is idle, until this value is dropped. A sleeping core takes time to wake up: a single
+/// request
+/// pays for that at each end, several at once pay for it once, and the ratio of the two shows the sleep more than the requests.
 #[derive(Debug)]
 pub(crate) struct Awake(Vec<Child>);
 
 impl Awake {
     fn spin(&mut self, core: usize) -> Result<(), String> {
-        // It also ends when this process does, however that ends.
+        // The process also ends when this one does, for any reason.
         let spin = format!(
             "while kill -0 {} 2>&-; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done",
             std::process::id()
         );
-        // Of the idle class: whoever else can run there runs at once.
+        // Of the idle class: any other process that can run there runs at once.
         let child = Command::new("chrt")
             .args(["--idle", "0", "sh", "-c", &spin])
             .stdin(Stdio::null())
@@ -141,7 +141,7 @@ mod sys {
             let name = thread?.file_name();
             let thread = name.to_str().and_then(|name| name.parse().ok());
             match sched_setaffinity(thread.and_then(Pid::from_raw), cores) {
-                // It has ended since.
+                // The thread has ended since the directory was read.
                 Err(rustix::io::Errno::SRCH) => {}
                 result => result?,
             }

@@ -1,4 +1,4 @@
-//! Several processes on one name: what a hand-off costs, and how evenly they wait.
+//! Several processes on one name: the cost of a hand-off, and the fairness of the waits.
 
 use std::io::{self, Write as _};
 use std::process::Command;
@@ -20,7 +20,7 @@ use crate::report::{Report, Target, per_second};
 const PROCESSES: usize = 4;
 const TASKS: usize = 8;
 const NAME: &str = "bench:processes";
-/// How long the tasks of the figure `processes` hold, and then pause.
+/// The time for which the tasks of the figure `processes` hold, and then pause.
 const PACE: Duration = Duration::from_millis(1);
 
 /// The hidden subcommand: one of the processes. Starts when a line comes on its standard input.
@@ -34,11 +34,11 @@ pub(crate) struct Worker {
     kind: Kind,
 }
 
-/// What a worker prints when it is done.
+/// The output of a worker at its end.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Told {
     grants: Vec<Grant>,
-    /// Microseconds that tasks had waited in vain when the time was over.
+    /// The waits in microseconds that were not granted before the end of the run.
     waiting: Vec<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Worker {
                 Duration::from_micros(self.pace),
             )
             .await?;
-            // A waiter that gave up may be granted the lock a moment later: the client sees to it before it ends.
+            // A waiter that gave up may be granted the lock after that: the shutdown releases such a grant.
             client.shutdown(Duration::from_secs(5)).await;
             println!("{}", serde_json::to_string(&told)?);
             anyhow::Ok(())

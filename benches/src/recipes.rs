@@ -1,4 +1,4 @@
-//! Elections, jobs and rate limiters: what they cost in commands.
+//! Elections, jobs and rate limiters: their cost in commands.
 
 use std::time::Duration;
 

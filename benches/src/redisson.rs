@@ -1,4 +1,4 @@
-//! Redisson itself in a Java process of its own, where a JDK and Maven are installed.
+//! Redisson itself in a separate Java process, if a JDK and Maven are installed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, bail};
 use stanchion_testkit::redisson;
 
-/// The class path of Redisson and of the programs that use it; `None`, said loudly, where it cannot be built.
+/// The class path of Redisson and of the programs that use it; `None`, with a visible message, if it cannot be built.
 pub(crate) fn class_path() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tmp");
@@ -39,7 +39,7 @@ pub(crate) struct Count {
 }
 
 impl Fleet {
-    /// Starts `size` clients that want `name`, a thing of that kind; see `Fleet.java`.
+    /// Starts `size` clients that contend for `name`, a primitive of that kind; see `Fleet.java`.
     pub(crate) fn start(
         class_path: &str,
         url: &str,
@@ -83,7 +83,7 @@ impl Fleet {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Returns the count since the last call, and counts anew.
+    /// Returns the count since the last call, and resets the count.
     pub(crate) fn count(&mut self) -> Result<Count> {
         writeln!(self.stdin)?;
         let line = self.line()?;

@@ -21,7 +21,7 @@ impl Contender for RedLock {
     }
 }
 
-/// Bare requests to all servers at once: what the machine does without us. They are waited for as a RedLock's are.
+/// Bare requests to all servers at once: the speed of the machine without the library. They wait for replies as a RedLock does.
 #[derive(Clone, Debug)]
 struct Together(Vec<Bare>);
 
@@ -68,7 +68,7 @@ impl Contenders {
         })
     }
 
-    /// One round. Each kind begins one in turns.
+    /// One round. Each kind goes first in turn.
     async fn round(&self, plan: Plan, round: usize) -> Result<Times> {
         let mut times = Times {
             quorum: 0.0,
@@ -100,7 +100,7 @@ async fn time<C: Contender + Clone>(contender: &[C; 1], plan: Plan) -> Result<f6
     Ok(1e6 / rate(contender, plan.block).await?)
 }
 
-/// The times of the node whose median is the longest. The longest of each round would be whatever was disturbed in it.
+/// The times of the node with the longest median. The maximum of each round would show disturbances instead of a node.
 fn slowest(rounds: &[Times], nodes: impl Fn(&Times) -> &[f64]) -> Vec<f64> {
     let count = rounds.first().map_or(0, |round| nodes(round).len());
     let of = |node: usize| rounds.iter().map(|round| nodes(round)[node]).collect();
@@ -124,7 +124,7 @@ async fn rounds(plan: Plan, contenders: &Contenders) -> Result<Vec<Times>> {
 struct Rows<'a> {
     report: &'a mut Report,
     nodes: usize,
-    /// Where they ran.
+    /// The cores on which the figures were measured.
     cores: String,
 }
 
@@ -143,7 +143,7 @@ impl Rows<'_> {
     }
 
     fn row(&mut self, what: &str, ours: &[f64], theirs: &[f64], target: Target) {
-        // Of the same round, so they are pairs.
+        // Both are of the same round, so they are pairs.
         let ratios = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs);
         let median = |times: &[f64]| Spread::of(times.to_vec()).median;
         self.report.row(
@@ -184,7 +184,7 @@ pub(crate) fn cycle(plan: Plan, report: &mut Report) -> Result<()> {
                 drop(awake);
                 rows.add(&measure()?, Target::None, ", cores may sleep");
             }
-            // No verdict: it would be one on sleeping cores, or on who shares one.
+            // No verdict: it would judge sleeping cores, or other processes on the same core.
             Ok(Err(why)) => {
                 rows.cores += &format!(", NOT KEPT AWAKE: {why}");
                 rows.add(&measure()?, Target::None, "");

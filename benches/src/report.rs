@@ -1,4 +1,4 @@
-//! What a run measured: told as it goes, then as JSON and as charts.
+//! The results of a run: printed as they are measured, then written as JSON and as charts.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use stanchion_testkit::RedisServer;
 use crate::chart::Chart;
 use crate::measure::Spread;
 
-/// What a figure must be.
+/// The target of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -66,7 +66,7 @@ impl Row {
     }
 }
 
-/// What is kept of a run.
+/// The saved results of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
     /// The day it was begun, in UTC.

@@ -46,7 +46,7 @@ impl Contender for Reader {
     }
 }
 
-/// What a reader sends, as the crate does.
+/// The scripts that a reader sends, as the crate does.
 fn pair(name: &str, reader: usize) -> Pair {
     let owner = format!("6f1d3e0a-5a42-4c38-9d52-0c9d5f3c7c11:{reader}");
     let prefix = format!("{{{name}}}:");
@@ -110,7 +110,7 @@ pub(crate) fn readers(server: &RedisServer, plan: Plan, report: &mut Report) -> 
     Ok(())
 }
 
-/// So many others read all the time.
+/// Makes `readers` other read holds that last until they are dropped.
 async fn held(client: &Client, name: &str, readers: usize) -> Result<Vec<ReadGuard>> {
     let lock = RwLock::new(client, name)?;
     let mut guards = Vec::new();
@@ -120,7 +120,7 @@ async fn held(client: &Client, name: &str, readers: usize) -> Result<Vec<ReadGua
     Ok(guards)
 }
 
-/// The rate of 64 readers while more and more others hold.
+/// The rate of 64 readers while more and more other readers hold.
 pub(crate) fn crowds(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     const HELD: [usize; 5] = [8, 32, 128, 512, 1024];
     let mut rates: [Vec<f64>; HELD.len()] = Default::default();
@@ -172,7 +172,7 @@ pub(crate) fn crowds(server: &RedisServer, plan: Plan, report: &mut Report) -> R
     Ok(())
 }
 
-/// Server time of a reader's release beside many others, against few.
+/// Server time of a reader's release among many other readers, against few.
 pub(crate) fn server_time(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
     const HELD: [usize; 2] = [8, 300];
     let mut micros: [Vec<f64>; 2] = Default::default();

@@ -1,4 +1,4 @@
-//! Semaphores: what a grant costs when there are more tasks than permits.
+//! Semaphores: the cost of a grant when there are more tasks than permits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const PERMITS: u32 = 8;
 const TASKS: usize = 64;
 const HOLD: Duration = Duration::from_millis(1);
 
-/// One that takes a permit, holds it for a moment and gives it back.
+/// A task that takes a permit, holds it for a moment and releases it.
 trait Taker: Clone + Send + 'static {
     fn turn(&self) -> impl Future<Output = Result<()>> + Send;
 }
@@ -66,7 +66,7 @@ async fn crowd<T: Taker>(taker: &T, block: Duration) -> Result<(u64, f64)> {
 type Figures = [(Vec<f64>, Vec<f64>); 2];
 
 pub(crate) fn grants(server: &RedisServer, plan: Plan, report: &mut Report) -> Result<()> {
-    // On several threads replies are handled in another order than they came in: one that says what was free before is not known to be old.
+    // On several threads replies are handled out of order, and a reply with an old number of free permits cannot be recognised as old.
     for flavor in Flavor::ALL {
         server.flush();
         let figures = flavor.runtime()?.block_on(measured(server, plan))?;

@@ -1,4 +1,4 @@
-//! What a cycle costs the server: its own measure of the time in EVALSHA, with the scripts pipelined.
+//! The cost of a cycle for the server: its own measure of the time in EVALSHA, with the scripts pipelined.
 
 use anyhow::{Context as _, Result, ensure};
 use redis::aio::MultiplexedConnection;
@@ -116,7 +116,7 @@ fn without_time() -> Result<String> {
             .iter()
             .any(|part| line.contains(part))
     };
-    // The common case, which is what the cycle runs.
+    // Only in the common case, which the cycle runs.
     let (common, rest) = ACQUIRE
         .split_once("\nend\n\nlocal lock,")
         .context("the acquire script looks different now")?;

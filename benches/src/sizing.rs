@@ -1,4 +1,4 @@
-//! Bytes on the server: what it says of the keys that very many holds leave (MEMORY USAGE, all elements counted).
+//! Bytes on the server: its report for the keys that very many holds leave (MEMORY USAGE, all elements counted).
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Table<'_> {
         what: &str,
         mut acquire: impl AsyncFnMut(usize) -> Result<G>,
     ) -> Result<()> {
-        // What is always there: the fence, the number of permits.
+        // Creates the keys that always exist: the fence, the number of permits.
         drop(acquire(self.many).await?);
         self.settle().await;
         let before = used(self.server);
@@ -83,7 +83,7 @@ impl Table<'_> {
         for i in 0..self.many {
             held.push(acquire(i).await?);
         }
-        // Marks of operations that are over last for some seconds.
+        // Marks of finished operations last for some seconds.
         self.settle().await;
         self.row(what, before);
         drop(held);
@@ -110,7 +110,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Until no operation's mark is left.
+    /// Waits until no operation's mark is left.
     async fn settle(&self) {
         let is_mark = |key: &String| key.starts_with("stanchion_once:");
         loop {

@@ -1,4 +1,4 @@
-//! How long single scripts take on the server, by its own account, whoever sends them.
+//! The durations of single scripts on the server, as the server measures them, for scripts of all clients.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub(crate) fn start(server: &RedisServer) {
     tell(server, &["SLOWLOG", "RESET"]);
 }
 
-/// Ends the log, and returns what it says of the scripts whose first key is `key`.
+/// Ends the log, and returns its times for the scripts that have `key` as their first key.
 pub(crate) fn stop(server: &RedisServer, key: &str) -> Times {
     tell(server, &["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
     let log = server.cli(&["SLOWLOG", "GET", "-1"]);

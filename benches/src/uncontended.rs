@@ -1,4 +1,4 @@
-//! One task, one name, nobody else.
+//! One task, one name, no contention.
 
 use anyhow::Result;
 use stanchion::{Client, Lock};

@@ -1,4 +1,4 @@
-//! Very many held locks: how renewals travel, and what they cost this process.
+//! Very many held locks: the number of renewals in a command, and their cost for this process.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use stanchion_testkit::RedisServer;
 use crate::measure::{Flavor, Plan, Spread};
 use crate::report::{Report, Target};
 
-/// A tenth of the default lease, so that a run takes seconds; the cost is told for the default.
+/// A tenth of the default lease, so that a run takes seconds; the cost is reported for the default lease.
 const LEASE: Duration = Duration::from_secs(3);
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
@@ -80,7 +80,7 @@ async fn acquire_spread(client: &Client, many: usize) -> Result<Vec<stanchion::L
     Ok(guards)
 }
 
-/// What all threads of this process have used.
+/// The CPU time that all threads of this process have used.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

@@ -1,4 +1,4 @@
-//! The benchmark `peers` with our own contenders, on a real server: a short run of what waits and of what changes hands.
+//! The benchmark `peers` with stanchion's contenders, on a real server: a short run of the waits and the hand-offs.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -65,7 +65,7 @@ fn two_tasks_hand_a_lock_to_each_other() {
             );
         }
     }
-    // Nobody waits for the bare scripts: two commands a cycle.
+    // The bare scripts have no waiters: two commands per cycle.
     for block in blocks(&run, "raw") {
         assert_eq!(number(block, "handoffs"), 0.0, "{block}");
         assert!((number(block, "commands") - 2.0).abs() < 0.1, "{block}");

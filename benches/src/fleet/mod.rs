@@ -1,4 +1,4 @@
-//! The cost of a grant as the fleet grows: many clients, each with connections of its own, that want one thing.
+//! The cost of a grant as the fleet grows: many clients, each with its own connections, that contend for one name.
 
 mod rows;
 
@@ -65,7 +65,7 @@ impl What {
         }
     }
 
-    /// Its name in the chart, if it is there: the others look as the lock does.
+    /// The name in the chart, if the primitive is in it: the others look as the lock does.
     const fn in_the_chart(self) -> Option<&'static str> {
         match self {
             Self::Lock => Some("Lock"),
@@ -75,7 +75,7 @@ impl What {
         }
     }
 
-    /// The name of the same thing in Redisson's fleet.
+    /// The name of the same primitive in Redisson's fleet.
     const fn of_redisson(self) -> Option<&'static str> {
         match self {
             Self::Lock => Some("lock"),
@@ -87,7 +87,7 @@ impl What {
         }
     }
 
-    /// The thing, as client `n` of the fleet has it.
+    /// The primitive, as client `nth` of the fleet has it.
     fn of(self, client: &Client, nth: usize) -> Result<Worker> {
         let name = |n: usize| format!("bench:fleet:{n}:{}", self.title());
         Ok(match self {
@@ -137,7 +137,7 @@ struct Figures {
 struct Log {
     waits: Vec<f64>,
     gaps: Vec<f64>,
-    /// The start of the last release, until somebody is granted.
+    /// The start of the last release, until the next grant.
     released: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! The rows of the fleet: its own, and beside others.
+//! The rows of the fleet: its own, and comparisons with others.
 
 use super::{Figures, SIZES, What};
 use crate::measure::Spread;
@@ -8,7 +8,7 @@ pub(super) fn spread(runs: &[Figures], of: impl Fn(&Figures) -> f64) -> Spread {
     Spread::of(runs.iter().map(of).collect())
 }
 
-/// The figures of the bare fleet of plain permits, and what ours are to them.
+/// The figures of the bare fleet of plain permits, and the ratio of stanchion's figures to them.
 pub(super) fn beside_bare(report: &mut Report, ours: &[Vec<Figures>], bare: &[Vec<Figures>]) {
     for ((size, ours), bare) in SIZES.into_iter().zip(ours).zip(bare) {
         report.row(
@@ -41,11 +41,11 @@ pub(super) fn beside_bare(report: &mut Report, ours: &[Vec<Figures>], bare: &[Ve
     );
 }
 
-/// The figures beside the commands, in words.
+/// The figures next to the commands, in words.
 fn note(runs: &[Figures]) -> String {
     let of = |f: fn(&Figures) -> f64| spread(runs, f).median;
     let (rate, gap, longest) = (of(|f| f.rate), of(|f| f.gap), of(|f| f.longest));
-    // Redisson's fleet does not tell.
+    // Redisson's fleet does not report the gap.
     let gap = if gap.is_nan() {
         String::new()
     } else {
@@ -58,7 +58,7 @@ fn note(runs: &[Figures]) -> String {
     )
 }
 
-/// The figures of Redisson's fleet, and what ours are to them.
+/// The figures of Redisson's fleet, and the ratio of stanchion's figures to them.
 pub(super) fn beside(
     report: &mut Report,
     what: What,

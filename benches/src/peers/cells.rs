@@ -29,7 +29,7 @@ impl Unit {
         }
     }
 
-    /// The figure that a cell is about. The bare scripts have nobody to hand over to: their cycles, or their releases, count.
+    /// The figure that a cell is about. The bare scripts have no hand-offs: their cycles, or their releases, count.
     pub(crate) fn figure(self, figures: &Figures, role: Role) -> Option<f64> {
         let rate = |count: usize| Some(count as f64 / figures.seconds);
         match (self, role) {
@@ -76,7 +76,7 @@ pub(crate) struct Cell {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CurrentThread {
-    /// Nobody waits: for everybody.
+    /// Cells without waiters: for all contenders.
     All,
     /// Polling costs the same on any runtime.
     Ours,
@@ -197,7 +197,7 @@ enum Program {
 pub(crate) struct Entrant {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// Which of ours it is compared with.
+    /// The stanchion contender that it is compared with.
     pub(crate) beside: String,
     program: Program,
     thing: Thing,
@@ -214,7 +214,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Looks what `folder` has.
+    /// Finds the contenders that `folder` has.
     pub(crate) fn found(folder: &Path) -> Self {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -250,7 +250,7 @@ fn redisson(folder: &Path, version: &str) -> std::path::PathBuf {
     folder.join(format!("redisson-{version}"))
 }
 
-/// As small as it can be told: the rest is the machine's default.
+/// The smallest configuration that options can set; everything else is the machine's default.
 pub(crate) const JVM_FLAGS: [&str; 2] = ["-XX:+UseSerialGC", "-Xmx512m"];
 
 impl Entrant {
@@ -288,13 +288,13 @@ impl Entrant {
         Ok(command)
     }
 
-    /// A virtual machine that compiles what runs often.
+    /// Returns whether it runs in a virtual machine, which compiles code that runs often.
     pub(crate) fn warms_up(&self) -> bool {
         matches!(self.program, Program::Redisson(_))
     }
 }
 
-/// Where nobody waits, blocks are a quarter as long and four times as many: round trips jump between levels.
+/// In cells without waiters, blocks are a quarter as long and four times as many: round trips jump between levels.
 const PARTS: u16 = 4;
 
 impl Cell {
@@ -319,7 +319,7 @@ impl Cell {
         };
         Order {
             thing: entrant.thing,
-            // Fresh in each block: whatever a block leaves behind is in nobody's way.
+            // A new name in each block, so that leftovers of a block do not matter.
             name: format!("peers:{}:{}:{round}", self.name, entrant.name),
             names: if alone { 1 } else { names },
             clients: if alone { 1 } else { self.clients },
@@ -330,7 +330,7 @@ impl Cell {
                 None if !alone => Pause::Turns,
                 pause => Pause::For(Duration::from_micros(pause.unwrap_or(0))),
             },
-            // Who holds for a while has fewer grants.
+            // A contender that holds for a while has fewer grants.
             block: if self.hold > 0 {
                 block * 2
             } else {
@@ -339,7 +339,7 @@ impl Cell {
         }
     }
 
-    /// Who takes part, of those that are installed.
+    /// The contenders that take part, of those that are installed.
     pub(crate) fn entrants(&self, field: &Field) -> Vec<Entrant> {
         let mut entrants = Vec::new();
         let mut enter = |name: &str, program: &Program, thing: Thing, beside: &str| {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::turns::{Order, Thing};
 
-/// How far apart two readings of the clock at one moment may be, in nanoseconds.
+/// The largest difference between two readings of the clock at one moment, in nanoseconds.
 const CLOCKS: u64 = 10_000;
 
 /// One turn of a task. Times are nanoseconds since the epoch.
@@ -25,11 +25,11 @@ struct Grant {
     released: u64,
 }
 
-/// What all processes of a contender told of a block.
+/// The reports of all processes of a contender about a block.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     grants: Vec<Grant>,
-    /// When tasks asked for what they did not get before the end.
+    /// The times of the requests that were not granted before the end.
     vain: Vec<u64>,
 }
 
@@ -46,22 +46,22 @@ pub(crate) struct Quantiles {
 pub(crate) struct Figures {
     pub(crate) grants: usize,
     pub(crate) seconds: f64,
-    /// Grants whose previous holder was another task.
+    /// Grants with another task as the previous holder.
     pub(crate) handoffs: usize,
-    /// From the call to the grant; a vain wait counts with its duration so far.
+    /// From the call to the grant; a wait without a grant counts with its duration so far.
     pub(crate) wait: Quantiles,
     /// From the call to the end of the release.
     pub(crate) cycle: Quantiles,
-    /// From the call of a release to the next grant, of another task: the median. `None` where nothing changed hands.
+    /// From the call of a release to the next grant, of another task: the median. `None` without a change of the holder.
     pub(crate) gap: Option<f64>,
     /// The call of a release: the median.
     pub(crate) release: f64,
     pub(crate) held: f64,
-    /// Tasks that got nothing.
+    /// Tasks without a grant.
     pub(crate) starved: usize,
-    /// Grants that came while as many held as may.
+    /// Grants while the limit of holders was already reached.
     pub(crate) overlaps: usize,
-    /// Seconds of CPU; `None` where the system does not tell.
+    /// Seconds of CPU; `None` if the system does not report them.
     pub(crate) client_cpu: Option<f64>,
     pub(crate) server_cpu: f64,
     /// In a block of the same kind, under `MONITOR`.
@@ -103,7 +103,7 @@ impl Told {
         Ok(())
     }
 
-    /// Judges the block. What it cost is not known here.
+    /// Judges the block. The costs are added by the caller.
     pub(crate) fn judged(mut self, processes: usize, order: &Order) -> Figures {
         self.grants.sort_unstable_by_key(|grant| grant.granted);
         let asked = self.grants.iter().map(|grant| grant.asked);

@@ -41,7 +41,7 @@ fn a_handoff_is_a_grant_after_that_of_another_task() {
 
 #[test]
 fn a_gap_is_from_the_call_of_a_release_to_the_grant_of_another() {
-    // After itself the first task waits 2 ms; that is no gap.
+    // After its own hold the first task waits 2 ms; that is no gap.
     let turns = [
         [0, 0, 0, 1, 2, 3],
         [0, 0, 3, 4, 5, 6],

@@ -1,6 +1,6 @@
-//! stanchion beside the field: the lock libraries that others use, in the same run, in turns.
+//! stanchion compared with other lock libraries, in the same run, in turns.
 //!
-//! A contender is a process ([`turns`] tells what it does) that lives for a cell. In each round every contender has a
+//! A contender is a process (its work is described in [`turns`]) that lives for a cell. In each round every contender has a
 //! block, the first of the round changing; ratios are taken within a round. [`judge`] judges all of them.
 
 mod cells;
@@ -50,7 +50,7 @@ pub(crate) struct Run {
     peers: PathBuf,
 }
 
-/// How long blocks last. Cells where tasks hold have longer ones, cells where nobody waits shorter ones.
+/// The lengths of blocks. Cells with holds have longer blocks, cells without waiters shorter ones.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     block: Duration,
@@ -155,7 +155,7 @@ struct Runner {
 }
 
 impl<'a> Race<'a> {
-    /// Starts them and warms them up. Who fails is told, and left out.
+    /// Starts the contenders and warms them up. A failed contender is reported and left out.
     fn start(
         cell: &'a Cell,
         entrants: Vec<Entrant>,
@@ -182,7 +182,7 @@ impl<'a> Race<'a> {
 
     fn warmed(&self, entrant: Entrant, peers: &std::path::Path) -> Result<Runner> {
         let url = self.server.url();
-        // Whether it can be named at all, before as many are started as the cell has.
+        // Checks that the command can be built, before starting all the processes of the cell.
         entrant.command(peers, &url)?;
         let command = || {
             entrant

@@ -1,4 +1,4 @@
-//! Contenders of our own: stanchion, and Redisson's two scripts on the bare client.
+//! stanchion's contenders: the library, and Redisson's two scripts on the bare client.
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -138,7 +138,7 @@ takers! {
     LeasedSemaphore, acquire, LeasedPermit;
 }
 
-/// Nobody waits: a task that does not get the lock is an error.
+/// The raw scripts without waiters: a task that does not get the lock is an error.
 struct Raw {
     connection: MultiplexedConnection,
     pair: Pair,

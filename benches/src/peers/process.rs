@@ -12,7 +12,7 @@ use stanchion_testkit::RedisServer;
 use super::judge::{Figures, Told};
 use super::turns::Order;
 
-/// As long as a contender may take over whatever is not its block.
+/// The time limit for everything that a contender does outside its block.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Commands of the judge, and what connections begin with.
@@ -89,7 +89,7 @@ impl Drop for Process {
 #[derive(Debug)]
 pub(crate) struct Running {
     processes: Vec<Process>,
-    /// What it says that it is.
+    /// The contender's description of itself.
     pub(crate) about: String,
 }
 

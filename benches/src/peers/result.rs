@@ -1,4 +1,4 @@
-//! A run of the benchmark `peers`, as it is kept: the figures of each block, from which everything else is made.
+//! A saved run of the benchmark `peers`: the figures of each block, from which everything else is computed.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,9 +15,9 @@ pub(crate) struct Peers {
     pub(crate) cores: usize,
     pub(crate) warm_up_millis: u128,
     pub(crate) jvm_flags: String,
-    /// What the contenders say that they are.
+    /// The contenders' descriptions of themselves.
     pub(crate) about: Vec<String>,
-    /// What did not take part, and why.
+    /// The contenders that did not take part, with the reason.
     pub(crate) skipped: Vec<String>,
     pub(crate) cells: Vec<Measured>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Measured {
     pub(crate) title: String,
     pub(crate) unit: Unit,
     pub(crate) contenders: Vec<Contender>,
-    /// The CPU of those whose turn it was not, for each block, in percent of a core.
+    /// The CPU of the contenders that were not measured, for each block, in percent of a core.
     pub(crate) others: Vec<f64>,
 }
 
@@ -64,13 +64,13 @@ impl Measured {
         self.contenders.iter().find(|known| known.name == name)
     }
 
-    /// What `ours` is to `theirs`, round by round: above 1 it is better.
+    /// The ratio of `ours` to `theirs`, round by round: above 1 if `ours` is better.
     pub(crate) fn ratio(&self, ours: &Contender, theirs: &Contender) -> Option<Spread> {
         let pairs = ours.blocks.iter().zip(&theirs.blocks);
         let ratios: Vec<f64> = pairs
             .filter_map(|(mine, other)| {
                 let mine = self.unit.figure(mine, ours.role)?;
-                // Who never hands over has no gap: any gap is better.
+                // A contender without hand-offs has no gap: any gap is better.
                 let Some(other) = self.unit.figure(other, theirs.role) else {
                     return Some(f64::INFINITY);
                 };

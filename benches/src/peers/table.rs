@@ -24,7 +24,7 @@ const fn column(title: &'static str, of: fn(&Contender) -> Option<f64>) -> Colum
     }
 }
 
-/// The least CPU that is told, in seconds: the system counts a process's in steps of 10 ms.
+/// The least CPU that is shown, in seconds: the system counts the CPU of a process in steps of 10 ms.
 const TOLD: f64 = 0.05;
 
 /// Microseconds for a grant, of all rounds together.
@@ -74,7 +74,7 @@ fn columns(unit: Unit) -> Vec<Column> {
     columns
 }
 
-/// A number as the page has it. What is infinite has been divided by nothing.
+/// A number as the page shows it. An infinite number is a division by zero.
 fn number(value: f64) -> String {
     match value {
         v if v.is_infinite() => "∞".to_owned(),
@@ -97,7 +97,7 @@ fn bold(text: String, is: bool) -> String {
     if is { format!("**{text}**") } else { text }
 }
 
-/// The cells of a row; bold is what is better than stanchion's, as far as the printed digits tell.
+/// The cells of a row. A value is bold if it is better than stanchion's in the printed digits.
 fn row(cell: &Measured, contender: &Contender, columns: &[Column]) -> Vec<String> {
     let ours = cell.contender(&contender.beside);
     let ours = ours.filter(|_| contender.role == Role::Peer);
@@ -194,7 +194,7 @@ fn table(cell: &Measured) -> String {
     text + "\n"
 }
 
-/// How each of ours does in each cell.
+/// The result of each stanchion contender in each cell.
 fn summary(cells: &[Measured]) -> String {
     let mut rows = Vec::new();
     for cell in cells {
@@ -239,13 +239,13 @@ fn summary(cells: &[Measured]) -> String {
     markdown(&head, &rows)
 }
 
-/// Tells a cell as it is measured.
+/// Prints a cell as soon as it is measured.
 pub(crate) fn print(cell: &Measured) {
     println!("{}", table(cell));
 }
 
 impl Peers {
-    /// What the page says between its markers.
+    /// The text of the page between its markers.
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
             "{}, {}, {} cores; median [min..max] of the rounds. A virtual machine (`{}`) warms up for {} s.\n\n",
@@ -283,7 +283,7 @@ impl Peers {
         ]
     }
 
-    /// What stanchion is to the peers; no bar for one that does not take part, or hands over nothing.
+    /// The ratios of stanchion to the peers. A peer that does not take part, or has no hand-offs, has no bar.
     fn chart(&self, file: &str, title: &str, cells: &[&str]) -> Chart {
         let cells: Vec<&Measured> = cells
             .iter()

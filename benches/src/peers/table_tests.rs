@@ -73,7 +73,7 @@ fn a_peer_that_is_ahead_is_in_bold_and_in_words() {
 
 #[test]
 fn a_peer_that_is_behind_has_only_its_better_numbers_in_bold() {
-    // As many commands, less CPU for a grant.
+    // As many commands, less CPU per grant.
     let text = table(&duel(Unit::Handoffs, &[(100, 100)], &[(500, 4)]));
     let row = line(&text, "rslock");
     assert!(
@@ -130,7 +130,7 @@ fn the_bare_scripts_are_no_peer() {
         ],
     );
     let text = table(&cell);
-    // Its cycles count, for there is nobody to hand over to.
+    // Its cycles count, because it has no hand-offs.
     assert!(
         line(&text, "raw").starts_with("| `raw` | 300 [300..300] | 0.333 [0.333..0.333] |"),
         "{text}"

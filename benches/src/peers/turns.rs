@@ -1,8 +1,8 @@
-//! A contender's side of the benchmark `peers`: it is told what to do on its standard input and says what happened.
+//! A contender's side of the benchmark `peers`: it reads orders from its standard input and prints the results.
 //!
 //! The peers written in Rust compile this file, too (`benches/peers/rust`); Go and Java have their own. A contender says
-//! `ready` and what it is. Then, for each line like [`Order`]'s text: `set` when its clients are connected, at `go` it runs
-//! the block and says `over`, at `tell` it prints a line for each grant, one for each wait that was vain, and `end`.
+//! `ready` and a description of itself. Then, for each line like [`Order`]'s text: `set` when its clients are connected, at `go` it runs
+//! the block and says `over`, at `tell` it prints a line for each grant, one for each wait without a grant, and `end`.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use futures_timer::Delay;
 use tokio::sync::watch;
 
-/// What is acquired.
+/// The primitive that is acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thing {
     Lock,
@@ -65,7 +65,7 @@ pub(crate) struct Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
     For(Duration),
-    /// Until another task has been granted it: who polls would hardly ever lose it otherwise. The word `turns`.
+    /// Until another task has been granted it: otherwise a contender that polls would almost always keep it. The word `turns`.
     Turns,
 }
 
@@ -138,7 +138,7 @@ impl FromStr for Order {
     }
 }
 
-/// Whatever a task takes and gives back.
+/// A primitive that a task acquires and releases.
 pub(crate) trait Taker: Send + Sync + 'static {
     type Held: Send;
 
@@ -147,14 +147,14 @@ pub(crate) trait Taker: Send + Sync + 'static {
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// A block that is ready to run: what each task tells of it.
+/// A block that is ready to run; its result is the report of each task.
 pub(crate) type Block = Pin<Box<dyn Future<Output = Result<Vec<Told>>>>>;
 
-/// The turns of a task. Times are nanoseconds since the epoch: asked, granted, releasing, released.
+/// The turns of a task. Times are nanoseconds since the epoch: requested, granted, releasing, released.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     grants: Vec<[u128; 4]>,
-    /// When it asked for what it did not get before the end.
+    /// The time of a request that was not granted before the end.
     vain: Option<u128>,
 }
 
@@ -242,7 +242,7 @@ fn say(text: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Reads a line beside the runtime, whose connections live on meanwhile. `None` at the end.
+/// Reads a line on a separate thread, so that the runtime keeps the connections alive. `None` at the end.
 async fn heard() -> Result<Option<String>> {
     tokio::task::spawn_blocking(|| {
         let mut line = String::new();
@@ -265,7 +265,7 @@ fn lines(told: &[Told]) -> String {
     text
 }
 
-/// Does what the judge says until it says no more. `prepare` makes clients and takers for an order.
+/// Executes the judge's orders until the input ends. `prepare` makes clients and takers for an order.
 ///
 /// # Errors
 /// The first of the contender, or an order that makes no sense.

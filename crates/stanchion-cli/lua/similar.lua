@@ -1,5 +1,5 @@
 -- cli/similar
--- Whether a key exists, and the names of some of the keys there are. Reads only.
+-- Returns whether a key exists, and the names of some existing keys. Reads only.
 --
 -- KEYS[1]  name    any     the key that is looked for; in a cluster it says on which node to look
 -- ARGV[1]  cursor  of SCAN, 0 at first
@@ -7,7 +7,7 @@
 --
 -- Returns  { 1 if the key exists, the next cursor (0: all have been seen), key, ... }
 -- Replay   harmless
--- Wakes    nobody
+-- Wakes    none
 -- Cost     O(most)
 local seen = redis.call('SCAN', ARGV[1], 'COUNT', ARGV[2])
 local result = { redis.call('EXISTS', KEYS[1]), seen[1] }

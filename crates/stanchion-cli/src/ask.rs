@@ -1,4 +1,4 @@
-//! `stanchion ask`: asks the holder to give a lock back.
+//! `stanchion ask`: sends the holder of a lock a request to release it.
 
 use clap::Args;
 use serde::Serialize;

@@ -86,7 +86,7 @@ pub(crate) async fn barrier(args: BarrierArgs) -> Result<u8, Failure> {
         waited = wait(&client, &args) => Ok(waited),
         signal = signals.next() => Err(signal),
     };
-    // The command may last: nothing of this program does. And a place is given back before this one ends.
+    // Shut down before the command starts, because the command may run for a long time. The shutdown also removes this party's place.
     client.shutdown(SHUTDOWN).await;
     let passed = match waited {
         Ok(passed) => passed?,
@@ -124,7 +124,7 @@ async fn wait(client: &Client, args: &BarrierArgs) -> Result<Passed, Failure> {
     barrier.wait_with(options).await.map_err(failure)
 }
 
-/// A name or a number of parties that cannot be.
+/// A name or a number of parties that the library rejects.
 pub(crate) fn invalid(error: InvalidBarrier) -> Failure {
     match error {
         InvalidBarrier::Name(error) => Library(error).into(),

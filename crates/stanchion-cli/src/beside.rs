@@ -1,10 +1,10 @@
-//! The keys and channels that stand beside a name, told apart and put together as `docs/protocol.md` lists them.
+//! The keys and channels that are derived from a name, as `docs/protocol.md` lists them: classified and constructed.
 
 use stanchion::Name;
 
 use crate::look::Kind;
 
-/// Role of a key beside a name.
+/// Role of a key that is derived from a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {
@@ -20,13 +20,13 @@ pub(crate) enum Part {
     Leases,
     /// The last heartbeats of the processes in a fair queue.
     Heard,
-    /// Says what kind the name is, and nothing else that an operator asks.
+    /// Shows the kind of the name, and has no other use for an operator.
     Mark,
     /// A counter or a note that stays when the name is at rest.
     Rest,
 }
 
-/// Prefixes, the kind they show (`None`: several kinds have it), and what they hold.
+/// Prefixes, the kind that each one shows (`None`: several kinds have it), and the role of the key.
 const PREFIXES: [(&str, Option<Kind>, Part); 35] = [
     ("redisson_lock_queue", Some(Kind::Fair), Part::Queue),
     ("redisson_lock_timeout", Some(Kind::Fair), Part::Mark),
@@ -76,7 +76,7 @@ const PREFIXES: [(&str, Option<Kind>, Part); 35] = [
 /// The prefixes of the keys that all names of a hash slot share.
 const SHARED: [&str; 2] = ["stanchion_fence", "stanchion_origin"];
 
-/// Beginning of the keys in which clients tell what they hold and wait for.
+/// Prefix of the keys in which clients publish their holds and waits.
 pub(crate) const RECORD: &str = "stanchion_client";
 
 /// Beginning of the key with the counter of tokens of a single name.
@@ -89,7 +89,7 @@ const SUFFIXES: [(&str, Kind, Part); 3] = [
     ("permits", Kind::RateLimiter, Part::Mark),
 ];
 
-/// A key that stands beside a name.
+/// A key that is derived from a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Beside {
     pub(crate) name: Vec<u8>,
@@ -97,7 +97,7 @@ pub(crate) struct Beside {
     pub(crate) part: Part,
 }
 
-/// Tells whose a key is. `None`: it belongs to no one name, such as the counters of tokens.
+/// Finds the name that a key is derived from. `None`: the key belongs to no single name, for example the counters of tokens.
 ///
 /// `x` and `{x}` share Redisson's keys; those are counted as `x`'s.
 pub(crate) fn owner_of(key: &[u8]) -> Option<Beside> {
@@ -132,7 +132,7 @@ pub(crate) fn owner_of(key: &[u8]) -> Option<Beside> {
     })
 }
 
-/// Returns whether a key is none that users name: it stands beside a name, or is a counter for many.
+/// Returns whether a key is not a name that a user chose: it is derived from a name, or is a counter for many names.
 pub(crate) fn is_beside(key: &str) -> bool {
     ["redisson_", "stanchion_"]
         .iter()
@@ -149,7 +149,7 @@ fn ends_with(key: &str, suffix: &str) -> bool {
 /// Why a rate limiter has no TTL.
 pub(crate) const LIMITER: &str = "rate limiters made without a keep-alive time";
 
-/// Why a key that stands beside names has no TTL; empty: it should have one.
+/// The reason why a derived key has no TTL; empty if it should have one.
 pub(crate) fn stays(key: &[u8]) -> &'static str {
     let prefix = key.split(|byte| *byte == b':').next().unwrap_or_default();
     let prefix = prefix.strip_suffix(b"_braced").unwrap_or(prefix);
@@ -168,8 +168,8 @@ pub(crate) fn stays(key: &[u8]) -> &'static str {
     }
 }
 
-/// Returns whether losing this key loses nothing: a token begins at the clock (P2), an origin only tells keyspaces apart, and what
-/// clients tell of themselves they tell again.
+/// Returns whether the loss of this key has no effect: a token starts from the clock (P2), an origin only distinguishes keyspaces, and
+/// clients publish their records again.
 pub(crate) fn is_begun_anew(key: &[u8]) -> bool {
     let prefixes = [SHARED[0], SHARED[1], RECORD, TOKEN];
     prefixes.iter().any(|it| key.starts_with(it.as_bytes()))
@@ -183,7 +183,7 @@ fn unbraced(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Every key that may stand beside `name`.
+/// Every key that may be derived from `name`.
 pub(crate) fn keys_of(name: &Name) -> Vec<Vec<u8>> {
     let mut keys: Vec<_> = PREFIXES
         .iter()
@@ -195,7 +195,7 @@ pub(crate) fn keys_of(name: &Name) -> Vec<Vec<u8>> {
     keys
 }
 
-/// The keys beside `name` whose presence shows what it is, of the kinds that the name's own key does not show.
+/// The derived keys of `name` that show its kind by their presence, for the kinds that the name's own key does not show.
 pub(crate) fn signs_of(name: &Name) -> Vec<(Kind, Vec<u8>)> {
     let of_row = |(prefix, kind, part): &(&str, Option<Kind>, Part)| match (kind, part) {
         (
@@ -225,7 +225,7 @@ pub(crate) fn shared_keys(name: &Name) -> impl Iterator<Item = (Vec<u8>, String)
         .map(|prefix| (name.slot_key(prefix), format!("{prefix}:*")))
 }
 
-/// The channel on which a release of `name` is told to Redisson's clients.
+/// The channel on which Redisson's clients receive the message that `name` was released.
 pub(crate) fn channel_of(name: &Name, kind: Kind) -> Vec<u8> {
     match kind {
         Kind::Lock | Kind::Fair | Kind::Election | Kind::Job => {

@@ -36,7 +36,7 @@ pub(crate) async fn clients(args: ClientsArgs) -> Result<u8, Failure> {
         let rule = "this user may not list connections: it needs +client|list";
         return Err(Failure::new(exit::CONFIG, rule));
     };
-    // This one is gone before anybody reads of it.
+    // The client of this command ends before a user reads about it.
     processes.retain(|process| process.client != client.id());
     processes.sort_by(|a, b| (&a.app, &a.address).cmp(&(&b.app, &b.address)));
     if args.json {

@@ -86,7 +86,7 @@ impl ServerArgs {
 
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let config = self.config()?;
-        // Asked for with a plain connection first: an error about a socket would not say what is missing.
+        // Checked with a plain connection first: an error about a socket would not show that the server is missing.
         if !self.has_url()? && !serve::start::is_running(&serve::trusted_socket()?)? {
             return Err(serve::start::no_server());
         }

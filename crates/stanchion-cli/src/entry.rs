@@ -15,12 +15,12 @@ use crate::table::{Blocks, Cell, Column, Row, Table, Tone};
 use crate::trouble::Trouble;
 use crate::wording::{self, Owner};
 
-/// A name, its holders, and those who wait for it.
+/// A name, its holders and its waiters.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Entry {
-    /// The name as text; see `bytes` where it is none.
+    /// The name as text; if it is not valid text, see `bytes`.
     pub(crate) name: String,
-    /// The name in hexadecimal digits, where it is no text.
+    /// The name in hexadecimal digits, if it is not valid text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<String>,
     #[serde(skip)]
@@ -29,23 +29,23 @@ pub(crate) struct Entry {
     pub(crate) held: bool,
     /// A holder. With several holders, any of them.
     pub(crate) holder: Option<HolderSeen>,
-    /// The number of holders; of permits taken.
+    /// The number of holders, or of permits taken.
     pub(crate) holders: u64,
     /// The number of permits, free and taken, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) permits: Option<i64>,
-    /// In few words what is free or taken, of a kind that nobody holds.
+    /// A short text about the state of the name, for a kind without holders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<String>,
     pub(crate) held_ms: Option<u64>,
-    /// The rest of the lease; `null`: not held, or without an end.
+    /// The rest of the lease; `null`: not held, or a hold without an end.
     pub(crate) lease_ms: Option<u64>,
     /// `null`: not known.
     pub(crate) waiting: Option<u64>,
-    /// For how long the first of the calls that processes tell of has waited.
+    /// The longest wait among the calls that processes have published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) longest_wait_ms: Option<u64>,
-    /// Owners of a lock or a read-write lock, all of them, where its status was read.
+    /// All owners of a lock or a read-write lock, if its status was read.
     #[serde(skip)]
     pub(crate) owners: Vec<String>,
     pub(crate) trouble: Vec<Trouble>,
@@ -57,13 +57,13 @@ pub(crate) struct HolderSeen {
     pub(crate) owner: String,
     pub(crate) origin: wording::Origin,
     pub(crate) hold_count: u64,
-    /// The process, where the server or a record tells: `billing@web-2 pid 4711`.
+    /// The process, if the server or a record shows it: `billing@web-2 pid 4711`.
     pub(crate) process: Option<String>,
-    /// False: the server shows no connection of this client. `null`: the server does not tell.
+    /// False: the server shows no connection of this client. `null`: not known.
     pub(crate) connected: Option<bool>,
 }
 
-/// The holder of a job at rest, in few words.
+/// Text for the holder of a job at rest.
 const AT_REST: &str = "at rest";
 
 impl HolderSeen {
@@ -78,17 +78,17 @@ impl HolderSeen {
         }
     }
 
-    /// Returns whether nobody runs, and the name is kept for the rest of a job's least time.
+    /// Returns whether no run is under way, and the name is kept for the rest of a job's least time.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.hold_count == 0
     }
 
-    /// Returns whether the server shows that the process which should hold has gone. A job at rest needs none.
+    /// Returns whether the server shows that the holder's process has ended. A job at rest needs no process.
     pub(crate) fn is_gone(&self) -> bool {
         self.connected == Some(false) && !self.is_at_rest()
     }
 
-    /// The process alone, beside the whole owner.
+    /// The process alone, without the owner.
     pub(crate) fn brief_process(&self) -> String {
         match (&self.process, self.connected, self.origin) {
             _ if self.is_at_rest() => AT_REST.into(),
@@ -99,7 +99,7 @@ impl HolderSeen {
         }
     }
 
-    /// In few words.
+    /// A short text for the holder.
     pub(crate) fn brief(&self) -> String {
         let short = Owner::of(&self.owner).short();
         match (&self.process, self.connected) {
@@ -112,7 +112,7 @@ impl HolderSeen {
 }
 
 impl Entry {
-    /// An entry of `key` without anything.
+    /// An entry of `key` without holders or waiters.
     pub(crate) fn at_rest(key: &[u8], kind: Option<Kind>) -> Self {
         let text = std::str::from_utf8(key);
         let hex = |byte: &u8| format!("{byte:02x}");
@@ -152,7 +152,7 @@ impl Entry {
             }
         }
         let in_line = traces.beside.iter().any(|b| b.part == Part::Line);
-        // A resignation does not wake those who wait for a lock. The end of a job's run does.
+        // A resignation does not wake the waiters for a lock. The end of a job's run does.
         if in_line && kinds.contains(&Kind::Election) {
             kinds.insert(Kind::Lock);
         }
@@ -198,7 +198,7 @@ impl Entry {
         } else if queue > 0 && members(Part::Heard) == 0 {
             entry.trouble.push(Trouble::OrphanQueue(queue));
         }
-        // These have no key in common with anything.
+        // These kinds share no key with another kind.
         for kind in [Kind::TokenBucket, Kind::Barrier, Kind::DoubleBarrier] {
             kinds.remove(&kind);
         }
@@ -210,7 +210,7 @@ impl Entry {
         entry
     }
 
-    /// Reads the status of a name that processes tell of. `waiting`: the waiters that they tell of, where the status has no number.
+    /// Builds the entry of a published name from its status. `waiting`: the number of published waiters, used if the status has no number.
     pub(crate) fn of_seen(
         key: &[u8],
         kind: Option<Kind>,
@@ -295,7 +295,7 @@ impl Entry {
         self.permits = Some(status.available.saturating_add(taken));
     }
 
-    /// Adds what no trace of a scan shows.
+    /// Adds facts that a scan does not show.
     pub(crate) fn add(&mut self, seen: &Seen, people: &People) {
         match seen {
             Seen::Leased(status) => self.leased(status),
@@ -312,7 +312,7 @@ impl Entry {
         self.held = self.holders > 0;
     }
 
-    /// Returns whether there is anything to tell.
+    /// Returns whether the entry has nothing to show.
     pub(crate) fn is_idle(&self) -> bool {
         !self.held
             && self.waiting.unwrap_or(0) == 0
@@ -321,7 +321,7 @@ impl Entry {
             && self.state.is_none()
     }
 
-    /// Holders, in few words.
+    /// A short text about the holders.
     pub(crate) fn held_by(&self) -> String {
         match (&self.holder, self.permits) {
             (_, Some(all)) => format!("{}/{all} taken", self.holders),
@@ -396,14 +396,14 @@ fn whole<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Table {
 
 const LONGEST: &str = "LONGEST";
 
-/// The lines of a live table: what `ls` shows, and the longest wait; and how each row is to be read. On a narrow terminal fewer columns,
-/// as cards would leave room for three names; of those that go, `first` goes after kind and lease and before `last`.
+/// The rows of a live table: the columns of `ls` and the longest wait, with the layout of each row. A narrow terminal gets fewer columns,
+/// because cards would leave room for three names. `first` is left out after kind and lease and before `last`.
 pub(crate) fn live<'a>(
     entries: impl IntoIterator<Item = &'a Entry> + Clone,
     [first, last]: [&str; 2],
     width: usize,
 ) -> (Blocks, Vec<Tone>) {
-    // With every column: they do not come and go as holders do.
+    // Always with every column: columns must not appear and disappear as holders do.
     let mut table = whole(entries.clone());
     table.columns.push(Column {
         title: LONGEST,
@@ -424,10 +424,10 @@ pub(crate) fn live<'a>(
     (table.blocks(Some(width), false), tones)
 }
 
-/// The number of channels asked for in one command.
+/// The number of channels in one request.
 const AT_ONCE: usize = 256;
 
-/// Adds Redisson's waiting processes, which only their subscriptions show. Without the right to ask, nothing is added.
+/// Adds Redisson's waiting processes, which only their subscriptions show. Without the right to the command, nothing is added.
 pub(crate) async fn add_subscribers(client: &Client, entries: &mut [Entry]) {
     let ask = match client.server().placement {
         Placement::Slots => ["PUBSUB", "SHARDNUMSUB"],
@@ -470,17 +470,17 @@ fn channel(entry: &Entry) -> Vec<u8> {
 }
 
 impl Entry {
-    /// Counts the subscribers of Redisson's channel: its waiting processes, and one of ours that listens for all of ours.
+    /// Counts the subscribers of Redisson's channel: its waiting processes, and the relay of the stanchion clients.
     fn add_listeners(&mut self, heard: u64) {
         let waiting = self.waiting.unwrap_or(0);
         let more = match self.kind {
-            // The queue has all of them, and each by itself.
+            // The queue lists all waiters, each once.
             Some(Kind::Fair) => 0,
-            // Nobody waits by subscription.
+            // Waiters of these kinds do not subscribe.
             Some(Kind::RateLimiter | Kind::TokenBucket) => 0,
-            // Each party has a place, and is counted by it.
+            // Each party has a place, by which it is counted.
             Some(Kind::Barrier | Kind::DoubleBarrier) => 0,
-            // Each candidate of ours listens, too.
+            // Each stanchion candidate is subscribed, too.
             Some(Kind::Election) => heard.saturating_sub(waiting),
             Some(Kind::Latch) => heard,
             _ if waiting > 0 => heard.saturating_sub(1),

@@ -19,7 +19,7 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const LOST: u8 = 73;
 /// `EX_IOERR`: the system refused something, such as writing to standard output.
 pub(crate) const IO: u8 = 74;
-/// `EX_TEMPFAIL`: somebody else held the lock for the whole of `--wait`.
+/// `EX_TEMPFAIL`: another owner held the lock for the whole of `--wait`.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// `EX_CONFIG`: the server refused, or the configuration cannot be used.
 pub(crate) const CONFIG: u8 = 78;
@@ -34,7 +34,7 @@ pub(crate) fn of_signal(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(u8::MAX)
 }
 
-/// A command that did not do what it was asked for.
+/// A command that failed, with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -55,7 +55,7 @@ impl Failure {
         self.code
     }
 
-    /// The user has been told already.
+    /// Marks that the user has already seen the message.
     pub(crate) fn told(mut self) -> Self {
         self.told = true;
         self

@@ -71,7 +71,7 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
         if !confirmed(&name, &holders)? {
             return Err(Failure::new(exit::USAGE, "not confirmed. Nothing was done"));
         }
-        // The user has confirmed for these holders only, and they may have changed meanwhile.
+        // The user has confirmed only for these holders, and they may have changed since then.
         let now = self::holders(&client, given, args.kind).await?;
         let same = !now.is_held() || now.owners() == holders.owners();
         holders = now;
@@ -113,14 +113,14 @@ pub(crate) async fn force_release(args: ForceReleaseArgs) -> Result<u8, Failure>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forced {
     Released,
-    /// Nobody held it.
+    /// The lock had no holder.
     Free,
-    /// Others hold by now. Nothing was done.
+    /// Other owners hold it by now. Nothing was done.
     Changed,
 }
 
-/// Releases a name from the holders that the user has confirmed, if they are still the ones. They may change between that look and
-/// the release.
+/// Releases a name, if its holders are still the ones that the user has confirmed. They may change between that read
+/// and the release.
 pub(crate) async fn release_from(
     client: &Client,
     name: &[u8],
@@ -140,7 +140,7 @@ pub(crate) async fn release_from(
     })
 }
 
-/// Reads the status of what is held as a whole.
+/// Reads the status of a name that can be held as a whole.
 async fn holders(client: &Client, name: &[u8], kind: Option<Kind>) -> Result<Seen, Failure> {
     match look(client, name, kind).await? {
         Seen::Semaphore(_) | Seen::Leased(_) | Seen::Latch(_) | Seen::Number(_) => {
@@ -169,7 +169,7 @@ async fn release(client: &Client, name: &[u8], holders: &Seen) -> Result<bool, F
             let election = Election::new(client, name).map_err(Library)?;
             election.danger().depose().await.map_err(Library)?
         }
-        // Only locks come here: see `holders`.
+        // Only locks reach this arm: see `holders`.
         _ => {
             let lock = Lock::new(client, name).map_err(Library)?;
             lock.danger().force_release().await.map_err(Library)?

@@ -2,7 +2,7 @@
 
 /// Returns whether `text` matches `pattern`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    // The place to come back to: what follows the last star, and how far it has eaten. One is enough, so this ends in time.
+    // The position to return to: the pattern after the last star, and the text that the star has matched. One position bounds the time.
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     loop {

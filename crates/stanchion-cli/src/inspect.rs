@@ -1,4 +1,4 @@
-//! `stanchion inspect`: everything that the server tells of one name.
+//! `stanchion inspect`: everything that the server has about one name.
 //!
 //! Long: each kind, and each section, has its part of the page.
 
@@ -50,7 +50,7 @@ pub(crate) struct Inspected {
     kind: Option<Kind>,
     server: String,
     state: String,
-    /// More of it, of an election, a job, a limiter.
+    /// More facts about an election, a job or a limiter.
     #[serde(skip_serializing_if = "Option::is_none")]
     facts: Option<serde_json::Map<String, serde_json::Value>>,
     #[serde(skip)]
@@ -58,10 +58,10 @@ pub(crate) struct Inspected {
     holders: Vec<HolderLine>,
     /// The fair lock's queue, in order.
     queue: Vec<Place>,
-    /// The candidates of an election, those first that asked longest ago.
+    /// The candidates of an election, in the order of their last requests, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     standing: Vec<HolderLine>,
-    /// The processes that tell that they wait for it.
+    /// The processes that have published that they wait for the name.
     waiters: Vec<WaiterLine>,
     /// `null`: not known.
     waiting_processes: Option<u64>,
@@ -73,7 +73,7 @@ pub(crate) struct Inspected {
 struct HolderLine {
     #[serde(flatten)]
     holder: HolderSeen,
-    /// Part that it holds: `writer`, `reader`, or a number of permits.
+    /// The kind of its hold: `writer`, `reader`, or a number of permits.
     #[serde(skip_serializing_if = "Option::is_none")]
     what: Option<String>,
     lease_ms: Option<u64>,
@@ -120,7 +120,7 @@ pub(crate) async fn inspect(args: InspectArgs) -> Result<u8, Failure> {
     Ok(exit::SUCCESS)
 }
 
-/// Asks for everything of one name.
+/// Reads everything about one name.
 pub(crate) async fn ask(
     client: &Client,
     name: &[u8],
@@ -184,7 +184,7 @@ fn kind_of(seen: &Seen, keys: &[KeyLine]) -> Option<Kind> {
     }
 }
 
-/// Calls that have waited for a second, as their processes tell. The longest first.
+/// Calls that have waited for at least a second, as their processes have published. The longest wait comes first.
 fn waiters(name: &Name, people: &People) -> Vec<WaiterLine> {
     let clients = people.survey.iter().flat_map(|told| &told.clients);
     let mut waiters: Vec<WaiterLine> = clients

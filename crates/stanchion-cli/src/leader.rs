@@ -1,4 +1,4 @@
-//! `stanchion leader`: who leads an election, once or as it changes.
+//! `stanchion leader`: shows the leader of an election, once or at each change.
 
 use clap::Args;
 use serde::Serialize;
@@ -44,7 +44,7 @@ struct Line<'a> {
     leader: Option<&'a Leader>,
     #[serde(skip_serializing_if = "Option::is_none")]
     candidates: Option<&'a [Candidate]>,
-    /// The server could not be asked.
+    /// The reason why the server could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<String>,
 }
@@ -110,7 +110,7 @@ async fn watch(args: &LeaderArgs, election: &Election, name: &str) -> Result<u8,
     Ok(if leads { exit::SUCCESS } else { exit::NO })
 }
 
-/// The value in one line, which anybody may have written; of a holder of the plain lock, which has none, its owner.
+/// The value in one line, because any client may have written it; the owner for a holder of the plain lock, which has no value.
 pub(crate) fn value(leader: &Leader) -> String {
     printable(leader.value.as_deref().unwrap_or(leader.id.as_bytes()))
 }

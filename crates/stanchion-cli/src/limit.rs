@@ -77,7 +77,7 @@ pub(crate) async fn limit(args: LimitArgs) -> Result<u8, Failure> {
     let client = args.server.connect().await?;
     let outcome = ask(&client, &args).await?;
     let name = in_json(&client.name(&args.name).map_err(Library)?);
-    // The command may last: nothing of this program does.
+    // Shut down before the command starts, because the command may run for a long time.
     client.shutdown(SHUTDOWN).await;
     let limited = match outcome {
         Ok(grant) => {
@@ -141,7 +141,7 @@ fn decided(attempt: Result<Attempt, stanchion::AcquireError>) -> Result<Grant, L
     }
 }
 
-/// Replaces this program, and tells the command variables: signals, terminal and exit code are the command's own.
+/// Replaces this program by the command, with additional variables: signals, terminal and exit code are the command's own.
 pub(crate) fn become_command<const N: usize>(
     command: &OsString,
     words: &[OsString],

@@ -1,4 +1,4 @@
-//! Detecting the kind of a name, reading its status, and what every command wants to know of one.
+//! Detecting the kind of a name, reading its status, and the facts that every command needs.
 
 use std::time::Duration;
 
@@ -71,21 +71,21 @@ impl Kind {
         })
     }
 
-    /// Returns whether its holder is that of a lock: one hash, and so one lock, whatever else stands beside it.
+    /// Returns whether the kind has the holder of a lock: one hash, and so one lock, whichever derived keys exist.
     pub(crate) const fn is_a_lock(self) -> bool {
         matches!(self, Self::Lock | Self::Fair | Self::Election | Self::Job)
     }
 
-    /// Returns whether nobody holds it as a whole, so that nobody can be made to give it back.
+    /// Returns whether the kind has no holder of the whole name, so that it cannot be released by force.
     pub(crate) const fn is_shared_out(self) -> bool {
         !self.is_a_lock() && !matches!(self, Self::Rwlock)
     }
 }
 
-/// The word of those who want to know who leads: they wait for news, and for nothing that they could get.
+/// The word for calls that observe a leader: they wait for news, and do not acquire anything.
 const LOOKS_ON: &str = "observer";
 
-/// Returns whether calls of this word wait for something that they get.
+/// Returns whether calls of this word wait to acquire something.
 pub(crate) fn is_wait(word: &str) -> bool {
     word != LOOKS_ON
 }
@@ -107,7 +107,7 @@ pub(crate) enum Seen {
 }
 
 impl Seen {
-    /// The owners of a lock or a read-write lock; none of what is not held as a whole.
+    /// The owners of a lock or a read-write lock; empty for a kind that is not held as a whole.
     pub(crate) fn owners(&self) -> Vec<String> {
         let mut owners: Vec<String> = match self {
             Self::Lock(status) | Self::Fair(status) => {
@@ -128,7 +128,7 @@ impl Seen {
         owners
     }
 
-    /// The holder of a lock that one at a time holds.
+    /// The holder of a lock that is exclusive.
     pub(crate) const fn holder(&self) -> Option<&FairHolder> {
         match self {
             Self::Lock(status) | Self::Fair(status) => status.holder.as_ref(),
@@ -145,7 +145,7 @@ impl Seen {
         }
     }
 
-    /// The number of processes that wait, where the kind tells it and the user may know.
+    /// The number of waiting processes, if the kind has such a number and the user may read it.
     pub(crate) const fn waiting(&self) -> Option<u64> {
         match self {
             Self::Lock(status) | Self::Fair(status) => status.waiting_processes,
@@ -171,11 +171,11 @@ impl Seen {
     }
 }
 
-/// The number of names that are asked for at once: their requests share a connection, and the server's other users wait for a few
-/// of them at most.
+/// The number of names that are read concurrently. Their requests share a connection, and the server's other users wait for a few of
+/// them at most.
 const AT_ONCE: usize = 64;
 
-/// Asks many questions, [`AT_ONCE`] at a time, and returns the answers in order. Cancel safe: what has not been answered is dropped.
+/// Runs many futures, [`AT_ONCE`] at a time, and returns the results in order. Cancel safe: unfinished ones are dropped.
 pub(crate) async fn ask_all<T, F>(questions: impl IntoIterator<Item = F>) -> Vec<T>
 where
     T: Send + 'static,
@@ -195,7 +195,7 @@ where
         match asked.join_next().await {
             None => return answers.into_iter().flatten().collect(),
             Some(Ok((at, answer))) => answers[at] = Some(answer),
-            // None is aborted, so it has panicked: a defect, told as if the question had been asked here.
+            // No task is aborted, so this task has panicked: a defect. The panic continues in the caller.
             Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
         }
     }
@@ -250,7 +250,7 @@ pub(crate) async fn look(
     }
 }
 
-/// Returns the failure of a semaphore whose name is something else, and says what it is.
+/// Returns the failure for a name that is not a semaphore, with its real kind.
 pub(crate) async fn not_permits(client: &Client, name: &str, error: QueryError) -> Failure {
     if !matches!(
         error,
@@ -278,7 +278,7 @@ async fn told(client: &Client, name: &[u8], kind: Kind) -> Result<Seen, Failure>
     }
 }
 
-/// As [`look`], as a task of its own.
+/// As [`look`], in a separate task.
 pub(crate) fn look_by_itself(
     client: &Client,
     name: &[u8],
@@ -288,13 +288,13 @@ pub(crate) fn look_by_itself(
     async move { look(&client, &name, kind).await }
 }
 
-/// The status of a lock, in which its own line is counted and not the fair lock's queue.
+/// The status of a lock, with the number of waiters in its own line instead of the fair lock's queue.
 fn counted(mut status: FairLockStatus, waiting: Option<u64>) -> FairLockStatus {
     status.waiting_processes = waiting;
     status
 }
 
-/// Detects the kind: first a limiter, whose hash is no lock; then what is a lock, and what the keys beside it make of it.
+/// Detects the kind: first a limiter, because its hash is no lock; then a lock, because its derived keys show the exact kind.
 async fn guess(client: &Client, name: &[u8]) -> Result<Seen, Failure> {
     if let Some(limiter) = kinds::limiter::look(client, name).await? {
         return Ok(Seen::Told(Box::new(limiter)));

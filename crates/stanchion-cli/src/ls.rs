@@ -1,4 +1,4 @@
-//! `stanchion ls`: the names there are, who holds them, and how many wait.
+//! `stanchion ls`: lists the existing names, their holders, and the number of waiters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::table;
 
 /// List names: their kind, who holds them, how long, and how many wait.
 ///
-/// Lists what processes tell of themselves: names that have been held for 5 s or waited for for a second. With --scan it looks at
-/// every key of the server instead, and so finds Redisson's, those that nobody tells of, and what is left of dead ones; in small
-/// steps with rests between them, so that other users do not notice. Ctrl-C ends that early and shows what was found.
+/// Lists the names that clients publish: names that have been held for 5 s or waited for for a second. With --scan it reads every
+/// key of the server instead, and also finds Redisson's names, names that no client publishes, and what is left of dead ones. A scan
+/// goes in small steps with pauses between them, so that other users do not notice. Ctrl-C ends it early and shows the names found.
 ///
 /// Semaphores that nobody holds and latches are plain numbers on the server, and are not listed unless more is known of them.
 #[derive(Debug, Args)]
@@ -101,7 +101,7 @@ pub(crate) async fn ls(args: LsArgs) -> Result<u8, Failure> {
     Ok(exit::SUCCESS)
 }
 
-/// Of two kinds that processes tell of one name, the one that says more: who waits for the lock of a job's name knows of no job.
+/// Of two kinds that processes publish for one name, the more exact one: a waiter for the lock of a job's name does not know of the job.
 fn more_of(one: Option<Kind>, other: Option<Kind>) -> Option<Kind> {
     match (one, other) {
         (Some(Kind::Lock), Some(kind)) if kind.is_a_lock() => Some(kind),
@@ -117,7 +117,7 @@ pub(crate) struct Heard {
     longest: Option<Duration>,
 }
 
-/// Makes entries of what processes tell, with the present status of each name.
+/// Makes entries from the names that processes have published, with the present status of each name.
 pub(crate) async fn told_of(
     client: &Client,
     pattern: &str,
@@ -131,7 +131,7 @@ pub(crate) async fn told_of(
     look_at(client, heard_of(told, pattern), prefix, people).await
 }
 
-/// Collects the names that processes tell of.
+/// Collects the names that processes have published.
 pub(crate) fn heard_of(told: &Survey, pattern: &str) -> BTreeMap<Vec<u8>, Heard> {
     let mut names: BTreeMap<Vec<u8>, Heard> = BTreeMap::new();
     for it in &told.clients {
@@ -173,7 +173,7 @@ pub(crate) async fn look_at(
     for ((name, _, heard), seen) in names.iter().zip(ask_all(looks).await) {
         let mut entry = match seen {
             Ok(seen) => Entry::of_seen(name, heard.kind, &seen, heard.waiting, people),
-            // A name that has become something else since, or that a process tells falsely.
+            // The name has another kind by now, or a process published a wrong kind.
             Err(failure) if failure.code() == exit::CONFIG => Entry::at_rest(name, heard.kind),
             Err(failure) => return Err(failure),
         };
@@ -183,7 +183,7 @@ pub(crate) async fn look_at(
     Ok(entries)
 }
 
-/// Makes entries of what a scan has found, of the names that match.
+/// Makes entries from the findings of a scan, for the names that match.
 pub(crate) async fn entries_of(
     client: &Client,
     found: &scan::Found,
@@ -196,7 +196,7 @@ pub(crate) async fn entries_of(
     let mut entries: Vec<Entry> = matching
         .map(|(name, traces)| Entry::of_traces(name, traces, people))
         .collect();
-    // The permits of a semaphore, and when a leader was elected, no trace of a scan shows.
+    // A scan does not show the permits of a semaphore, nor the moment at which a leader was elected.
     let asked = entries.iter_mut().enumerate();
     let asked: Vec<_> = asked
         .filter_map(|(at, entry)| Some((at, entry.kind, entry.question(client, prefix)?)))
@@ -209,7 +209,7 @@ pub(crate) async fn entries_of(
         let entry = &mut entries[*at];
         match seen {
             Ok(seen) => entry.add(&seen, people),
-            // It has become something else since, or is two things: what the scan has found stays.
+            // The name has another kind by now, or has two kinds: the findings of the scan stay.
             Err(failure) if failure.code() == exit::CONFIG && entry.is_told() => {}
             Err(failure) => return Err(failure),
         }
@@ -218,7 +218,7 @@ pub(crate) async fn entries_of(
     Ok(entries)
 }
 
-/// Shows what processes tell of.
+/// Shows the names that processes have published.
 pub(crate) fn show_told(entries: &[Entry], json: bool) -> Result<(), Failure> {
     if entries.is_empty() && !json {
         eprintln!(
@@ -229,7 +229,7 @@ pub(crate) fn show_told(entries: &[Entry], json: bool) -> Result<(), Failure> {
     show(entries, None, json)
 }
 
-/// Shows entries. `scanned`: the number of keys that were looked at, and whether they were all.
+/// Shows entries. `scanned`: the number of keys that were read, and whether the scan was complete.
 fn show(entries: &[Entry], scanned: Option<(u64, bool)>, json: bool) -> Result<(), Failure> {
     if json {
         for entry in entries {

@@ -116,7 +116,7 @@ enum Command {
 }
 
 impl Command {
-    /// Refuses a command to start whose options may be meant for this program.
+    /// Refuses a command line if options after the command's name may be meant for this program.
     fn check_words(&self) -> Result<(), Failure> {
         let (name, command) = match self {
             Self::Run(args) => ("run", &args.work.command),
@@ -184,7 +184,7 @@ fn with_runtime(command: Command) -> Result<u8, Failure> {
             Command::Completions(args) => completions::completions(&args),
         }
     });
-    // Dropping it would wait for every task that runs just now: a script that `serve` executes, a read of the terminal.
+    // Dropping the runtime would wait for every task that runs just now: a script that `serve` executes, a read of the terminal.
     runtime.shutdown_background();
     done
 }
@@ -223,8 +223,8 @@ fn log_to_stderr(command: &Command) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Parses a log filter. Refuses what the library would take for a target and log nothing: a single word that is no level, and targets that
-/// are no paths of modules.
+/// Parses a log filter. Refuses text that the library would take for a target that logs nothing: a single word that is not a level, and
+/// targets that are not module paths.
 fn parse_filter(text: &str) -> Result<Targets, String> {
     let levels = [
         "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",

@@ -1,4 +1,4 @@
-//! Processes behind owners: from what the server tells of its connections, and what processes tell of themselves.
+//! The processes of owners: from the server's list of connections, and from the records that processes publish.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use crate::wording::{Origin, Owner};
 /// Facts known of the processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct People {
-    /// Those that are connected, by the uuid of their client.
+    /// The connected processes, by the uuid of their client.
     connected: BTreeMap<String, Process>,
-    /// `app@host pid N` by client, of those that tell it.
+    /// `app@host pid N` by client, for the clients that publish it.
     labels: BTreeMap<String, String>,
-    /// For how long, by owner, of holds that are told of.
+    /// The age of published holds, by owner.
     held: BTreeMap<String, Duration>,
     /// Records of the processes. `None`: this user may not read them.
     pub(crate) survey: Option<Survey>,
 }
 
 impl People {
-    /// Asks each server for its connections, and reads what processes tell. A user without the rights learns of nobody.
+    /// Reads the connections of each server, and the published records. Without the rights, the result is empty.
     pub(crate) async fn ask(client: &Client) -> Result<Self, QueryError> {
         let processes = client.processes().await?.unwrap_or_default();
         let by_client = processes
@@ -39,7 +39,7 @@ impl People {
         Ok(people)
     }
 
-    /// Facts of clients of this process, each with what to call it. Asks nobody.
+    /// The facts of clients in this process, each with its label. Sends no request.
     pub(crate) fn here<'a>(clients: impl IntoIterator<Item = (&'a Client, String)>) -> Self {
         let (mut people, mut survey) = (Self::default(), Survey::default());
         let mut called = Vec::new();
@@ -64,7 +64,7 @@ impl People {
         self.survey = Some(survey);
     }
 
-    /// The process of an owner, in few words: `billing@web-2 pid 4711`, or `billing@10.0.0.7:51324` where it does not tell more;
+    /// A short text for the process of an owner: `billing@web-2 pid 4711`, or `billing@10.0.0.7:51324` without a published record;
     /// `billing@local` over a socket.
     pub(crate) fn of(&self, owner: &Owner<'_>) -> Option<String> {
         if let Some(label) = self.labels.get(owner.client) {
@@ -84,13 +84,13 @@ impl People {
         Some(format!("{app}@{place}"))
     }
 
-    /// For how long an owner has held, where it tells.
+    /// The age of an owner's hold, if its process has published it.
     pub(crate) fn held(&self, owner: &str) -> Option<Duration> {
         self.held.get(owner).copied()
     }
 
-    /// Returns whether a connection of an owner's client is seen. `None` where nothing tells: no connection has a name, or it is one
-    /// of Redisson's, which have none.
+    /// Returns whether an owner's client is connected. `None` if that is unknown: no connection has a name, or the client belongs to
+    /// Redisson, which does not name its connections.
     pub(crate) fn is_connected(&self, owner: &Owner<'_>) -> Option<bool> {
         let told = !self.connected.is_empty() && owner.origin == Origin::Stanchion;
         told.then(|| self.connected.contains_key(owner.client))

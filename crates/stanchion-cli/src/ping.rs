@@ -1,4 +1,4 @@
-//! `stanchion ping`: whether the server answers.
+//! `stanchion ping`: checks whether the server answers.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ struct Pong<'a> {
     round_trip_ms: f64,
 }
 
-/// The number of requests whose median is shown.
+/// The number of requests from which the median is computed.
 const TIMES: usize = 5;
 
 pub(crate) async fn ping(args: PingArgs) -> Result<u8, Failure> {
@@ -65,7 +65,7 @@ pub(crate) async fn ping(args: PingArgs) -> Result<u8, Failure> {
             )))?;
         }
     }
-    // Without a server nobody would have said that there is none.
+    // Without a known server, the loop above has reported no failure.
     if client.consoles().is_empty() {
         return Err(no_server(&client));
     }
@@ -104,7 +104,7 @@ pub(crate) async fn round_trips(console: &Console, times: usize) -> Result<Round
     })
 }
 
-/// Runs a script as locks do: a server that answers and runs none has no use.
+/// Runs a script as locks do: a server that runs no scripts is useless for locks.
 pub(crate) async fn runs_scripts(console: &Console) -> Result<(), Failure> {
     let server = console.server();
     let no_scripts = |code, why: &dyn std::fmt::Display| {

@@ -1,4 +1,4 @@
-//! Names of our own among those that a user may use.
+//! Names for checks and measurements, among those that a user may use.
 
 use stanchion::{Client, InvalidName, Name};
 
@@ -12,7 +12,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Makes a name of `pattern` that nobody else has. Names begin with the client's prefix, which the pattern does not have.
+    /// Makes an unused name that matches `pattern`. Names begin with the client's prefix, which the pattern does not have.
     pub(crate) fn new(
         client: &Client,
         prefix: &str,
@@ -47,7 +47,7 @@ impl Names {
         self.some.clone()
     }
 
-    /// The same name without the prefix. `None`: the pattern is one name, and it is somebody's.
+    /// The same name without the prefix. `None`: the pattern is a single name, which may be in use.
     pub(crate) fn own(&self) -> Option<&str> {
         self.pattern.contains('*').then_some(&*self.given)
     }

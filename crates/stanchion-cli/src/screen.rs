@@ -36,14 +36,14 @@ pub(crate) fn style(tone: Tone, colour: bool) -> Style {
 pub(crate) struct Screen(pub(crate) DefaultTerminal);
 
 impl Screen {
-    /// Below the prompt, with a height for the width of the terminal. What was drawn is removed at the end.
+    /// Below the prompt, with a height for the width of the terminal. The drawn lines are removed at the end.
     pub(crate) fn inline(height_of: impl FnOnce(u16) -> u16) -> io::Result<Self> {
         let (width, height) = ratatui::crossterm::terminal::size()?;
         let viewport = Viewport::Inline(height_of(width).min(height));
         opened(ratatui::try_init_with_options(TerminalOptions { viewport }))
     }
 
-    /// The whole terminal. What it showed before comes back at the end.
+    /// The whole terminal. Its former content comes back at the end.
     pub(crate) fn whole() -> io::Result<Self> {
         opened(ratatui::try_init())
     }
@@ -58,7 +58,7 @@ fn opened(opened: io::Result<DefaultTerminal>) -> io::Result<Screen> {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // OK: a terminal that refuses this cannot be helped.
+        // OK: there is no remedy if the terminal refuses this.
         let _ = self.0.clear();
         let _ = self.0.show_cursor();
         ratatui::restore();

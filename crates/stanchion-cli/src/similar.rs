@@ -54,7 +54,7 @@ pub(crate) async fn look(client: &Client, name: &Name, asked: &str) -> Option<Mi
     Some(Missing { similar })
 }
 
-/// The distance of `key` from the name that was asked for; `None` if they are not similar.
+/// The distance of `key` from the requested name; `None` if they are not similar.
 fn distance(asked: &str, key: &str) -> Option<usize> {
     if is_beside(key) {
         return None;
@@ -63,7 +63,7 @@ fn distance(asked: &str, key: &str) -> Option<usize> {
         return matches(asked.as_bytes(), key.as_bytes()).then_some(0);
     }
     let (asked, key) = (asked.to_lowercase(), key.to_lowercase());
-    // A prefix forgotten, or one too many.
+    // The user forgot a prefix, or added one.
     let ends = |long: &str, short: &str| {
         long.strip_suffix(short)
             .is_some_and(|rest| rest.ends_with([':', '/', '.', '-', '_', '}']))

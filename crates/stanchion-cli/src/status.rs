@@ -74,7 +74,7 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
     })
 }
 
-/// The processes of the holders that are known, by owner. Whoever may not ask learns of none.
+/// The processes of the holders, by owner, as far as they are known. Without the rights, the map is empty.
 async fn processes(client: &Client, seen: &Seen) -> BTreeMap<String, String> {
     let owners = seen.owners();
     if owners.is_empty() {
@@ -107,7 +107,7 @@ struct StatusLine<'a> {
     /// `None`: unknown.
     kind: Option<Kind>,
     held: bool,
-    /// True if the server has the key. A lock that nobody holds has none.
+    /// True if the server has the key. A lock without a holder has none.
     exists: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     similar: &'a [String],

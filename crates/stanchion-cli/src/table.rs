@@ -60,7 +60,7 @@ pub(crate) struct Column {
     pub(crate) least: usize,
 }
 
-/// A row, and a remark that stands behind it, or below it where there is no room.
+/// A row, and a note after it, or below it if there is no room.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) cells: Vec<Cell>,
@@ -82,9 +82,9 @@ pub(crate) struct Table {
 }
 
 const GAP: usize = 2;
-/// The width of a remark that may stand behind its row.
+/// The width of a note that may come after its row.
 const NOTE: usize = 24;
-/// In front of what belongs to the line above: the rest of a card, a remark.
+/// Begins lines that belong to the line above: the rest of a card, a note.
 const INDENT: &str = "  ";
 
 impl Table {
@@ -95,7 +95,7 @@ impl Table {
         blocks.titles.into_iter().chain(rows).collect()
     }
 
-    /// The same as [`lines`](Self::lines), with the lines of each row by themselves.
+    /// The same as [`lines`](Self::lines), with the lines grouped by row.
     pub(crate) fn blocks(&self, width: Option<usize>, colour: bool) -> Blocks {
         let natural = self.natural();
         let Some(width) = width else {
@@ -158,7 +158,7 @@ impl Table {
         });
         let head: Vec<Cell> = titles.collect();
         let body = widths.iter().sum::<usize>() + GAP * widths.len();
-        // All remarks on one side: a table with some behind and some below is hard to read.
+        // All notes on one side: a table with some after and some below their rows is hard to read.
         let widest = self.rows.iter().map(|row| wide(&row.note.text)).max();
         let behind = body.saturating_add(widest.unwrap_or(0)) <= width;
         let rows = self.rows.iter().map(|row| {

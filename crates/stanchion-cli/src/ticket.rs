@@ -125,7 +125,7 @@ async fn take(client: &Client, args: &HoldArgs) -> Result<HoldTicket, Failure> {
         Wait::No => options.timeout(Duration::ZERO),
         Wait::Forever => options,
     };
-    // Not for all of --for: a program that is killed before it has printed the ticket leaves it for 30 s.
+    // Not for all of --for: if the program is killed before it has printed the ticket, the hold lasts for 30 s.
     if args.fair {
         let lock = FairLock::new(client, &args.name).map_err(Library)?;
         let guard = lock.acquire_with(options).await.map_err(Library)?;

@@ -11,19 +11,19 @@ use crate::wording::age;
 /// Something about a name that an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// A hold that never ends by itself.
+    /// A hold without an end.
     NoTtl,
     /// The server shows no connection of the holder's client.
     HolderGone,
-    /// Keys of more than one kind stand beside the name.
+    /// There are derived keys of more than one kind.
     TwoKinds(Vec<Kind>),
-    /// A lock with several fields, which is none of stanchion's or Redisson's.
+    /// A lock with several fields, which neither stanchion nor Redisson has written.
     ManyFields(u64),
-    /// The queue of a fair lock in which nobody lives.
+    /// The queue of a fair lock without live waiters.
     OrphanQueue(u64),
-    /// Redisson has dated entries of a rate limiter so far in the future.
+    /// Redisson has dated entries of a rate limiter this far in the future.
     ClockAhead(Duration),
-    /// The name cannot be used on this server, by the rule.
+    /// The rules for names do not allow this name on this server.
     Unusable(String),
 }
 

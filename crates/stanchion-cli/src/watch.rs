@@ -1,4 +1,4 @@
-//! `stanchion watch`: what happens to a name.
+//! `stanchion watch`: shows the events of a name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::output;
 use crate::people::People;
 use crate::wording::{Owner, age};
 
-/// Print what happens to a name: who gets it, who gives it back, how many wait. Until Ctrl-C.
+/// Print what happens to a name: acquires, releases, the number of waiters. Until Ctrl-C.
 ///
-/// Looks at the name whenever the server tells that one of its keys was written, and every second besides. What begins and ends
-/// between two looks is not seen. Where the server does not tell (the right +client|tracking is missing), it looks ten
+/// Reads the name whenever the server reports a write to one of its keys, and every second. A change that begins and ends between two
+/// reads is not seen. If the server does not report writes (the right +client|tracking is missing), the name is read ten
 /// times a second.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -62,7 +62,7 @@ pub(crate) fn at_least_10ms(text: &str) -> Result<Duration, String> {
     Ok(given)
 }
 
-/// Part of a status that events are told from.
+/// The part of a status from which events are derived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     /// Holders: owners, or ids of permits.
@@ -95,7 +95,7 @@ impl State {
         }
     }
 
-    /// Events since `before`, in the order in which they must have happened.
+    /// The events since `before`, in the order in which they must have happened.
     fn since(&self, before: &Self) -> Vec<Event> {
         let mut events = Vec::new();
         let left = before
@@ -162,18 +162,18 @@ pub(crate) async fn watch(args: WatchArgs) -> Result<u8, Failure> {
     Ok(SUCCESS)
 }
 
-/// The time between two looks where the server tells of writes: what it does not tell is seen after this time.
+/// The time between two polls while the server sends notices of writes. Changes without a notice are seen after this time.
 const TOLD: Duration = Duration::from_secs(1);
 const UNTOLD: Duration = Duration::from_millis(100);
-/// The shortest time between two looks: of a name that is taken and released all the time not every state is shown.
+/// The shortest time between two polls: for a name that is acquired and released all the time, some states are not shown.
 const REST: Duration = Duration::from_millis(10);
 
-/// Tells when to look again.
+/// Decides when to poll again.
 struct Hints<'a> {
     client: &'a Client,
     name: Name,
-    /// Every key that the name may have. A message of a primitive would not do: only releases have one, and its subscribers count as
-    /// waiters, so that a watch would change what it watches.
+    /// Every key that the name may have. Messages of a primitive would not do: only releases have one, and its subscribers count as
+    /// waiters, so `watch` would change the number that it shows.
     keys: Vec<Vec<u8>>,
     every: Option<Duration>,
 }
@@ -190,20 +190,20 @@ impl<'a> Hints<'a> {
         })
     }
 
-    /// From here on the server tells of the next write, if it will. To be called before each look, so that nothing falls in between.
+    /// Requests a notice of the next write. Must be called before each poll, so that no write is missed in between.
     async fn listen(&self) -> Option<Tracked> {
         // In a cluster the owner of the slot may have changed.
         let console = self.client.console_of(self.name.as_bytes())?;
-        // Refused, or no answer: then the look that follows tells.
+        // Refused, or no answer: then the poll that follows reports the error.
         console.track(&self.keys).await.ok()
     }
 
-    /// Waits until it is time to look again after the look that began at `looked`.
+    /// Waits until the time of the next poll. The previous one began at `looked`.
     async fn wait(&self, tracked: Option<Tracked>, looked: Instant) {
         let usual = if tracked.is_some() { TOLD } else { UNTOLD };
         let most = self.every.unwrap_or(usual);
         match tracked {
-            // OK: what the server does not tell is looked for at that time.
+            // OK: at the timeout the poll finds changes without a notice.
             Some(mut tracked) => drop(timeout_at(looked + most, tracked.written()).await),
             None => sleep_until(looked + most).await,
         }
@@ -234,7 +234,7 @@ async fn events(client: &Client, args: &WatchArgs) -> Result<(), Failure> {
                 reachable = true;
                 (events, Some(state))
             }
-            // The client reconnects by itself, and what changed meanwhile is told then.
+            // The client reconnects on its own, and the next poll shows the changes during the outage.
             Err(failure) if failure.code() == crate::exit::UNAVAILABLE && before.is_some() => {
                 let first = std::mem::replace(&mut reachable, false);
                 let told = first.then(|| Event::Unreachable(failure.to_string()));
@@ -257,16 +257,16 @@ async fn events(client: &Client, args: &WatchArgs) -> Result<(), Failure> {
     }
 }
 
-/// The processes behind the owners of events. Asked for each event, that would take longer than the look.
+/// The processes of the owners of events. A request for each event would take longer than the poll.
 #[derive(Default)]
 struct Known {
     people: People,
-    /// When it was asked in vain for a client: one of Redisson's, or one that has ended.
+    /// The time of the last request that did not find a client: one of Redisson's, or one that has ended.
     missing: BTreeMap<String, Instant>,
 }
 
 impl Known {
-    /// The time after which a client that was not found is asked for again.
+    /// The time after which the request for an unknown client is repeated.
     const AGAIN: Duration = Duration::from_secs(5);
 
     async fn learn(&mut self, client: &Client, event: &Event) {

@@ -10,7 +10,7 @@ pub(crate) fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> String {
     Printable::new(text).to_string()
 }
 
-/// The name for JSON, which has escapes of its own; what is not UTF-8 becomes `�`.
+/// The name for JSON, which has its own escapes; bytes that are not UTF-8 become `�`.
 pub(crate) fn in_json(name: &Name) -> String {
     String::from_utf8_lossy(name.as_bytes()).into_owned()
 }
@@ -59,7 +59,7 @@ pub(crate) struct Owner<'a> {
 }
 
 impl<'a> Owner<'a> {
-    /// Takes a text apart. What is no owner of stanchion's or Redisson's is all `number`.
+    /// Parses the text of an owner. A text of another program is all `number`.
     pub(crate) fn of(text: &'a str) -> Self {
         let unknown = Self {
             client: "",
@@ -93,7 +93,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// The owner in few characters: `7c9e1a2b…:42`, with `java` in front of what looks like Redisson's.
+    /// A short text for the owner: `7c9e1a2b…:42`, with `java` in front if it looks like Redisson's.
     pub(crate) fn short(&self) -> String {
         if self.client.is_empty() {
             return printable(self.number.as_bytes());

@@ -72,7 +72,7 @@ fn shown<'a>(words: impl Iterator<Item = &'a OsString>) -> String {
     let words = words
         .enumerate()
         .map(|(at, word)| match word.to_string_lossy() {
-            // The path by which this program was started says nothing.
+            // The path of this program has no meaning for the user.
             _ if at == 0 => "stanchion".to_owned(),
             word if !word.is_empty() && word.chars().all(plain) => word.into_owned(),
             word => format!(

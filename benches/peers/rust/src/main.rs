@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 
 use crate::turns::{Block, Order, Taker, Thing};
 
-/// The lease that its caller must choose; as long as that of the others.
+/// The lease that the caller must choose; as long as that of the other contenders.
 const RSLOCK_TTL: Duration = Duration::from_secs(30);
 
 fn main() -> Result<()> {
@@ -61,7 +61,7 @@ fn locked(peer: &str) -> Result<&'static str> {
         .with_context(|| format!("no such peer: {peer}"))
 }
 
-/// One of `clients`, and a name.
+/// A lock manager of one client, and a name.
 struct Rslock(LockManager, String);
 
 fn rslock(clients: &[LockManager], order: &Order) -> Result<Block> {
@@ -72,7 +72,7 @@ fn rslock(clients: &[LockManager], order: &Order) -> Result<Block> {
     Ok(turns::block((0..order.tasks).map(taker).collect(), order))
 }
 
-/// As its manual shows: tries for ever.
+/// As its manual shows: retries without a limit.
 impl Taker for Rslock {
     type Held = LockGuard;
 

@@ -69,7 +69,7 @@ pub(super) async fn round_trips(
     Ok(measured)
 }
 
-/// A task for each lock, which acquires and releases it. A single one counts whole cycles, several count their waits.
+/// Runs one task per lock, which acquires and releases it. A single task records whole cycles; several tasks record their waits.
 pub(super) async fn cycles(
     locks: Vec<Lock>,
     time: Duration,
@@ -86,7 +86,7 @@ pub(super) async fn cycles(
                 let asked = Instant::now();
                 let guard = lock.acquire_timeout(time.max(PATIENCE)).await?;
                 let waited = asked.elapsed();
-                // A loss here is the server's doing, and the next acquire shows it.
+                // A loss at this point is caused by the server, and the next acquire reports the cause.
                 let _ = guard.release().await;
                 times.add(if alone { asked.elapsed() } else { waited });
             }
@@ -95,12 +95,12 @@ pub(super) async fn cycles(
     });
     let mut all = Measured::new();
     let mut failed = None;
-    // All of them end before anything is said: the name is removed after that.
+    // All tasks end before the outcome is reported: the caller removes the name afterwards.
     for task in tasks.collect::<Vec<_>>() {
         match task.await {
             Ok(Ok(one)) => all.times += &one.times,
             Ok(Err(error)) => failed = Some(Failure::from(Library(error))),
-            // Only a panic, and that has been told.
+            // Only a panic, which the panic hook has reported.
             Err(_) => {}
         }
     }
@@ -108,5 +108,5 @@ pub(super) async fn cycles(
     failed.map_or(Ok(all), Err)
 }
 
-/// The longest wait for a lock of our own.
+/// The longest wait for a lock of the benchmark.
 const PATIENCE: Duration = Duration::from_secs(10);

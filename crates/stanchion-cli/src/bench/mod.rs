@@ -80,7 +80,7 @@ pub(crate) async fn bench(args: BenchArgs) -> Result<u8, Failure> {
     let time = Duration::from_secs(args.seconds) / 4;
     let result = parts(&one, &two, name, time, &stop).await;
     interrupted.abort();
-    // Also after an error: nothing of ours stays.
+    // Also after an error, so that no key of the benchmark stays on the server.
     let removed = remove(&one, &names.some()).await;
     let lines = result?;
     removed?;

@@ -159,7 +159,7 @@ impl Board {
         self.granted(worker, waited);
     }
 
-    /// Records that a worker leaves the critical sections. It releases afterwards.
+    /// Records that a worker leaves the critical sections. The worker releases afterwards.
     pub(super) fn leave(&self, places: &[Place], worker: usize) {
         for place in places {
             self.rooms[place.name]

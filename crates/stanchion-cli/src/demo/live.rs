@@ -1,4 +1,4 @@
-//! The live display on a terminal. It is drawn below the prompt and disappears before the closing table is printed.
+//! The live display on a terminal. The display is drawn below the prompt and disappears before the closing table is printed.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const FRAME: Duration = Duration::from_millis(100);
 /// The number of frames for one bar of the sparkline.
 const FRAMES_PER_BAR: usize = 2;
 
-/// The rest between two looks at the names: each is a request or two for each name, which the workers' own must not notice.
+/// The pause between two polls of the names. A poll sends a request or two for each name, which must not slow down the workers' requests.
 const REST: Duration = Duration::from_millis(250);
 
 pub(super) async fn show(
@@ -64,10 +64,10 @@ pub(super) async fn show(
     Ok(())
 }
 
-/// Looks for ever. What fails is not told: the display says by itself that the server is out of reach.
+/// Polls the names without an end. Failures are ignored: the display detects an unreachable server without this task.
 async fn look(names: Arc<Names>, seen: watch::Sender<Vec<Entry>>) {
     loop {
-        // Without any, those of before stay: nobody waits for a latch just now.
+        // No entries means that no worker waits for a latch at this moment: the previous entries stay.
         if let Ok(entries) = names.look().await
             && !entries.is_empty()
         {

@@ -34,7 +34,7 @@ use crate::connect::SHUTDOWN;
 use crate::exit::{self, Failure, Library};
 use crate::output;
 
-/// The number of clients. Each stands for a process: inside one there are hand-offs, between them messages wake.
+/// The number of clients. Each simulates a process: hand-offs happen inside a client, messages wake waiters of another client.
 const CLIENTS: usize = 3;
 /// The names of the clients.
 const LETTERS: [&str; CLIENTS] = ["A", "B", "C"];
@@ -255,7 +255,7 @@ async fn semaphores(
     Ok(semaphores)
 }
 
-/// Removes a semaphore, whose permits have no TTL, unless another demonstration still uses it.
+/// Removes a semaphore unless another demonstration still uses it. Its permits have no TTL.
 ///
 /// The last acquires of this one were left at its end: their grants may be on their way back.
 async fn remove(semaphore: &LeasedSemaphore, board: &Board) {

@@ -13,11 +13,11 @@ use crate::exit::Failure;
 use crate::ls::{Heard, heard_of, look_at};
 use crate::people::People;
 
-/// Looks at the names: who holds them, and who waits. Nobody tells of holds and waits as short as these, so what each client knows of
-/// itself stands for that.
+/// Reads the holders and waiters of the names. Holds and waits as short as these are not published on the server, so the local state of
+/// each client is used instead.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// The clients, each of which stands for a process. Of a RedLock those of its first server.
+    /// The clients, each of which simulates a process. For a RedLock, the clients of its first server.
     clients: Vec<Client>,
     primitive: Primitive,
     /// The number of names that stay; a latch has a new one in each round.
@@ -72,7 +72,7 @@ impl Names {
         Ok(entries)
     }
 
-    /// Measures the commands of one look at one name, while nobody else is at work.
+    /// Measures the commands of one poll of one name, while no other client sends requests.
     pub(super) async fn cost(&self, meter: &CommandMeter) -> Result<u64, Failure> {
         let some = || {
             let mut names = BTreeMap::new();
@@ -82,7 +82,7 @@ impl Names {
             heard.kind = Some(self.primitive.kind());
             names
         };
-        // The first makes the server know the scripts.
+        // The first poll loads the scripts into the server.
         self.ask(some(), &People::default()).await?;
         let before = meter.commands();
         self.ask(some(), &People::default()).await?;

@@ -35,7 +35,7 @@ impl Rounds {
         }
     }
 
-    /// Arms one latch after the other, each when everybody has passed the one before.
+    /// Arms one latch after the other, each when all workers have passed the one before.
     pub(super) async fn call(&self, client: Client, board: Arc<Board>, stop: CancellationToken) {
         let mut number = 0_u64;
         while !stop.is_cancelled() {

@@ -40,7 +40,7 @@ pub(super) fn height(args: &DemoArgs, width: u16) -> u16 {
     2 + heights(args, width).iter().sum::<u16>()
 }
 
-/// The numbers, and the chart beside or below them.
+/// The numbers, and the chart to the right of them or below them.
 fn columns(area: Rect) -> (Rect, Rect) {
     if area.width >= WIDE {
         let columns = [Constraint::Length(NUMBERS_WIDTH), Constraint::Min(10)];

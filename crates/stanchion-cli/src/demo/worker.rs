@@ -12,7 +12,7 @@ use super::prize::{Held, Place, Prize};
 
 /// The longest duration of a hold or a rest.
 const MOMENT: Duration = Duration::from_millis(3);
-/// The pause of a worker whose acquire failed.
+/// The pause of a worker after a failed acquire.
 pub(super) const AFTER_ERROR: Duration = Duration::from_millis(200);
 
 /// One of the workers.

@@ -1,4 +1,4 @@
-//! Rate limiters that a Redisson process with a wrong clock uses: Redisson dates what it takes by the clock of its own machine.
+//! Finds rate limiters that a Redisson process with a wrong clock uses: Redisson dates its permits by the clock of its own machine.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::kinds::server_micros;
 use crate::look::{Kind, ask_all};
 use crate::trouble::Trouble;
 
-/// The most limiters, and the most entries of each, that are looked at.
+/// The largest number of limiters that are checked, and of entries of each.
 const MOST: usize = 1000;
 const ENTRIES: &str = "256";
 
@@ -20,7 +20,7 @@ const TOLERATED: u64 = 1000;
 /// The beginning of the ids of our own entries, behind the byte with their length: bookings are entries of the future.
 const OURS: &[u8] = b"stn0";
 
-/// Finds the trouble, where the user may look.
+/// Adds the trouble to the limiters that have it, as far as the user may read them.
 pub(super) async fn check(client: &Client, entries: &mut [Entry]) {
     let limiters = entries.iter_mut();
     let limiters = limiters.filter(|entry| entry.kind == Some(Kind::RateLimiter));
@@ -35,7 +35,7 @@ pub(super) async fn check(client: &Client, entries: &mut [Entry]) {
     }
 }
 
-/// The time by which the last entry of Redisson's is ahead of the server.
+/// The time by which Redisson's last entry is ahead of the server.
 async fn ahead(client: &Client, key: &[u8]) -> Option<Duration> {
     let console = client.console_of(key)?;
     let name = stanchion::Name::new("", key, stanchion::Placement::Anywhere).ok()?;
@@ -60,7 +60,7 @@ async fn ahead(client: &Client, key: &[u8]) -> Option<Duration> {
         if entry.get(1..).is_some_and(|id| id.starts_with(OURS)) {
             continue;
         }
-        // Redisson's are whole.
+        // Redisson's scores are whole numbers.
         let score = pair[1].as_text().and_then(|text| text.parse::<u64>().ok());
         last = last.max(score);
     }

@@ -5,7 +5,7 @@ use stanchion::{Certainty, Client, Deadlock, DeadlockEdge, DeadlockParty, InTheW
 use super::finding::Finding;
 use crate::wording::{age, printable};
 
-/// Looks for deadlocks. Takes 12 s where there may be one, because only the second look makes it sure.
+/// Looks for deadlocks. Takes 12 s if there may be one, because only a second read confirms it.
 pub(super) async fn check(client: &Client) -> Result<Vec<Finding>, QueryError> {
     const CHECK: &str = "deadlock";
     let found = match client.deadlocks().await {
@@ -64,7 +64,7 @@ fn edge(edge: &DeadlockEdge) -> String {
     )
 }
 
-/// The application and what it calls its actor; the owner of one who tells nothing.
+/// The application and its name for the actor, or the owner if the party publishes no record.
 fn who(party: &DeadlockParty) -> String {
     let Some(app) = &party.app else {
         return printable(party.owner.as_bytes());

@@ -10,7 +10,7 @@ use crate::table::{Tone, wrapped};
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     Ok,
-    /// Something could not be looked at.
+    /// The check could not be made.
     Skip,
     /// Works, and will not always.
     Warn,
@@ -88,7 +88,7 @@ impl Finding {
         self
     }
 
-    /// Writes it: the level, what was found, and below it what to do.
+    /// Writes the finding: the level and the text, and the advice below them.
     pub(crate) fn lines(&self, width: Option<usize>, colour: bool) -> Vec<String> {
         let (word, tone) = self.level.word();
         let at = self

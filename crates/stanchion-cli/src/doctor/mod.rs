@@ -1,4 +1,4 @@
-//! `stanchion doctor`: whether the server is fit for locks, and what is wrong with those it has.
+//! `stanchion doctor`: checks whether the server is fit for locks, and finds faults of the existing ones.
 
 mod clocks;
 mod deadlocks;

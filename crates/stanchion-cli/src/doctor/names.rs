@@ -20,10 +20,10 @@ use crate::wording::{Owner, printable};
 
 /// The largest number of names shown for one kind of trouble.
 const MOST: usize = 10;
-/// A free lock with waiters is looked at again after this time: one of them is on its way to get it.
+/// A free lock with waiters is read again after this time: one of the waiters may be about to acquire it.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Scans, and lists what is wrong with each name.
+/// Scans the keys, and lists the faults of each name.
 pub(super) async fn check(
     client: &Client,
     limits: ScanArgs,
@@ -168,7 +168,7 @@ async fn free_for_long(client: &Client, entries: &[Entry]) -> BTreeSet<Vec<u8>> 
     if suspects.is_empty() {
         return still;
     }
-    // Waiters ask every 5 s at the latest, and their places end 20 s after they last did.
+    // Waiters poll every 5 s at the latest, and their places end 20 s after their last request.
     tokio::time::sleep(AGAIN).await;
     for entry in suspects {
         if is_free(client, &entry.key).await {

@@ -1,4 +1,4 @@
-//! Rights of a user, asked with `ACL DRYRUN`: nothing is executed.
+//! Checks the rights of a user with `ACL DRYRUN`, which executes nothing.
 
 use std::collections::BTreeSet;
 
@@ -69,14 +69,14 @@ const OF_A_CLUSTER: [&str; 7] = [
     "SPUBLISH C 0",
 ];
 
-/// Everything works without these, and an operator sees less.
+/// Everything works without these rights, but an operator sees less.
 const NICE: [&str; 3] = [
     "CLIENT SETNAME x",
     "CLIENT SETINFO lib-name x",
     "ZREMRANGEBYSCORE K 0 1",
 ];
 
-/// The one that costs an operator nothing but the version. Redis 7.0 does not know it, so the line of the book is without it.
+/// The right that only shows the version. Redis 7.0 does not know this right, so the line in the book does not have it.
 const VERSION: &str = "+client|setinfo";
 
 /// Missing rights, as `ACL SETUSER` takes them.
@@ -86,7 +86,7 @@ struct Missing {
     nice: BTreeSet<String>,
 }
 
-/// The reason why nothing could be found out.
+/// The reason why the rights could not be checked.
 enum Unasked {
     Refused(String),
     NoSuchUser,
@@ -175,7 +175,7 @@ pub(super) async fn check(
     Ok(findings)
 }
 
-/// A command to ask about, and the right that is missing if it is denied.
+/// A command to check, and the right that is missing if the command is denied.
 struct Question {
     command: Vec<Vec<u8>>,
     /// The denial that shows that the right is missing.
@@ -208,7 +208,7 @@ impl Question {
     }
 }
 
-/// The questions for users who lock names of a pattern.
+/// The checks for users that lock names of a pattern.
 fn questions(names: &Names, cluster: bool) -> Vec<Question> {
     let name = names.some();
     let (key, channel) = (
@@ -261,7 +261,7 @@ async fn missing(
     names: &Names,
 ) -> Result<Missing, Unasked> {
     let questions = questions(names, client.server().placement == Placement::Slots);
-    // At once, on one connection: some 80 round trips, one by one, are most of what a check of a distant server takes.
+    // All checks are sent at once on one connection. Sent one by one, their some 80 round trips are most of the time for a distant server.
     let answers = ask_all(questions.into_iter().map(|question| {
         let (console, user) = (console.clone(), user.to_owned());
         async move {
@@ -286,7 +286,7 @@ async fn missing(
     Ok(missing)
 }
 
-/// The keys that a user writes who locks `name`, with the patterns that allow them.
+/// The keys that a user writes to lock `name`, with the patterns that allow them.
 fn keys(name: &Name, pattern: &str) -> Vec<(Vec<u8>, String)> {
     let mut keys = vec![(name.as_bytes().to_vec(), pattern.to_owned())];
     let beside = beside::keys_of(name).into_iter();
@@ -333,7 +333,7 @@ async fn dry_run(
     let reply = console.command(&[&head[..], command].concat()).await?;
     Ok(match reply.as_text() {
         Some("OK") | None => None,
-        // The server checks the command first, so a complaint about a key or a channel is none about the command.
+        // The server checks the command first, so an error about a key or a channel means that the command is allowed.
         Some(said) if said.contains("command") => Some(Denied::Command),
         Some(_) => Some(Denied::Pattern),
     })

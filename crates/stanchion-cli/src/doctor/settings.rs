@@ -1,4 +1,4 @@
-//! Facts that the server tells of itself: version, role, memory, persistence, timeouts.
+//! Checks the server's own report: version, role, memory, persistence, timeouts.
 
 use std::collections::BTreeMap;
 
@@ -39,10 +39,10 @@ impl Info {
     }
 }
 
-/// Judgements of what a server tells of itself.
+/// The findings about one server, from its own reports.
 pub(super) struct Settings {
     pub(super) findings: Vec<Finding>,
-    /// True of the engine that is a part of this program.
+    /// True for the engine that is a part of this program.
     pub(super) is_engine: bool,
 }
 
@@ -92,7 +92,7 @@ fn version(info: &Info) -> Finding {
         let what = format!("the engine of stanchion serve, which behaves as redis {version}");
         return Finding::ok("version", what);
     }
-    // docs/operations.md: the clock of these can freeze, and leases do not end while it does.
+    // docs/operations.md: the clock of these versions can freeze, and leases do not end while it does.
     if product == "valkey" && ["9.1.0", "9.1.1"].contains(&version) {
         return Finding::fail(
             "version",
@@ -143,7 +143,7 @@ fn memory(info: &Info) -> Vec<Finding> {
             "the server does not say its maxmemory-policy",
             advice,
         ),
-        // Without a limit nothing is evicted until somebody sets one.
+        // Without a memory limit nothing is evicted until an administrator sets one.
         _ if limit == 0 => Finding::warn(
             "eviction",
             format!("maxmemory-policy is {policy}: locks may be evicted once maxmemory is set"),
@@ -218,7 +218,7 @@ fn persistence(info: &Info) -> Vec<Finding> {
     findings
 }
 
-/// Idle clients keep three connections; a server that closes them makes each come back at the cost of a login.
+/// Idle clients keep three connections. A server that closes them makes each client reconnect at the cost of a login.
 async fn timeout(console: &Console) -> Finding {
     const SHORTEST: i64 = 60;
     let asked = console.command(&["CONFIG", "GET", "timeout"]).await;

@@ -1,4 +1,4 @@
-//! Times: the server's clock, a round trip, and how long a wake takes.
+//! Times: the server's clock, a round trip, and the duration of a wake.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,11 +12,11 @@ use crate::exit::{Failure, Library};
 use crate::ping::{milliseconds, round_trips, runs_scripts};
 use crate::probe::Names;
 
-/// The difference of clocks from which on it matters to anybody.
+/// A difference of clocks that matters.
 const CLOCK: Duration = Duration::from_secs(1);
-/// A round trip that is felt: an acquire and a release take two.
+/// A round trip that users notice: an acquire and a release take two.
 const FAR: Duration = Duration::from_millis(50);
-/// No request should be as slow: a renewal has two thirds of a lease for all its attempts.
+/// No request should take as long: a renewal has two thirds of a lease for all its attempts.
 const SLOW: Duration = Duration::from_secs(1);
 const TIMES: usize = 20;
 
@@ -54,7 +54,7 @@ async fn scripts(console: &Console) -> Finding {
     }
 }
 
-/// Compares the clocks. The server read its own somewhere between sending and receiving.
+/// Compares the clocks. The server read its clock at some moment between the sending and the reply.
 async fn clock(console: &Console) -> Result<Finding, QueryError> {
     let mut best: Option<(Duration, Duration, Duration)> = None;
     for _ in 0..3 {
@@ -87,7 +87,7 @@ async fn clock(console: &Console) -> Result<Finding, QueryError> {
         Some(ahead) => (ahead, "ahead of"),
         None => (ours - theirs, "behind"),
     };
-    // Whatever is within half a round trip may be the way.
+    // An offset of up to half a round trip may be the delay of the network.
     let certain = offset.saturating_sub(trip / 2);
     let shown = format!(
         "the server's clock is {:.1} s {side} this host's",
@@ -118,14 +118,14 @@ fn wall_clock() -> Duration {
         .unwrap_or_default()
 }
 
-/// The time that a wake by message may take, beyond the way. A lost message costs 1.5 s at least.
+/// The time that a wake by message may take in addition to the round trip. A lost message costs 1.5 s at least.
 const WAKE: Duration = Duration::from_millis(500);
 /// More than the poll interval.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// A waiter is in the line, and subscribed, long before.
+/// A waiter is queued and subscribed long before this time.
 const SETTLED: Duration = Duration::from_millis(300);
 
-/// Passes a lock of our own between two clients, and sees whether the message arrives. Removes what it wrote.
+/// Passes a lock between two clients, and checks whether the message arrives. Removes the keys that it wrote.
 pub(super) async fn messages(
     holder: &Client,
     waiter: &Client,
@@ -145,7 +145,7 @@ pub(super) async fn messages(
         lock(holder).map_err(Library)?,
         lock(waiter).map_err(Library)?,
     );
-    // Killed in between, it leaves a lock that ends by itself.
+    // If the process is killed before the end, the lock expires with its lease.
     let lease = Lease::new(PATIENCE * 2).map_err(Library)?;
     let options = AcquireOptions::new().lease(lease).timeout(PATIENCE);
     let refused = |detail: String| {

@@ -8,7 +8,7 @@ use crate::exit::{Failure, Library};
 use crate::look::Kind;
 use crate::wording::age;
 
-/// Any number of parties: a status asks after none.
+/// Any number of parties: reading the status does not depend on it.
 const ANY: u32 = 1;
 
 pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure> {
@@ -44,7 +44,7 @@ pub(super) async fn read_double(client: &Client, name: &[u8]) -> Result<Facts, F
     facts.exists = true;
     facts.held = status.under_way;
     facts.state = if status.under_way {
-        // Who waits for the next round has no place yet.
+        // Parties that wait for the next round have no place yet.
         facts.waiting = None;
         format!("{} of {} are inside", status.members, status.parties)
     } else {

@@ -1,4 +1,4 @@
-//! The facts that are shown of a token bucket. The server knows when it is full, and not its limits: those who take from it bring them.
+//! The facts that are shown of a token bucket. The server knows when the bucket is full, but not its limits: each request brings them.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure>
         "limits",
         format!("{limits}, which those who take from it bring"),
     ));
-    // Nobody, after the last grant was given back.
+    // There is no owner after the last grant was given back.
     if owner != "-" {
         facts
             .more

@@ -19,7 +19,7 @@ pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure>
     let (status, lock) = (status.map_err(Library)?, lock.map_err(Library)?);
     let now = now.map(|micros| UNIX_EPOCH + Duration::from_micros(micros));
     let mut facts = Facts::nothing(Kind::Job, "free");
-    // Who waits for the lock of that name waits for the job.
+    // A waiter for the lock of that name waits for the job.
     facts.waiting = lock.waiting_processes;
     facts.last_token = lock.last_token;
     facts.exists =
@@ -67,7 +67,7 @@ fn more(status: &JobStatus, runs: bool, now: Option<SystemTime>) -> Vec<(&'stati
     more
 }
 
-/// As the library's types, which are no JSON, and with the holder as a lock has it.
+/// As JSON, which the library's types do not support; the holder has the format of a lock's holder.
 fn told(status: &JobStatus) -> serde_json::Map<String, serde_json::Value> {
     let millis = |time: SystemTime| {
         let since = time.duration_since(UNIX_EPOCH);

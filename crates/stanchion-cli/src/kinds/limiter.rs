@@ -10,7 +10,7 @@ use crate::look::Kind;
 use crate::output::rough;
 use crate::wording::age;
 
-/// A handle for looking: its quota is that of a limiter that would be made, and a status makes none.
+/// A handle for reads. Its quota applies only to a new limiter, and reading a status makes none.
 fn handle(client: &Client, name: &[u8]) -> Result<RateLimiter, Failure> {
     let quota = Quota::new(1, Duration::from_secs(1));
     let quota = quota.map_err(|error| Failure::new(exit::CONFIG, error))?;
@@ -24,11 +24,11 @@ pub(super) async fn read(client: &Client, name: &[u8]) -> Result<Facts, Failure>
 
 /// The facts of `name`, if it is a rate limiter.
 pub(crate) async fn look(client: &Client, name: &[u8]) -> Result<Option<Facts>, Failure> {
-    // A name that no limiter can have is none's.
+    // A name that no limiter can have belongs to no limiter.
     let Ok(api) = handle(client, name) else {
         return Ok(None);
     };
-    // Whatever is wrong, the kinds that are looked for next say it.
+    // Errors are ignored here: the kinds that are tried next report them.
     match api.status().await.ok().filter(|it| it.quota.is_some()) {
         Some(status) => of(&status).map(Some),
         None => Ok(None),
@@ -50,7 +50,7 @@ fn of(status: &LimiterStatus) -> Result<Facts, Failure> {
         None => "for ever: made without a keep-alive time".into(),
     };
     if status.scope == QuotaScope::PerClient {
-        // What others have taken stands in keys of their own.
+        // The permits that the clients have taken are in one key per client.
         facts.state = format!("{quota} for each client");
         facts.brief = Some(facts.state.clone());
         facts.more.push(("kept", kept));

@@ -10,7 +10,7 @@ use crate::people::People;
 use crate::trouble::Trouble;
 
 impl Entry {
-    /// Adds what a kind of the folder `kinds` tells.
+    /// Adds the facts of a kind of the folder `kinds`.
     pub(crate) fn add_facts(&mut self, facts: &Facts, people: &People) {
         self.kind = Some(facts.kind);
         self.owners = facts.holders.iter().map(|it| it.owner.clone()).collect();
@@ -19,7 +19,7 @@ impl Entry {
         self.held = self.holders > 0;
         self.waiting = facts.waiting;
         self.state.clone_from(&facts.brief);
-        // The fact of a hold that is there now: what a scan found may be older.
+        // The facts describe the current hold; the findings of the scan may be older.
         let of_holds = |trouble: &Trouble| matches!(trouble, Trouble::NoTtl | Trouble::HolderGone);
         self.trouble.retain(|trouble| !of_holds(trouble));
         self.holder = None;
@@ -39,8 +39,8 @@ impl Entry {
         self.holder = Some(holder);
     }
 
-    /// Returns the name as it is asked for, without the prefix, if a scan has not found all of it. One that cannot be asked for is in
-    /// trouble.
+    /// Returns the name without the prefix, if its status must be read because the scan has not found all of it. A name that cannot be
+    /// read is marked with a trouble.
     pub(crate) fn question(&mut self, client: &Client, prefix: &str) -> Option<Vec<u8>> {
         let asks = match self.kind? {
             Kind::Semaphore
@@ -49,7 +49,7 @@ impl Entry {
             | Kind::RateLimiter
             | Kind::Barrier
             | Kind::DoubleBarrier => true,
-            // Of those that do not run there may be many, and nothing of them is listed.
+            // There may be many jobs that do not run, and such jobs are not listed.
             Kind::Job => self.held,
             Kind::Lock | Kind::Fair | Kind::Rwlock | Kind::Latch | Kind::TokenBucket => false,
         };

@@ -3,9 +3,9 @@
 //! To add one:
 //! * here: a file with a `read`, as `job.rs` has, and its arm in [`read`].
 //! * `look.rs`: its [`Kind`], with the words for people and of processes.
-//! * `beside.rs`: a row for each key that stands beside its names, the kind in `signs_of`, and its channel.
+//! * `beside.rs`: a row for each key that is derived from its names, the kind in `signs_of`, and its channel.
 //!
-//! Every command shows it then: `status`, `inspect`, `ls`, `top`, `doctor`, `watch`. `listed.rs` says whether a scan asks for more.
+//! Every command then shows it: `status`, `inspect`, `ls`, `top`, `doctor`, `watch`. `listed.rs` lists the kinds that a scan reads again.
 
 mod barrier;
 mod bucket;
@@ -34,27 +34,27 @@ pub(crate) struct Facts {
     pub(crate) exists: bool,
     /// Its state in few words: `vacant`, `37 of 100/s free`.
     pub(crate) state: String,
-    /// Shown by tables in place of a holder, of what nobody holds.
+    /// Tables show this text instead of a holder, for kinds without holders.
     pub(crate) brief: Option<String>,
     pub(crate) holders: Vec<Held>,
-    /// Those who wait, where the server has a list of them.
+    /// The waiters, if the server has a list of them.
     pub(crate) standing: Vec<Standing>,
     /// The number of processes that wait. `None`: not known.
     pub(crate) waiting: Option<u64>,
     pub(crate) last_token: Option<FencingToken>,
-    /// The number of which `watch` tells the changes: free permits.
+    /// The number of free permits; `watch` reports its changes.
     pub(crate) number: Option<i64>,
-    /// More for people: what it is, and the text.
+    /// More facts for people: a label and a text.
     pub(crate) more: Vec<(&'static str, String)>,
     /// More for programs.
     pub(crate) json: Map<String, Value>,
 }
 
-/// One who holds.
+/// A holder.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) owner: String,
-    /// 0: it rests.
+    /// 0 for a job at rest.
     pub(crate) count: u32,
     /// A verb for people: `leads`, `runs`.
     pub(crate) what: &'static str,
@@ -64,18 +64,18 @@ pub(crate) struct Held {
     pub(crate) since: Option<Duration>,
 }
 
-/// One who waits.
+/// A waiter.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) owner: String,
     /// A few words about it: `priority 3, 10.0.0.7:9000`.
     pub(crate) what: String,
-    /// The time for which it still waits unless it asks again.
+    /// The time after which the waiter is removed unless it sends another request.
     pub(crate) left: Option<Duration>,
 }
 
 impl Facts {
-    /// Of a name of which there is nothing.
+    /// The facts of a name that has no key.
     fn nothing(kind: Kind, state: &str) -> Self {
         Self {
             kind,
@@ -93,7 +93,7 @@ impl Facts {
         }
     }
 
-    /// Adds what a type of the library says of itself to the JSON.
+    /// Adds a value of the library to the JSON.
     fn tell(&mut self, what: &str, value: &impl Serialize) -> Result<(), Failure> {
         self.json.insert(what.into(), serde_json::to_value(value)?);
         Ok(())
@@ -118,7 +118,7 @@ pub(crate) async fn read(
     Ok(Some(facts))
 }
 
-/// Tells what a name is that looks like a lock, held or free: the keys beside it say.
+/// Detects the kind of a name from its derived keys, if its own key looks like a lock, held or free.
 pub(crate) async fn beside_a_lock(
     client: &Client,
     name: &[u8],
@@ -136,7 +136,7 @@ pub(crate) async fn beside_a_lock(
     Ok(kinds.next().map(|((kind, _), _)| kind))
 }
 
-/// Returns whether a key is there; who may not ask is told no.
+/// Returns whether a key exists; false if the user may not read it.
 fn exists(client: &Client, key: Vec<u8>) -> impl Future<Output = bool> + Send + use<> {
     let console = client.console_of(&key);
     async move {
@@ -151,7 +151,7 @@ async fn time_at(client: &Client, name: &Name) -> Option<u64> {
     server_micros(&client.console_of(name.as_bytes())?).await
 }
 
-/// The server's time in µs, for ages of what it has written down. `None`: it does not say, or the user may not ask.
+/// The server's time in µs, for the ages of stored moments. `None`: the server does not answer, or the user lacks the right.
 pub(crate) async fn server_micros(console: &Console) -> Option<u64> {
     let reply = console.command(&["TIME"]).await.ok()?;
     let part = |at: usize| reply.as_array()?.get(at)?.as_text()?.parse::<u64>().ok();

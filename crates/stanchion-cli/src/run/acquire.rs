@@ -30,7 +30,7 @@ pub(crate) enum Wait {
     Forever,
     /// At most this long.
     AtMost(Duration),
-    /// Ask once.
+    /// A single request.
     No,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
 /// The outcome of the wait.
 pub(super) enum Answer {
     Acquired(Held),
-    /// Somebody else held it all the time.
+    /// Other owners held it all the time.
     Conflict(String),
     /// The tick of a job has run.
     Ran(String),
@@ -77,7 +77,7 @@ impl Wait {
     }
 }
 
-/// The name by which operators know the holder: the command's, without its place and arguments, which may be secret.
+/// The name of the holder for operators: the name of the command, without its path and arguments, which may be secret.
 fn application(command: &[OsString]) -> String {
     let program = command.first().map(Path::new).and_then(Path::file_name);
     program.unwrap_or_default().to_string_lossy().into_owned()
@@ -130,7 +130,7 @@ pub(super) async fn acquire(
     asked: Instant,
     report: &Report,
 ) -> Result<Answer, Failure> {
-    // Connecting counts as waiting, but a connected server is asked at least once.
+    // Connecting counts as waiting, but a connected server gets at least one request.
     let mut wait = args.wait.left(asked).unwrap_or(Wait::No);
     if args.is_job() {
         return job::begin(args, client, wait, asked, report).await;
@@ -182,7 +182,7 @@ pub(super) async fn acquire(
     }
 }
 
-/// Returns the conflict with another holder, or an error if the key is no lock at all.
+/// Returns the conflict with another holder, or an error if the key is not a lock.
 async fn conflict(target: &Target, message: String) -> Result<Answer, Failure> {
     match target.in_the_way().await {
         Err(error) if is_foreign(&error) => Err(Library(error).into()),
@@ -213,7 +213,7 @@ async fn ask(args: &RunArgs, wait: Wait, target: &Target) -> Result<Option<Held>
     }
 }
 
-/// Tells the user what `run` waits for. Returns the failure if waiting is useless.
+/// Shows the user what `run` waits for. Returns the failure if waiting is useless.
 async fn say_what_for(target: &Target, report: &Report) -> Option<Failure> {
     tokio::time::sleep(PATIENCE).await;
     let name = target.name();

@@ -21,7 +21,7 @@ use super::work::{Leftovers, OnRequest};
 use super::{RunArgs, launch};
 use stanchion::LostReason;
 
-/// The time that leftovers of the command may run before the user is told.
+/// The time that leftovers of the command may run before the user gets a message.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The time beyond the grace that the warden may take to end everything.
 const SLACK: Duration = Duration::from_secs(2);
@@ -36,11 +36,11 @@ pub(super) enum Ended {
 /// The outcome, once nothing that the command has started runs any more.
 #[derive(Debug)]
 pub(super) struct End {
-    /// The hold was lost meanwhile.
+    /// The hold was lost while the command ran.
     pub(super) lost: Option<LostReason>,
     /// `None`: the warden was killed before it could report the end.
     pub(super) ended: Option<Ended>,
-    /// INT, QUIT or TERM came meanwhile.
+    /// INT, QUIT or TERM came while the command ran.
     pub(super) asked: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Child {
     on_request: OnRequest,
     /// Children that this process had before: `exec stanchion run …` in a shell inherits the shell's.
     before: Vec<i32>,
-    /// The end was asked for: by a signal, or by who wants the lock.
+    /// All processes are to end: because of a signal, or because another client requested the lock.
     asked: bool,
     /// INT, QUIT or TERM came.
     signalled: bool,
@@ -137,7 +137,7 @@ impl Child {
         report: &Report,
     ) -> io::Result<End> {
         let mut lost = held.lost();
-        // Nothing is subscribed to for a request that nobody wants to hear.
+        // With `Ignore`, this process does not subscribe to release requests.
         let mut wanted = self.on_request != OnRequest::Ignore;
         let mut requested: Pin<Box<dyn Future<Output = _> + Send>> = if wanted {
             held.requested()
@@ -207,7 +207,7 @@ impl Child {
         }
     }
 
-    /// Lets the command's leftovers run, unless the end was asked for.
+    /// Lets the command's leftovers run, unless the end was requested.
     fn command_ended(&mut self, ended: Ended) {
         self.ended = Some(ended);
         let stop =
@@ -221,7 +221,7 @@ impl Child {
         }
     }
 
-    /// Passes a signal on: one that asks for the end to all processes, as a terminal does; any other to the command alone.
+    /// Passes a signal on: INT, QUIT and TERM to all processes, as a terminal does; any other signal to the command alone.
     fn pass_on(&mut self, signal: Signal) {
         let asks = matches!(signal, Signal::INT | Signal::QUIT | Signal::TERM);
         let by_terminal =
@@ -240,7 +240,7 @@ impl Child {
         }
     }
 
-    /// Stops the command for somebody else. The lock is released when all of it has ended.
+    /// Stops the command because another client requested the lock. The lock is released when all of its processes have ended.
     fn stop_at_request(&mut self) {
         self.asked = true;
         if self.lost.is_none() {

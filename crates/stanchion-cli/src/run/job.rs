@@ -1,4 +1,4 @@
-//! Jobs: what nobody waits for, and what is run once for each moment of a schedule.
+//! Jobs: a lock that is never waited for, and a command that runs once for each moment of a schedule.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,12 +14,12 @@ use crate::exit::{Failure, Library};
 use crate::output;
 use crate::status::lease_left;
 
-/// The time for which it is known which moments have been run, at least.
+/// The least time for which the server remembers the moments that have been run.
 const REMEMBER: Duration = Duration::from_secs(7 * 86_400);
 
 pub(super) fn parse_period(text: &str) -> Result<Duration, String> {
     let period = duration::parse(text)?;
-    // Longer ones begin in 1970 and end when nobody is left to run anything.
+    // Ticks are counted from 1970, so a longer period has too few of them to be useful.
     let range = Duration::from_secs(1)..=Duration::from_secs(365 * 86_400);
     match range.contains(&period) {
         true => Ok(period),
@@ -36,7 +36,7 @@ fn job(args: &RunArgs, client: &Client) -> Result<Job, Failure> {
         .remember(REMEMBER.max(period * 3)))
 }
 
-/// Begins a run, or says why somebody else has the job. Retries an unreachable server for the time of `wait`.
+/// Begins a run, or reports that another owner has the job. Retries an unreachable server for the time of `wait`.
 pub(super) async fn begin(
     args: &RunArgs,
     client: &Client,

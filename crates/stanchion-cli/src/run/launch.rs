@@ -1,7 +1,7 @@
 //! The inner steps between `run` and the command: further processes of this program.
 //!
 //! `run` starts the [warden](super::warden), the warden starts the last step, and that replaces itself by the command. On
-//! Linux the last step asks the kernel for KILL when its parent dies. The request survives the replacement, and there
+//! Linux the last step requests KILL from the kernel for when its parent dies. The request survives the replacement, and there
 //! is no other way to make it without unsafe code.
 
 use std::ffi::{OsStr, OsString};

@@ -139,7 +139,7 @@ impl LeadArgs {
 pub(crate) async fn lead(args: LeadArgs) -> Result<u8, Failure> {
     let args = args.into_run();
     if let Some(path) = args.ready_file() {
-        // Of a run that was killed.
+        // The file of a run that was killed.
         remove(path).map_err(|error| unwritable(path, &error))?;
     }
     super::run(args).await
@@ -156,7 +156,7 @@ impl RunArgs {
             return None;
         }
         if matches!(code, exit::NOT_EXECUTABLE | exit::NOT_FOUND) {
-            // It will not be there the next time either.
+            // The command will not be found the next time either.
             return None;
         }
         if code == exit::SUCCESS || code == exit::LOST {
@@ -169,11 +169,11 @@ impl RunArgs {
     }
 }
 
-/// The file that says that the command leads; there as long as this.
+/// The file that shows that the command leads. The file exists as long as this value.
 #[derive(Debug)]
 pub(super) struct Ready {
     path: PathBuf,
-    /// Removes it when the hold is lost: not only when the command, which may take its grace, has ended.
+    /// Removes the file as soon as the hold is lost, and not only after the command has ended, which may take its grace.
     watch: JoinHandle<()>,
 }
 
@@ -186,7 +186,7 @@ impl Ready {
         let token = held
             .fencing_token()
             .map_or_else(String::new, |it| it.to_string());
-        // A probe must not read half of it.
+        // A probe must not read a part of the file.
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
         fs::write(&beside, format!("{token}\n"))

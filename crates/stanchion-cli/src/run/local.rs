@@ -1,4 +1,4 @@
-//! The server of a `run` that was told no URL: one for this user on this machine.
+//! The server of a `run` without a URL: one for this user on this machine.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::exit::{self, Failure};
 use crate::serve::start::{self, Found};
 use crate::serve::{trusted_socket, url};
 
-/// The time between two looks at the connection. A server that restarts is back sooner.
+/// The time between two checks of the connection. A server that restarts is back sooner.
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Local {
     }
 }
 
-/// Starts the server of a waiter again whenever it has gone. Returns only if that cannot be done.
+/// Restarts the server while this process waits, whenever the server has ended. Returns only if that fails.
 pub(super) async fn keep(local: Option<&Local>, client: &Client, report: &Report) -> Failure {
     let Some(local) = local.filter(|local| local.may_start) else {
         return std::future::pending().await;

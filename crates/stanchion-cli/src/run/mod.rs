@@ -1,4 +1,4 @@
-//! `stanchion run`: runs a command while holding a lock, or another of the family.
+//! `stanchion run`: runs a command while holding a lock or another primitive.
 
 pub(crate) mod acquire;
 mod child;
@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     /// In line: in order of arrival, across machines.
     #[arg(long, group = "kind")]
     fair: bool,
-    /// Beside others that --read, while nobody runs with --write.
+    /// Together with others that --read, while no --write runs.
     #[arg(long, group = "kind")]
     read: bool,
     /// Alone: while nobody runs with --read or --write.
@@ -96,7 +96,7 @@ pub(crate) enum Kind {
 }
 
 impl RunArgs {
-    /// Returns whether NAME is run as a job: once for each tick, or once in a while, by whoever comes first.
+    /// Returns whether NAME is run as a job: once for each tick, or once in a while, by the first process that acquires it.
     fn is_job(&self) -> bool {
         let waits = self.wait != Wait::No || self.kind() != Kind::Lock;
         self.at_least.is_some() && !waits || self.tick.is_some() || self.every.is_some()
@@ -248,7 +248,7 @@ async fn lock_and_run(
     }
 }
 
-/// Acquires once, and runs the command. Returns the exit code, and whether the user has asked for the end.
+/// Acquires once, and runs the command. Returns the exit code, and whether the user has requested the end.
 async fn hold_and_run(
     args: &RunArgs,
     client: &Client,
@@ -265,7 +265,7 @@ async fn hold_and_run(
             return Ok((report.interrupted(signal), true));
         }
         acquired = acquire::acquire(args, client, asked, report) => acquired,
-        // Only while waiting: a holder whose server has gone has lost what it holds.
+        // Only while waiting: if the server of a holder has ended, the hold is lost.
         failure = local::keep(local, client, report) => Err(failure),
     };
     report.waited(asked.elapsed());
@@ -340,7 +340,7 @@ async fn give_back(
     let still = least.saturating_sub(acquired_at.elapsed());
     let rests = matches!(held, Held::Job(_));
     if !rests && !still.is_zero() && held.remaining() > Duration::ZERO {
-        // The acquire asked for this first lease, so the lock stays held without this process.
+        // The acquire had this first lease, so the lock stays held without this process.
         report.detail(format_args!(
             "{} stays held for {}",
             args.name,

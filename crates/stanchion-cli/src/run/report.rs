@@ -19,7 +19,7 @@ use crate::output;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// The command ended by itself.
+    /// The command exited on its own.
     Exited,
     /// A signal ended the command.
     Signaled,
@@ -27,9 +27,9 @@ pub(super) enum Outcome {
     Lost,
     /// A signal came while waiting.
     Interrupted,
-    /// Somebody else held the lock for the whole of `--wait`.
+    /// Other owners held the lock for the whole of `--wait`.
     NotAcquired,
-    /// The moment of the schedule has been run, by whomever.
+    /// The moment of the schedule has been run, by any process.
     AlreadyRan,
     /// Any other failure; see the message.
     Failed,

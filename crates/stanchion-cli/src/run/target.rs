@@ -57,7 +57,7 @@ macro_rules! each {
 }
 
 impl Target {
-    /// Creates the handle. Sends a request only for a semaphore, to set its number of permits if nobody has done so; `say` gets a
+    /// Creates the handle. Sends a request only for a semaphore, to set its number of permits if it is not set yet; `say` gets a
     /// warning if the number was a different one.
     pub(super) async fn new(
         client: &Client,
@@ -241,7 +241,7 @@ impl Held {
         }
     }
 
-    /// The moment of a schedule that it is for.
+    /// The moment of the schedule for which a job runs.
     pub(super) fn tick(&self) -> Option<Tick> {
         match self {
             Self::Job(guard) => guard.tick(),
@@ -261,7 +261,7 @@ impl Held {
         each!(self, guard => Box::pin(guard.lost()))
     }
 
-    /// Resolves when somebody asks for it. Permits are not asked for.
+    /// Resolves when another client requests the release. Permits cannot be requested.
     pub(super) fn requested(&self) -> Pin<Box<dyn Future<Output = ReleaseRequest> + Send>> {
         match self {
             Self::Permit(_) => Box::pin(std::future::pending()),

@@ -71,7 +71,7 @@ fn all() -> io::Result<Vec<Process>> {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse() else {
             continue;
         };
-        // It may have ended meanwhile.
+        // The process may have ended since the directory was read.
         let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
         found.extend(parse_stat(pid, &String::from_utf8_lossy(&stat)));
     }

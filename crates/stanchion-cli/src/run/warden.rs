@@ -2,9 +2,9 @@
 //!
 //! P12: everything that `run` started ends with the hold. `run` owns the hold, the warden owns the processes. On Linux,
 //! orphans of the command become children of the warden, however they were started, so it knows when all of them have
-//! ended. It ends them when `run` orders it, when `run` has ended (the pipe from it is closed), and when `run` has not
-//! confirmed the hold in time. If the warden is killed, its processes become children of `run`, which ends them in the
-//! same way.
+//! ended. The warden ends them in three cases: on an order of `run`, after the end of `run` (the pipe from it is closed), and if `run`
+//! has not confirmed the hold in time. If the warden is killed, its processes become children of `run`, which ends them in the same
+//! way.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -361,7 +361,7 @@ pub(super) fn pid_of_this() -> i32 {
 
 /// Sends `news` to `run`. Not through tokio, which refuses to write until it has seen the pipe ready.
 ///
-/// OK to ignore the error: without a reader nobody needs the news.
+/// OK to ignore the error: without a reader the news has no use.
 fn tell(to_run: &pipe::Sender, news: &News) {
     let _ = rustix::io::write(to_run, news.to_string().as_bytes());
 }

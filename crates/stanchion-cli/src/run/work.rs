@@ -1,4 +1,4 @@
-//! The options that `run` and `lead` share: the command, and how it is told of and ended.
+//! The options that `run` and `lead` share: the command, the variables that it gets, and how it ends.
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Finding names by `SCAN`, without being noticed: at most a twentieth of the server's time, no call longer than a millisecond.
+//! Finding names by `SCAN` without disturbing the server: at most a twentieth of its time, no call longer than a millisecond.
 
 mod pace;
 mod progress;
@@ -25,11 +25,11 @@ pub(crate) struct Traces {
     pub(crate) hold: Option<HashSeen>,
     /// The name is the hash of a rate limiter.
     pub(crate) limiter: bool,
-    /// The keys beside the name: the kind that each shows, what it is, its members.
+    /// The derived keys of the name: the kind that each shows, its role, the number of its members.
     pub(crate) beside: Vec<Beside>,
 }
 
-/// A key beside a name.
+/// A key that is derived from a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Beside {
     pub(crate) kind: Option<Kind>,
@@ -54,7 +54,7 @@ pub(crate) struct HashSeen {
 pub(crate) struct Found {
     /// Names, each once, with the server that has them.
     pub(crate) names: BTreeMap<Vec<u8>, Traces>,
-    /// Keys without a TTL, by the reason for that; the empty one: there is none.
+    /// Keys without a TTL, by the reason for that; the empty text: without a reason.
     pub(crate) endless: BTreeMap<&'static str, Endless>,
     /// The number of keys looked at.
     pub(crate) keys: u64,
@@ -66,12 +66,12 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct Endless {
     pub(crate) count: u64,
-    /// Some of them.
+    /// Examples of such keys.
     pub(crate) some: Vec<Vec<u8>>,
 }
 
 impl Endless {
-    /// The most that are named.
+    /// The largest number of examples.
     const MOST: usize = 3;
 
     fn add(&mut self, key: &[u8]) {
@@ -91,7 +91,7 @@ pub(crate) struct Limits {
     pub(crate) duty: u32,
 }
 
-/// Looks at every key of every server, within the limits. Ctrl-C ends it, with what was found so far.
+/// Reads every key of every server, within the limits. Ctrl-C ends the scan, which then returns its findings so far.
 pub(crate) async fn scan(client: &Client, limits: Limits) -> Result<Found, Failure> {
     let until = Instant::now() + limits.budget;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -216,7 +216,7 @@ impl Found {
     }
 
     fn beside(&mut self, key: &[u8], members: u64) {
-        // What stays when a name is at rest makes no name.
+        // Keys that stay when a name is at rest do not prove that the name is in use.
         let Some(owner) = beside::owner_of(key).filter(|owner| owner.part != Part::Rest) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Pace of a scan: the size of its steps, and the rest of the server after each.
+//! The pace of a scan: the size of its steps, and the pause after each.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,16 +8,16 @@ const AIM: Duration = Duration::from_micros(500);
 const MOST: u32 = 400;
 const LEAST: u32 = 20;
 const FIRST: u32 = 50;
-/// A server that answers late has other work: it gets a rest, but not for ever.
+/// A server that answers late has other work, so the scan pauses for longer, but not longer than this.
 const LONGEST: Duration = Duration::from_millis(500);
-/// The number of steps whose median is the cost of a key. One step that waited for a processor tells of that, not of its cost.
+/// The median of this number of steps is the cost of a key. A single step may have waited for a processor, so its time is not reliable.
 const STEPS: usize = 15;
 
 /// The pace of one server's scan.
 #[derive(Debug)]
 pub(super) struct Pace {
     count: u32,
-    /// Rests for each unit of work.
+    /// The length of the pause, in multiples of the time that the work took.
     rests: u32,
     round_trip: Duration,
     /// The time for each key in the last steps.
@@ -40,7 +40,7 @@ impl Pace {
         self.count
     }
 
-    /// Learns from a step that took `time`, and returns the rest after it.
+    /// Adjusts the pace to a step that took `time`, and returns the pause after it.
     pub(super) fn took(&mut self, time: Duration) -> Duration {
         self.round_trip = self.round_trip.min(time);
         if self.costs.len() == STEPS {
@@ -50,7 +50,7 @@ impl Pace {
         let cost = self.cost();
         let work = cost * self.count;
         let fits = AIM.as_nanos() / cost.as_nanos().max(1);
-        // Grows by an eighth at a time, shrinks at once: the next step must not be as long.
+        // The step grows by an eighth at a time, and shrinks at once: the next step must not take as long.
         let grown = self.count + self.count / 8 + 1;
         let fits = u32::try_from(fits).unwrap_or(MOST).min(grown);
         self.count = fits.clamp(LEAST, MOST);

@@ -1,15 +1,15 @@
-//! The line on a terminal that tells how far a scan is.
+//! The line on a terminal that shows the progress of a scan.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Nobody is told of what ends at once.
+/// A scan that ends sooner shows no progress.
 const PATIENCE: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Says on standard error how far a scan is, where that is a terminal.
+/// Shows the progress of a scan on standard error, if that is a terminal.
 #[derive(Debug)]
 pub(super) struct Progress {
     terminal: bool,
@@ -57,7 +57,7 @@ impl Progress {
     }
 
     fn write(&self, line: &str) {
-        // OK: a terminal that refuses this cannot be helped.
+        // OK: there is no remedy if the terminal refuses this.
         let _ = write!(io::stderr(), "\r\x1b[K{line}");
         let _ = io::stderr().flush();
     }

@@ -1,4 +1,4 @@
-//! The server while it runs: who connects, and when it stops.
+//! The running server: its connections, and the conditions under which it stops.
 
 use std::fs;
 use std::future::poll_fn;
@@ -26,7 +26,7 @@ use super::place::Place;
 use crate::beside::is_begun_anew;
 use crate::exit::{self, Failure};
 
-/// The longest time between two looks at what is stored, which also remove what has expired.
+/// The longest time between two checks of the stored keys, which also remove expired ones.
 const LOOK: Duration = Duration::from_secs(10);
 /// The time between two attempts to accept a connection when the system has no more files for them.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -106,7 +106,7 @@ impl Host {
     fn new(listener: Listener, idle: Idle) -> Self {
         allow_many_files();
         let engine = Engine::new();
-        // As Redis answers `CONFIG GET dir`: whoever started a server recognises it by that.
+        // As Redis answers `CONFIG GET dir`: the user recognises the server by its directory.
         if let Ok(dir) = std::env::current_dir() {
             engine.execute(&[
                 b"CONFIG".as_slice(),
@@ -142,7 +142,7 @@ impl Host {
             loop {
                 tokio::select! {
                     biased;
-                    // An error: that thread has gone, and nobody would hear the next signal.
+                    // An error means that the signal thread has ended, and that the next signal would have no receiver.
                     _ = &mut asked => break Ended::Signal,
                     _ = look.tick() => {
                         self.listener.keep()?;
@@ -191,10 +191,10 @@ impl Host {
         matches!(self.idle, Idle::After(idle) if unused_since.elapsed() >= idle)
     }
 
-    /// Stops to be found, and returns true; but false if somebody has connected just before that.
+    /// Removes the socket, and returns true; but false if a client has connected just before that.
     async fn leave(&mut self) -> Result<bool, Failure> {
         self.listener.remove();
-        // Who has connected but was not accepted yet is in the listener's queue.
+        // A client that has connected but was not accepted yet is in the listener's queue.
         let mut came = false;
         loop {
             let accepted = {
@@ -213,14 +213,14 @@ impl Host {
     }
 }
 
-/// Resolves when INT or TERM comes. Heard on a thread of its own: while a script runs, all threads of the runtime may wait for its end.
+/// Resolves when INT or TERM comes. Signals have a thread of their own: during a script all threads of the runtime may wait for its end.
 fn asked_to_stop() -> io::Result<oneshot::Receiver<()>> {
     let (stop, asked) = oneshot::channel();
     let (ready, is_ready) = std::sync::mpsc::channel();
     let hear = async move |ready: &std::sync::mpsc::Sender<io::Result<()>>| {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        // OK: who waits for it has gone with the program.
+        // OK: without a receiver the program has ended.
         let _ = ready.send(Ok(()));
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -234,13 +234,13 @@ fn asked_to_stop() -> io::Result<oneshot::Receiver<()>> {
             .enable_io()
             .build();
         let heard = runtime.and_then(|runtime| runtime.block_on(hear(&ready)));
-        // OK: as above; and a server that has stopped for another reason does not listen any more.
+        // OK: as above; and a server that has stopped for another reason has dropped the receiver.
         let _ = match heard {
             Ok(()) => stop.send(()),
             Err(error) => ready.send(Err(error)).map_err(drop),
         };
     })?;
-    // It ends at once: the thread registers two handlers, or fails.
+    // This wait is short: the thread registers two handlers, or fails.
     is_ready
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("no thread for signals")))?;
@@ -255,7 +255,7 @@ impl Listener {
         })
     }
 
-    /// Makes sure that clients find this server, and no other in its place.
+    /// Makes sure that clients find this server, and no other one at its socket.
     fn keep(&mut self) -> Result<(), Failure> {
         let Self::Unix {
             listener,
@@ -277,7 +277,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Removes the socket, so that clients see that nobody serves it.
+    /// Removes the socket, so that clients see that no server listens.
     fn remove(&self) {
         if let Self::Unix { place, bound, .. } = self
             && identity(&place.socket) == Some(*bound)

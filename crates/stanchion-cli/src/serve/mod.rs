@@ -109,9 +109,9 @@ fn parse_idle(text: &str) -> Result<Idle, String> {
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     url: &'a str,
-    /// The process that serves.
+    /// The process id of the server.
     pid: Option<u32>,
-    /// True if that is this process; false if it was there before.
+    /// True if that is this process; false if the server was already running.
     started: bool,
 }
 

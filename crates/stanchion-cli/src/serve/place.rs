@@ -1,4 +1,4 @@
-//! The place of a server: its socket, the directory of that, and the file beside it that one server at a time has locked.
+//! The place of a server: its socket, the directory of the socket, and the lock file next to it, which one server at a time has locked.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -19,7 +19,7 @@ const DIRECTORY: &str = "STANCHION_RUNTIME_DIR";
 /// The time that a server which has the lock may take until it listens.
 const STARTUP: Duration = Duration::from_secs(10);
 
-/// The socket that all programs of this user on this machine find without being told.
+/// The socket that all programs of this user on this machine find without an option.
 pub(crate) fn default_socket() -> Result<PathBuf, Failure> {
     let dir = match std::env::var_os(DIRECTORY).filter(|dir| !dir.is_empty()) {
         Some(dir) => PathBuf::from(dir),
@@ -32,7 +32,7 @@ pub(crate) fn default_socket() -> Result<PathBuf, Failure> {
     Ok(dir.join("serve.sock"))
 }
 
-/// The same for a client: nobody else can have put a server of his own there.
+/// The same for a client: checks that no other user can have put a server there.
 pub(crate) fn trusted_socket() -> Result<PathBuf, Failure> {
     let socket = default_socket()?;
     match socket.parent() {
@@ -68,7 +68,7 @@ fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Creates the directory of the default socket, or checks that nobody else can put anything into it.
+/// Creates the directory of the default socket, or checks that no other user can write to it.
 fn own_directory(dir: &Path) -> Result<(), Failure> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
@@ -104,22 +104,22 @@ fn check_directory(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A place that this process has, until it is dropped.
+/// A place that this process owns, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) socket: PathBuf,
     lock: File,
 }
 
-/// A place that another process has.
+/// A place that another process owns.
 #[derive(Debug)]
 pub(super) struct Taken {
-    /// Its process, if it has written that already.
+    /// The id of that process, if it has written the id already.
     pub(super) pid: Option<u32>,
 }
 
 impl Place {
-    /// Takes the place of a socket, unless a live server has it. A server that was killed has none: the kernel unlocks.
+    /// Takes the place of a socket, unless a live server owns it. A killed server owns none: the kernel unlocks its file.
     pub(super) fn take(socket: &Path) -> Result<Result<Self, Taken>, Failure> {
         if default_socket().is_ok_and(|default| default == socket)
             && let Some(dir) = socket.parent()
@@ -161,7 +161,7 @@ impl Place {
         }
     }
 
-    /// Takes the place, or waits until whoever has it answers at its socket. One that ends meanwhile leaves it.
+    /// Takes the place, or waits until its owner answers at the socket. If the owner ends before that, its place becomes free.
     pub(super) async fn take_or_find(socket: &Path) -> Result<Result<Self, Taken>, Failure> {
         let asked = Instant::now();
         loop {
@@ -196,15 +196,15 @@ impl Place {
         Ok(fs::remove_file(&self.socket)?)
     }
 
-    /// Keeps the files from programs that clean up what is old. Returns false if the lock is not this process's any more, since
-    /// somebody has removed the file and another server has locked a new one.
+    /// Protects the files from programs that delete old files. Returns false if this process does not own the lock any more, because
+    /// the file was removed and another server has locked a new one.
     pub(super) fn keep(&mut self) -> bool {
         let path = lock_path(&self.socket);
         if !is_at(&self.lock, &path) {
             match Self::take(&self.socket) {
                 Ok(Ok(again)) => *self = again,
                 Ok(Err(_)) => return false,
-                // Not lost to anybody: the next call tries again.
+                // Another server has not taken the lock: the next call tries again.
                 Err(error) => tracing::warn!("{error}"),
             }
         }
@@ -217,7 +217,7 @@ impl Place {
             last_modification: now,
         };
         for path in [&path, &self.socket] {
-            // OK: a file that is missing is seen elsewhere.
+            // OK: other checks notice a missing file.
             let _ = rustix::fs::utimensat(CWD, path, &now, AtFlags::SYMLINK_NOFOLLOW);
         }
         true
@@ -287,7 +287,7 @@ mod tests {
         let mut place = Place::take(&socket).unwrap().unwrap();
         let taken = Place::take(&socket).unwrap().unwrap_err();
         assert_eq!(taken.pid, Some(std::process::id()));
-        // Somebody cleans up, and another server comes first.
+        // A clean-up removes the file, before another server takes the lock.
         fs::remove_file(lock_path(&socket)).unwrap();
         assert!(place.keep(), "taken anew");
         assert!(Place::take(&socket).unwrap().is_err());

@@ -1,4 +1,4 @@
-//! Finding the server of this user, and starting it: what `run` does when it is told no URL.
+//! Finding the server of this user, and starting it, for a `run` without a URL.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,10 +21,10 @@ const DETACH: &str = "__detach";
 const SERVER: &str = "__server";
 /// The idle time of a server within another `run`.
 const SHORT: Duration = Duration::from_secs(1);
-/// Word of the server when it, or another, is ready.
+/// The word that the started process prints when it, or another server, is ready.
 const READY: &str = "ready";
 
-/// Server that was found.
+/// The server that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Running,
@@ -53,7 +53,7 @@ pub(crate) fn no_server() -> Failure {
     Failure::new(exit::UNAVAILABLE, rule)
 }
 
-/// Returns whether somebody answers at `socket`.
+/// Returns whether a server answers at `socket`.
 pub(crate) fn is_running(socket: &Path) -> Result<bool, Failure> {
     match UnixStream::connect(socket) {
         Ok(_) => Ok(true),
@@ -68,10 +68,10 @@ pub(crate) fn is_running(socket: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// Starts a server that outlives this process, and returns what it says when it is ready.
+/// Starts a server that outlives this process, and returns its output once it is ready.
 fn start(socket: &Path) -> io::Result<String> {
-    // Under an outer `run` the server would keep that from ending: there it is to go soon, but not before this process has had the
-    // time to connect.
+    // An outer `run` waits for the end of the server. There the server must end soon, but not before this process has had the time to
+    // connect.
     let is_within_run = std::env::var_os("STANCHION_NAME").is_some();
     let idle = if is_within_run { SHORT } else { IDLE };
     let mut step = Command::new(this_program()?)
@@ -107,17 +107,17 @@ pub(crate) fn inner(mut args: impl Iterator<Item = OsString>) -> Option<Result<u
         serve(&socket, Idle::After(Duration::from_millis(idle)))
     };
     if let Err(failure) = &done {
-        // OK: whoever started this may have ended meanwhile.
+        // OK: the process that started this one may have ended.
         let _ = crate::output::line(&failure.to_string());
     }
     Some(done.map(|()| exit::SUCCESS).map_err(Failure::told))
 }
 
 /// The first step: leaves the terminal, the directory and the files of `run`, starts the server and ends, so that the server
-/// is nobody's child.
+/// is not a child of the process that needed it.
 fn detach(socket: &Path, idle: u64) -> io::Result<()> {
     close_inherited()?;
-    // Its signals, also Ctrl-C, are not for the server.
+    // Signals for the session of `run`, also Ctrl-C, must not reach the server.
     rustix::process::setsid()?;
     Command::new(this_program()?)
         .arg0("stanchion")
@@ -146,7 +146,7 @@ fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-/// The second step: the server. Says `ready` on standard output when it or another listens, and then lets go of that.
+/// The second step: the server. Prints `ready` on standard output when it or another one listens, and then closes standard output.
 fn serve(socket: &Path, idle: Idle) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

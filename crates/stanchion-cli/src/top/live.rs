@@ -1,4 +1,4 @@
-//! The loop of `top`: keys, looks, and what was asked for meanwhile.
+//! The loop of `top`: keys, polls, and the replies that keys have requested.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::screen::Screen;
 use crate::wording::printable;
 use crate::{exit, output};
 
-/// The time between two looks at the keyboard.
+/// The time between two checks of the keyboard.
 const FRAME: Duration = Duration::from_millis(50);
-/// The display is drawn anew after this time even if nothing has happened: ages grow.
+/// The display is redrawn after this time even if nothing has happened, because ages grow.
 const REDRAW: Duration = Duration::from_secs(1);
 /// The time for a release that is under way when the user ends the program.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Facts found out so far.
+/// Results that arrive from tasks.
 enum News {
     Looked(Result<Vec<Entry>, Failure>),
     Inspected(Vec<u8>, Result<Box<Inspected>, Failure>),
@@ -48,7 +48,7 @@ pub(super) async fn show(
     let mut state = State::new(first);
     let mut looked = Instant::now();
     let (sender, mut news) = mpsc::unbounded_channel();
-    // What runs for the display ends with it, except for releases.
+    // The tasks of the display end with it, except for releases.
     let mut tasks = JoinSet::new();
     let mut releases = JoinSet::new();
     tasks.spawn(looks(looker.clone(), every, sender.clone()));
@@ -93,7 +93,7 @@ pub(super) async fn show(
                 News::Released(outcome) => state.message = Some(outcome),
             }
         }
-        // Seen before a look that is under way gives up.
+        // Detected before the poll that is in flight fails.
         if state.outage.is_none() && !looker.client.is_connected() {
             state.outage = Some("the server does not answer".into());
             changed = true;
@@ -120,7 +120,7 @@ fn told(failure: Failure) -> String {
     }
 }
 
-/// Waits for releases that are under way, and says what became of them.
+/// Waits for releases that are under way, and prints their outcome.
 async fn last_words(
     mut releases: JoinSet<()>,
     mut news: mpsc::UnboundedReceiver<News>,
@@ -139,7 +139,7 @@ async fn last_words(
     Ok(())
 }
 
-/// Looks for ever. The rest is between looks, so that a slow server gets no more of them.
+/// Polls without an end. The pause is between polls, so that a slow server does not get more of them.
 async fn looks(looker: Looker, every: Duration, news: UnboundedSender<News>) {
     loop {
         tokio::time::sleep(every).await;

@@ -88,7 +88,7 @@ impl Looker {
     }
 }
 
-/// The sums of a look.
+/// The sums of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     names: usize,
@@ -106,10 +106,10 @@ impl Sums {
     }
 }
 
-/// A look, as JSON.
+/// A poll, as JSON.
 #[derive(Debug, Serialize)]
 struct LookLine<'a> {
-    /// Since the first look began.
+    /// Since the first poll began.
     at_ms: u64,
     names: usize,
     holders: u64,
@@ -128,7 +128,7 @@ pub(crate) async fn top(args: TopArgs) -> Result<u8, Failure> {
         pattern: glob::literal(&prefix) + &args.pattern,
         prefix,
     };
-    // Before the display is there, so that a server that refuses is told as by every command.
+    // Before the display starts, so that the error of a server that refuses is shown as by every other command.
     let first = looker.look().await?;
     if !args.is_live() && !args.json {
         ls::show_told(&first, false)?;

@@ -1,4 +1,4 @@
-//! State of `top`, and the meaning of its keys. Nothing here asks a server or draws.
+//! State of `top`, and the meaning of its keys. Nothing here sends requests or draws.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 
@@ -42,7 +42,7 @@ impl Sort {
     }
 }
 
-/// A question that waits for its answer. It is for what the screen showed when `f` was pressed.
+/// A question to the user, about the names that the screen showed when `f` was pressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) key: Vec<u8>,
@@ -59,7 +59,7 @@ pub(super) enum Mode {
     /// The filter is being typed.
     Filter,
     Ask(Question),
-    /// Everything of one name, from this line on. `None`: it has been asked for.
+    /// Everything about one name, from this line on. `None`: the reply has not arrived yet.
     Pane {
         key: Vec<u8>,
         kind: Option<Kind>,
@@ -89,9 +89,9 @@ pub(super) struct State {
     at: usize,
     /// The first row on the screen, which the drawing moves.
     pub(super) top: usize,
-    /// Outcome of the last deed.
+    /// Outcome of the last operation.
     pub(super) message: Option<String>,
-    /// Failure of the last look.
+    /// Failure of the last poll.
     pub(super) outage: Option<String>,
 }
 
@@ -113,7 +113,7 @@ impl State {
         state
     }
 
-    /// Takes what a look has found, or why it failed; then the names of before stay.
+    /// Takes the result of a poll. If it failed, the previous names stay.
     pub(super) fn looked(&mut self, looked: Result<Vec<Entry>, String>) {
         match looked {
             Ok(entries) => {
@@ -184,7 +184,7 @@ impl State {
         chosen
     }
 
-    /// Takes what was asked for, if it is still wanted.
+    /// Takes the reply to an inspection, if the user has not closed it.
     pub(super) fn inspected(&mut self, of: &[u8], inspected: Result<Box<Inspected>, String>) {
         match (&mut self.mode, inspected) {
             (Mode::Pane { key, seen, .. }, Ok(inspected)) if key == of => {

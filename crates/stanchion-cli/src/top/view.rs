@@ -1,4 +1,4 @@
-//! Drawing `top`: what it looks at, the table or one name, and the keys.
+//! Drawing `top`: the server and the pattern, the table or one name, and the keys.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::wording::{age, printable};
 pub(super) struct View<'a> {
     pub(super) server: &'a str,
     pub(super) every: Duration,
-    /// Since the last look that succeeded.
+    /// Since the last poll that succeeded.
     pub(super) looked: Duration,
     pub(super) colour: bool,
 }
@@ -168,7 +168,7 @@ impl View<'_> {
     }
 }
 
-/// The columns that a narrow terminal may do without; what the order is by stays longest.
+/// The columns that a narrow terminal leaves out first; the column that gives the order stays.
 const fn least_wanted(sort: Sort) -> [&'static str; 2] {
     match sort {
         Sort::Held => ["LONGEST", "WAITING"],
@@ -205,7 +205,7 @@ fn packed(parts: &[impl AsRef<str>], width: usize) -> Vec<String> {
     lines
 }
 
-/// The first row to show: that of before, moved as little as it takes to see the selected one.
+/// The first row to show: the previous one, moved as little as needed to show the selected row.
 fn first(heights: &[usize], selected: Option<usize>, before: usize, room: usize) -> usize {
     let last = heights.len().saturating_sub(1);
     let mut first = before.min(last);
